@@ -1,0 +1,1 @@
+"""The commands: they combine what feeds, what is fed and what measures."""

@@ -1,0 +1,34 @@
+"""The console script: `unstall VERB` is `python -m benchmarks.VERB`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+# Each verb, the module whose `main(argv)` it calls, and what it does.
+VERBS = {
+    "pipeline": ("benchmarks.pipeline", "loading against compute, for every variant, model and device"),
+    "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
+    "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),
+    "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),
+    "photos": ("benchmarks.photos", "generated photos against real ones: bytes, bits per pixel, decode rates"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a verb. Returns its exit code, or 2 for one that there is not."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print("usage: unstall VERB [OPTION ...]\n")
+        for verb, (_, does) in VERBS.items():
+            print(f"  {verb:<12} {does}")
+        print("\nunstall VERB --help says more.")
+        return 0 if words else 2
+    if words[0] not in VERBS:
+        near = difflib.get_close_matches(words[0], VERBS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        print(f"unstall: {words[0]!r} is not a verb.{hint} Known: {', '.join(VERBS)}.", file=sys.stderr)
+        return 2
+    return int(importlib.import_module(VERBS[words[0]][0]).main(words[1:]))

@@ -1,0 +1,184 @@
+"""What the main job was asked to do, read from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import models
+from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_from_toml, did_you_mean
+from pipeline.variants import BASELINE, DEFAULT, GENERATORS, TF_DATA, VARIANTS
+from profiles.devices import Device, parse_device
+
+DATA = "generated:2000"
+MODEL = "cats-dogs-64"
+ROUNDS = 5
+
+_SETS = {"default": DEFAULT, "all": tuple(VARIANTS), "generators": GENERATORS, "tf-data": TF_DATA}
+
+
+class UserError(Exception):
+    """What the person at the command line can mend, in one line."""
+
+    def __init__(self, message: str, *, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A main job.
+
+    Attributes:
+      devices: None for "auto".
+      cold: whether each variant is measured with an empty page cache as well.
+      stages: whether every loader is taken apart, or the baseline and the fastest only.
+      lines: whether the lines of the Python functions in those are timed as well.
+    """
+
+    data: str
+    models: tuple[str, ...]
+    variants: dict[str, PipelineConfig]
+    devices: tuple[Device, ...] | None
+    rounds: int
+    cold: bool
+    stages: bool
+    lines: bool
+    out: Path
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(
+        prog="python -m benchmarks.pipeline",
+        description="Measures how much of training is loading and how much compute, for many input pipelines.",
+    )
+    add = arguments.add_argument
+    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
+    add("--model", default=MODEL, metavar="NAME,...", help="a known name, module:function, or FILE.keras")
+    add(
+        "--variants",
+        default="default",
+        metavar="NAME,...",
+        help="names, or default, all, generators, tf-data (alone: all of tf.data)",
+    )
+    add("--device", default="auto", metavar="DEV,...", help="auto, cpu, gpu, emulated:RATE (images/sec or a name)")
+    add("--batch-size", type=int, metavar="N", help="images a batch, for every variant")
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"windows of training a variant (default: {ROUNDS})")
+    add(
+        "--cold", action="store_true", help="adds a row for each variant whose photos are not in the page cache (Linux)"
+    )
+    add("--stages", action="store_true", help="takes every loader apart, not only the baseline and the fastest")
+    add("--lines", action="store_true", help="also times the lines of the loaders' Python functions")
+    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
+    add("--config", type=Path, action="append", default=[], metavar="FILE.toml", help="one more variant, from a file")
+    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes a setting of every variant")
+    add("--list", action="store_true", help="lists variants, models and devices, and ends")
+    return arguments
+
+
+def read_request(arguments: argparse.Namespace, out: Path) -> Request:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, with the nearest known name where there is one.
+    """
+    if arguments.rounds < 1:
+        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
+    names = _split(arguments.model, "--model")
+    for name in names:
+        try:
+            models.check_name(name)
+        except models.ModelError as error:
+            raise UserError(f"--model {error}") from error
+    return Request(
+        data=arguments.data,
+        models=names,
+        variants=_variants(arguments),
+        devices=_devices(arguments.device),
+        rounds=arguments.rounds,
+        cold=arguments.cold,
+        stages=arguments.stages,
+        lines=arguments.lines,
+        out=arguments.out or out,
+    )
+
+
+def _split(text: str, option: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise UserError(f"{option} needs at least one name. Received: {text!r}.")
+    return names
+
+
+def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
+    chosen: dict[str, PipelineConfig] = {}
+    only_files = bool(arguments.config) and arguments.variants == "default"
+    text = arguments.variants.strip()
+    for name in () if only_files else _split(text, "--variants"):
+        if name not in _SETS and name not in VARIANTS:
+            raise UserError(
+                f"--variants: {name!r} is not a variant.{did_you_mean(name, [*VARIANTS, *_SETS])} See --list for all."
+            )
+        # `tf-data` is a variant, too: the set where it stands alone, the variant in a list.
+        for one in (name,) if name in VARIANTS and text != name else _SETS.get(name, (name,)):
+            chosen[one] = VARIANTS[one]
+    if only_files:
+        chosen = {"generator": BASELINE}
+    for path in arguments.config:
+        if path.stem in chosen:
+            raise UserError(f"--config {path}: there is a variant {path.stem!r} already. Give the file another name.")
+        chosen[path.stem] = _from_file(path)
+    changes = _changes(arguments.set)
+    if arguments.batch_size is not None:
+        changes["batch_size"] = arguments.batch_size
+    for name, config in chosen.items():
+        try:
+            chosen[name] = config_from_dict(changes, config)
+        except ConfigError as error:
+            raise UserError(f"variant {name}: {error}") from error
+    return chosen
+
+
+def _from_file(path: Path) -> PipelineConfig:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise UserError(f"--config {path} cannot be read: {reason}.") from error
+    try:
+        config = config_from_toml(text)
+    except ConfigError as error:
+        raise UserError(f"--config {path}: {error}") from error
+    return replace(config, image_size=PipelineConfig().image_size)
+
+
+def _changes(pairs: Sequence[str]) -> dict[str, object]:
+    changes: dict[str, object] = {}
+    for pair in pairs:
+        field, equals, value = pair.partition("=")
+        if not equals:
+            raise UserError(f"--set needs FIELD=VALUE, such as workers=4. Received: {pair!r}.")
+        if field == "image_size":
+            raise UserError("--set image_size: the size is the model's. Choose another --model.")
+        changes[field] = _value(value)
+    return changes
+
+
+def _value(text: str) -> object:
+    """Reads a TOML value; a bare word is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _devices(text: str) -> tuple[Device, ...] | None:
+    if text == "auto":
+        return None
+    try:
+        return tuple(parse_device(name) for name in _split(text, "--device"))
+    except ValueError as error:
+        raise UserError(f"--device: {error}") from error

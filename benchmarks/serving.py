@@ -1,0 +1,91 @@
+"""The child process around a session: its own group and log, the other devices hidden, requests answered one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import traceback
+import warnings
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.session import Refused, Session
+from pipeline.sources import ImageSource
+from profiles.devices import Device
+
+
+def serve(connection: Connection, device: Device, source: ImageSource, log: str) -> None:
+    """The child's main function: answers requests `(method, arguments)` until told to close.
+
+    A reply is `(kind, value)`: "ok" and the value, "refused" and the reason, or "failed" and the error in one line.
+    """
+    _settle(device, log)
+    session = Session(device, source)
+    try:
+        while True:
+            method, arguments = connection.recv()
+            if method == "close":
+                break
+            try:
+                reply = ("ok", getattr(session, method)(*arguments))
+            except Refused as error:
+                reply = ("refused", str(error))
+            except Exception as error:  # a variant that fails must not take the run with it
+                traceback.print_exc()
+                reply = ("failed", _one_line(error))
+            connection.send(reply)
+    except (EOFError, KeyboardInterrupt):
+        pass
+    finally:
+        session.close()
+        with contextlib.suppress(OSError):
+            connection.send(("ok", None))
+
+
+def _one_line(error: Exception) -> str:
+    # Without TensorFlow's node names, and without the folders of paths.
+    text = re.sub(r"(?<!\w)/(?:[^\s/:]+/)+", "", re.sub(r"\{\{.*?\}\}", "", str(error)))
+    lines = text.strip().splitlines() or [""]
+    if "OOM" in str(error) or isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return f"out of memory ({type(error).__name__})"
+    first = lines[0].strip()[:200]
+    return first if first.split(":")[0].endswith(("Error", "Exception")) else f"{type(error).__name__}: {first}"
+
+
+def _settle(device: Device, log: str) -> None:
+    """Sets up the process: its own group, its output to the log, devices hidden."""
+    os.setsid()
+    # A spawned process would hand "spawn" on to the worker pools of Keras; its users have the platform's own default.
+    multiprocessing.set_start_method(None, force=True)
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGTERM, _leave)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    warnings.simplefilter("ignore", UserWarning)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+    if device.kind == "gpu":
+        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def _leave(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _die_with_parent() -> None:
+    """Asks Linux to kill this process when its parent dies."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -1,0 +1,150 @@
+"""Opens the model that a user names: one of ours, their function, or their `.keras` file."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from models.networks import MODELS
+
+
+class ModelError(ValueError):
+    """A model that cannot be used here; the message says what, the rule and the fix."""
+
+
+def check_name(text: str) -> None:
+    """Checks what can be checked without importing Keras.
+
+    Raises:
+      ModelError: if `text` is no known name, no `module:function` and no `.keras` file that is there.
+    """
+    if text in MODELS or ":" in text:
+        return
+    if text.endswith((".h5", ".hdf5")):
+        raise ModelError(f"{text}: HDF5 models are not opened, since they can run code. Save it as a .keras file.")
+    if text.endswith(".keras"):
+        if not Path(text).is_file():
+            raise ModelError(f"{text} does not exist.")
+        return
+    near = difflib.get_close_matches(text, MODELS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ModelError(
+        f"{text!r} is not a model.{hint} Known: {', '.join(MODELS)}; or module:function, or a .keras file."
+    )
+
+
+def open_model(text: str, *, classes: int) -> Any:
+    """Opens and, where it is not, compiles a model.
+
+    Args:
+      text: a name from `MODELS`; `module:function`, called with `classes` if it takes an argument, else with nothing;
+        or the path of a `.keras` file, opened in safe mode.
+      classes: classes in the data.
+    Returns:
+      A compiled `keras.Model` that takes (batch, height, width, 3).
+    Raises:
+      ModelError: if there is no such model, or it does not take these images or classes.
+    """
+    check_name(text)
+    if text in MODELS:
+        model = MODELS[text].build(classes)
+    elif text.endswith(".keras"):
+        model = _load(text)
+    else:
+        model = _call(text, classes)
+    image_size(model, text)
+    _check_outputs(model, text, classes)
+    if not model.compiled:
+        compile_for(model, classes)
+    return model
+
+
+def _load(path: str) -> Any:
+    import keras
+
+    try:
+        return keras.models.load_model(path, safe_mode=True)
+    except Exception as error:  # Keras raises many kinds; all mean that the file is no model that can be opened
+        raise ModelError(f"{path} cannot be opened as a Keras model: {_first_line(error)}.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _call(text: str, classes: int) -> Any:
+    import inspect
+
+    import keras
+
+    module_name, _, function_name = text.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # `-m` has the current folder on the path, an installed script has not
+    # It is the user's code: whatever it raises, they get one line of it.
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except Exception as error:
+        raise ModelError(f"{text}: {_first_line(error)}. Give module:function, importable from here.") from error
+    if not callable(function):
+        raise ModelError(f"{text} must be a function. Received: {type(function).__name__}.")
+    try:
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        takes = [one for one in inspect.signature(function).parameters.values() if one.kind in kinds]
+        model = function(classes) if takes else function()
+    except Exception as error:
+        raise ModelError(f"{text} failed: {type(error).__name__}: {_first_line(error)}.") from error
+    if not isinstance(model, keras.Model):
+        raise ModelError(f"{text} must return a keras.Model. Received: {type(model).__name__}.")
+    return model
+
+
+def image_size(model: Any, text: str = "the model") -> tuple[int, int]:
+    """Returns the (height, width) in pixels that a model takes.
+
+    Raises:
+      ModelError: if its input is not one image of a fixed size with 3 channels.
+    """
+    shape: Any = getattr(model, "input_shape", None)
+    single = isinstance(shape, tuple) and len(shape) == 4 and all(isinstance(side, int) for side in shape[1:])
+    if not single or shape[3] != 3:
+        raise ModelError(f"{text} must take images of shape (batch, height, width, 3). Received: input_shape={shape}.")
+    return shape[1], shape[2]
+
+
+def _check_outputs(model: Any, text: str, classes: int) -> None:
+    shape = getattr(model, "output_shape", None)
+    units = shape[-1] if isinstance(shape, tuple) and len(shape) == 2 else None
+    if units is None or (units == 1 and classes != 2) or (units != 1 and units < classes):
+        raise ModelError(
+            f"{text} must end in one unit for 2 classes, or at least as many as there are classes ({classes}). "
+            f"Received: output_shape={shape}."
+        )
+
+
+def compile_for(model: Any, classes: int) -> None:
+    """Compiles as the tutorial does: adam, and the cross-entropy that belongs to the outputs."""
+    binary = model.output_shape[-1] == 1
+    loss = "binary_crossentropy" if binary else "sparse_categorical_crossentropy"
+    model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
+
+
+def behind(layers: tuple[Any, ...], model: Any, *, dtype: str) -> Any:
+    """Returns a model with `layers` in front of `model`, sharing its weights, compiled as it is.
+
+    Args:
+      layers: for images (batch, height, width, 3), such as a rescale or augmentation, to run on the device.
+      model: compiled.
+      dtype: of the images that arrive.
+    """
+    import keras
+
+    inputs = keras.Input(model.input_shape[1:], dtype=dtype)
+    outputs = inputs
+    for layer in layers:
+        outputs = layer(outputs)
+    wrapped = keras.Model(inputs, model(outputs))
+    wrapped.compile_from_config(model.get_compile_config())
+    return wrapped

@@ -1,0 +1,29 @@
+"""What feeds a model: sources of images, described pipelines, and the loaders built from them."""
+
+from pipeline.augmentation import Augmentation
+from pipeline.config import ConfigError, PipelineConfig
+from pipeline.sources import ImageSource, SourceError, from_arrays, from_folder, from_tfds, open_source
+from pipeline.variants import BASELINE, VARIANTS
+
+__all__ = [
+    "BASELINE",
+    "VARIANTS",
+    "Augmentation",
+    "ConfigError",
+    "ImageSource",
+    "PipelineConfig",
+    "SourceError",
+    "build",
+    "from_arrays",
+    "from_folder",
+    "from_tfds",
+    "open_source",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "build":  # imported late: psutil, then TensorFlow
+        from pipeline.loaders import build
+
+        return build
+    raise AttributeError(f"module 'pipeline' has no attribute {name!r}")

@@ -1,0 +1,106 @@
+"""The random draw of an augmentation, apart from whoever applies it.
+
+Every loader and library of this project applies the same draw: shear, zoom and horizontal flip, composed into one
+affine map per image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FILL_MODES = ("nearest", "reflect", "constant")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Augmentation:
+    """What is drawn for each image, independent of the library that applies it.
+
+    The defaults are those of the well-known Keras cat/dog tutorial: `shear_range=0.2, zoom_range=0.2,
+    horizontal_flip=True`. Keras' `ImageDataGenerator` reads that shear as degrees.
+    """
+
+    # Degrees; drawn uniformly from [-shear_degrees, shear_degrees].
+    shear_degrees: float = 0.2
+    # Ratio; both axes drawn apart, uniformly from [1 - zoom_range, 1 + zoom_range]. Above 1 the image shrinks.
+    zoom_range: float = 0.2
+    # Probability of a horizontal flip, 0 to 1.
+    flip_probability: float = 0.5
+    # What lies outside the image: its edge, its mirror image, or black.
+    fill_mode: str = "nearest"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shear_degrees < 90:
+            raise ValueError(
+                "`shear_degrees` must be at least 0 and below 90 degrees. "
+                f"Received: shear_degrees={self.shear_degrees}."
+            )
+        if not 0 <= self.zoom_range < 1:
+            raise ValueError(f"`zoom_range` must be at least 0 and below 1. Received: zoom_range={self.zoom_range}.")
+        if not 0 <= self.flip_probability <= 1:
+            raise ValueError(
+                f"`flip_probability` must be from 0 to 1. Received: flip_probability={self.flip_probability}."
+            )
+        if self.fill_mode not in FILL_MODES:
+            raise ValueError(
+                f"`fill_mode` must be one of {', '.join(FILL_MODES)}. Received: fill_mode={self.fill_mode!r}."
+            )
+
+    def draw(self, images: int, *, seed: int, epoch: int) -> Draw:
+        """Draws for one epoch; the k-th row belongs to the k-th image served.
+
+        The rows depend on `seed` and `epoch` alone, so no number of workers can repeat or reorder them.
+
+        Args:
+          images: images in the epoch.
+          seed: the pipeline's seed, at least 0.
+          epoch: counts from 0.
+        """
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 1])))
+        uniform = random.random((images, 4))
+        return Draw(
+            shear_degrees=(2 * uniform[:, 0] - 1) * self.shear_degrees,
+            zoom_x=1 + (2 * uniform[:, 1] - 1) * self.zoom_range,
+            zoom_y=1 + (2 * uniform[:, 2] - 1) * self.zoom_range,
+            flip=uniform[:, 3] < self.flip_probability,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """One epoch's random numbers: `shear_degrees`, `zoom_x`, `zoom_y` float64 and `flip` bool, each shape (images,)."""
+
+    shear_degrees: NDArray[np.float64]
+    zoom_x: NDArray[np.float64]
+    zoom_y: NDArray[np.float64]
+    flip: NDArray[np.bool_]
+
+    def affine(self, height: int, width: int) -> NDArray[np.float32]:
+        """Returns the maps from output to input pixels, (images, 2, 3) float32, for (x, y, 1) column vectors.
+
+        Zoom, then shear, about the image's centre, then the flip of the result: what Keras' `apply_affine_transform`
+        and `flip_axis` do one after the other, in one map. (Where an image is not square, Keras 3.15 swaps height and
+        width in its centre; this does not.)
+        """
+        shear = np.deg2rad(self.shear_degrees)
+        mirror = np.where(self.flip, -1.0, 1.0)
+        centre_x, centre_y = width / 2 - 0.5, height / 2 - 0.5
+        xx = self.zoom_x * mirror
+        xy = -np.sin(shear) * self.zoom_y
+        yy = np.cos(shear) * self.zoom_y
+        zero = np.zeros_like(xx)
+        matrix = np.stack(
+            [xx, xy, centre_x - xx * centre_x - xy * centre_y, zero, yy, centre_y - yy * centre_y], axis=1
+        )
+        return matrix.reshape(-1, 2, 3).astype(np.float32)
+
+
+def epoch_order(images: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Returns the order of one epoch, a permutation of `range(images)`, from `seed` and `epoch` alone."""
+    random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 0])))
+    return random.permutation(images)

@@ -1,0 +1,81 @@
+"""The named pipelines that the main job compares, each a difference from another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.config import AUTO, PipelineConfig
+
+# The tutorial as written: rescale 1/255, shear 0.2 degrees, zoom 0.2, horizontal flip, batch 32, one worker, queue 10.
+BASELINE = PipelineConfig(loader="image_data_generator", augment_with="keras_generator", interpolation="nearest")
+_FOUR_WORKERS = replace(BASELINE, workers=4)
+_PY_DATASET = PipelineConfig(loader="py_dataset", augment_with="opencv", workers=4)
+# As written: without its rewrites off, tf.data would turn this into a parallel, prefetching pipeline.
+_TF_DATA = PipelineConfig(loader="tf_data", rewrites=False)
+_PARALLEL = replace(_TF_DATA, workers=2)
+_PREFETCH = replace(_PARALLEL, prefetch=2)
+_AUTOTUNE = replace(_TF_DATA, workers=AUTO, prefetch=AUTO, rewrites=True)
+
+VARIANTS: dict[str, PipelineConfig] = {
+    "generator": BASELINE,
+    "generator-4-workers": _FOUR_WORKERS,
+    "generator-processes": replace(_FOUR_WORKERS, use_multiprocessing=True),
+    "generator-batch-64": replace(_FOUR_WORKERS, batch_size=64),
+    "generator-queue-64": replace(_FOUR_WORKERS, max_queue_size=64),
+    "generator-ram": replace(_FOUR_WORKERS, location="ram"),
+    "generator-no-augment": replace(BASELINE, augmentation=None),
+    "py-dataset": _PY_DATASET,
+    "py-dataset-albumentations": replace(_PY_DATASET, augment_with="albumentations"),
+    "py-dataset-processes": replace(_PY_DATASET, use_multiprocessing=True),
+    "directory": PipelineConfig(
+        loader="image_dataset_from_directory",
+        augment_with="keras_layers",
+        augment_at="batch",
+        workers=AUTO,
+        prefetch=AUTO,
+    ),
+    "tf-data": _TF_DATA,
+    "tf-data-parallel": _PARALLEL,
+    "tf-data-prefetch": _PREFETCH,
+    "tf-data-autotune": _AUTOTUNE,
+    "tf-data-cache": replace(_AUTOTUNE, cache="memory"),
+    "tf-data-cache-disk": replace(_AUTOTUNE, cache="disk"),
+    "tf-data-scaled-decode": replace(_AUTOTUNE, decode="scaled"),
+    "tf-data-batch-augment": replace(_AUTOTUNE, augment_at="batch"),
+    "tf-data-device-augment": replace(_AUTOTUNE, augment_with="keras_layers", augment_at="device"),
+    "tf-data-albumentations": replace(_AUTOTUNE, augment_with="albumentations"),
+    "tf-data-no-augment": replace(_AUTOTUNE, augmentation=None),
+    "tf-data-uint8": replace(_AUTOTUNE, output_dtype="uint8"),
+    "tf-data-device-prefetch": replace(_AUTOTUNE, prefetch=2, prefetch_to_device=True),
+}
+
+# What the main job runs unasked: one of each kind that teaches something.
+DEFAULT = (
+    "generator",
+    "generator-4-workers",
+    "py-dataset",
+    "directory",
+    "tf-data",
+    "tf-data-autotune",
+    "tf-data-scaled-decode",
+    "tf-data-cache",
+)
+GENERATORS = tuple(name for name, config in VARIANTS.items() if config.loader in ("image_data_generator", "py_dataset"))
+TF_DATA = tuple(name for name in VARIANTS if name not in GENERATORS)
+
+
+def other_work(config: PipelineConfig) -> tuple[str, ...]:
+    """Returns in what way the config's images differ from full decode, bilinear, augmented; empty if in none.
+
+    Two variants are comparable as *equal work* where this is equal.
+    """
+    marks = []
+    if config.interpolation != "bilinear":
+        marks.append(config.interpolation)
+    elif config.loader == "image_data_generator":
+        marks.append("antialiased")  # Pillow's bilinear averages over what it leaves out; nobody else's does
+    if config.augmentation is None:
+        marks.append("no augmentation")
+    if config.decode == "scaled":
+        marks.append("scaled decode")
+    return tuple(marks)

@@ -1,0 +1,21 @@
+"""Measures any batches feeding any Keras model, and says what the figures mean.
+
+Independent of the rest of this project: it runs inside other people's scripts.
+"""
+
+from profiles.devices import Device
+
+__all__ = ["Device", "StallMonitor", "profile"]
+
+
+def __getattr__(name: str) -> object:
+    # Imported late: Keras.
+    if name == "profile":
+        from profiles.profiling import profile
+
+        return profile
+    if name == "StallMonitor":
+        from profiles.monitor import StallMonitor
+
+        return StallMonitor
+    raise AttributeError(f"module 'profiles' has no attribute {name!r}")

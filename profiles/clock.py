@@ -1,0 +1,53 @@
+"""The only module that reads a clock or sleeps."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+
+import psutil
+
+
+def now_ns() -> int:
+    """Returns a monotonic time in nanoseconds."""
+    return time.perf_counter_ns()
+
+
+def sleep_until_ns(deadline_ns: int) -> None:
+    """Sleeps until `now_ns()` reaches the deadline; returns at once where it has passed."""
+    left_ns = deadline_ns - now_ns()
+    if left_ns > 0:
+        time.sleep(left_ns / 1e9)
+
+
+def cpu_ns() -> int:
+    """Returns the CPU time of this process and its child processes, living and gone, in nanoseconds."""
+    gone = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total_s = gone.ru_utime + gone.ru_stime
+    for child in psutil.Process(os.getpid()).children(recursive=True):
+        try:
+            times = child.cpu_times()
+        except psutil.Error:
+            continue
+        total_s += times.user + times.system
+    return time.process_time_ns() + int(total_s * 1e9)
+
+
+def own_cpu_ns() -> int:
+    """Returns the CPU time of this process alone, all its threads, in nanoseconds."""
+    return time.process_time_ns()
+
+
+def thread_cpu_ns() -> int:
+    """Returns the CPU time of the calling thread, in nanoseconds."""
+    return time.thread_time_ns()
+
+
+def canary_ns(turns: int = 100_000) -> int:
+    """Times a fixed amount of pure Python work, some 5 ms: what the machine itself does between windows."""
+    start_ns = now_ns()
+    total = 0
+    for turn in range(turns):
+        total += turn & 7
+    return now_ns() - start_ns

@@ -1,0 +1,123 @@
+"""Profiles data that feeds a model, in a script or a notebook: measurement, stages, verdict and report in one call."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from profiles import html_report, provenance, text_report
+from profiles.devices import Device
+from profiles.lines import AnnotatedFunction, annotate
+from profiles.measurement import measured
+from profiles.results import SCHEMA_VERSION, Result, to_json, write_atomically
+from profiles.schedule import ROUNDS
+from profiles.stage_pass import stage_table
+from profiles.stage_report import print_stages
+from profiles.tfdata_graph import random_before_cache
+from profiles.verdict import Verdict, evidence_of, judge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a profile came to; `print(profile)` says it, and a notebook shows it."""
+
+    result: Result
+    verdict: Verdict
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        self.print(Console(width=100, file=text))
+        return text.getvalue().strip("\n")
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def print(self, console: Console | None = None) -> None:
+        """Prints the table, the stages and the verdict."""
+        console = console or Console()
+        text_report.print_results(console, [self.verdict], baseline=None)
+        if self.result.stages is not None:
+            print_stages(console, self.result.contender.label, self.result.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the results file's content."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "created": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+            "complete": True,
+            "provenance": {**provenance.machine(), **provenance.backend()},
+            "settings": {"rounds": len(self.result.of("train"))},
+            "dataset": {
+                "kind": "given",
+                "name": self.result.contender.variant,
+                "images": self.result.contender.images,
+                "skipped": 0,
+                "skipped_files": [],
+                "fingerprint": "unknown",
+            },
+            "results": [self.result.to_dict()],
+            "left_out": [],
+            "verdicts": [self.verdict.to_dict()],
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes results.json and report.html. Returns the report's path.
+
+        Raises:
+          FileExistsError: if the folder holds results already.
+        """
+        folder = Path(folder)
+        if (folder / "results.json").exists():
+            raise FileExistsError(f"{folder} holds results already. Choose another folder, or remove them.")
+        document = self.to_dict()
+        one = self.result.contender
+        lines = text_report.verdict_lines([self.verdict], None)
+        write_atomically(folder / "results.json", to_json(document))
+        report = folder / "report.html"
+        write_atomically(report, html_report.render(document, {(one.model, one.device.name): lines}))
+        return report
+
+
+def profile(
+    data: Any,
+    model: Any,
+    *,
+    device: str | Device = "auto",
+    rounds: int = ROUNDS,
+    name: str = "data",
+    lines: bool = False,
+    image_names: Sequence[str] | None = None,
+) -> Profile:
+    """Says how much of training `model` on `data` is loading, how much compute, and which stage of loading costs it.
+
+    Trains the model for some epochs of the data: weights, optimizer and metrics move on. Profile a copy
+    (`keras.models.clone_model`) of one that you want to keep.
+
+    Args:
+      data: batches of `(images, labels)`, finite: a tf.data.Dataset, a keras.utils.PyDataset, or any other re-iterable
+        or a function that returns an iterable (those two without a stage table).
+      model: compiled, `steps_per_execution` 1.
+      device: what the model runs on: "auto", "cpu", "gpu", or "emulated:RATE", which sleeps in place of the model's
+        step.
+      rounds: of training and of the model alone, at least 1; of the loader alone, at most 3 of them.
+      name: of the data, in the report.
+      lines: also time the lines of the Python functions that matter.
+      image_names: of the images, where a tf.data pipeline begins with an index into them.
+    Raises:
+      ValueError: if the data or the model cannot be measured.
+    """
+    result, windows = measured(data, model, device=device, rounds=rounds, name=name)
+    stages = stage_table(data, windows, names=image_names)
+    annotated: tuple[AnnotatedFunction, ...] = ()
+    if lines and stages.reason is None:
+        annotated = annotate(data)
+    result = replace(result, stages=stages, lines=annotated)
+    frozen = random_before_cache(data) if hasattr(data, "element_spec") else ()
+    (verdict,) = judge([result], lambda one: replace(evidence_of(one), frozen_by_cache=frozen))
+    return Profile(result=result, verdict=verdict)

@@ -1,0 +1,92 @@
+"""What a measurement leaves behind: raw samples, one a window."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+# The train function of each window does: `resident` one batch on the device, over and over; `bare` the same on the
+# model without the layers that a loader put in front; `replay` real batches from host memory; `train` fetch, then
+# step; `cold` is one epoch of `train` whose files are not in the page cache; `loader` fetch and nothing else; `warmup`
+# is a first `train`.
+WINDOWS = ("bare", "resident", "replay", "train", "cold", "loader", "warmup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One window of one contender in one round.
+
+    Attributes:
+      window: one of `WINDOWS`.
+      round: counts from 0.
+      images: images in steady steps.
+      wall_ns: from the first steady step to the end of the last, the device synchronised at both, over all epochs.
+      wait_ns: of that, inside `next(iterator)`.
+      step_ns: each steady step, wait included, as the host saw it.
+      epochs: epochs in the window.
+      epoch_images: images in all steps of all epochs.
+      epoch_ns: from "epoch begins" to "iterator gone", over all epochs.
+      first_batch_ns: of each epoch, from its beginning to its first batch.
+      outer_ns: one clock around the whole `fit`.
+      claimed_ns: set-up, edges and steps, each timed by itself: what `outer_ns` ought to be.
+      cpu_ns: CPU time of this process and its children over the epochs.
+      canary_ns: the canary loop, right before the window.
+    """
+
+    window: str
+    round: int
+    images: int
+    wall_ns: int
+    wait_ns: int
+    step_ns: tuple[int, ...]
+    epochs: int
+    epoch_images: int
+    epoch_ns: int
+    first_batch_ns: tuple[int, ...]
+    outer_ns: int
+    claimed_ns: int
+    cpu_ns: int
+    canary_ns: int
+
+    def __post_init__(self) -> None:
+        if self.window not in WINDOWS:
+            raise ValueError(f"`window` must be one of {', '.join(WINDOWS)}. Received: window={self.window!r}.")
+        if self.images < 1 or self.wall_ns < 1:
+            raise ValueError(
+                "A sample needs at least one image and one nanosecond. "
+                f"Received: images={self.images}, wall_ns={self.wall_ns}."
+            )
+
+    @property
+    def s_per_image(self) -> float:
+        return self.wall_ns / self.images / 1e9
+
+    @property
+    def wait_s_per_image(self) -> float:
+        return self.wait_ns / self.images / 1e9
+
+    @property
+    def epoch_s_per_image(self) -> float:
+        return self.epoch_ns / self.epoch_images / 1e9
+
+    @property
+    def cpu_s_per_image(self) -> float:
+        return self.cpu_ns / self.epoch_images / 1e9
+
+    @property
+    def unclaimed_ratio(self) -> float:
+        """Part of the outer clock that no step and no edge accounts for."""
+        return 1 - self.claimed_ns / self.outer_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        values["step_ns"] = list(self.step_ns)
+        values["first_batch_ns"] = list(self.first_batch_ns)
+        return values
+
+
+def sample_from_dict(values: dict[str, Any]) -> Sample:
+    values = dict(values)
+    for key in ("step_ns", "first_batch_ns"):
+        values[key] = tuple(values[key])
+    return Sample(**values)

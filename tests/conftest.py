@@ -1,0 +1,85 @@
+"""What all tests share: a quiet TensorFlow on the CPU, a cache of their own, photographs, and what `fit` is fed."""
+
+import os
+import pathlib
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+import numpy as np
+import pytest
+
+from pipeline import photographs
+
+PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
+PHOTOS = 40
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The user's cache is never touched."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["UNSTALL_CACHE"] = str(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder of 40 generated photographs of many sizes, 20 a class."""
+    folder = tmp_path_factory.mktemp("photos")
+    for index in range(PHOTOS):
+        path = folder / photographs.CLASS_NAMES[index % 2] / f"{index:03d}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(photographs.encode_photo(index, 0))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real_photos() -> pathlib.Path:
+    """The folder of real photographs, with `train` and `test` in it."""
+    folder = pathlib.Path(os.environ.get("CATS_DOGS_DIR") or PROJECT_ROOT.parent / "shared" / "photos")
+    if not folder.is_dir():
+        pytest.skip(f"no real photographs at {folder}; set CATS_DOGS_DIR to their folder")
+    return folder
+
+
+def fed(data: object, epochs: int = 1) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    """The batches that Keras' own `fit` hands to a train function, by epoch, in order."""
+    import keras
+
+    seen = []
+
+    class Epochs(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            seen.append([])
+
+    def train_function(iterator):
+        images, labels = next(iterator)
+        seen[-1].append((images.numpy(), labels.numpy()))
+        return {}
+
+    layers = [keras.Input((None, None, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(loss="mse")
+    model.train_function = train_function
+    # Otherwise `fit` shuffles a PyDataset's batches.
+    model.fit(data, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs()])
+    return seen
+
+
+def whole(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """All images and all labels of an epoch."""
+    return np.concatenate([images for images, _ in batches]), np.concatenate([labels for _, labels in batches])
+
+
+def unit(images: np.ndarray) -> np.ndarray:
+    """Images in [0, 1], whatever their type."""
+    return images / np.float32(255) if images.dtype == np.uint8 else images
+
+
+def build_fed(config, source, epochs: int = 1) -> list[tuple[np.ndarray, np.ndarray]]:
+    from pipeline import build
+
+    with build(config, source) as loader:
+        return [whole(batches) for batches in fed(loader.data, epochs)]

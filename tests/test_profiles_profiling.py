@@ -1,0 +1,74 @@
+"""`profiles.profile`: measurement, stages, verdict and report in one call."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_profiles_windows import IMAGES, a_batch, a_model, tensorflow_only
+
+import profiles
+from profiles.profiling import Profile
+
+
+def doze(x: np.ndarray) -> np.ndarray:
+    time.sleep(0.002)
+    return x
+
+
+def load(index: Any) -> Any:
+    with tf.control_dependencies([tf.numpy_function(doze, [index], tf.int64)]):
+        return tf.zeros((2, 2, 3)), tf.zeros(())
+
+
+@pytest.fixture(scope="module")
+def profiled() -> Profile:
+    dataset = tf.data.Dataset.range(300).map(load).batch(IMAGES)
+    return profiles.profile(dataset, a_model(), device="emulated:2000", rounds=3, name="slow loader", lines=True)
+
+
+@tensorflow_only
+def test_the_culprit_is_named_with_its_place(profiled: Profile) -> None:
+    text = str(profiled)
+    assert "slow loader on" in text and "input-bound" in text
+    assert f"load (test_profiles_profiling.py:{load.__code__.co_firstlineno}) takes" in text
+    assert "No other variant" not in text  # nothing was measured beside it
+
+
+@tensorflow_only
+def test_the_planted_loader_is_found_in_every_part(profiled: Profile) -> None:
+    # 2 ms an image to load, 0.5 ms to train on.
+    assert profiled.result.attribution.loading_ratio == pytest.approx(0.8, abs=0.06)
+    assert profiled.result.stages is not None and profiled.result.stages.culprit is not None
+    assert profiled.result.stages.culprit.wait_us_per_image == pytest.approx(2000, rel=0.15)
+    (function,) = profiled.result.lines
+    assert function.function.endswith("doze")
+
+
+@tensorflow_only
+def test_it_is_saved_as_results_and_report(profiled: Profile, tmp_path: Path) -> None:
+    report = profiled.save(tmp_path / "out")
+    document = json.loads((tmp_path / "out" / "results.json").read_text())
+    (result,) = document["results"]
+    assert [stage["name"] for stage in result["stages"]][:1] == ["load"]
+    assert document["verdicts"][0]["findings"]
+    html = report.read_text()
+    assert "time.sleep(0.002)" in html and "load" in html
+    with pytest.raises(FileExistsError, match="holds results already"):
+        profiled.save(tmp_path / "out")
+
+
+def test_what_is_read_once_has_a_verdict_and_no_stages() -> None:
+    def batches() -> Any:
+        for _ in range(40):
+            time.sleep(0.002)
+            yield a_batch()
+
+    found = profiles.profile(batches, a_model(), device="emulated:5000", rounds=1)
+    assert found.result.stages is not None
+    assert found.result.stages.reason == "a function is read once, and from outside: only its waiting can be seen"

@@ -1,0 +1,260 @@
+"""Somebody's script under `python -m profiles`: what it does stays its own, and what it waited for is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+KERAS = """
+import sys, time
+import keras, numpy as np, tensorflow as tf
+keras.utils.set_random_seed(1)
+images = np.random.default_rng(0).random((320, 16, 16, 3)).astype("float32")
+labels = images.mean((1, 2, 3))
+def network():
+    model = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Conv2D(8, 3), keras.layers.Dropout(0.5),
+                              keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+"""
+
+
+def write(folder, text, name="train.py", keras=True):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text((KERAS if keras else "") + textwrap.dedent(text))
+    return path
+
+
+def run(folder, *words, plain=False, **environment):
+    command = [sys.executable, *words] if plain else [sys.executable, "-m", "profiles", *words]
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def results(folder):
+    return json.loads((folder / "out" / "results.json").read_text())
+
+
+def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        def slow(x, y):
+            time.sleep(0.02)
+            return x, y
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False
+        data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(32)
+        data = data.map(lambda x, y: tf.numpy_function(slow, [x, y], [tf.float32, tf.float32]))
+        data = data.map(lambda x, y: (tf.ensure_shape(x, (None, 16, 16, 3)), tf.ensure_shape(y, (None,))))
+        model = network()
+        first = model.fit(data.with_options(options), epochs=5, verbose=0)
+        second = model.fit(images, labels, epochs=5, verbose=0)
+        print(sys.argv, first.history, second.history, float(model.get_weights()[0].sum()), np.random.random())
+        sys.exit(3)
+        """,
+    )
+    plain = run(tmp_path, script, "--epochs", 5, plain=True)
+    shown = run(tmp_path, "--out", "out", script, "--epochs", 5)
+    assert (shown.stdout, shown.returncode) == (plain.stdout, 3), shown.stderr[-3000:]
+    found = results(tmp_path)
+    (first, second) = found["results"]
+    assert [one["variant"].split(" (")[0] for one in (first, second)] == ["fit 1", "fit 2"]
+    assert first["notes"] == ["fed by a tf.data.Dataset"]
+    assert second["notes"] == ["fed by NumPy arrays"]
+    assert (found["verdicts"][0]["bound"], found["verdicts"][0]["culprit"]) == ("input", "prep_stall")
+    # 20 ms a batch of 32.
+    assert 20 <= first["seconds_per_image"]["prep_stall"] * 32e3 < 30
+    assert any((stage["wait_us_per_image"] or 0) > 500 for stage in first["stages"])
+    assert second["stages"] == []
+    assert "input-bound" in shown.stderr
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1000
+
+
+def test_enough_steps_leave_fit_and_what_comes_after_it_does_not_run(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        network().fit(images, labels, batch_size=8, epochs=1000, verbose=0)
+        print("saved")
+        """,
+    )
+    shown = run(tmp_path, "--max-steps", 60, "--no-ceilings", "--out", "out", script)
+    assert (shown.stdout, shown.returncode) == ("", 0), shown.stderr[-3000:]
+    (one,) = results(tmp_path)["results"]
+    assert "fit was left before its end" in one["notes"]
+    assert any("--no-ceilings" in note for note in one["notes"])
+    assert (one["batch_size"], one["attribution"]["interference"]) == (8, None)
+
+
+def test_an_error_is_shown_without_our_frames(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        def batches():
+            for start in range(4):
+                yield images[:8], labels[:8]
+            raise ZeroDivisionError("the loader broke")
+        network().fit(batches(), verbose=0)
+        """,
+    )
+    shown = run(tmp_path, "--out", "out", script)
+    assert shown.returncode == 1
+    assert "the loader broke" in shown.stderr
+    assert "profiles/" not in shown.stderr.split("fit 1")[0]
+    assert f'File "{script}", line' in shown.stderr
+
+
+def test_a_wrong_argument_of_fit_is_refused_in_keras_own_words(tmp_path):
+    script = write(tmp_path, "network().fit(images, labels, epoch=1)\n")
+    shown = run(tmp_path, script)
+    assert shown.returncode == 1
+    assert "fit() got an unexpected keyword argument 'epoch'" in shown.stderr
+    assert "nothing measured" in shown.stderr
+
+
+@pytest.mark.slow
+def test_a_monitor_in_the_script_and_a_look_for_keras_before_it_is_imported(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        import importlib.util
+        assert importlib.util.find_spec("keras") is not None
+        """
+        + textwrap.indent(KERAS, " " * 8)
+        + """
+        import profiles
+        monitor, model = profiles.StallMonitor(), network()
+        model.fit(images, labels, epochs=3, verbose=0, callbacks=[monitor])
+        assert model.train_function.__module__.startswith("keras.")
+        assert "unknown" not in monitor.summary().values(), monitor.summary()
+        """,
+        keras=False,
+    )
+    shown = run(tmp_path, "--out", "out", script)
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    assert len(results(tmp_path)["results"]) == 1
+
+
+@pytest.mark.slow
+def test_what_a_users_callbacks_take_is_not_called_loading(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        class Slow(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                time.sleep(0.1)
+        network().fit(images, labels, epochs=3, verbose=0, callbacks=[Slow()])
+        """,
+    )
+    run(tmp_path, "--out", "out", "--no-ceilings", script)
+    (one,) = results(tmp_path)["results"]
+    assert one["images_per_sec"] > 32 / 0.1
+    assert any(note.startswith("callbacks took 9") for note in one["notes"])
+
+
+def test_the_scripts_own_packages_are_found_and_ours_are_not(tmp_path):
+    write(tmp_path, "def answer():\n    return 'their models'\n", "late/models/__init__.py", keras=False)
+    script = write(
+        tmp_path,
+        """
+        import importlib.util, os, sys
+        assert importlib.util.find_spec("pipeline") is None
+        for name in ("pipeline", "benchmarks", "models"):
+            try:
+                __import__(name)
+            except ModuleNotFoundError as error:
+                print(error, error.name)
+        sys.path.append("late")
+        import models
+        print(models.answer(), os.path.isabs(__file__), sys.path[0] == os.path.dirname(__file__), __name__, sys.argv)
+        """,
+        keras=False,
+    )
+    shown = run(tmp_path, "train.py", "--out", "x")
+    assert shown.stdout.splitlines() == [
+        "No module named 'pipeline' pipeline",
+        "No module named 'benchmarks' benchmarks",
+        "No module named 'models' models",
+        "their models True True __main__ ['train.py', '--out', 'x']",
+    ], shown.stderr
+    assert shown.returncode == 0
+    assert "nothing measured, train.py made no step of fit" in shown.stderr
+    assert script.exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "error"),
+    [
+        ("raise SystemExit(7)", 7, ""),
+        ("raise SystemExit", 0, ""),
+        ("raise SystemExit('no data')", 1, "no data\n"),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt\n"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+        ("this is no Python", 1, "SyntaxError: invalid syntax\n"),
+    ],
+)
+def test_the_exit_code_is_the_scripts_own(tmp_path, line, code, error):
+    script = write(tmp_path, line, keras=False)
+    shown = run(tmp_path, script)
+    assert shown.returncode == code
+    own, _, ours = shown.stderr.partition("python -m profiles: ")
+    assert own.endswith(error)
+    assert "profiles" not in own
+    assert "nothing measured" in ours
+
+
+def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
+    lines = "import sys\nsys.excepthook = lambda kind, error, trace: print(kind.__name__, trace.tb_lineno)\n1 / 0\n"
+    shown = run(tmp_path, write(tmp_path, lines, keras=False))
+    assert (shown.stdout, shown.returncode) == ("ZeroDivisionError 3\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["missing.py"], "missing.py: no such script."),
+        (["--max-steps", "0", "train.py"], "--max-steps must be at least 1. Received: 0."),
+    ],
+)
+def test_a_wrong_call_is_one_line(tmp_path, words, line):
+    write(tmp_path, "print('ran')", keras=False)
+    shown = run(tmp_path, *words)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (2, "", f"python -m profiles: {line}\n")
+
+
+def test_a_module_of_our_name_beside_the_script_is_refused(tmp_path):
+    write(tmp_path, "", "profiles.py", keras=False)
+    shown = run(tmp_path.parent, "-m", "profiles", write(tmp_path, "print('ran')", keras=False), plain=True)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "has the name of this profiler" in shown.stderr
+
+
+EXAMPLES = PROJECT_ROOT / "docs" / "examples"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tutorial_generator.py", "cached_augmentation.py"])
+def test_examples_run_under_the_profiler(tmp_path, photos, name):
+    import shutil
+
+    for label, folder in zip(("cats", "dogs"), sorted(one for one in photos.iterdir() if one.is_dir()), strict=True):
+        shutil.copytree(folder, tmp_path / "train" / label)
+    shown = run(tmp_path, "--out", "out", EXAMPLES / name, tmp_path / "train")
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    assert results(tmp_path)["results"]

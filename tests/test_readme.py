@@ -1,0 +1,42 @@
+"""The README says what is true of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+
+from benchmarks import photos, pipeline
+from profiles import __main__ as script
+
+PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
+README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_module_that_it_runs_exists():
+    modules = set(re.findall(r"python3? -m ([a-z_.]+)", README))
+    assert {"benchmarks.pipeline", "benchmarks.photos", "venv", "pytest"} <= modules
+    assert [name for name in modules if importlib.util.find_spec(name) is None] == []
+
+
+def test_every_option_that_it_names_exists(capsys):
+    known = set()
+    for command in (pipeline, photos, script):
+        try:
+            command.main(["--help"])
+        except SystemExit:
+            known |= set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    assert set(re.findall(r"(?<![\w-])--[a-z-]+", README)) <= known
+
+
+def test_no_placeholder_is_left_in_it_or_in_the_docs():
+    for path in (PROJECT_ROOT / "README.md", *sorted((PROJECT_ROOT / "docs").glob("*.md"))):
+        text = path.read_text(encoding="utf-8")
+        assert re.findall(r"^[A-Z]{5,}$|TODO|FIXME", text, flags=re.MULTILINE) == [], path.name
+
+
+def test_its_two_commands_install_and_run():
+    for name, ends in (("run", "-m benchmarks.pipeline"), ("test", "-m pytest")):
+        (block,) = re.findall(rf"<!-- {name} -->\n```bash\n(.*)\n```\n<!-- /{name} -->", README)
+        assert "pip install" in block
+        assert block.endswith(ends)
