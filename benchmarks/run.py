@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import math
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,10 @@ from benchmarks.supervise import ChildDied, Group, JobRefused, LeftOut, Measured
 from pipeline.config import config_to_dict
 from pipeline.sources import ImageSource
 from pipeline.variants import other_work
-from profiles import html_report, provenance, text_report
+from profiles import provenance, report, text_report
 from profiles.devices import Device
 from profiles.evidence import Evidence
-from profiles.results import SCHEMA_VERSION, Contender, Result, summarise, to_json, write_atomically
+from profiles.results import Contender, Result, summarise
 from profiles.schedule import LOADER_ROUNDS
 from profiles.stage_report import print_stages
 from profiles.stages import StageTable
@@ -48,7 +47,7 @@ class Run:
         self._source = source
         self._progress = progress
         self._errors = errors
-        self._created = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        self._created = report.now()
         self.verdicts: list[Verdict] = []
         self._recorder = Recorder()
         self._stages: dict[tuple[Device, str, str], tuple[StageTable, tuple[AnnotatedFunction, ...]]] = {}
@@ -168,14 +167,12 @@ class Run:
             return False
         self._throttled_ratio = throttled_ratio(self._before_rounds, Throttling.now())
         self.verdicts = self._judged(results)
-        document = self._document(results, complete)
         texts: dict[tuple[str, str], list[str]] = {}
         for verdict in self.verdicts:
             one = verdict.result.contender
             group = [v for v in self.verdicts if _key(v.result) == _key(verdict.result)]
             texts[one.model, one.device.name] = text_report.verdict_lines(group, BASELINE)
-        write_atomically(self._request.out / "results.json", to_json(document))
-        write_atomically(self._request.out / "report.html", html_report.render(document, texts))
+        report.write(self._request.out, self._document(results, complete), texts)
         return True
 
     def print(self, console: Console) -> None:
@@ -284,27 +281,22 @@ class Run:
     def _document(self, results: list[Result], complete: bool) -> dict[str, Any]:
         backend = next((group.backend for group in self._groups if group.backend), {})
         trace = self._recorder.trace
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "created": self._created,
-            "complete": complete,
-            "provenance": {**provenance.machine(), **backend, "throttled_ratio": self._throttled_ratio},
-            "settings": {"rounds": self._request.rounds, "data": provenance.without_folder(self._request.data)},
-            "dataset": self._source.to_dict(),
-            "results": [{**result.to_dict(), "machine": _machine(trace, result)} for result in results],
-            "left_out": [
-                {
-                    "variant": one.job.variant,
-                    "model": one.job.model,
-                    "device": one.device.name,
-                    "page_cache": one.page_cache,
-                    "reason": one.reason,
-                }
+        content = report.document(
+            [{**result.to_dict(), "machine": _machine(trace, result)} for result in results],
+            self.verdicts,
+            created=self._created,
+            complete=complete,
+            provenance={**provenance.machine(), **backend, "throttled_ratio": self._throttled_ratio},
+            settings={"rounds": self._request.rounds, "data": provenance.without_folder(self._request.data)},
+            dataset=self._source.to_dict(),
+            left_out=[
+                report.left_out_row(
+                    one.job.variant, one.job.model, one.device.name, one.reason, page_cache=one.page_cache
+                )
                 for one in self._all_left_out()
             ],
-            "verdicts": [verdict.to_dict() for verdict in self.verdicts],
-            "telemetry": trace.to_dict(),
-        }
+        )
+        return {**content, "telemetry": trace.to_dict()}
 
 
 def _mean_pixels(source: ImageSource) -> float | None:

@@ -177,9 +177,10 @@ class Session:
         """Builds the job's loader on `images` of the source, and runs its warm-up epoch."""
         from models import behind, image_size
         from pipeline.loaders import UnavailableError, build
+        from profiles.batches import first_batches
         from profiles.measurement import shapes
         from profiles.tfdata_graph import random_before_cache
-        from profiles.windows import Windows, first_batches
+        from profiles.windows import Windows
 
         model = self._models[job.model]
         config = replace(job.config, image_size=image_size(model, job.model))

@@ -6,12 +6,15 @@ python -m profiles [--max-steps N] [--no-ceilings] [--lines] [--out DIR] train.p
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
 import datetime
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from profiles.script import after_import, hide_our_packages, run_script
 
@@ -24,12 +27,12 @@ _NAME = "python -m profiles"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns the script's exit code, or 2 for a wrong call."""
     arguments = _parser().parse_args(argv)
+    out = Path(arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")).absolute()
     script = Path(arguments.script)
-    wrong = _wrong(script, arguments.max_steps, Path(arguments.out) if arguments.out else None)
+    wrong = _wrong(script, arguments.max_steps, out)
     if wrong:
-        print(f"{_NAME}: {wrong}", file=sys.stderr)
+        _say(wrong)
         return 2
-    out = Path(arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")).resolve()
     profilers: list[Profiler] = []
 
     def keras_is_there() -> None:
@@ -40,25 +43,42 @@ def main(argv: Sequence[str] | None = None) -> int:
             profilers[0].attach()
 
     ours = os.getpid()
+    blocked = False
 
     def report(ended_by: BaseException | None) -> None:
+        nonlocal blocked
         if os.getpid() == ours:  # a forked child of the script's comes by here as well
-            _report(profilers[0] if profilers else None, script.name, out, ended_by, lines=arguments.lines)
+            with _quiet_stdout():
+                blocked = _report(profilers, script.name, out, ended_by, lines=arguments.lines)
 
     hide_our_packages()
     after_import("keras", keras_is_there)
-    return run_script(arguments.script, arguments.arguments, report)
+    code = run_script(arguments.script, arguments.arguments, report)
+    if blocked:
+        _leave(code)
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        _say(f"{message}. See {_NAME} --help.")
+        raise SystemExit(2)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=_NAME,
         usage=f"{_NAME} [--max-steps N] [--no-ceilings] [--lines] [--out DIR] SCRIPT.py [ARG ...]",
         description="Runs a Keras script as it is and says how much of each fit was loading and how much compute. "
         "The report goes to stderr and to files; output and exit code are the script's own.",
         allow_abbrev=False,
     )
-    parser.add_argument("--max-steps", type=int, metavar="N", help="leave fit after N steps; later lines do not run")
+    parser.add_argument(
+        "--max-steps",
+        type=int,
+        metavar="N",
+        help="leave the script by SystemExit after N steps, inside fit",
+    )
     parser.add_argument("--no-ceilings", action="store_true", help="do not run the model by itself after each fit")
     parser.add_argument("--lines", action="store_true", help="time the lines of the data's Python functions")
     parser.add_argument("--out", metavar="DIR", help="folder for results.json and report.html [runs/TIME]")
@@ -67,14 +87,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _wrong(script: Path, max_steps: int | None, out: Path | None) -> str | None:
+def _wrong(script: Path, max_steps: int | None, out: Path) -> str | None:
+    """Says in a line what is wrong with a call; None where nothing is."""
     if max_steps is not None and max_steps < 1:
         return f"--max-steps must be at least 1. Received: {max_steps}."
-    if not script.is_file():
-        return f"{script}: no such script."
-    if out is not None and (out / "results.json").exists():
-        return f"--out {out} holds the results of an earlier run. Choose another folder, or remove them."
-    own = next((one for one in (script.parent / "profiles.py", script.parent / "profiles") if _is_module(one)), None)
+    try:
+        if not script.is_file():
+            return f"{script}: no such script."
+        if (out / "results.json").exists():
+            return f"--out {out} holds the results of an earlier run. Choose another folder, or remove them."
+        folder = next(one for one in (out, *out.parents) if one.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            return f"--out {out}: results cannot be written there, {folder} is no folder that can be written to."
+        own = next(
+            (one for one in (script.parent / "profiles.py", script.parent / "profiles") if _is_module(one)), None
+        )
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}."
     # Ours is running, and a script may import it; one process has room for one module of a name.
     if own is not None and own.resolve() != Path(__file__).resolve().parent:
         return f"{own} has the name of this profiler, and would be hidden by it. Rename it for the run."
@@ -82,29 +111,85 @@ def _wrong(script: Path, max_steps: int | None, out: Path | None) -> str | None:
 
 
 def _is_module(path: Path) -> bool:
-    return path.is_file() if path.suffix else (path / "__init__.py").is_file()
+    """Whether a script beside it could import it; a folder of data is none."""
+    return path.is_file() if path.suffix else path.is_dir() and any(path.glob("*.py"))
 
 
-def _report(profiler: Profiler | None, script: str, out: Path, ended_by: BaseException | None, *, lines: bool) -> None:
-    """Says to stderr what was measured, and writes it; never raises, the script's exit code is not ours."""
-    from rich.console import Console
+def _say(line: str) -> None:
+    """Prints a line to stderr, if that is still there: it is never worth the script's exit code."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"{_NAME}: {line}\n")
+        sys.stderr.flush()
 
-    console = Console(stderr=True)
-    if profiler is None or not profiler.fits:
-        why = "" if profiler is not None else " (it did not import Keras 3)"
-        print(f"{_NAME}: nothing measured, {script} made no step of fit{why}.", file=sys.stderr)
+
+@contextlib.contextmanager
+def _quiet_stdout() -> Iterator[None]:
+    """Sends what anything prints to stderr: the script has ended, and what we run of it must not add to its output."""
+    try:
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except (OSError, ValueError, AttributeError):  # one of them is closed
+        yield
         return
     try:
-        from profiles.script_report import report_on
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
-        ended_well = ended_by is None or isinstance(ended_by, SystemExit)
-        found = report_on(profiler, script=script, complete=ended_well, stages=ended_well, lines=lines)
+
+def _report(
+    profilers: Sequence[Profiler], script: str, out: Path, ended_by: BaseException | None, *, lines: bool
+) -> bool:
+    """Says to stderr what was measured, and writes it; never raises, the script's exit code is not ours.
+
+    Returns:
+      Whether something of the script's still blocks a thread, so that Python could not end.
+    """
+    profiler = profilers[0] if profilers else None
+    ended_well = ended_by is None or isinstance(ended_by, SystemExit)
+    try:
+        if profiler is not None and ended_well:
+            profiler.wait()
+        if profiler is None or not profiler.fits:
+            why = "" if profiler is not None else " (it did not import Keras 3)"
+            _say(f"nothing measured, {script} made no step of fit{why}.")
+            return False
+        from rich.console import Console
+
+        from profiles.script_report import report_on, with_stages
+
+        profiler.pause()
+        found = report_on(profiler, script=script, complete=ended_well)
+        found.write(out)  # what was watched is safe, whatever comes of the data
+        blocked = False
+        if ended_well:
+            found, blocked = with_stages(found, profiler, lines=lines)
+            found.write(out)
+        console = Console(stderr=True)
         found.print(console)
-        found.write(out)
         files = f"\nresults and report: {out}/results.json, {out}/report.html"
         console.print(files, highlight=False, markup=False, soft_wrap=True)
+        return blocked
+    except KeyboardInterrupt:
+        _say(f"interrupted. What was watched is in {out} if it was written by then.")
+        return True
     except Exception as error:  # the script has ended as it did; only our report is lost
-        print(f"{_NAME}: no report: {type(error).__name__}: {error}", file=sys.stderr)
+        _say(f"no report: {type(error).__name__}: {error}")
+        return False
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process as Python would, but without waiting for a thread that nothing can wake."""
+    threading._shutdown()  # type: ignore[attr-defined]  # joins the script's own threads; there is no public way
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

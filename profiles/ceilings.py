@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import random
+import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,39 +19,24 @@ from profiles.backends import device_here
 from profiles.samples import Sample
 from profiles.schedule import LEAST_STEPS, READY_WINDOW_S
 from profiles.statistics import median
+from profiles.tfdata_graph import every_node
 from profiles.watch import Watch, traced_as
 from profiles.windows import Windows
 
 _ROUNDS = 3
 # Where a step is slow, fewer rounds of fewer steps; below these there is nothing to measure.
 _FEWEST_STEPS = 3
-# Operations that leave something behind which is no variable: nobody could put it back. Python functions among them.
-_LASTING = {
-    "PyFunc",
-    "EagerPyFunc",
-    "PyFuncStateless",
-    "RandomUniform",
-    "RandomUniformInt",
-    "RandomStandardNormal",
-    "TruncatedNormal",
-    "ParameterizedTruncatedNormal",
-    "RandomShuffle",
-    "RandomGamma",
-    "RandomPoisson",
-    "RandomPoissonV2",
-    "Multinomial",
-    "LookupTableInsertV2",
-    "LookupTableRemoveV2",
-    "QueueEnqueueV2",
-    "QueueDequeueV2",
-    "StackPushV2",
-    "PrintV2",
-    "Print",
-    "WriteSummary",
-    "WriteScalarSummary",
-    "WriteHistogramSummary",
-    "WriteImageSummary",
-}
+# Stateful operations that a step may use: those that read and write variables, which are saved before; those that call
+# functions, whose own operations are looked at as well; and those that leave nothing behind. Any other could not be
+# undone: Python functions, queues, tables, random numbers without a seed of their own.
+_VARIABLES = re.compile(
+    r"VarHandleOp|ReadVariableOp|Assign\w*VariableOp|VariableShape|VarIsInitializedOp|Resource(Gather|Scatter|Apply"
+    r"|SparseApply)\w*|RngReadAndSkip|RngSkip"
+)
+_CALLS = re.compile(r"StatefulPartitionedCall|If|While|Case|SymbolicGradient")
+_HARMLESS = re.compile(r"Assert|StatelessRandomGet\w+|CudnnRNN\w*|LookupTable(Find|Size)V2")
+# It has no state of its own, and runs Python code that may have some.
+_PYTHON = "PyFuncStateless"
 
 
 class _NotPossible(Exception):
@@ -83,8 +68,8 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
       limit_s: about how long it may take.
     """
     try:
-        step = _own_step(model, watch)
-        with put_back(model), warnings.catch_warnings(action="ignore"):  # Keras warns of what our `fit` is fed
+        step, used = _own_step(model, watch)
+        with put_back(model, used), warnings.catch_warnings(action="ignore"):  # Keras warns of what our `fit` is fed
             return Ceilings(samples=tuple(_run(model, watch, step, first_round, limit_s)))
     except _NotPossible as error:
         return Ceilings(samples=(), reason=str(error))
@@ -94,15 +79,17 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
 
 
 @contextmanager
-def put_back(model: Any) -> Iterator[None]:
+def put_back(model: Any, used: Sequence[Any] = ()) -> Iterator[None]:
     """Saves all that training changes, and puts it back bit for bit, also when the body fails or is interrupted.
 
-    Every live variable is saved, not only the model's: a step may use others.
+    Other models are left alone: they may be training in other threads.
 
+    Args:
+      used: variables that a step uses beside the model's own.
     Raises:
       _NotPossible: if the copies would not fit into memory.
     """
-    variables = _live_variables()
+    variables = _variables(model, used)
     size_bytes = sum(int(np.prod(one.shape)) * _itemsize(one) for one in variables)
     if size_bytes > psutil.virtual_memory().available / 2:
         raise _NotPossible(f"a copy of its {size_bytes / 1e9:.1f} GB of variables would not fit into memory")
@@ -130,14 +117,13 @@ def _objects(model: Any) -> list[Any]:
     return list({id(one): one for one in found if hasattr(one, "__dict__")}.values())
 
 
-def _live_variables() -> list[Any]:
-    kind: type = keras.Variable
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        kind = tf.Variable  # a Keras variable holds one
-    found = [one for one in gc.get_objects() if issubclass(type(one), kind)]
-    return [one for one in found if _has_value(one)]
+def _variables(model: Any, used: Sequence[Any]) -> list[Any]:
+    """Returns the variables of a model, seeds and metrics among them, of its optimizer, and those used besides."""
+    found = [*model.variables, *model.metrics_variables]
+    if model.optimizer is not None:
+        found += model.optimizer.variables
+    values = {id(one.value if isinstance(one, keras.Variable) else one): one for one in (*used, *found)}
+    return [one for one in values.values() if _has_value(one)]
 
 
 def _has_value(variable: Any) -> bool:
@@ -153,8 +139,8 @@ def _itemsize(variable: Any) -> int:
     return int(getattr(variable.dtype, "size", 0) or np.dtype(str(variable.dtype)).itemsize)
 
 
-def _own_step(model: Any, watch: Watch) -> Callable[..., Any]:
-    """Returns the model's train function as `fit` has traced it.
+def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """Returns the model's train function as `fit` has traced it, and the variables that it uses.
 
     Raises:
       _NotPossible: if running it would leave behind what cannot be put back.
@@ -171,14 +157,15 @@ def _own_step(model: Any, watch: Watch) -> Callable[..., Any]:
     if model.run_eagerly or _functions_run_eagerly():
         raise _NotPossible("it runs eagerly, so that a step may change anything in Python")
     if keras.backend.backend() != "tensorflow":
-        return original
+        return original, ()
     if model.distribute_strategy.num_replicas_in_sync > 1:
         raise _NotPossible("it is spread over several devices by a distribution strategy")
     traced = traced_as(original, watch.element_spec)
-    lasting = _LASTING & _operations(traced)
+    concrete = traced.get_concrete_function()
+    lasting = _lasting(concrete.graph.as_graph_def())
     if lasting:
-        raise _NotPossible(f"its step uses {', '.join(sorted(lasting))}, whose state cannot be put back")
-    return lambda iterator: traced(next(iterator))
+        raise _NotPossible(f"its step uses {', '.join(lasting)}, whose state cannot be put back")
+    return (lambda iterator: traced(next(iterator))), concrete.variables
 
 
 def _functions_run_eagerly() -> bool:
@@ -189,11 +176,18 @@ def _functions_run_eagerly() -> bool:
     return bool(tf.config.functions_run_eagerly())
 
 
-def _operations(traced: Any) -> set[str]:
-    """Returns the names of all operations of a traced function, and of the functions that it calls."""
-    graph = traced.get_concrete_function().graph.as_graph_def()
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    return {node.op for node in nodes}
+def _lasting(graph: Any) -> list[str]:
+    """Returns the operations of a traced function, and of those it calls, whose effects could not be undone."""
+    from tensorflow.python.framework import op_def_registry  # the only place that knows which are stateful
+
+    def lasts(name: str) -> bool:
+        if name == _PYTHON:
+            return True
+        known = op_def_registry.get(name)
+        allowed = any(pattern.fullmatch(name) for pattern in (_VARIABLES, _CALLS, _HARMLESS))
+        return known is not None and known.is_stateful and not allowed
+
+    return sorted({node.op for node in every_node(graph) if lasts(node.op)})
 
 
 def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, limit_s: float) -> Iterator[Sample]:

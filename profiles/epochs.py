@@ -8,6 +8,8 @@ from typing import Any
 
 from profiles import clock
 
+# Epochs kept of a run: enough for any statistic, and no more on very long runs.
+KEPT_EPOCHS = 200
 # Step times kept of an epoch: an even draw, so that memory stays bounded on very long ones.
 _KEPT_STEPS = 256
 

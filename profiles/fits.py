@@ -10,8 +10,8 @@ from profiles.attribution import PARTS, Attribution
 from profiles.ceilings import Ceilings
 from profiles.checks import check_length, check_rounds
 from profiles.devices import Device
-from profiles.epochs import EpochRecord
-from profiles.results import Contender, Result, summarise
+from profiles.epochs import KEPT_EPOCHS, EpochRecord
+from profiles.results import Contender, Result, derive, summarise
 from profiles.samples import Sample
 from profiles.statistics import median, median_interval
 
@@ -28,13 +28,14 @@ class FitRecord:
       name: "fit 1 (train.py:42)".
       model: its name.
       data_kind: what it was fed, in plain words.
-      epochs: the last ones, at most 200.
+      epochs: the last ones, at most `KEPT_EPOCHS`.
       device: what trained.
       training: loss, optimizer, `jit_compile`, workers asked for.
       ceilings: of the model alone.
       why_unknown: why its wait could not be known, or None.
       canary_ns: the canary loop, right before.
       whole: whether `fit` came to its end by itself.
+      calls: of the same line on the same model, one after another.
     """
 
     name: str
@@ -47,6 +48,7 @@ class FitRecord:
     training: dict[str, Any] = field(default_factory=dict)
     why_unknown: str | None = None
     whole: bool = True
+    calls: int = 1
 
     @property
     def images_per_sec(self) -> float | None:
@@ -57,6 +59,23 @@ class FitRecord:
     def batch_size(self) -> int | None:
         sizes = [one.images / one.steps for one in self.epochs if one.images and one.steps]
         return round(max(sizes)) if sizes else None
+
+
+def again(before: FitRecord, more: FitRecord) -> FitRecord:
+    """Adds another call of the same line on the same model; its epochs go on where the last ones ended."""
+    first = before.epochs[-1].epoch + 1
+    epochs = [*before.epochs, *(replace(one, epoch=first + number) for number, one in enumerate(more.epochs))]
+    samples = tuple(
+        replace(one, round=one.round + len(more.epochs)) for one in (more.ceilings.samples or before.ceilings.samples)
+    )
+    return replace(
+        more,
+        name=before.name,
+        epochs=tuple(epochs[-KEPT_EPOCHS:]),
+        ceilings=replace(more.ceilings, samples=samples, reason=None if samples else more.ceilings.reason),
+        whole=before.whole and more.whole,
+        calls=before.calls + more.calls,
+    )
 
 
 class UnknownError(Exception):
@@ -80,6 +99,8 @@ def result_of(fit: FitRecord) -> Result:
     if len(samples) > 1 and measured[0].epoch == 0:
         samples[0] = replace(samples[0], window="warmup")
     notes = [f"fed by {fit.data_kind}"]
+    if fit.calls > 1:
+        notes.append(f"{fit.calls} calls of fit, one after another")
     if callbacks_ratio:
         notes.append(f"callbacks took {callbacks_ratio:.0%} of the time of the steps; it is left out")
     if not fit.whole:
@@ -141,25 +162,8 @@ def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Samp
 
 def _one_pass(contender: Contender, samples: Sequence[Sample]) -> Result:
     train = [sample for sample in samples if sample.window == "train"]
-    warmup = [sample for sample in samples if sample.window == "warmup"]
-    attribution = attribute_one_pass(train)
-    compute_s = attribution.seconds_per_image["compute"]
-    assert compute_s is not None
-    low, high = median_interval([sample.s_per_image for sample in train])
-    return Result(
-        contender=contender,
-        samples=tuple(samples),
-        attribution=attribution,
-        images_per_sec=1 / median([sample.s_per_image for sample in train]),
-        ci95=(1 / high, 1 / low),
-        epoch_images_per_sec=1 / attribution.epoch_s_per_image,
-        first_epoch_images_per_sec=1 / warmup[0].epoch_s_per_image if warmup else None,
-        first_batch_s=median([ns for sample in train for ns in sample.first_batch_ns]) / 1e9,
-        loader_images_per_sec=None,
-        compute_images_per_sec=1 / compute_s,
-        cpu_ms_per_image={"loader": None, "model": None},
-        flags=(*check_length({"train": train}), *check_rounds({"train": train})),
-    )
+    flags = (*check_length({"train": train}), *check_rounds({"train": train}))
+    return derive(contender, samples, attribute_one_pass(train), flags=flags)
 
 
 def attribute_one_pass(train: Sequence[Sample]) -> Attribution:

@@ -54,11 +54,10 @@ def render(document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], 
         key: max(sum(s for s in one["seconds_per_image"].values() if s and s > 0) for one in group)
         for key, group in groups.items()
     }
-    remarks: dict[tuple[str, str], dict[str, list[str]]] = {key: {} for key in groups}
-    for key, group in groups.items():
-        for one in group:
-            for remark in (*one["notes"], *one["flags"]):
-                remarks[key].setdefault(remark, []).append(one["variant"])
+    remarks = {
+        key: list(dict.fromkeys(remark for one in group for remark in (*one["notes"], *one["flags"])))
+        for key, group in groups.items()
+    }
     staged = {
         key: [one for one in group if one.get("stages") or one.get("stage_table") or one.get("lines")]
         for key, group in groups.items()

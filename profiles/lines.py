@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ def annotate(data: Any) -> tuple[AnnotatedFunction, ...]:
     """
     own_ns: dict[types.CodeType, int] = {}
     _read(data, lambda function: _noting(function, own_ns), SEARCH_S)
-    functions = [function for code in _that_matter(own_ns) if (function := _function_of(code)) is not None]
+    functions = _functions_of(_that_matter(own_ns))
     if not functions:
         return ()
     profiler = LineProfiler(*functions)
@@ -158,6 +158,16 @@ def _is_users(code: types.CodeType) -> bool:
     return "site-packages" in path or not path.startswith(_STANDARD + os.sep)
 
 
-def _function_of(code: types.CodeType) -> Any:
-    """Finds the function whose code this is; None for a comprehension or a module."""
-    return next((one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)), None)
+def _functions_of(codes: Sequence[types.CodeType]) -> list[Any]:
+    """Finds the functions whose code these are; a comprehension or a module has none."""
+    frozen = gc.get_freeze_count()
+    if frozen:  # what is frozen is not looked through
+        gc.unfreeze()
+    try:
+        found = [
+            next((one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)), None) for code in codes
+        ]
+    finally:
+        if frozen:
+            gc.freeze()
+    return [function for function in found if function is not None]

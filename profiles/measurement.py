@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from profiles.backends import check_device, device_here
+from profiles.batches import batch_images, first_batches, is_fit_data
 from profiles.devices import Device, parse_device
 from profiles.results import Contender, Result, summarise
 from profiles.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
 from profiles.statistics import median
-from profiles.windows import Windows, batch_images, first_batches, is_fit_data
+from profiles.windows import Windows
 
 
 def measure(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ from profiles import clock
 from profiles.backends import device_here
 from profiles.ceilings import Ceilings, measure_ceilings
 from profiles.devices import Device
-from profiles.fits import FitRecord
+from profiles.fits import FitRecord, again
 from profiles.watch import Watch, WatchCallback
 
 # Batches kept for the ceilings; data kept for the stage tables, each with its model.
 _KEPT_BATCHES, _KEPT_DATA = 4, 3
+# What all ceilings of a script may take: so much, and this part of what its `fit` calls took.
+_CEILINGS_S, _CEILINGS_RATIO = 20.0, 0.1
 
 
 class Profiler:
@@ -32,7 +36,7 @@ class Profiler:
       max_steps: steps after which `fit` is left with SystemExit(0), counted over the whole script; None for no end.
 
     Attributes:
-      fits: those that made a step, in order.
+      fits: those that made a step, in order; calls of one line on one model count as one.
       seen: for some of them, by name: model and data, for the stage tables.
     """
 
@@ -42,9 +46,14 @@ class Profiler:
         self._ceilings = ceilings
         self._max_steps = max_steps
         self._steps = 0
-        self._calls = 0
-        self._depth = 0
-        self._paused = False
+        # A script may train in several threads.
+        self._here = _ThisThread()
+        self._running: dict[threading.Thread, int] = {}
+        self._changed = threading.Condition()
+        self._ended = False
+        self._noting = threading.Lock()
+        self._called: list[_Called] = []
+        self._fit_s = self._ceilings_s = 0.0
         self._patched: tuple[type, Callable[..., Any]] | None = None
 
     def attach(self) -> None:
@@ -55,7 +64,7 @@ class Profiler:
 
         @functools.wraps(original)
         def fit(model: Any, *arguments: Any, **options: Any) -> Any:
-            if profiler._paused:
+            if profiler._ended or profiler._here.paused:
                 return original(model, *arguments, **options)
             try:
                 bound = signature.bind(model, *arguments, **options)
@@ -73,15 +82,41 @@ class Profiler:
             owner.fit = original  # type: ignore[attr-defined]
             self._patched = None
 
+    def wait(self) -> None:
+        """Waits for threads that Python would wait for at its end: they may train.
+
+        Those of an executor wait for work themselves; of them, those that train.
+        """
+        idle = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon and thread not in idle:
+                thread.join()
+        with self._changed:
+            self._changed.wait_for(lambda: all(one.daemon or not one.is_alive() for one in self._running))
+
     def pause(self) -> None:
         """From now on `fit` is ours: nothing of it is watched."""
-        self._paused = True
+        self._ended = True
+
+    @contextmanager
+    def _counted_as_running(self) -> Iterator[None]:
+        """Notes that this thread is inside a `fit` of the script's."""
+        thread = threading.current_thread()
+        self._here.depth += 1
+        with self._changed:
+            self._running[thread] = self._here.depth
+        try:
+            yield
+        finally:
+            self._here.depth -= 1
+            with self._changed:
+                if not self._here.depth:
+                    del self._running[thread]
+                self._changed.notify_all()
 
     def _fit(self, original: Callable[..., Any], bound: inspect.BoundArguments, place: str) -> Any:
-        self._calls += 1
-        name = f"fit {self._calls} ({place})"
         model, data = bound.arguments["self"], bound.arguments.get("x")
-        canary_ns = clock.canary_ns()
+        canary_ns, began_ns = clock.canary_ns(), clock.now_ns()
         workers = getattr(data, "workers", None)
         callback = WatchCallback(
             keep_batches=_KEPT_BATCHES if self._ceilings else 0,
@@ -96,21 +131,21 @@ class Profiler:
         else:
             bound.arguments["callbacks"] = [callback, *keras.tree.flatten(given or [])]
         whole = interrupted = False
-        self._depth += 1
-        try:
-            returned = original(*bound.args, **bound.kwargs)
-            whole = True
-        except (Exception, KeyboardInterrupt):
-            interrupted = True
-            raise
-        finally:
-            self._depth -= 1
-            if isinstance(given, keras.callbacks.CallbackList):
-                given.callbacks.remove(callback)
-            if callback.watch is not None:
-                callback.watch.close()
-                if callback.watch.epochs:
-                    self._note(name, model, data, callback.watch, canary_ns, whole=whole, interrupted=interrupted)
+        with self._counted_as_running():
+            try:
+                returned = original(*bound.args, **bound.kwargs)
+                whole = True
+            except (Exception, KeyboardInterrupt):
+                interrupted = True
+                raise
+            finally:
+                self._fit_s += (clock.now_ns() - began_ns) / 1e9
+                if isinstance(given, keras.callbacks.CallbackList):
+                    given.callbacks.remove(callback)
+                if callback.watch is not None:
+                    callback.watch.close()
+                    if callback.watch.epochs:
+                        self._note(place, model, data, callback.watch, canary_ns, whole=whole, interrupted=interrupted)
         return returned
 
     def _count(self, steps: int) -> None:
@@ -119,38 +154,74 @@ class Profiler:
             raise SystemExit(0)
 
     def _note(
-        self, name: str, model: Any, data: Any, watch: Watch, canary_ns: int, *, whole: bool, interrupted: bool
+        self, place: str, model: Any, data: Any, watch: Watch, canary_ns: int, *, whole: bool, interrupted: bool
     ) -> None:
-        self.fits.append(
-            FitRecord(
-                name=name,
+        with self._noting:
+            called = next((one for one in self._called if one.is_of(place, model, data)), None)
+            ceilings = self._ceilings_of(model, watch, interrupted, called)
+            fit = FitRecord(
+                name=f"fit {len(self.fits) + 1} ({place})" if called is None else self.fits[called.at].name,
                 model=model.name,
                 data_kind=data_kind(data),
                 epochs=tuple(watch.records),
                 device=_device(),
-                ceilings=self._measure_ceilings(model, watch, interrupted),
+                ceilings=ceilings,
                 canary_ns=canary_ns,
                 training=_training(model, data),
                 why_unknown=watch.why_unknown,
                 whole=whole,
             )
-        )
-        new = not any(seen is data for _, seen in self.seen.values())
-        if new and _is_re_iterable(data) and len(self.seen) < _KEPT_DATA:
-            self.seen[name] = (model, data)
+            if called is None:
+                self._called.append(_Called(place, model, data, at=len(self.fits)))
+                self.fits.append(fit)
+            else:
+                self.fits[called.at] = again(self.fits[called.at], fit)
+            new = fit.name not in self.seen and not any(seen is data for _, seen in self.seen.values())
+            if new and _is_re_iterable(data) and len(self.seen) < _KEPT_DATA:
+                self.seen[fit.name] = (model, data)
 
-    def _measure_ceilings(self, model: Any, watch: Watch, interrupted: bool) -> Ceilings:
+    def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, called: _Called | None) -> Ceilings:
         if not self._ceilings:
             return Ceilings(samples=(), reason="--no-ceilings")
         if interrupted:
             return Ceilings(samples=(), reason="fit was interrupted")
-        if self._depth:
+        if self._here.depth > 1:
             return Ceilings(samples=(), reason="fit was called inside another fit")
-        self._paused = True
+        if called is not None and self.fits[called.at].ceilings.samples:
+            return self.fits[called.at].ceilings
+        if self._ceilings_s > _CEILINGS_S + _CEILINGS_RATIO * self._fit_s:
+            return Ceilings(samples=(), reason=f"those of earlier fits took {self._ceilings_s:.0f} s")
+        began_ns = clock.now_ns()
+        self._here.paused = True
         try:
             return measure_ceilings(model, watch, first_round=watch.epochs)
         finally:
-            self._paused = False
+            self._here.paused = False
+            self._ceilings_s += (clock.now_ns() - began_ns) / 1e9
+
+
+class _ThisThread(threading.local):
+    """How many `fit` calls this thread is inside of, and whether those it makes now are ours."""
+
+    depth = 0
+    paused = False
+
+
+class _Called:
+    """One place of a script that has called `fit`: what it comes to there, again and again, is summed up.
+
+    Another model, or one that was compiled anew, is another one. None of them is kept alive.
+    """
+
+    def __init__(self, place: str, model: Any, data: Any, at: int) -> None:
+        self.at = at
+        self._place = (place, data_kind(data))
+        self._model: Callable[[], Any] = weakref.ref(model)
+        self._optimizer: Callable[[], Any] = weakref.ref(model.optimizer) if model.optimizer else lambda: None
+
+    def is_of(self, place: str, model: Any, data: Any) -> bool:
+        same = self._model() is model and self._optimizer() is model.optimizer
+        return same and self._place == (place, data_kind(data))
 
 
 def data_kind(data: Any) -> str:

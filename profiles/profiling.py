@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles import html_report, provenance, text_report
+from profiles import provenance, report, text_report
 from profiles.devices import Device
 from profiles.lines import AnnotatedFunction, annotate
 from profiles.measurement import measured
-from profiles.results import SCHEMA_VERSION, Result, to_json, write_atomically
+from profiles.results import Result
 from profiles.schedule import ROUNDS
 from profiles.stage_pass import stage_table
 from profiles.stage_report import print_stages
@@ -47,24 +46,15 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the results file's content."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "created": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-            "complete": True,
-            "provenance": {**provenance.machine(), **provenance.backend()},
-            "settings": {"rounds": len(self.result.of("train"))},
-            "dataset": {
-                "kind": "given",
-                "name": self.result.contender.variant,
-                "images": self.result.contender.images,
-                "skipped": 0,
-                "skipped_files": [],
-                "fingerprint": "unknown",
-            },
-            "results": [self.result.to_dict()],
-            "left_out": [],
-            "verdicts": [self.verdict.to_dict()],
-        }
+        return report.document(
+            [self.result.to_dict()],
+            [self.verdict],
+            created=report.now(),
+            complete=True,
+            provenance={**provenance.machine(), **provenance.backend()},
+            settings={"rounds": len(self.result.of("train"))},
+            dataset=report.unlisted("given", self.result, self.result.contender.variant),
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Writes results.json and report.html. Returns the report's path.
@@ -73,15 +63,12 @@ class Profile:
           FileExistsError: if the folder holds results already.
         """
         folder = Path(folder)
-        if (folder / "results.json").exists():
+        if (folder / report.RESULTS).exists():
             raise FileExistsError(f"{folder} holds results already. Choose another folder, or remove them.")
-        document = self.to_dict()
         one = self.result.contender
         lines = text_report.verdict_lines([self.verdict], None)
-        write_atomically(folder / "results.json", to_json(document))
-        report = folder / "report.html"
-        write_atomically(report, html_report.render(document, {(one.model, one.device.name): lines}))
-        return report
+        report.write(folder, self.to_dict(), {(one.model, one.device.name): lines})
+        return folder / report.REPORT
 
 
 def profile(

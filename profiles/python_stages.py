@@ -7,9 +7,10 @@ from typing import Any
 import keras
 
 from profiles import clock
+from profiles.batches import batch_images
 from profiles.python_calls import CallTimer, CallTimes
 from profiles.stages import ImageTail, Stage, StageTable, tail_of
-from profiles.windows import Windows, batch_images
+from profiles.windows import Windows
 
 ROUNDS = 3
 # A round reads about so many seconds' worth of batches, and at least so many batches a worker.

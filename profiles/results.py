@@ -21,8 +21,6 @@ from profiles.statistics import median, median_interval
 if TYPE_CHECKING:
     from profiles.lines import AnnotatedFunction  # imports Keras
 
-SCHEMA_VERSION = 1
-
 # What a row is made of, by its page cache. Nothing but training is measured with a cold one: beside it stand the model
 # alone, and the warm `train` that it is compared with.
 _WINDOWS_OF = {
@@ -99,7 +97,7 @@ class Result:
     @property
     def explained(self) -> list[Sample]:
         """The windows that the row is about."""
-        return self.of("cold" if self.contender.page_cache == "cold" else "train")
+        return self.of(_explained(self.contender))
 
     def to_dict(self) -> dict[str, Any]:
         one = self.contender
@@ -170,33 +168,56 @@ def summarise(contender: Contender, samples: Sequence[Sample], *, typical_canary
     if contender.page_cache == "cold" and "cold" not in by_window:
         raise ValueError(f"A cold row needs the window 'cold'. Received: {', '.join(by_window) or 'nothing'}.")
     attribution = attribute(by_window, device=contender.device, images=contender.images)
-    train = by_window.pop("cold", by_window["train"])
-    loader, warmup = by_window.get("loader", []), by_window.get("warmup", [])
-    low, high = median_interval([sample.s_per_image for sample in train])
+    explained = by_window.pop("cold", by_window["train"])
+    flags = check_all(
+        by_window | {"train": explained},
+        attribution,
+        typical_canary_ns=typical_canary_ns,
+        buffered_batches=contender.buffered_batches,
+    )
+    return derive(contender, samples, attribution, flags=flags)
+
+
+def derive(
+    contender: Contender, samples: Sequence[Sample], attribution: Attribution, *, flags: tuple[str, ...]
+) -> Result:
+    """Derives the rates of a row whose attribution is known.
+
+    Args:
+      samples: of the row's own windows.
+      flags: what a reader must doubt.
+    """
+
+    def of(window: str) -> list[Sample]:
+        return [sample for sample in samples if sample.window == window]
+
+    def cpu_ms(window: str) -> float | None:
+        return 1e3 * median([sample.cpu_s_per_image for sample in of(window)]) if of(window) else None
+
+    explained, loader, warmup = of(_explained(contender)), of("loader"), of("warmup")
+    low, high = median_interval([sample.s_per_image for sample in explained])
     compute_s = attribution.seconds_per_image["compute"]
     assert compute_s is not None
     return Result(
         contender=contender,
         samples=tuple(samples),
         attribution=attribution,
-        images_per_sec=1 / median([sample.s_per_image for sample in train]),
+        images_per_sec=1 / median([sample.s_per_image for sample in explained]),
         ci95=(1 / high, 1 / low),
         epoch_images_per_sec=1 / attribution.epoch_s_per_image,
         first_epoch_images_per_sec=1 / warmup[0].epoch_s_per_image if warmup else None,
-        first_batch_s=median([ns for sample in train for ns in sample.first_batch_ns]) / 1e9,
+        first_batch_s=median([ns for sample in explained for ns in sample.first_batch_ns]) / 1e9,
         loader_images_per_sec=1 / median([sample.s_per_image for sample in loader]) if loader else None,
         compute_images_per_sec=1 / compute_s,
-        cpu_ms_per_image={
-            "loader": 1e3 * median([sample.cpu_s_per_image for sample in loader]) if loader else None,
-            "model": 1e3 * median([sample.cpu_s_per_image for sample in by_window["resident"]]),
-        },
-        flags=check_all(
-            by_window | {"train": train},
-            attribution,
-            typical_canary_ns=typical_canary_ns,
-            buffered_batches=contender.buffered_batches,
-        ),
+        # Without windows of the model alone its CPU time was not measured.
+        cpu_ms_per_image={"loader": cpu_ms("loader"), "model": cpu_ms("resident")},
+        flags=flags,
     )
+
+
+def _explained(contender: Contender) -> str:
+    """The window that a row is about."""
+    return "cold" if contender.page_cache == "cold" else "train"
 
 
 def write_atomically(path: Path, text: str) -> None:

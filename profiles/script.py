@@ -12,55 +12,73 @@ import traceback
 import types
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-# Where our packages lie, and those that a script must not see: it may have packages of these names itself.
-_OURS = Path(__file__).resolve().parent.parent
+# Our packages that a script must not see: it may have packages of these names itself.
 _HIDDEN = ("models", "pipeline", "benchmarks")
+_PROFILES = Path(__file__).resolve().parent
 
 
-class _Hiding:
-    """Stands before one of Python's finders and keeps back what it finds of ours.
-
-    By where it lies and not by its name: the script's own package of that name is found, also where ours comes first
-    on the path, and where a folder is put on the path later.
-    """
-
-    def __init__(self, finder: Any) -> None:
-        self._finder = finder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._finder, name)
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        find = getattr(self._finder, "find_spec", None)
-        if find is None:
-            return None
-        spec = find(name, path, target)
-        if name not in _HIDDEN or spec is None or not _is_ours(spec, name):
-            return spec
-        if self._finder is not PathFinder:
-            return None
-        return find(name, [entry for entry in sys.path if Path(entry or os.curdir).resolve() != _OURS], target)
+def _homes() -> set[Path]:
+    """Returns the folders that our packages lie in: where this module is, and where pip has installed them."""
+    homes = {_PROFILES.parent}
+    with suppress(PackageNotFoundError):
+        homes.add(Path(str(distribution("unstall").locate_file(""))).resolve())
+    return {home for home in homes if (home / "profiles" / "script.py").is_file()}
 
 
-def _is_ours(spec: ModuleSpec, name: str) -> bool:
-    where = list(spec.submodule_search_locations or ())
-    if spec.has_location and spec.origin:
-        where.append(os.path.dirname(spec.origin))
-    return any(Path(folder).resolve() == _OURS / name for folder in where if folder)
+class _WithoutOurs(FileFinder):
+    """Finds what lies in one folder of the path, but not our packages there."""
+
+    def find_spec(self, fullname: str, target: types.ModuleType | None = None) -> ModuleSpec | None:
+        return None if fullname in _HIDDEN else super().find_spec(fullname, target)
 
 
 def hide_our_packages() -> None:
-    """Hides our packages from imports that come from now on, and forgets those that are imported already."""
-    sys.meta_path[:] = [_Hiding(finder) for finder in sys.meta_path]
+    """Hides our packages from imports that come from now on, and forgets those that are imported already.
+
+    By where they lie and not by their names: the script's own package of that name is found, also where ours comes
+    first on the path, and where a folder is put on the path later. Python's finders stay as they are: import hooks
+    look for them.
+    """
+    homes = _homes()
+    loaders = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES))
+
+    def hook(entry: str) -> _WithoutOurs:
+        if Path(entry or os.curdir).resolve() not in homes:
+            raise ImportError(f"{entry} holds none of our packages", path=entry)
+        return _WithoutOurs(entry, *loaders, (SourcelessFileLoader, BYTECODE_SUFFIXES))
+
+    sys.path_hooks.insert(0, hook)
+    for entry in list(sys.path_importer_cache):
+        if Path(entry or os.curdir).resolve() in homes:
+            del sys.path_importer_cache[entry]
+    # An editable installation has a finder of its own, which knows our packages and nothing else.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not _finds_only_ours(finder, homes)]
     for name, module in list(sys.modules.items()):
+        folder = Path(os.path.dirname(getattr(module, "__file__", None) or "")).resolve()
         first = name.partition(".")[0]
-        folder = os.path.dirname(getattr(module, "__file__", None) or "")
-        if first in _HIDDEN and Path(folder).resolve().is_relative_to(_OURS / first):
+        if first in _HIDDEN and any(folder.is_relative_to(home / first) for home in homes):
             del sys.modules[name]
+
+
+def _finds_only_ours(finder: Any, homes: set[Path]) -> bool:
+    if not str(getattr(finder, "__module__", "")).startswith("__editable__"):
+        return False
+    spec = finder.find_spec(_HIDDEN[0])
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent.parent in homes
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
@@ -157,7 +175,7 @@ def _exit_code(ended_by: BaseException | None) -> int:
 
 
 def _frame_is_ours(filename: str) -> bool:
-    return Path(filename).parent == Path(__file__).parent
+    return Path(filename).parent == _PROFILES
 
 
 def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import datetime
+import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from profiles import html_report, provenance, text_report
+from profiles import provenance, report, text_report
 from profiles.ceilings import put_back
 from profiles.devices import parse_device
 from profiles.fits import FitRecord, UnknownError, result_of
 from profiles.lines import AnnotatedFunction, annotate
 from profiles.profiler import Profiler
 from profiles.provenance import usable_cores
-from profiles.results import SCHEMA_VERSION, Result, to_json, write_atomically
+from profiles.results import Result
 from profiles.stage_pass import stage_table
 from profiles.stage_report import print_stages
 from profiles.stages import StageTable, without_stages
 from profiles.tfdata_graph import random_before_cache
 from profiles.verdict import Verdict, evidence_of, judge
 from profiles.windows import Windows
+
+# The stage pass reads a script's data again, and that may block for ever: a queue that nobody fills any more.
+STAGES_LIMIT_S = 90.0
+
+_Apart = tuple[StageTable, tuple[AnnotatedFunction, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,85 +61,96 @@ class ScriptReport:
     def to_dict(self) -> dict[str, Any]:
         """Returns the results file's content."""
         results = [verdict.result for verdict in self.verdicts]
-        images = next((one.contender.images for one in results if one.contender.images), None)
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "created": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-            "complete": self.complete,
-            "provenance": {**provenance.machine(), **provenance.backend()},
-            "settings": {"rounds": max((len(one.of("train")) for one in results), default=0)},
-            "dataset": {
-                "kind": "what the script loads",
-                "name": self.script,
-                "images": "unknown" if images is None else images,
-                "skipped": 0,
-                "skipped_files": [],
-                "fingerprint": "unknown",
-            },
-            "results": [one.to_dict() for one in results],
-            "left_out": [
-                {
-                    "variant": fit.name,
-                    "model": fit.model,
-                    "device": fit.device.name,
-                    "page_cache": "warm",
-                    "reason": why,
-                }
-                for fit, why in self.unknown
-            ],
-            "verdicts": [verdict.to_dict() for verdict in self.verdicts],
-        }
+        counted = next((one for one in results if one.contender.images), None)
+        return report.document(
+            [one.to_dict() for one in results],
+            self.verdicts,
+            created=report.now(),
+            complete=self.complete,
+            provenance={**provenance.machine(), **provenance.backend()},
+            settings={"rounds": max((len(one.of("train")) for one in results), default=0)},
+            dataset=report.unlisted("what the script loads", counted, self.script),
+            left_out=[report.left_out_row(fit.name, fit.model, fit.device.name, why) for fit, why in self.unknown],
+        )
 
     def write(self, folder: Path) -> None:
         texts: dict[tuple[str, str], list[str]] = {}
         for verdict in self.verdicts:
             one = verdict.result.contender
             texts.setdefault((one.model, one.device.name), []).append(verdict.text())
-        document = self.to_dict()
-        write_atomically(folder / "results.json", to_json(document))
-        write_atomically(folder / "report.html", html_report.render(document, texts))
+        report.write(folder, self.to_dict(), texts)
 
 
-def report_on(profiler: Profiler, *, script: str, complete: bool, stages: bool, lines: bool) -> ScriptReport:
-    """Derives the report; runs the stage pass over data that can be read again.
-
-    Args:
-      profiler: after the script, which is not run any further.
-      stages: whether to run it.
-      lines: whether to time the lines of the data's Python functions as well.
-    """
-    profiler.pause()
+def report_on(profiler: Profiler, *, script: str, complete: bool) -> ScriptReport:
+    """Derives the report of what was watched; nothing of the script's is run for it."""
     verdicts, unknown = [], []
     for fit in profiler.fits:
         try:
-            result = result_of(fit)
+            verdicts.append(_judged(result_of(fit), profiler.seen.get(fit.name)))
         except UnknownError as error:
             unknown.append((fit, str(error)))
-            continue
-        seen = profiler.seen.get(fit.name)
-        if stages:
-            table, annotated = _taken_apart(fit, seen, result, lines)
-            result = replace(result, stages=table, lines=annotated)
-        frozen = random_before_cache(seen[1]) if seen is not None and hasattr(seen[1], "element_spec") else ()
-        evidence = replace(evidence_of(result), cores=usable_cores(), frozen_by_cache=frozen)
-        (verdict,) = judge([result], lambda _, evidence=evidence: evidence)  # type: ignore[misc]
-        verdicts.append(verdict)
     return ScriptReport(script=script, complete=complete, verdicts=tuple(verdicts), unknown=tuple(unknown))
 
 
-def _taken_apart(
-    fit: FitRecord, seen: tuple[Any, Any] | None, result: Result, lines: bool
-) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
+def with_stages(found: ScriptReport, profiler: Profiler, *, lines: bool) -> tuple[ScriptReport, bool]:
+    """Adds the stage tables of data that can be read again.
+
+    Args:
+      lines: whether to time the lines of the data's Python functions as well.
+    Returns:
+      The report, and whether reading still blocks: then a thread of ours waits for ever, and no more data is read.
+    """
+    kinds = {fit.name: fit.data_kind for fit in profiler.fits}
+    verdicts: list[Verdict] = []
+    blocked_by: str | None = None
+    for verdict in found.verdicts:
+        result = verdict.result
+        name = result.contender.variant
+        seen = profiler.seen.get(name)
+        apart: _Apart | None
+        if seen is None:
+            apart = _not_apart(f"{kinds[name]} cannot be read again: only the waiting was seen")
+        elif blocked_by is not None:
+            apart = _not_apart(f"the data of {blocked_by} was waited for in vain: no more was read")
+        else:
+            model, data = seen
+            apart = _within(STAGES_LIMIT_S, partial(_taken_apart, model, data, result, lines))
+        if apart is None:
+            blocked_by = name
+            apart = _not_apart(f"reading the data again did not end within {STAGES_LIMIT_S:g} s")
+        table, annotated = apart
+        verdicts.append(_judged(replace(result, stages=table, lines=annotated), seen))
+    return replace(found, verdicts=tuple(verdicts)), blocked_by is not None
+
+
+def _judged(result: Result, seen: tuple[Any, Any] | None) -> Verdict:
+    frozen = random_before_cache(seen[1]) if seen is not None and hasattr(seen[1], "element_spec") else ()
+    evidence = replace(evidence_of(result), cores=usable_cores(), frozen_by_cache=frozen)
+    (verdict,) = judge([result], lambda _: evidence)
+    return verdict
+
+
+def _within(limit_s: float, call: Callable[[], _Apart]) -> _Apart | None:
+    """Calls in a thread; returns None where it has not ended in time, and leaves it to itself."""
+    came: list[_Apart] = []
+    thread = threading.Thread(target=lambda: came.append(call()), name="unstall stage pass", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    return None if thread.is_alive() else came[0]
+
+
+def _taken_apart(model: Any, data: Any, result: Result, lines: bool) -> _Apart:
     """Takes apart what a `fit` was fed, at the pace of its model, which does not train: it sleeps."""
-    cores = usable_cores()
-    if seen is None:
-        return without_stages(f"{fit.data_kind} cannot be read again: only the waiting was seen", cores=cores), ()
-    model, data = seen
     pace = parse_device(f"emulated:{min(max(result.compute_images_per_sec, 0.1), 1e7)}")
     try:
         with put_back(model), warnings.catch_warnings(action="ignore"):
             table = stage_table(data, Windows(model, pace))
             return table, annotate(data) if lines and table.reason is None else ()
-    except Exception as error:  # anything can happen in a user's pipeline; the rest of the report stands
+    except (Exception, SystemExit) as error:  # anything can happen in a user's pipeline; the rest of the report stands
         first_line = (str(error).strip().splitlines() or [""])[0][:160]
-        return without_stages(f"it could not be taken apart ({type(error).__name__}: {first_line})", cores=cores), ()
+        reason = f"it could not be taken apart ({type(error).__name__}: {first_line})"
+        return _not_apart(reason)
+
+
+def _not_apart(reason: str) -> _Apart:
+    return without_stages(reason, cores=usable_cores()), ()

@@ -13,6 +13,7 @@ from profiles.windows import Windows
 
 # Batches that the model trains on while the running pipeline is looked at, and how often.
 _WATCHED_BATCHES, _LOOK_EVERY = 64, 4
+_WATCHED_S = 15.0
 
 
 def stage_table(
@@ -52,7 +53,7 @@ def stage_table(
 
         batches = int(data.cardinality())
         steps = min(batches, _WATCHED_BATCHES) if batches > 0 else _WATCHED_BATCHES
-        windows.watch(data, note, steps=steps, every=_LOOK_EVERY)
+        windows.watch(data, note, steps=steps, every=_LOOK_EVERY, limit_s=_WATCHED_S)
         return tfdata_table(data, cores=cores, running=running, names=names, limit_s=limit_s)
     except CutError as error:
         return without_stages(str(error), cores=cores)

@@ -1,4 +1,4 @@
-"""Finds random operations that a cache freezes, in the functions of a tf.data pipeline."""
+"""The functions of a tf.data pipeline as TensorFlow traced them, and the random operations that a cache freezes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def random_before_cache(dataset: Any) -> tuple[str, ...]:
                 if type(before).__name__ == "_RandomDataset":
                     found["Dataset.random"] = None
                 for wrapper in _wrappers(before):
-                    found |= dict.fromkeys(_names(_every_node(_graph(wrapper)), wrapper))
+                    found |= dict.fromkeys(_names(every_node(_graph(wrapper)), wrapper))
         for wrapper in _wrappers(one):
             found |= dict.fromkeys(_names(_before_inner_caches(_graph(wrapper)), wrapper))
     return tuple(found)
@@ -71,11 +71,19 @@ def _graph(wrapper: Any) -> Any:
     return wrapper.function.graph.as_graph_def()
 
 
-def _every_node(graph: Any) -> Iterator[Any]:
+def every_node(graph: Any) -> Iterator[Any]:
     """Yields the nodes of a function and of those that it calls, branches and loop bodies included."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def
+
+
+def user_function(wrapper: Any) -> Any:
+    """Returns the function that a user gave to a transformation, without decorators and partial arguments."""
+    function = wrapper._func
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.unwrap(function)
 
 
 def _before_inner_caches(graph: Any) -> Iterator[Any]:
@@ -119,9 +127,6 @@ def _names(nodes: Iterable[Any], wrapper: Any) -> Iterator[str]:
 
 
 def _function_name(wrapper: Any) -> str:
-    function = wrapper._func
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)
+    function = user_function(wrapper)
     name = getattr(function, "__name__", None) or type(function).__name__
     return "a lambda" if name == "<lambda>" else name

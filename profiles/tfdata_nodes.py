@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,8 @@ from unittest import mock
 import tensorflow as tf
 from tensorflow.python.data.ops import structured_function  # there is no public way to use a traced function again
 from tensorflow.python.ops import script_ops  # nor to see which Python functions it calls
+
+from profiles.tfdata_graph import every_node, user_function
 
 # What adds no work of its own: its input stands for it.
 _TRANSPARENT = {"_OptionsDataset", "_PrefetchDataset", "_CopyToDeviceDataset", "_MapOnGpuDataset", "_ModelDataset"}
@@ -63,7 +64,7 @@ def nodes(dataset: Any) -> list[Node]:
             places[id(dataset)] = below[0]
             return below[0]
         kind = kind_of(dataset)
-        functions = [_function(wrapper) for wrapper in dataset._functions()]
+        functions = [user_function(wrapper) for wrapper in dataset._functions()]
         name, location = _name(functions[0], kind) if functions else (kind, None)
         python = any(_runs_python(wrapper) for wrapper in dataset._functions())
         places[id(dataset)] = len(found)
@@ -117,7 +118,7 @@ def python_functions_wrapped(
     before = {}
     for node in pipeline:
         for wrapper in node.dataset._functions():
-            for one in _every_node(wrapper.function.graph.as_graph_def()):
+            for one in every_node(wrapper.function.graph.as_graph_def()):
                 token = one.attr["token"].s.decode() if one.op in _PYTHON_OPS else None
                 if token in registry:
                     before[token] = registry[token]
@@ -196,13 +197,6 @@ def _unwrapped(dataset: Any) -> Any:
     return dataset
 
 
-def _function(wrapper: Any) -> Any:
-    function = wrapper._func
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.unwrap(function)
-
-
 def _name(function: Any, kind: str) -> tuple[str, str | None]:
     """Returns a function's name and place; TensorFlow's own go by what the user called."""
     name = getattr(function, "__name__", None) or type(function).__name__
@@ -217,10 +211,4 @@ def _name(function: Any, kind: str) -> tuple[str, str | None]:
 
 def _runs_python(wrapper: Any) -> bool:
     graph = wrapper.function.graph.as_graph_def()
-    return any(node.op in _PYTHON_OPS for node in _every_node(graph))
-
-
-def _every_node(graph: Any) -> Iterator[Any]:
-    yield from graph.node
-    for function in graph.library.function:
-        yield from function.node_def
+    return any(node.op in _PYTHON_OPS for node in every_node(graph))

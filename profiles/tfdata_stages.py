@@ -6,17 +6,18 @@ import gc
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from profiles import clock
+from profiles.batches import batch_images
 from profiles.stages import ImageTail, Stage, StageTable, tail_of
 from profiles.statistics import median
 from profiles.tfdata_model import Seen, look, written
 from profiles.tfdata_nodes import CutError, Node, nodes, serial
-from profiles.windows import batch_images
 
 # A run of one cut lasts about so long, and at least so many elements of the last stage.
 RUN_S, LEAST_BATCHES = 0.12, 4
@@ -90,12 +91,12 @@ def tfdata_table(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Counts:
     """Elements of each node per image that reaches the model, from a short serial run."""
 
-    def __init__(self, seen: Mapping[int, Seen], per_image: list[float]) -> None:
-        self.seen = seen
-        self.per_image = per_image
+    seen: Mapping[int, Seen]
+    per_image: tuple[float, ...]
 
 
 def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
@@ -126,17 +127,17 @@ def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
             per_image.append(0.0)
         else:
             raise CutError(f"tf.data's model of it lacks its {node.kind}")
-    return _Counts(after, per_image)
+    return _Counts(seen=after, per_image=tuple(per_image))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Cost:
-    """What came out: microseconds per image."""
+    """What came out, in microseconds per image: each node's own, and the pipeline's as written."""
 
-    def __init__(self, cpu_us: list[float], wait_us: list[float], loader_cpu_us: float, loader_wall_us: float) -> None:
-        self.cpu_us = cpu_us
-        self.wait_us = wait_us
-        self.loader_cpu_us = loader_cpu_us
-        self.loader_wall_us = loader_wall_us
+    cpu_us: tuple[float, ...]
+    wait_us: tuple[float, ...]
+    loader_cpu_us: float
+    loader_wall_us: float
 
 
 class _Cuts:
@@ -177,10 +178,10 @@ class _Cuts:
         beyond = {at: per_image(cut, at, lambda run: run[1] - run[0]) for at, cut in cuts.items()}
         places = range(len(self._pipeline))
         return _Cost(
-            [self._own(cpu, at) for at in places],
-            [self._own(beyond, at) for at in places],
-            per_image(whole, last, lambda run: run[0]),
-            per_image(whole, last, lambda run: run[1]),
+            cpu_us=tuple(self._own(cpu, at) for at in places),
+            wait_us=tuple(self._own(beyond, at) for at in places),
+            loader_cpu_us=per_image(whole, last, lambda run: run[0]),
+            loader_wall_us=per_image(whole, last, lambda run: run[1]),
         )
 
     def _own(self, totals: Mapping[int, float], at: int) -> float:

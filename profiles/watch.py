@@ -9,15 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import keras
-import numpy as np
 
 from profiles import clock
 from profiles.backends import BACKENDS, check_backend, device_here
-from profiles.epochs import EpochRecord, Tally, Told
-from profiles.windows import REPLAY_BYTES, batch_images
+from profiles.batches import REPLAY_BYTES
+from profiles.counting import images_in, images_weighed, size_bytes, told_of
+from profiles.epochs import KEPT_EPOCHS, EpochRecord, Tally
 
-# Epochs kept of a run: enough for any statistic, and no more on very long runs.
-_KEPT_EPOCHS = 200
 # The first steps of an epoch that are not steady: tf.data's buffers and workers fill.
 _RAMP_STEPS = 2
 # New batch sizes after which a step is no longer taken for one that traces: then every batch has its own size.
@@ -109,7 +107,7 @@ class Watch:
         keep_batches: int = 0,
         on_steps: Callable[[int], None] | None = None,
     ) -> None:
-        self.records: deque[EpochRecord] = deque(maxlen=_KEPT_EPOCHS)
+        self.records: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.epochs = 0
         self.kept: list[Any] = []
         self.element_spec: Any = None
@@ -193,11 +191,16 @@ class Watch:
 
     def _pull_and_run(self, tally: Tally, original: Callable[..., Any], iterator: Any) -> Any:
         before_ns = clock.now_ns()
-        batch = next(iterator)
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            if not self._sizes:
+                return original(iterator)  # there is no batch at all: Keras builds the model's state all the same
+            raise
         fetched_ns = clock.now_ns()
         if isinstance(iterator, _Ready):  # another watch has pulled it already
             before_ns -= iterator.wait_ns
-        images = _images(batch, self._model)
+        images = images_in(batch, self._model)
         self._keep(batch, images, iterator.element_spec)
         if self._model.run_eagerly or isinstance(original, _Watched):
             result = original(_Ready(batch, fetched_ns - before_ns, iterator.element_spec))
@@ -217,7 +220,7 @@ class Watch:
                     batch = next(iterator)
                 except StopIteration:
                     return
-                pulls.append((clock.now_ns() - asked_ns, _images(batch, self._model)))
+                pulls.append((clock.now_ns() - asked_ns, images_in(batch, self._model)))
                 self._keep(batch, pulls[-1][1], None)
                 yield batch
 
@@ -246,8 +249,8 @@ class Watch:
 
     def _read(self, tally: Tally, iterator: Any) -> None:
         self.why_unknown = "batches are drawn where only TensorFlow sees it, several in a call or for several devices"
-        told = _told(iterator, tally.steps, tally.expected_steps)
-        tally.read(told if told.images is not None else replace(told, images=_images_weighed(self._model)))
+        told = told_of(iterator, tally.steps, tally.expected_steps)
+        tally.read(told if told.images is not None else replace(told, images=images_weighed(self._model)))
 
     def _add(self, tally: Tally, before_ns: int, fetched_ns: int, images: int | None, steps: int = 1) -> None:
         traced = images not in self._sizes and len(self._sizes) < _TRACED_SIZES
@@ -259,8 +262,8 @@ class Watch:
         if len(self.kept) >= self._keep_batches or images is None:
             return
         if images not in self._sizes or len(self.kept) < self._keep_batches - 1:  # the last place: another size
-            size_bytes = sum(_nbytes(part) for part in keras.tree.flatten(batch))
-            if not self.kept or size_bytes * (len(self.kept) + 1) <= REPLAY_BYTES:
+            weight = sum(size_bytes(part) for part in keras.tree.flatten(batch))
+            if not self.kept or weight * (len(self.kept) + 1) <= REPLAY_BYTES:
                 self.kept.append(batch)
 
 
@@ -302,7 +305,7 @@ class WatchCallback(keras.callbacks.Callback):
         self.watch.close()
 
 
-def traced_as(original: Callable[..., Any], element_spec: Any) -> Callable[[Any], Any]:
+def traced_as(original: Callable[..., Any], element_spec: Any) -> Any:
     """Returns the train function of one batch, traced for the shapes that the iterator promises.
 
     `fit` traces it so. Traced for the shapes of one batch, sums come in another order, and a short last batch is
@@ -333,74 +336,3 @@ def _can_be_pulled(model: Any, original: Callable[..., Any], iterator: Any) -> b
     if isinstance(iterator, tf.distribute.DistributedIterator):
         return isinstance(model.distribute_strategy, tf.distribute.MirroredStrategy)
     return isinstance(iterator, (_Ready, tf.data.Iterator))
-
-
-def _images(batch: Any, model: Any) -> int | None:
-    """Returns the images in a batch, over all devices; None where they cannot be counted."""
-    try:
-        first = batch
-        while isinstance(first, (dict, tuple, list)):
-            first = next(iter(first.values())) if isinstance(first, dict) else first[0]
-        if keras.backend.backend() != "tensorflow":
-            return batch_images(first)
-        return sum(batch_images(part) for part in model.distribute_strategy.experimental_local_results(first))
-    except (AttributeError, IndexError, TypeError, ValueError, StopIteration):
-        return None
-
-
-def _nbytes(part: Any) -> int:
-    try:
-        return int(np.prod(part.shape)) * np.dtype(keras.backend.standardize_dtype(part.dtype)).itemsize
-    except (AttributeError, TypeError, ValueError):
-        return 0
-
-
-def _told(iterator: Any, steps: int, expected_steps: int | None) -> Told:
-    """Returns what tf.data counted since the iterator was made.
-
-    Args:
-      steps: that were made at most: the last call may have found fewer.
-      expected_steps: of an epoch, where Keras knows it.
-    """
-    import tensorflow as tf
-
-    try:
-        model = tf.data.experimental.get_model_proto(iterator)
-    except (tf.errors.OpError, ValueError, AttributeError, TypeError):
-        known = min(steps, expected_steps) if expected_steps else None
-        size = _static_batch(iterator)
-        return Told(steps=known or steps, images=known * size if known and size else None)
-    node = model.nodes[model.output]
-    images = _images_of(iterator, node.num_elements, node.bytes_produced)
-    return Told(steps=node.num_elements, images=images)
-
-
-def _images_of(iterator: Any, elements: int, size_bytes: int) -> int | None:
-    """Returns the images in so many batches: by their size in bytes where one image's is known."""
-    fixed = _static_batch(iterator)
-    if fixed is not None:
-        return elements * fixed
-    image_bytes = 0
-    for spec in keras.tree.flatten(iterator.element_spec):
-        shape = getattr(spec, "shape", None)
-        if shape is None or not shape.rank or None in shape[1:].as_list() or not spec.dtype.size:
-            return None
-        image_bytes += int(np.prod(shape[1:].as_list())) * spec.dtype.size
-    images, rest = divmod(size_bytes, image_bytes or 1)
-    return images if not rest else None
-
-
-def _images_weighed(model: Any) -> int | None:
-    """Returns the epoch's images so far, by which Keras weighs its loss; None where it does not."""
-    try:
-        return int(np.asarray(model._loss_tracker.count)) or None
-    except (AttributeError, TypeError, ValueError):
-        return None
-
-
-def _static_batch(iterator: Any) -> int | None:
-    """Returns the images of every batch where the pipeline promises a number."""
-    try:
-        return keras.tree.flatten(iterator.element_spec)[0].shape[0]
-    except (AttributeError, IndexError, ValueError, TypeError):
-        return None

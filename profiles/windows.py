@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +14,13 @@ import numpy as np
 
 from profiles import clock
 from profiles.backends import BACKENDS, check_backend, each
+from profiles.batches import batch_images, is_fit_data
 from profiles.devices import Device
 from profiles.samples import Sample
 
 Pull = Callable[[], Any]
 Run = Callable[[Any], Any]
 
-# Held in host memory for `replay`, whatever a batch weighs.
-REPLAY_BYTES = 256 * 2**20
 # Keras draws two batches of a generator before the first step, to learn their shapes: they cost that step nothing.
 _DRAWN_AHEAD = 2
 
@@ -111,16 +111,10 @@ class _Timer:
         return result
 
 
-def batch_images(batch: Any) -> int:
-    """Returns the images in a batch: the one place that counts them."""
-    images = batch[0] if isinstance(batch, (tuple, list)) else batch
-    while isinstance(images, (dict, tuple, list)):
-        images = next(iter(images.values())) if isinstance(images, dict) else images[0]
-    return int(images.shape[0])
-
-
 class Windows:
     """Measures one compiled model on one device, with whatever batches it is given.
+
+    By Keras' own `fit`: one that a model puts in its place may do other things than train.
 
     Args:
       model: compiled, `steps_per_execution` 1. It is trained: weights, optimizer and metrics move on.
@@ -154,7 +148,7 @@ class Windows:
         if self.device.kind == "emulated":
             batches = [each(lambda part: np.asarray(part)[:1], batch) for batch in batches][:1]
         for batch in batches:
-            self.model.fit(_endless([each(np.asarray, batch)]), steps_per_epoch=1, verbose=0)
+            keras.Model.fit(self.model, _endless([each(np.asarray, batch)]), steps_per_epoch=1, verbose=0)
 
     def resident(self, batch: Any, *, steps: int, round_: int, window: str = "resident") -> Sample:
         """The model's own rate: one batch that lies on the device already."""
@@ -187,22 +181,32 @@ class Windows:
         """Fetch and nothing else: the loader's own ceiling."""
         return self._fit_data(data, None, epochs, ramp_steps, "loader", round_)
 
-    def watch(self, data: Any, note: Callable[[Any], None], *, steps: int, every: int) -> None:
-        """Trains some steps and hands the iterator that feeds them to `note` after every so many of them."""
+    def watch(self, data: Any, note: Callable[[Any], None], *, steps: int, every: int, limit_s: float) -> None:
+        """Trains some steps, and hands the iterator that feeds them to `note` after every so many and at the end.
+
+        Args:
+          limit_s: about how long; fewer steps are made where they are slow.
+        """
         taken = 0
+        until_ns = clock.now_ns() + int(limit_s * 1e9)
 
         def train_function(*arguments: Any) -> Any:
             nonlocal taken
             *state, iterator = arguments
             result = self._run_step(next(iterator), *state)
             taken += 1
-            if taken % every == 0:
+            late = clock.now_ns() > until_ns
+            if late or taken % every == 0:
                 note(iterator)
+            if late:
+                raise StopIteration  # as Keras is told that there is no more data
             return result
 
         self.model.train_function = train_function
         try:
-            self.model.fit(data, epochs=1, steps_per_epoch=steps, verbose=0)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*ran out of data")
+                keras.Model.fit(self.model, data, epochs=1, steps_per_epoch=steps, verbose=0)
         finally:
             self.model.train_function = self._real
 
@@ -288,7 +292,7 @@ class Windows:
         # `shuffle=False` above: for a PyDataset, `fit` would shuffle the batches by Python's global random state.
         called_ns = clock.now_ns()
         try:
-            self.model.fit(verbose=0, callbacks=[_Edges(timer)], **fit_arguments)
+            keras.Model.fit(self.model, verbose=0, callbacks=[_Edges(timer)], **fit_arguments)
         finally:
             self.model.train_function = self._real
         returned_ns = clock.now_ns()
@@ -358,53 +362,6 @@ def _sample(
         cpu_ns=cpu_ns,
         canary_ns=canary_ns,
     )
-
-
-def is_fit_data(data: Any) -> bool:
-    """Whether `fit` can iterate the data again each epoch by itself: a tf.data.Dataset or a PyDataset."""
-    return isinstance(data, keras.utils.PyDataset) or hasattr(data, "element_spec")
-
-
-def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
-    """Returns the epoch's batches as they come, at least one and at most `limit_bytes` of them.
-
-    Raises:
-      ValueError: if there are none, a batch is no pair, the data never ends, or it can be read only once.
-    """
-    if _is_read_once(data):
-        raise ValueError(
-            f"The data must be one that can be read again and again. Received: {type(data).__name__}, which can be "
-            "read once. Give a function that returns it."
-        )
-    if isinstance(data, keras.utils.PyDataset) and data.num_batches is None:
-        raise ValueError("The data must be finite. Received: a PyDataset whose `num_batches` is None.")
-    if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
-        raise ValueError("The data must be finite. Received a tf.data.Dataset that repeats for ever: drop .repeat().")
-    batches: list[Any] = []
-    total_bytes = 0
-    for batch in _by_hand(data):
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            received = type(batch).__name__
-            received += f" of {len(batch)}; sample weights are not supported" if received in ("tuple", "list") else ""
-            raise ValueError(f"A batch must be (images, labels). Received: {received}.")
-        batches.append(tuple(batch))
-        total_bytes += sum(np.asarray(part).nbytes for part in keras.tree.flatten(batch))
-        if total_bytes >= limit_bytes:
-            break
-    if not batches:
-        raise ValueError("The data has no batch.")
-    return batches
-
-
-def _is_read_once(data: Any) -> bool:
-    """Whether the data is an iterator: reading it once uses it up. Keras' old generators look like one, but are not."""
-    return isinstance(data, Iterator) and not isinstance(data, keras.utils.PyDataset)
-
-
-def _by_hand(data: Any) -> Iterator[Any]:
-    if isinstance(data, keras.utils.PyDataset):  # Keras' old generators never end when they are iterated
-        return (data[index] for index in range(data.num_batches))
-    return iter(data() if callable(data) and not hasattr(data, "element_spec") else data)
 
 
 def _endless(batches: list[Any]) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """What all tests share: a quiet TensorFlow on the CPU, a cache of their own, photographs, and what `fit` is fed."""
 
+import gc
 import os
 import pathlib
 
@@ -22,6 +23,13 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("cache")
     os.environ["UNSTALL_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> None:
+    """Every window collects garbage first, which takes long where thousands of tests have left objects behind."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -264,7 +264,7 @@ def test_the_machine_is_recorded_beside_the_run_and_every_row_says_how_busy_it_w
     _, document, out, _ = finished
     telemetry = document["telemetry"]
     phases = [mark["text"] for mark in telemetry["marks"] if mark["phase"]]
-    assert phases == ["warm-up", "round 1", "round 2"]
+    assert phases == ["warm-up", "round 1", "round 2", "stages"]
     windows = {mark["text"] for mark in telemetry["marks"] if not mark["phase"]}
     for one in document["results"]:
         assert f"train: {one['variant']}, {one['model']}, {one['device']['name']}" in windows

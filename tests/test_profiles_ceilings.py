@@ -147,9 +147,38 @@ def test_attributes_of_model_and_layers_are_put_back():
     assert model.history is not None
 
 
+def test_other_models_are_left_alone():
+    model, other = compiled("functional"), compiled("functional")
+    watched_fit(model, epochs=1)
+    other.build((None, 8, 8, 3))
+    with put_back(model):
+        for weight in (*model.weights, *other.weights):
+            weight.assign(weight + 1)
+        changed = [np.asarray(weight) for weight in other.weights]
+    assert all(np.array_equal(one, np.asarray(now)) for one, now in zip(changed, other.weights, strict=True))
+
+
 class Drawing(keras.layers.Layer):
     def call(self, inputs):
         return inputs + tf.random.uniform(tf.shape(inputs))
+
+
+class Candidates(keras.layers.Layer):
+    def call(self, inputs):
+        drawn, *_ = tf.random.log_uniform_candidate_sampler([[1]], 1, 2, True, 100)
+        return inputs + tf.cast(drawn[0], tf.float32)
+
+
+class Looking(keras.layers.Layer):
+    """Reads a table: stateful, and leaves nothing behind."""
+
+    def __init__(self):
+        super().__init__()
+        initializer = tf.lookup.KeyValueTensorInitializer([1], [0.5])
+        self.table = tf.lookup.StaticHashTable(initializer, 0.0)
+
+    def call(self, inputs):
+        return inputs + self.table.lookup(tf.ones((1,), tf.int32))
 
 
 class InPython(keras.layers.Layer):
@@ -174,6 +203,7 @@ class OwnFit(keras.Model):
     ("layer", "options", "reason"),
     [
         (Drawing, {}, "RandomUniform, whose state cannot be put back"),
+        (Candidates, {}, "LogUniformCandidateSampler, whose state"),
         (InPython, {}, "EagerPyFunc|PyFunc"),
         (None, {"run_eagerly": True}, "runs eagerly"),
         (None, {"steps_per_execution": 2}, "2 steps a call"),
@@ -189,6 +219,13 @@ def test_what_cannot_be_put_back_is_not_run_and_said(layer, options, reason):
     assert found.samples == ()
     assert re.search(reason, found.reason)
     assert state(model) == before
+
+
+def test_a_step_that_only_reads_is_run():
+    model = keras.Sequential([keras.Input((8, 8, 3)), Looking(), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    watch = watched_fit(model, epochs=1)
+    assert measure_ceilings(model, watch, first_round=0).samples
 
 
 def test_a_fit_of_the_users_own_is_not_called():

@@ -34,7 +34,7 @@ def profiled() -> Profile:
 
 @tensorflow_only
 def test_the_culprit_is_named_with_its_place(profiled: Profile) -> None:
-    text = str(profiled)
+    text = " ".join(str(profiled).split())
     assert "slow loader on" in text and "input-bound" in text
     assert f"load (test_profiles_profiling.py:{load.__code__.co_firstlineno}) takes" in text
     assert "No other variant" not in text  # nothing was measured beside it

@@ -14,7 +14,8 @@ from test_profiles_samples import MS, a_sample, rounds_of
 from profiles.attribution import PARTS
 from profiles.devices import parse_device
 from profiles.page_cache import StorageRates
-from profiles.results import SCHEMA_VERSION, Contender, Result, summarise, to_json, write_atomically
+from profiles.report import SCHEMA_VERSION
+from profiles.results import Contender, Result, summarise, to_json, write_atomically
 from profiles.samples import Sample, sample_from_dict
 
 # Keys of a result that other tools rely on. Source: the design, "The results file".

@@ -174,6 +174,8 @@ def test_the_scripts_own_packages_are_found_and_ours_are_not(tmp_path):
         tmp_path,
         """
         import importlib.util, os, sys
+        from importlib.machinery import PathFinder
+        assert PathFinder in sys.meta_path  # import hooks look for it
         assert importlib.util.find_spec("pipeline") is None
         for name in ("pipeline", "benchmarks", "models"):
             try:
@@ -230,12 +232,19 @@ def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
     [
         (["missing.py"], "missing.py: no such script."),
         (["--max-steps", "0", "train.py"], "--max-steps must be at least 1. Received: 0."),
+        (["--max-step", "3", "train.py"], "unrecognized arguments: --max-step"),
+        ([], "the following arguments are required: SCRIPT.py, ARG. See python -m profiles --help."),
+        (["x" * 300], f"{'x' * 300}: File name too long."),
+        (["--out", "train.py/here", "train.py"], "results cannot be written there"),
     ],
 )
 def test_a_wrong_call_is_one_line(tmp_path, words, line):
     write(tmp_path, "print('ran')", keras=False)
     shown = run(tmp_path, *words)
-    assert (shown.returncode, shown.stdout, shown.stderr) == (2, "", f"python -m profiles: {line}\n")
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr.startswith("python -m profiles: ")
+    assert line in shown.stderr
+    assert shown.stderr.count("\n") == 1
 
 
 def test_a_module_of_our_name_beside_the_script_is_refused(tmp_path):
@@ -243,6 +252,88 @@ def test_a_module_of_our_name_beside_the_script_is_refused(tmp_path):
     shown = run(tmp_path.parent, "-m", "profiles", write(tmp_path, "print('ran')", keras=False), plain=True)
     assert (shown.returncode, shown.stdout) == (2, "")
     assert "has the name of this profiler" in shown.stderr
+
+
+def test_a_folder_of_our_name_is_refused_where_it_holds_python(tmp_path):
+    script = write(tmp_path, "print('ran')", keras=False)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "users.csv").touch()
+    assert run(tmp_path, script).stdout == "ran\n"
+    (tmp_path / "profiles" / "load.py").touch()
+    assert run(tmp_path, script).returncode == 2
+
+
+def test_calls_in_a_loop_and_in_a_thread_nothing_to_train_on_and_loaders_that_print(tmp_path):
+    # One script for all: each start of TensorFlow takes seconds.
+    script = write(
+        tmp_path,
+        """
+        import threading
+        class Loud(keras.utils.PyDataset):
+            def __len__(self):
+                return 4
+            def __getitem__(self, index):
+                if trained:
+                    print("loaded again")
+                return images[:32], labels[:32]
+        trained = False
+        model = network()
+        for _ in range(30):
+            model.fit(Loud(), verbose=0)
+        trained = True
+        try:
+            network().fit(tf.data.Dataset.from_tensor_slices((images[:0], labels[:0])).batch(4), verbose=0)
+        except Exception as error:
+            print(type(error).__name__, error)
+        def later():
+            time.sleep(1)
+            network().fit(images, labels, epochs=2, verbose=0)
+            print("thread ended")
+        threading.Thread(target=later).start()
+        """,
+    )
+    plain = run(tmp_path, script, plain=True)
+    shown = run(tmp_path, "--out", "out", script)
+    assert (shown.stdout, shown.returncode) == (plain.stdout, 0), shown.stderr[-3000:]
+    assert "loaded again" in shown.stderr
+    loop, threads = results(tmp_path)["results"]
+    assert loop["notes"] == ["fed by a PyDataset (Loud)", "30 calls of fit, one after another"]
+    assert len([one for one in loop["samples"] if one["window"] == "train"]) == 29
+    assert threads["notes"] == ["fed by NumPy arrays"]
+
+
+def test_data_that_blocks_when_it_is_read_again_is_given_up(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        import atexit, queue
+        atexit.register(print, "at exit")
+        waiting = queue.Queue()
+        for start in range(0, 320, 32):
+            waiting.put((images[start : start + 32], labels[start : start + 32]))
+        waiting.put(None)
+        def batches():
+            yield from iter(waiting.get, None)
+        specs = (tf.TensorSpec((None, 16, 16, 3)), tf.TensorSpec((None,)))
+        data = tf.data.Dataset.from_generator(batches, output_signature=specs)
+        network().fit(data, verbose=0)
+        import profiles.script_report
+        profiles.script_report.STAGES_LIMIT_S = 3
+        sys.exit(5)
+        """,
+    )
+    shown = run(tmp_path, "--out", "out", script)
+    assert (shown.stdout, shown.returncode) == ("at exit\n", 5), shown.stderr[-3000:]
+    (one,) = results(tmp_path)["results"]
+    assert one["stage_table"]["reason"] == "reading the data again did not end within 3 s"
+
+
+def test_a_closed_stderr_changes_nothing(tmp_path):
+    script = write(tmp_path, "print('ran')", keras=False)
+    line = f"{sys.executable} -m profiles {script} 2>&-"
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    shown = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (shown.returncode, shown.stdout) == (0, "ran\n")
 
 
 EXAMPLES = PROJECT_ROOT / "docs" / "examples"

@@ -26,6 +26,11 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tfdata_stages, "RUN_S", 0.05)
 
 
+@pytest.fixture
+def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfdata_stages, "ROUNDS", 1)
+
+
 def busy(x: np.ndarray) -> np.ndarray:
     until = time.thread_time() + BUSY_MS / 1e3
     while time.thread_time() < until:
@@ -70,7 +75,9 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("kind", ["sequential", pytest.param("parallel", marks=pytest.mark.slow), "autotuned"])
+@pytest.mark.parametrize(
+    "kind", ["autotuned", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sequential", "parallel"))]
+)
 def test_busy_and_waiting_stages_are_found_within_a_tenth(kind: str) -> None:
     dataset = PLANTED[kind](tf.data.Dataset.range(400).shuffle(16))
     (busy_cpu, busy_wait), (doze_cpu, doze_wait) = columns(dataset, "busy_stage", "doze_stage")
@@ -99,7 +106,7 @@ def test_the_cpu_column_sums_to_the_loaders_own_cpu_time() -> None:
     assert table.cpu_us_per_image == pytest.approx(table.loader_cpu_us_per_image, rel=0.1)
 
 
-def test_a_culprit_is_named_with_its_place_and_its_language() -> None:
+def test_a_culprit_is_named_with_its_place_and_its_language(one_round: None) -> None:
     stage = tfdata_table(tf.data.Dataset.range(200).map(doze_stage).batch(2), cores=2).culprit
     assert stage is not None
     assert (stage.name, stage.kind, stage.python) == ("doze_stage", "map", True)
@@ -111,14 +118,14 @@ def test_python_code_that_holds_the_lock_does_not_run_in_parallel() -> None:
     assert table.effective_parallelism == pytest.approx(1, abs=0.2)
 
 
-def test_bytes_are_those_of_an_element() -> None:
+def test_bytes_are_those_of_an_element(one_round: None) -> None:
     image = np.zeros((10, 10, 3), np.float32)
     dataset = tf.data.Dataset.range(64).map(lambda _: tf.constant(image)).batch(4)
     table = tfdata_table(dataset, cores=2)
     assert found(table, "lambda").bytes_per_element == pytest.approx(image.nbytes, abs=64)
 
 
-def test_slow_images_are_found_by_their_file(tmp_path: Path) -> None:
+def test_slow_images_are_found_by_their_file(one_round: None, tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{number}.jpg") for number in range(40)]
 
     def slow_for_one(path: bytes) -> np.int64:
@@ -136,7 +143,7 @@ def test_slow_images_are_found_by_their_file(tmp_path: Path) -> None:
     assert 1e3 < tail.p50_us < 15e3
 
 
-def test_an_index_is_named_by_the_list_of_names() -> None:
+def test_an_index_is_named_by_the_list_of_names(one_round: None) -> None:
     dataset = tf.data.Dataset.range(20).map(doze_stage).batch(2)
     tail = tfdata_table(dataset, cores=2, names=[f"cats/{number}.jpg" for number in range(20)]).tail
     assert tail is not None
@@ -148,7 +155,7 @@ def test_a_pipeline_without_batches_is_refused() -> None:
         tfdata_table(tf.data.Dataset.range(0).batch(4), cores=2)
 
 
-def test_a_data_set_of_one_batch_has_a_table() -> None:
+def test_a_data_set_of_one_batch_has_a_table(one_round: None) -> None:
     table = tfdata_table(tf.data.Dataset.range(8).map(doze_stage).batch(8), cores=2)
     assert found(table, "doze_stage").wait_us_per_image == pytest.approx(DOZE_MS * 1e3, rel=0.2)
 

@@ -1,0 +1,67 @@
+"""What can be said of batches from outside: how many images, which come first, whether `fit` reads them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+# Held in host memory for `replay`, whatever a batch weighs.
+REPLAY_BYTES = 256 * 2**20
+
+
+def batch_images(batch: Any) -> int:
+    """Returns the images in a batch: the one place that counts them."""
+    images = batch[0] if isinstance(batch, (tuple, list)) else batch
+    while isinstance(images, (dict, tuple, list)):
+        images = next(iter(images.values())) if isinstance(images, dict) else images[0]
+    return int(images.shape[0])
+
+
+def is_fit_data(data: Any) -> bool:
+    """Whether `fit` can iterate the data again each epoch by itself: a tf.data.Dataset or a PyDataset."""
+    return isinstance(data, keras.utils.PyDataset) or hasattr(data, "element_spec")
+
+
+def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
+    """Returns the epoch's batches as they come, at least one and at most `limit_bytes` of them.
+
+    Raises:
+      ValueError: if there are none, a batch is no pair, the data never ends, or it can be read only once.
+    """
+    if _is_read_once(data):
+        raise ValueError(
+            f"The data must be one that can be read again and again. Received: {type(data).__name__}, which can be "
+            "read once. Give a function that returns it."
+        )
+    if isinstance(data, keras.utils.PyDataset) and data.num_batches is None:
+        raise ValueError("The data must be finite. Received: a PyDataset whose `num_batches` is None.")
+    if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
+        raise ValueError("The data must be finite. Received a tf.data.Dataset that repeats for ever: drop .repeat().")
+    batches: list[Any] = []
+    total_bytes = 0
+    for batch in _by_hand(data):
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            received = type(batch).__name__
+            received += f" of {len(batch)}; sample weights are not supported" if received in ("tuple", "list") else ""
+            raise ValueError(f"A batch must be (images, labels). Received: {received}.")
+        batches.append(tuple(batch))
+        total_bytes += sum(np.asarray(part).nbytes for part in keras.tree.flatten(batch))
+        if total_bytes >= limit_bytes:
+            break
+    if not batches:
+        raise ValueError("The data has no batch.")
+    return batches
+
+
+def _is_read_once(data: Any) -> bool:
+    """Whether the data is an iterator: reading it once uses it up. Keras' old generators look like one, but are not."""
+    return isinstance(data, Iterator) and not isinstance(data, keras.utils.PyDataset)
+
+
+def _by_hand(data: Any) -> Iterator[Any]:
+    if isinstance(data, keras.utils.PyDataset):  # Keras' old generators never end when they are iterated
+        return (data[index] for index in range(data.num_batches))
+    return iter(data() if callable(data) and not hasattr(data, "element_spec") else data)
