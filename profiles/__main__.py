@@ -48,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     def report(ended_by: BaseException | None) -> None:
         nonlocal blocked
         if os.getpid() == ours:  # a forked child of the script's comes by here as well
+            with contextlib.suppress(KeyboardInterrupt):
+                for profiler in profilers:
+                    profiler.wait()
             with _quiet_stdout():
                 blocked = _report(profilers, script.name, out, ended_by, lines=arguments.lines)
 
@@ -152,8 +155,6 @@ def _report(
     profiler = profilers[0] if profilers else None
     ended_well = ended_by is None or isinstance(ended_by, SystemExit)
     try:
-        if profiler is not None and ended_well:
-            profiler.wait()
         if profiler is None or not profiler.fits:
             why = "" if profiler is not None else " (it did not import Keras 3)"
             _say(f"nothing measured, {script} made no step of fit{why}.")
