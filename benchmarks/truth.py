@@ -16,6 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from profiles.statistics import median
+
 # What the design of this project promises.
 SHARE_POINTS, LAW_RATIO, COUNT_RATIO, COLUMN_RATIO = 3.0, 0.03, 0.01, 0.10
 TIMES_MS = (2.0, 5.0, 10.0, 25.0, 60.0)
@@ -72,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _grid(device: str, ahead: int) -> list[Check]:
-    """Loaders and models that sleep: shares and images/sec against arithmetic."""
+    """Loaders and models that sleep: shares and images/sec against a loop without Keras and us."""
     return [
         check for load_ms in TIMES_MS for step_ms in TIMES_MS for check in _grid_cell(device, ahead, load_ms, step_ms)
     ]
@@ -82,20 +84,15 @@ def _grid_cell(device: str, ahead: int, load_ms: float, step_ms: float) -> list[
     from benchmarks.planted import IMAGES, Sleeper, a_loader, a_model
     from profiles.measurement import measure
 
-    load, step = Sleeper(load_ms / 1e3), Sleeper(step_ms / 1e3)
+    load = Sleeper(load_ms / 1e3)
     longest_ms = max(load_ms, step_ms) if ahead else load_ms + step_ms
-    steps = max(12, round(_EPOCH_S * 1e3 / longest_ms))
-    data = a_loader(load, steps, ahead=ahead)
-    if device == "cpu":
-        result = measure(data, a_model(step), device="cpu", rounds=ROUNDS, name="planted")
-        # The step of the tiny model around the sleep, and a batch that is ready, take what they take.
-        compute_s = 1 / result.compute_images_per_sec * IMAGES
-    else:
-        result = measure(data, a_model(), device=f"emulated:{IMAGES / step_ms * 1e3}", rounds=ROUNDS, name="planted")
-        compute_s = step_ms / 1e3
-    hand_over_s = _hand_over_s(device)
-    busy_s = max(load.s, compute_s) if ahead else load.s + compute_s
-    step_s = busy_s + (hand_over_s if not ahead or compute_s >= load.s else 0.0)
+    data = a_loader(load, max(12, round(_EPOCH_S * 1e3 / longest_ms)), ahead=ahead)
+    model = a_model(Sleeper(step_ms / 1e3)) if device == "cpu" else a_model()
+    name = "cpu" if device == "cpu" else f"emulated:{IMAGES / step_ms * 1e3}"
+    result = measure(data, model, device=name, rounds=ROUNDS, name="planted")
+    # The step of the tiny model around its sleep takes what it takes; an emulated device's is known.
+    compute_s = 1 / result.compute_images_per_sec * IMAGES if device == "cpu" else step_ms / 1e3
+    step_s = median([_by_hand_s(data, compute_s) for _ in range(ROUNDS)])
     case = f"{device}, {'ahead' if ahead else 'in turn'}, load {load_ms:g} ms, step {step_ms:g} ms"
     seconds = result.attribution.seconds_per_image
     steady = {part: value for part, value in seconds.items() if value is not None and part != "epoch_overhead"}
@@ -108,22 +105,19 @@ def _grid_cell(device: str, ahead: int, load_ms: float, step_ms: float) -> list[
     ]
 
 
-_HAND_OVER: dict[str, float] = {}
+def _by_hand_s(data: Any, step_s: float) -> float:
+    """Returns what a step takes in a loop that has neither Keras nor us in it: a batch, then a sleep.
 
+    That is the law. Arithmetic alone does not know what it takes to wake up, and to hand a batch over.
+    """
+    from profiles import clock
 
-def _hand_over_s(device: str) -> float:
-    """Returns what a batch that needs no loading costs beyond the step: the law has no word for it."""
-    from benchmarks.planted import IMAGES, Sleeper, a_loader, a_model
-    from profiles.devices import parse_device
-    from profiles.measurement import measure
-
-    if device not in _HAND_OVER:
-        step = Sleeper(0.005)
-        model = a_model(step) if device == "cpu" else a_model()
-        name = "cpu" if device == "cpu" else f"emulated:{IMAGES / 0.005}"
-        result = measure(a_loader(lambda: None, 100, ahead=1), model, device=parse_device(name), rounds=ROUNDS)
-        _HAND_OVER[device] = IMAGES / result.images_per_sec - IMAGES / result.compute_images_per_sec
-    return max(_HAND_OVER[device], 0.0)
+    ends_ns = []
+    for _ in data:
+        clock.sleep_until_ns(clock.now_ns() + int(step_s * 1e9))
+        ends_ns.append(clock.now_ns())
+    # From the second on: the first was waited for longer.
+    return (ends_ns[-1] - ends_ns[1]) / (len(ends_ns) - 2) / 1e9
 
 
 def counting() -> list[Check]:

@@ -160,7 +160,7 @@ def test_the_storage_is_measured_once(monkeypatch: pytest.MonkeyPatch, answer: s
 
 def test_the_main_job_has_a_cold_row_beside_each_warm_one_that_reads_files(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["--cold", "--data", photos, "--variants", "generator,tf-data-cache", "--device", "emulated:400"]
+    words = ["--cold", "--data", photos, "--variants", "tf-data-autotune,tf-data-cache", "--device", "emulated:400"]
     words += ["--rounds", "2", "--batch-size", "4", "--out", out]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.pipeline", *map(str, words)],
@@ -180,8 +180,8 @@ def test_the_main_job_has_a_cold_row_beside_each_warm_one_that_reads_files(photo
     assert left_out == {}
     rows = [(one["variant"], one["page_cache"]) for one in document["results"]]
     assert rows == [
-        ("generator", "warm"),
-        ("generator", "cold"),
+        ("tf-data-autotune", "warm"),
+        ("tf-data-autotune", "cold"),
         ("tf-data-cache", "warm"),
     ]
     assert [(one["variant"], one["page_cache"]) for one in document["verdicts"]] == rows
@@ -202,8 +202,8 @@ def test_the_main_job_has_a_cold_row_beside_each_warm_one_that_reads_files(photo
             assert one["read_bytes_per_sec"]["cold"] > 0 and one["read_bytes_per_sec"]["warm"] > 0
             sizes = [path.stat().st_size for path in photos.glob("*/*")]
             assert one["bytes_per_image"] == pytest.approx(np.mean(sizes))
-    assert "generator, cold " in done.stdout
+    assert "tf-data-autotune, cold " in done.stdout
     assert "the page cache hides" in " ".join(done.stdout.split())
     assert "left out tf-data-cache, cold (cats-dogs-64, emulated:400)" in " ".join(done.stdout.split())
-    assert "generator, cold" in (out / "report.html").read_text()
+    assert "tf-data-autotune, cold" in (out / "report.html").read_text()
     assert list(out.glob("*.log")) == []

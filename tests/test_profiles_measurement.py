@@ -36,13 +36,14 @@ def assert_sound(result: Result) -> None:
         assert sample.epoch_images == sample.epochs * STEPS * IMAGES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "load_ms", "compute_ms", "bound"),
     [
         ("sequential", 25, 25, "input"),
-        pytest.param("prefetching", 40, 20, "input", marks=pytest.mark.slow),
+        ("prefetching", 40, 20, "input"),
         # Long enough that what no arithmetic knows is small: 0.3 ms for a batch that is ready, 6 ms for an iterator.
-        pytest.param("prefetching", 10, 40, "compute", marks=pytest.mark.slow),
+        ("prefetching", 10, 40, "compute"),
     ],
 )
 def test_the_loading_ratio_is_that_of_arithmetic(kind: str, load_ms: float, compute_ms: float, bound: str) -> None:

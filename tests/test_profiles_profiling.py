@@ -29,7 +29,7 @@ def load(index: Any) -> Any:
 @pytest.fixture(scope="module")
 def profiled() -> Profile:
     dataset = tf.data.Dataset.range(300).map(load).batch(IMAGES)
-    return profiles.profile(dataset, a_model(), device="emulated:2000", rounds=3, name="slow loader", lines=True)
+    return profiles.profile(dataset, a_model(), device="emulated:2000", rounds=2, name="slow loader", lines=True)
 
 
 @tensorflow_only

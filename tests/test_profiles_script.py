@@ -278,7 +278,7 @@ def test_calls_in_a_loop_and_in_a_thread_nothing_to_train_on_and_loaders_that_pr
                 return images[:32], labels[:32]
         trained = False
         model = network()
-        for _ in range(30):
+        for _ in range(12):
             model.fit(Loud(), verbose=0)
         trained = True
         try:
@@ -297,8 +297,8 @@ def test_calls_in_a_loop_and_in_a_thread_nothing_to_train_on_and_loaders_that_pr
     assert (shown.stdout, shown.returncode) == (plain.stdout, 0), shown.stderr[-3000:]
     assert "loaded again" in shown.stderr
     loop, threads = results(tmp_path)["results"]
-    assert loop["notes"] == ["fed by a PyDataset (Loud)", "30 calls of fit, one after another"]
-    assert len([one for one in loop["samples"] if one["window"] == "train"]) == 29
+    assert loop["notes"] == ["fed by a PyDataset (Loud)", "12 calls of fit, one after another"]
+    assert len([one for one in loop["samples"] if one["window"] == "train"]) == 11
     assert threads["notes"] == ["fed by NumPy arrays"]
 
 

@@ -17,7 +17,7 @@ from profiles.tfdata_nodes import CutError, nodes
 from profiles.tfdata_stages import tfdata_table
 
 # Long against what a call of Python from TensorFlow costs: 0.1 ms, and several times that after a pause.
-BUSY_MS, DOZE_MS = 10.0, 8.0
+BUSY_MS, DOZE_MS = 20.0, 16.0
 
 
 @pytest.fixture(autouse=True)
@@ -87,20 +87,20 @@ def test_busy_and_waiting_stages_are_found_within_a_tenth(kind: str) -> None:
     assert abs(doze_cpu) < 0.1 * DOZE_MS
 
 
-def test_a_stage_of_whole_batches_is_charged_by_the_image() -> None:
+def test_a_stage_of_whole_batches_is_charged_by_the_image(one_round: None) -> None:
     dataset = tf.data.Dataset.range(400).batch(8).map(busy_stage).map(doze_stage)
     (busy_cpu, _), (_, doze_wait) = columns(dataset, "busy_stage", "doze_stage")
-    assert busy_cpu == pytest.approx(BUSY_MS / 8, rel=0.1)
-    assert doze_wait == pytest.approx(DOZE_MS / 8, rel=0.1)
+    assert busy_cpu == pytest.approx(BUSY_MS / 8, rel=0.2)
+    assert doze_wait == pytest.approx(DOZE_MS / 8, rel=0.2)
 
 
-def test_images_that_a_filter_drops_cost_those_that_remain() -> None:
+def test_images_that_a_filter_drops_cost_those_that_remain(one_round: None) -> None:
     dataset = tf.data.Dataset.range(400).map(busy_stage).filter(lambda x: x % 2 == 0).batch(2)
     ((busy_cpu, _),) = columns(dataset, "busy_stage")
-    assert busy_cpu == pytest.approx(2 * BUSY_MS, rel=0.1)
+    assert busy_cpu == pytest.approx(2 * BUSY_MS, rel=0.2)
 
 
-def test_the_cpu_column_sums_to_the_loaders_own_cpu_time() -> None:
+def test_the_cpu_column_sums_to_the_loaders_own_cpu_time(one_round: None) -> None:
     dataset = PLANTED["parallel"](tf.data.Dataset.range(400))
     table = tfdata_table(dataset, cores=2)
     assert table.cpu_us_per_image == pytest.approx(table.loader_cpu_us_per_image, rel=0.1)
@@ -113,7 +113,7 @@ def test_a_culprit_is_named_with_its_place_and_its_language(one_round: None) -> 
     assert stage.location == f"test_profiles_tfdata_stages.py:{doze_stage.__code__.co_firstlineno}"
 
 
-def test_python_code_that_holds_the_lock_does_not_run_in_parallel() -> None:
+def test_python_code_that_holds_the_lock_does_not_run_in_parallel(one_round: None) -> None:
     table = tfdata_table(tf.data.Dataset.range(400).map(busy_stage, num_parallel_calls=4).batch(2), cores=2)
     assert table.effective_parallelism == pytest.approx(1, abs=0.2)
 

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 
 random = np.random.default_rng(0)
-images = random.random((3000, 32, 32, 3)).astype("float32")
-labels = random.integers(0, 10, 3000)
+images = random.random((10000, 32, 32, 3)).astype("float32")
+labels = random.integers(0, 10, 10000)
 
 model = keras.Sequential(
     [
@@ -22,4 +22,4 @@ model = keras.Sequential(
     ]
 )
 model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-model.fit(images, labels, batch_size=64, epochs=4, verbose=2)
+model.fit(images, labels, batch_size=64, epochs=3, verbose=2)
