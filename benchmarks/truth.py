@@ -92,7 +92,7 @@ def _grid_cell(device: str, ahead: int, load_ms: float, step_ms: float) -> list[
     result = measure(data, model, device=name, rounds=ROUNDS, name="planted")
     # The step of the tiny model around its sleep takes what it takes; an emulated device's is known.
     compute_s = 1 / result.compute_images_per_sec * IMAGES if device == "cpu" else step_ms / 1e3
-    step_s = median([_by_hand_s(data, compute_s) for _ in range(ROUNDS)])
+    step_s = median([_by_hand_s(data, step_ms / 1e3, compute_s) for _ in range(ROUNDS)])
     case = f"{device}, {'ahead' if ahead else 'in turn'}, load {load_ms:g} ms, step {step_ms:g} ms"
     seconds = result.attribution.seconds_per_image
     steady = {part: value for part, value in seconds.items() if value is not None and part != "epoch_overhead"}
@@ -105,8 +105,8 @@ def _grid_cell(device: str, ahead: int, load_ms: float, step_ms: float) -> list[
     ]
 
 
-def _by_hand_s(data: Any, step_s: float) -> float:
-    """Returns what a step takes in a loop that has neither Keras nor us in it: a batch, then a sleep.
+def _by_hand_s(data: Any, sleep_s: float, step_s: float) -> float:
+    """Returns what a step takes in a loop that has neither Keras nor us in it: a batch, a sleep, and the rest busy.
 
     That is the law. Arithmetic alone does not know what it takes to wake up, and to hand a batch over.
     """
@@ -114,7 +114,10 @@ def _by_hand_s(data: Any, step_s: float) -> float:
 
     ends_ns = []
     for _ in data:
-        clock.sleep_until_ns(clock.now_ns() + int(step_s * 1e9))
+        began_ns = clock.now_ns()
+        clock.sleep_until_ns(began_ns + int(sleep_s * 1e9))
+        while clock.now_ns() < began_ns + int(step_s * 1e9):
+            pass
         ends_ns.append(clock.now_ns())
     # From the second on: the first was waited for longer.
     return (ends_ns[-1] - ends_ns[1]) / (len(ends_ns) - 2) / 1e9

@@ -16,6 +16,9 @@ from pipeline import photographs
 PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
 PHOTOS = 40
 
+# Holds a figure against planted times, on a machine that others use as well: wrong is what is wrong three times.
+planted = pytest.mark.flaky(reruns=2, only_rerun=["AssertionError"])
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:

@@ -40,9 +40,7 @@ def finished(photos, tmp_path_factory):
     (folder / classes[0] / "notes.txt").write_text("no image")
     (folder / classes[1] / "empty.jpg").touch()
     out = tmp_path_factory.mktemp("run") / "results"
-    done = command(
-        "--data", folder, *QUICK, "--variants", "generator,tf-data-uint8,generator-processes", "--out", out
-    )
+    done = command("--data", folder, *QUICK, "--variants", "generator,tf-data-uint8,generator-processes", "--out", out)
     assert done.returncode == 0, done.stderr
     return done, json.loads((out / "results.json").read_text()), out, sum(1 for _ in photos.glob("*/*"))
 

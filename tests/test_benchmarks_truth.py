@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from conftest import planted
 
 from benchmarks import observer, truth
 from benchmarks.planted import Metronome, Sleeper
@@ -32,6 +33,7 @@ def test_the_exit_code_says_whether_every_figure_holds(
     assert f"{2 - exit_code} of 2 figures" in shown
 
 
+@planted
 def test_a_cell_of_the_grid_is_near_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truth, "_EPOCH_S", 0.5)
     share, rate = truth._grid_cell("emulated", 0, 20.0, 20.0)
@@ -41,6 +43,7 @@ def test_a_cell_of_the_grid_is_near_the_truth(monkeypatch: pytest.MonkeyPatch) -
     assert abs(rate.off) < 0.1
 
 
+@planted
 def test_counting_finds_a_loader_of_known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truth, "STEPS_TO_COUNT", (20,))
     (check,) = truth.counting()

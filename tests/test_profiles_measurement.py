@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import planted
 from test_profiles_windows import (
     IMAGES,
     Sleeper,
@@ -36,6 +37,7 @@ def assert_sound(result: Result) -> None:
         assert sample.epoch_images == sample.epochs * STEPS * IMAGES
 
 
+@planted
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "load_ms", "compute_ms", "bound"),
@@ -65,6 +67,7 @@ def test_the_loading_ratio_is_that_of_arithmetic(kind: str, load_ms: float, comp
     assert_sound(result)
 
 
+@planted
 @tensorflow_only
 def test_a_real_model_that_sleeps_is_told_from_its_loader() -> None:
     step, load = Sleeper(15), Sleeper(10)

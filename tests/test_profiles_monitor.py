@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import planted
 
 import profiles
 
@@ -48,6 +49,7 @@ def test_callbacks_behind_it_see_the_figures(tmp_path):
     assert float(rows[1]["images_per_sec"]) > 0
 
 
+@planted
 def test_a_loader_that_sleeps_is_seen():
     monitor = profiles.StallMonitor()
     fitted(monitor, data=slow_batches(), steps_per_epoch=40)
@@ -58,6 +60,7 @@ def test_a_loader_that_sleeps_is_seen():
     assert summary["images_per_sec"] < 800
 
 
+@planted
 @pytest.mark.parametrize("autotune", [True, False])
 def test_of_several_steps_a_call_the_rate_is_logged_and_the_wait_is_unknown(autotune):
     options = tf.data.Options()

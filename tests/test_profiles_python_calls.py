@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import PIL.Image
 import pytest
+from conftest import planted
 
 from profiles import clock, python_calls
 from profiles.python_calls import KNOWN_CALLS, REST, CallTimer, KnownCall
@@ -63,6 +64,7 @@ def ms_of(timer: CallTimer) -> dict[str, tuple[float, float]]:
     return {call.name: (wall_ns / 1e6, cpu_ns / 1e6) for call, wall_ns, cpu_ns in timer.times.by_call}
 
 
+@planted
 @pytest.mark.usefixtures("known")
 def test_each_call_is_charged_its_own_time() -> None:
     timer = CallTimer()
@@ -77,6 +79,7 @@ def test_each_call_is_charged_its_own_time() -> None:
     assert sum(cpu_ns for _, _, cpu_ns in times.by_call) == pytest.approx(times.cpu_ns, rel=0.01)
 
 
+@planted
 @pytest.mark.usefixtures("known")
 def test_an_image_lasts_from_its_file_to_the_next() -> None:
     timer = CallTimer()
@@ -88,6 +91,7 @@ def test_an_image_lasts_from_its_file_to_the_next() -> None:
     assert second_ns / 1e6 == pytest.approx(20, rel=0.5)  # what follows the last image is part of it
 
 
+@planted
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_workers_add_to_the_same_totals(kind: str) -> None:

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import planted
 from test_profiles_windows import IMAGES, a_batch, a_model, emulated, tensorflow_only
 
 from profiles import python_stages
@@ -66,6 +67,7 @@ def cpu_and_wait_ms(table: StageTable, name: str) -> tuple[float, float]:
     return stage.cpu_us_per_image * IMAGES / 1e3, (stage.wait_us_per_image or 0.0) * IMAGES / 1e3
 
 
+@planted
 @pytest.mark.parametrize(("workers", "processes"), [(1, False), (3, False), (2, True)])
 def test_a_py_dataset_is_split_into_known_calls_and_the_rest(
     windows: Windows, photo: str, workers: int, processes: bool

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import planted
 
 from profiles import tfdata_stages
 from profiles.stages import Stage, StageTable
@@ -75,6 +76,7 @@ PLANTED = {
 }
 
 
+@planted
 @pytest.mark.parametrize(
     "kind", ["autotuned", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sequential", "parallel"))]
 )
@@ -87,6 +89,7 @@ def test_busy_and_waiting_stages_are_found_within_a_tenth(kind: str) -> None:
     assert abs(doze_cpu) < 0.1 * DOZE_MS
 
 
+@planted
 def test_a_stage_of_whole_batches_is_charged_by_the_image(one_round: None) -> None:
     dataset = tf.data.Dataset.range(400).batch(8).map(busy_stage).map(doze_stage)
     (busy_cpu, _), (_, doze_wait) = columns(dataset, "busy_stage", "doze_stage")
@@ -94,12 +97,14 @@ def test_a_stage_of_whole_batches_is_charged_by_the_image(one_round: None) -> No
     assert doze_wait == pytest.approx(DOZE_MS / 8, rel=0.2)
 
 
+@planted
 def test_images_that_a_filter_drops_cost_those_that_remain(one_round: None) -> None:
     dataset = tf.data.Dataset.range(400).map(busy_stage).filter(lambda x: x % 2 == 0).batch(2)
     ((busy_cpu, _),) = columns(dataset, "busy_stage")
     assert busy_cpu == pytest.approx(2 * BUSY_MS, rel=0.2)
 
 
+@planted
 def test_the_cpu_column_sums_to_the_loaders_own_cpu_time(one_round: None) -> None:
     dataset = PLANTED["parallel"](tf.data.Dataset.range(400))
     table = tfdata_table(dataset, cores=2)
@@ -113,6 +118,7 @@ def test_a_culprit_is_named_with_its_place_and_its_language(one_round: None) -> 
     assert stage.location == f"test_profiles_tfdata_stages.py:{doze_stage.__code__.co_firstlineno}"
 
 
+@planted
 def test_python_code_that_holds_the_lock_does_not_run_in_parallel(one_round: None) -> None:
     table = tfdata_table(tf.data.Dataset.range(400).map(busy_stage, num_parallel_calls=4).batch(2), cores=2)
     assert table.effective_parallelism == pytest.approx(1, abs=0.2)
@@ -125,6 +131,7 @@ def test_bytes_are_those_of_an_element(one_round: None) -> None:
     assert found(table, "lambda").bytes_per_element == pytest.approx(image.nbytes, abs=64)
 
 
+@planted
 def test_slow_images_are_found_by_their_file(one_round: None, tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{number}.jpg") for number in range(40)]
 
@@ -155,6 +162,7 @@ def test_a_pipeline_without_batches_is_refused() -> None:
         tfdata_table(tf.data.Dataset.range(0).batch(4), cores=2)
 
 
+@planted
 def test_a_data_set_of_one_batch_has_a_table(one_round: None) -> None:
     table = tfdata_table(tf.data.Dataset.range(8).map(doze_stage).batch(8), cores=2)
     assert found(table, "doze_stage").wait_us_per_image == pytest.approx(DOZE_MS * 1e3, rel=0.2)

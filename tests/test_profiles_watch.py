@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import planted
 
 from profiles.watch import Watch, WatchCallback
 
@@ -139,6 +140,7 @@ def paused(milliseconds):
     return dataset(64).map(in_python).map(shaped).repeat(10).with_options(options)
 
 
+@planted
 def test_a_planted_wait_is_found():
     _, _, watch = trained(network(), {"x": paused(20)}, watched=True, epochs=2)
     record = watch.records[-1]
@@ -148,6 +150,7 @@ def test_a_planted_wait_is_found():
     assert record.images_per_sec < 16 / 0.020
 
 
+@planted
 def test_with_several_steps_a_call_the_rate_is_known_and_the_wait_is_not():
     _, _, watch = trained(network(4), {"x": paused(20)}, watched=True, epochs=2)
     record = watch.records[-1]
@@ -156,6 +159,7 @@ def test_with_several_steps_a_call_the_rate_is_known_and_the_wait_is_not():
     assert "several in a call" in watch.why_unknown
 
 
+@planted
 def test_what_callbacks_do_is_between_the_steps_and_no_wait():
     class Slow(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -168,6 +172,7 @@ def test_what_callbacks_do_is_between_the_steps_and_no_wait():
     assert record.steady_wait_ns < record.between_ns / 3
 
 
+@planted
 def test_validation_is_no_part_of_an_epoch():
     class Slow(keras.callbacks.Callback):
         def on_test_end(self, logs=None):
@@ -219,6 +224,7 @@ def test_a_fit_that_died_between_steps_is_forgotten_by_the_next():
     assert is_own(model.train_function)
 
 
+@planted
 def test_two_watches_see_the_same_wait():
     model, outer, inner = network(), WatchCallback(), WatchCallback()
     model.fit(paused(20), epochs=2, verbose=0, callbacks=[inner, outer])

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import planted
 from test_profiles_samples import MS
 
 from profiles import clock, windows
@@ -212,6 +213,7 @@ def check(rounds: list[Round], *, total: Callable[[Round], float], wait: Callabl
 # Fetch and step
 
 
+@planted
 @pytest.mark.parametrize(("load_ms", "compute_ms"), GRID)
 def test_a_prefetching_loader_hides_behind_the_step(
     model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float
@@ -232,6 +234,7 @@ def hidden(one: Round) -> float:
     return 0 if BACKEND == "jax" else min(one.load, one.compute)
 
 
+@planted
 @pytest.mark.parametrize(("load_ms", "compute_ms"), GRID)
 def test_a_sequential_loader_adds_to_the_step(
     model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float
@@ -246,6 +249,7 @@ def test_a_sequential_loader_adds_to_the_step(
     check(rounds, total=lambda one: one.load + one.compute, wait=lambda one: one.load)
 
 
+@planted
 def test_a_dataset_of_unknown_length_adds_up_in_every_epoch(model: keras.Model, step: Sleeper) -> None:
     load = Sleeper(10)
     data, beside_ms = from_generator(load), cost_beside_sleeping(from_generator)
@@ -262,6 +266,7 @@ def test_images_of_a_dataset_of_unknown_length_are_counted(model: keras.Model) -
     assert sample.images == 3 * (STEPS - 1) * IMAGES
 
 
+@planted
 @pytest.mark.parametrize(("load_ms", "compute_ms"), [(40, 2), (20, 10)])
 def test_worker_threads_share_the_loading(model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float) -> None:
     data = SleepyDataset(load_ms, workers=4)
@@ -274,6 +279,7 @@ def test_worker_threads_share_the_loading(model: keras.Model, step: Sleeper, loa
     )
 
 
+@planted
 @pytest.mark.parametrize("load_ms", [5, 20])
 @pytest.mark.parametrize("kind", ["PyDataset", "tf.data"])
 def test_the_loader_alone_takes_what_loading_takes(model: keras.Model, kind: str, load_ms: float) -> None:
@@ -288,6 +294,7 @@ def test_the_loader_alone_takes_what_loading_takes(model: keras.Model, kind: str
     check(rounds, total=lambda one: one.load, wait=lambda one: one.load)
 
 
+@planted
 @pytest.mark.parametrize("compute_ms", [5, 20])
 def test_the_model_alone_takes_what_its_step_takes(model: keras.Model, step: Sleeper, compute_ms: float) -> None:
     windows_ = Windows(model, emulated(compute_ms))
@@ -296,6 +303,7 @@ def test_the_model_alone_takes_what_its_step_takes(model: keras.Model, step: Sle
     check(rounds, total=lambda one: one.compute, wait=lambda one: 0)
 
 
+@planted
 def test_an_emulated_step_is_as_long_as_its_batch_is_large(model: keras.Model, step: Sleeper) -> None:
     windows_ = Windows(model, emulated(10))
     windows_.resident(a_batch(30), steps=5, round_=0)
@@ -304,6 +312,7 @@ def test_an_emulated_step_is_as_long_as_its_batch_is_large(model: keras.Model, s
     assert 1 <= step.take_ms() < 6
 
 
+@planted
 @pytest.mark.parametrize("kind", ["list", "callable"])
 def test_a_list_and_a_function_are_data_too(model: keras.Model, step: Sleeper, kind: str) -> None:
     load = Sleeper(20)
@@ -324,6 +333,7 @@ def test_a_list_and_a_function_are_data_too(model: keras.Model, step: Sleeper, k
     )
 
 
+@planted
 def test_the_first_batches_of_a_function_are_waited_for_in_the_rate(model: keras.Model, step: Sleeper) -> None:
     # Keras draws two batches before the first step: of seven steady steps, none may get its batch for nothing.
     load = Sleeper(40)
@@ -352,6 +362,7 @@ def test_batches_may_be_lists(model: keras.Model) -> None:
 # Edges of an epoch
 
 
+@planted
 @pytest.mark.parametrize("edge", ["first_ms", "end_ms"])
 def test_a_slow_edge_of_an_epoch_is_no_stall(model: keras.Model, step: Sleeper, edge: str) -> None:
     windows_ = Windows(model, emulated(10))
@@ -379,6 +390,7 @@ def edges_ms(sample: Sample) -> float:
     return (sample.epoch_s_per_image - sample.s_per_image) * images * 1e3
 
 
+@planted
 @pytest.mark.parametrize("planted_ms", [0, 200])
 def test_an_epoch_edge_is_as_long_as_planted(model: keras.Model, planted_ms: float) -> None:
     load, first = Sleeper(5), Sleeper(planted_ms)
@@ -398,6 +410,7 @@ def test_an_epoch_edge_is_as_long_as_planted(model: keras.Model, planted_ms: flo
     assert [len(one.first_batch_ns) for one in samples] == [3, 3, 3]
 
 
+@planted
 def test_steps_and_edges_account_for_the_time_of_fit(model: keras.Model) -> None:
     sample = Windows(model, emulated(10)).train(SleepyDataset(5, end_ms=100), epochs=2, ramp_steps=1, round_=0)
     assert sample.outer_ns >= sample.epoch_ns > sample.wall_ns > sample.wait_ns
@@ -440,6 +453,7 @@ def test_images_are_counted_exactly_whatever_the_order_of_batches(model: keras.M
     assert 3 * 33 <= sample.images <= 3 * 40
 
 
+@planted
 def test_a_short_last_batch_takes_a_short_step(model: keras.Model) -> None:
     sample = Windows(model, emulated(50)).train(with_short_last_batch(51), epochs=1, ramp_steps=1, round_=0)
     *full, short = [ns / MS for ns in sample.step_ns]
@@ -505,6 +519,7 @@ def sleepy_model(step: Callable[[], None]) -> keras.Model:
     return model
 
 
+@planted
 @tensorflow_only
 def test_a_real_step_is_measured_as_planted() -> None:
     step, load = Sleeper(10), Sleeper(20)
