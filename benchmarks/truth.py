@@ -92,12 +92,13 @@ def _grid_cell(device: str, ahead: int, load_ms: float, step_ms: float) -> list[
     result = measure(data, model, device=name, rounds=ROUNDS, name="planted")
     # The step of the tiny model around its sleep takes what it takes; an emulated device's is known.
     compute_s = 1 / result.compute_images_per_sec * IMAGES if device == "cpu" else step_ms / 1e3
-    step_s = median([_by_hand_s(data, step_ms / 1e3, compute_s) for _ in range(ROUNDS)])
+    by_hand = [_by_hand(data, step_ms / 1e3, compute_s) for _ in range(ROUNDS)]
+    step_s, computed_s = (median(column) for column in zip(*by_hand, strict=True))
     case = f"{device}, {'ahead' if ahead else 'in turn'}, load {load_ms:g} ms, step {step_ms:g} ms"
     seconds = result.attribution.seconds_per_image
     steady = {part: value for part, value in seconds.items() if value is not None and part != "epoch_overhead"}
     found = 100 * (1 - (steady["compute"] or 0.0) / sum(steady.values()))
-    truth = 100 * (1 - compute_s / step_s)
+    truth = 100 * (1 - computed_s / step_s)
     rate, law = result.images_per_sec, IMAGES / step_s
     return [
         Check(group="loading, %", case=case, truth=truth, found=found, off=found - truth, bound=SHARE_POINTS),
@@ -105,23 +106,27 @@ def _grid_cell(device: str, ahead: int, load_ms: float, step_ms: float) -> list[
     ]
 
 
-def _by_hand_s(data: Any, sleep_s: float, step_s: float) -> float:
-    """Returns what a step takes in a loop that has neither Keras nor us in it: a batch, a sleep, and the rest busy.
+def _by_hand(data: Any, sleep_s: float, step_s: float) -> tuple[float, float]:
+    """Runs a loop that has neither Keras nor us in it: a batch, a sleep, and the rest of the step busy.
 
     That is the law. Arithmetic alone does not know what it takes to wake up, and to hand a batch over. Busy without
     Python's lock, as a step is: the loader's function needs it.
+
+    Returns:
+      The seconds from step to step, and those in which it slept or was busy.
     """
     from benchmarks.planted import Burner
     from profiles import clock
 
-    ends_ns = []
+    ends_ns, computed_ns = [], []
     for _ in data:
         began_ns = clock.now_ns()
         clock.sleep_until_ns(began_ns + int(sleep_s * 1e9))
         Burner.burn(step_s - (clock.now_ns() - began_ns) / 1e9)
         ends_ns.append(clock.now_ns())
+        computed_ns.append(ends_ns[-1] - began_ns)
     # From the second on: the first was waited for longer.
-    return (ends_ns[-1] - ends_ns[1]) / (len(ends_ns) - 2) / 1e9
+    return (ends_ns[-1] - ends_ns[1]) / (len(ends_ns) - 2) / 1e9, sum(computed_ns[2:]) / (len(ends_ns) - 2) / 1e9
 
 
 def counting() -> list[Check]:
