@@ -122,7 +122,7 @@ def _by_hand(data: Any, sleep_s: float, step_s: float) -> tuple[float, float]:
     for _ in data:
         began_ns = clock.now_ns()
         clock.sleep_until_ns(began_ns + int(sleep_s * 1e9))
-        Burner.burn(step_s - (clock.now_ns() - began_ns) / 1e9)
+        Burner.burn(step_s - (clock.now_ns() - began_ns) / 1e9, block_bytes=2**15)
         ends_ns.append(clock.now_ns())
         computed_ns.append(ends_ns[-1] - began_ns)
     # From the second on: the first was waited for longer.
@@ -133,6 +133,7 @@ def counting() -> list[Check]:
     """A loader that gives a batch every 15 ms, whatever happens in between, for 10 to 1,000 steps."""
     from benchmarks.planted import IMAGES, Metronome, a_batch, a_loader, a_model
     from profiles.devices import parse_device
+    from profiles.schedule import RAMP_STEPS
     from profiles.windows import Windows
 
     period_s = 0.015
@@ -141,7 +142,7 @@ def counting() -> list[Check]:
     checks = []
     for steps in STEPS_TO_COUNT:
         metronome = Metronome(period_s)
-        sample = windows.train(a_loader(metronome, steps, ahead=0), epochs=1, ramp_steps=1, round_=0)
+        sample = windows.train(a_loader(metronome, steps, ahead=0), epochs=1, ramp_steps=RAMP_STEPS, round_=0)
         rate, truth = 1 / sample.s_per_image, IMAGES / period_s
         checks.append(
             Check(

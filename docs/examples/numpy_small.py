@@ -7,8 +7,8 @@ import keras
 import numpy as np
 
 random = np.random.default_rng(0)
-images = random.random((10000, 32, 32, 3)).astype("float32")
-labels = random.integers(0, 10, 10000)
+images = random.random((25000, 32, 32, 3)).astype("float32")
+labels = random.integers(0, 10, 25000)
 
 model = keras.Sequential(
     [
