@@ -77,10 +77,13 @@ def a_loader(load: Callable[[], None], steps: int, *, ahead: int) -> tf.data.Dat
 
 
 class EdgyDataset(keras.utils.PyDataset):
-    """Gives batches at once, and takes its time before the first and after the last of an epoch."""
+    """Gives batches at once, and takes its time before the first and after the last of an epoch.
+
+    With two workers: Keras then switches tf.data's autotune off, which can add half a second to an epoch, by chance.
+    """
 
     def __init__(self, steps: int, first: Callable[[], None], end: Callable[[], None]) -> None:
-        super().__init__(workers=1)
+        super().__init__(workers=2)
         self._steps, self._first, self._end = steps, first, end
         self._fresh = False
 

@@ -13,7 +13,7 @@ from pipeline.sources import ImageSource
 from profiles.devices import Device
 from profiles.page_cache import PageCacheError, StorageRates, drop, left_warm, measure_storage
 from profiles.samples import Sample
-from profiles.schedule import TRIAL_STEPS, epochs_for, ramp_steps_for, steps_for
+from profiles.schedule import TRIAL_STEPS, epochs_for, steps_for
 from profiles.stages import StageTable
 
 if TYPE_CHECKING:
@@ -216,16 +216,14 @@ class Session:
             if loader.record is not None:
                 loader.record.clear()
             warmup = ceiling.windows.train(
-                loader.data, epochs=1, ramp_steps=ramp_steps_for(loader.parallel_batches), round_=0, window="warmup"
+                loader.data, epochs=1, ramp_steps=loader.parallel_batches, round_=0, window="warmup"
             )
         except BaseException:
             loader.close()
             raise
         typical = warmup
         if config.cache != "none":  # the first epoch filled it
-            typical = ceiling.windows.train(
-                loader.data, epochs=1, ramp_steps=ramp_steps_for(loader.parallel_batches), round_=0
-            )
+            typical = ceiling.windows.train(loader.data, epochs=1, ramp_steps=loader.parallel_batches, round_=0)
         if job in self._jobs:
             self._jobs[job].loader.close()
         measured = _Measured(loader, source.paths, ceiling.windows, ceiling, epochs_for(typical))
@@ -281,7 +279,7 @@ class Session:
         return run(
             measured.loader.data,
             epochs=measured.epochs,
-            ramp_steps=ramp_steps_for(measured.loader.parallel_batches),
+            ramp_steps=measured.loader.parallel_batches,
             round_=round_,
         )
 
@@ -310,7 +308,7 @@ def _cold(measured: _Measured, round_: int) -> Sample:
             return measured.windows.train(
                 measured.loader.data,
                 epochs=1,
-                ramp_steps=ramp_steps_for(measured.loader.parallel_batches) + read_before,
+                ramp_steps=measured.loader.parallel_batches + read_before,
                 round_=round_,
                 window="cold",
             )

@@ -8,7 +8,7 @@ from profiles.backends import check_device, device_here
 from profiles.batches import batch_images, first_batches, is_fit_data
 from profiles.devices import Device, parse_device
 from profiles.results import Contender, Result, summarise
-from profiles.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, ramp_steps_for, steps_for
+from profiles.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
 from profiles.statistics import median
 from profiles.windows import Windows
 
@@ -61,7 +61,7 @@ def measured(
         device = device_here()
     device = parse_device(device) if isinstance(device, str) else device
     check_device(device)
-    ramp_steps = ramp_steps_for(parallel_batches or getattr(data, "workers", None) or 1)
+    ramp_steps = parallel_batches or getattr(data, "workers", None) or 1
     windows = Windows(model, device)
     batches = first_batches(data)
     windows.prepare(shapes(batches))

@@ -20,7 +20,6 @@ from profiles.backends import device_here
 from profiles.ceilings import Ceilings, measure_ceilings
 from profiles.devices import Device
 from profiles.fits import FitRecord, again
-from profiles.schedule import ramp_steps_for
 from profiles.watch import Watch, WatchCallback
 
 # Batches kept for the ceilings; data kept for the stage tables, each with its model.
@@ -121,7 +120,7 @@ class Profiler:
         workers = getattr(data, "workers", None)
         callback = WatchCallback(
             keep_batches=_KEPT_BATCHES if self._ceilings else 0,
-            ramp_steps=ramp_steps_for(workers if isinstance(workers, int) else 1),
+            ramp_steps=max(2, workers if isinstance(workers, int) else 0),
             on_steps=self._count,
         )
         given = bound.arguments.get("callbacks")

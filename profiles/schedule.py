@@ -15,14 +15,6 @@ TRAIN_WINDOW_S, READY_WINDOW_S = 0.5, 0.3
 TRIAL_STEPS, LEAST_STEPS = 5, 5
 # An epoch that takes longer is too long to be measured several times, or has no end.
 WARMUP_LIMIT_S = 120.0
-# First steps of an epoch that are not steady: an iterator hands its first batch over late, and the second one so much
-# earlier. A loader of a batch every 15 ms came out 1.1 % too fast over 10 steps with one of them, 0.1 % with two.
-RAMP_STEPS = 2
-
-
-def ramp_steps_for(parallel_batches: int) -> int:
-    """Returns the first steps of an epoch that are not steady, with so many batches in the making at once."""
-    return max(RAMP_STEPS, parallel_batches)
 
 
 def epochs_for(warmup: Sample) -> int:

@@ -15,8 +15,9 @@ from profiles.backends import BACKENDS, check_backend, device_here
 from profiles.batches import REPLAY_BYTES
 from profiles.counting import images_in, images_weighed, size_bytes, told_of
 from profiles.epochs import KEPT_EPOCHS, EpochRecord, Tally
-from profiles.schedule import RAMP_STEPS
 
+# The first steps of an epoch that are not steady: tf.data's buffers and workers fill.
+_RAMP_STEPS = 2
 # New batch sizes after which a step is no longer taken for one that traces: then every batch has its own size.
 _TRACED_SIZES = 8
 
@@ -102,7 +103,7 @@ class Watch:
         self,
         model: Any,
         *,
-        ramp_steps: int = RAMP_STEPS,
+        ramp_steps: int = _RAMP_STEPS,
         keep_batches: int = 0,
         on_steps: Callable[[int], None] | None = None,
     ) -> None:
@@ -274,7 +275,7 @@ class WatchCallback(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, *, keep_batches: int = 0, ramp_steps: int = RAMP_STEPS, on_steps: Callable[[int], None] | None = None
+        self, *, keep_batches: int = 0, ramp_steps: int = _RAMP_STEPS, on_steps: Callable[[int], None] | None = None
     ) -> None:
         super().__init__()
         self.watch: Watch | None = None

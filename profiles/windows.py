@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -348,7 +349,7 @@ def _sample(
         window=window,
         round=round_,
         images=sum(images for *_, images in steady),
-        wall_ns=sum(steps[-1][2] - steps[0][0] for steps in steadies),
+        wall_ns=sum(_wall_ns(steps) for steps in steadies),
         wait_ns=sum(fetched - before for before, fetched, _, _ in steady),
         step_ns=tuple(done - before for before, _, done, _ in steady),
         epochs=len(epochs),
@@ -362,6 +363,15 @@ def _sample(
         cpu_ns=cpu_ns,
         canary_ns=canary_ns,
     )
+
+
+def _wall_ns(steps: list[tuple[int, int, int, int]]) -> int:
+    """Returns the time of steady steps, each with what Keras does before the next one.
+
+    Between n steps there are n - 1 such gaps, and the n-th lies outside: it is as long as the others.
+    """
+    gaps_ns = [after[0] - before[2] for before, after in itertools.pairwise(steps)]
+    return steps[-1][2] - steps[0][0] + (sum(gaps_ns) // len(gaps_ns) if gaps_ns else 0)
 
 
 def _endless(batches: list[Any]) -> Iterator[Any]:
