@@ -22,7 +22,7 @@ from importlib.machinery import (
     SourceFileLoader,
     SourcelessFileLoader,
 )
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,9 @@ _PROFILES = Path(__file__).resolve().parent
 
 
 def _homes() -> set[Path]:
-    """Returns the folders that our packages lie in: where this module is, and where pip has installed them."""
+    """Returns the folders that our packages lie in: where this module is, and wherever pip has put them."""
     homes = {_PROFILES.parent}
-    with suppress(PackageNotFoundError):
-        homes.add(Path(str(distribution("unstall").locate_file(""))).resolve())
+    homes |= {Path(str(one.locate_file(""))).resolve() for one in distributions(name="unstall")}
     return {home for home in homes if (home / "profiles" / "script.py").is_file()}
 
 
