@@ -33,6 +33,7 @@ def test_the_exit_code_says_whether_every_figure_holds(
     assert f"{2 - exit_code} of 2 figures" in shown
 
 
+@pytest.mark.slow
 @planted
 def test_a_cell_of_the_grid_is_near_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truth, "_EPOCH_S", 0.5)

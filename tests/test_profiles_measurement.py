@@ -67,6 +67,7 @@ def test_the_loading_ratio_is_that_of_arithmetic(kind: str, load_ms: float, comp
     assert_sound(result)
 
 
+@pytest.mark.slow
 @planted
 @tensorflow_only
 def test_a_real_model_that_sleeps_is_told_from_its_loader() -> None:

@@ -97,6 +97,7 @@ def test_a_stage_of_whole_batches_is_charged_by_the_image(one_round: None) -> No
     assert doze_wait == pytest.approx(DOZE_MS / 8, rel=0.2)
 
 
+@pytest.mark.slow
 @planted
 def test_images_that_a_filter_drops_cost_those_that_remain(one_round: None) -> None:
     dataset = tf.data.Dataset.range(400).map(busy_stage).filter(lambda x: x % 2 == 0).batch(2)
@@ -118,6 +119,7 @@ def test_a_culprit_is_named_with_its_place_and_its_language(one_round: None) -> 
     assert stage.location == f"test_profiles_tfdata_stages.py:{doze_stage.__code__.co_firstlineno}"
 
 
+@pytest.mark.slow
 @planted
 def test_python_code_that_holds_the_lock_does_not_run_in_parallel(one_round: None) -> None:
     table = tfdata_table(tf.data.Dataset.range(400).map(busy_stage, num_parallel_calls=4).batch(2), cores=2)

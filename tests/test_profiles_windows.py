@@ -362,6 +362,7 @@ def test_batches_may_be_lists(model: keras.Model) -> None:
 # Edges of an epoch
 
 
+@pytest.mark.slow
 @planted
 @pytest.mark.parametrize("edge", ["first_ms", "end_ms"])
 def test_a_slow_edge_of_an_epoch_is_no_stall(model: keras.Model, step: Sleeper, edge: str) -> None:
@@ -390,6 +391,7 @@ def edges_ms(sample: Sample) -> float:
     return (sample.epoch_s_per_image - sample.s_per_image) * images * 1e3
 
 
+@pytest.mark.slow
 @planted
 @pytest.mark.parametrize("planted_ms", [0, 200])
 def test_an_epoch_edge_is_as_long_as_planted(model: keras.Model, planted_ms: float) -> None:
