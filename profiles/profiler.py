@@ -48,7 +48,7 @@ class Profiler:
         self._steps = 0
         # A script may train in several threads.
         self._here = _ThisThread()
-        self._running: dict[threading.Thread, int] = {}
+        self._running: set[threading.Thread] = set()
         self._changed = threading.Condition()
         self._ended = False
         self._noting = threading.Lock()
@@ -104,14 +104,14 @@ class Profiler:
         thread = threading.current_thread()
         self._here.depth += 1
         with self._changed:
-            self._running[thread] = self._here.depth
+            self._running.add(thread)
         try:
             yield
         finally:
             self._here.depth -= 1
             with self._changed:
                 if not self._here.depth:
-                    del self._running[thread]
+                    self._running.discard(thread)
                 self._changed.notify_all()
 
     def _fit(self, original: Callable[..., Any], bound: inspect.BoundArguments, place: str) -> Any:

@@ -53,12 +53,16 @@ def hide_our_packages() -> None:
     look for them.
     """
     homes = _homes()
-    loaders = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES))
+    loaders = (
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (SourceFileLoader, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
+    )
 
     def hook(entry: str) -> _WithoutOurs:
         if Path(entry or os.curdir).resolve() not in homes:
             raise ImportError(f"{entry} holds none of our packages", path=entry)
-        return _WithoutOurs(entry, *loaders, (SourcelessFileLoader, BYTECODE_SUFFIXES))
+        return _WithoutOurs(entry, *loaders)
 
     sys.path_hooks.insert(0, hook)
     for entry in list(sys.path_importer_cache):

@@ -1,4 +1,7 @@
-"""The HTML report: one file, no scripts, no network, nothing of its input taken for markup."""
+"""The HTML report: one file, no scripts, no network, nothing of its input taken for markup.
+
+Long because the report is one page of many parts, and all of them are rendered from the documents made here.
+"""
 
 from __future__ import annotations
 

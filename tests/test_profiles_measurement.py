@@ -48,19 +48,21 @@ def assert_sound(result: Result) -> None:
         ("prefetching", 10, 40, "compute"),
     ],
 )
-def test_the_loading_ratio_is_that_of_arithmetic(kind: str, load_ms: float, compute_ms: float, bound: str) -> None:
+def test_the_loading_ratio_is_within_three_points_of_arithmetic(
+    kind: str, load_ms: float, compute_ms: float, bound: str
+) -> None:
     # tf.data's autotuner is off in both, so that the epochs' edges are short.
     overlaps = kind == "prefetching"
     data = sequential(Sleeper(load_ms), STEPS)
     if overlaps:
         data = data.prefetch(1)
     device = f"emulated:{IMAGES / compute_ms * 1e3}"
-    result = measure(data, a_model(), device=device, rounds=3, name="planted")
+    result = measure(data, a_model(), device=device, rounds=5, name="planted")
     compute = STEPS * compute_ms
     load = STEPS * load_ms
     # With prefetching, the first batch is waited for, and then the slower of the two.
     epoch = max(load + compute_ms, load_ms + compute) if overlaps else load + compute
-    assert result.attribution.loading_ratio == pytest.approx(1 - compute / epoch, abs=0.05)
+    assert result.attribution.loading_ratio == pytest.approx(1 - compute / epoch, abs=0.03)
     assert result.attribution.bound == bound
     assert result.compute_images_per_sec == pytest.approx(1e3 * IMAGES / compute_ms, rel=0.1)
     assert result.loader_images_per_sec == pytest.approx(1e3 * IMAGES / load_ms, rel=0.15)

@@ -1,4 +1,7 @@
-"""The rules of a verdict: for each a planted case that fires it, and clean cases that do not."""
+"""The rules of a verdict: for each a planted case that fires it, and clean cases that do not.
+
+Long because there are eleven rules, and none is shown without both.
+"""
 
 from __future__ import annotations
 

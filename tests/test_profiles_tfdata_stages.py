@@ -93,8 +93,8 @@ def test_busy_and_waiting_stages_are_found_within_a_tenth(kind: str) -> None:
 def test_a_stage_of_whole_batches_is_charged_by_the_image(one_round: None) -> None:
     dataset = tf.data.Dataset.range(400).batch(8).map(busy_stage).map(doze_stage)
     (busy_cpu, _), (_, doze_wait) = columns(dataset, "busy_stage", "doze_stage")
-    assert busy_cpu == pytest.approx(BUSY_MS / 8, rel=0.2)
-    assert doze_wait == pytest.approx(DOZE_MS / 8, rel=0.2)
+    assert busy_cpu == pytest.approx(BUSY_MS / 8, rel=0.1)
+    assert doze_wait == pytest.approx(DOZE_MS / 8, rel=0.1)
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_a_stage_of_whole_batches_is_charged_by_the_image(one_round: None) -> No
 def test_images_that_a_filter_drops_cost_those_that_remain(one_round: None) -> None:
     dataset = tf.data.Dataset.range(400).map(busy_stage).filter(lambda x: x % 2 == 0).batch(2)
     ((busy_cpu, _),) = columns(dataset, "busy_stage")
-    assert busy_cpu == pytest.approx(2 * BUSY_MS, rel=0.2)
+    assert busy_cpu == pytest.approx(2 * BUSY_MS, rel=0.1)
 
 
 @planted

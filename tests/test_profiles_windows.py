@@ -1,7 +1,8 @@
 """Windows on planted truth: loaders and models that sleep, measured through the real `fit`.
 
 The truth is what the sleeps really took, not what was asked for: a busy machine lengthens them. On JAX the same tests
-run in a process of their own (the last test here).
+run in a process of their own (the last test here): long because that process takes one file, and the loaders that are
+planted here are those of the other tests as well.
 """
 
 from __future__ import annotations
