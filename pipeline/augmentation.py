@@ -1,11 +1,12 @@
 """The random draw of an augmentation, apart from whoever applies it.
 
-Every loader and library of this project applies the same draw: shear, zoom and horizontal flip, composed into one
-affine map per image.
+Every loader and library of this project applies the same draw: crop, shear, zoom and horizontal flip, composed into
+one affine map per image.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,11 @@ class Augmentation:
     flip_probability: float = 0.5
     # What lies outside the image: its edge, its mirror image, or black.
     fill_mode: str = "nearest"
+    # Ratios of the image's area, drawn uniformly: a random part of it fills the output. (1, 1): no crop. torchvision's
+    # `RandomResizedCrop` has (0.08, 1).
+    crop_area: tuple[float, float] = (1.0, 1.0)
+    # Width over height of that part, drawn uniformly in its logarithm. torchvision's default; without a crop, no matter.
+    crop_aspect: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
         if not 0 <= self.shear_degrees < 90:
@@ -50,6 +56,17 @@ class Augmentation:
             raise ValueError(
                 f"`fill_mode` must be one of {', '.join(FILL_MODES)}. Received: fill_mode={self.fill_mode!r}."
             )
+        for name, most in {"crop_area": 1.0, "crop_aspect": math.inf}.items():
+            ends = getattr(self, name)
+            if len(ends) != 2 or not 0 < ends[0] <= ends[1] <= most or math.isinf(ends[1]):
+                upper = " and at most 1" if most == 1 else ""
+                raise ValueError(
+                    f"`{name}` must be two numbers, the lower first, above 0{upper}. Received: {name}={ends!r}."
+                )
+
+    @property
+    def crops(self) -> bool:
+        return self.crop_area != (1.0, 1.0)
 
     def draw(self, images: int, *, seed: int, epoch: int) -> Draw:
         """Draws for one epoch; the k-th row belongs to the k-th image served.
@@ -62,30 +79,55 @@ class Augmentation:
           epoch: counts from 0.
         """
         random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 1])))
-        uniform = random.random((images, 4))
+        uniform = random.random((images, 8 if self.crops else 4))
+        crop = np.tile([0.0, 0.0, 1.0, 1.0], (images, 1))
+        if self.crops:
+            crop = _draw_crop(uniform[:, 4:], self.crop_area, self.crop_aspect)
         return Draw(
             shear_degrees=(2 * uniform[:, 0] - 1) * self.shear_degrees,
             zoom_x=1 + (2 * uniform[:, 1] - 1) * self.zoom_range,
             zoom_y=1 + (2 * uniform[:, 2] - 1) * self.zoom_range,
             flip=uniform[:, 3] < self.flip_probability,
+            crop=crop,
         )
+
+
+def _draw_crop(
+    uniform: NDArray[np.float64], area: tuple[float, float], aspect: tuple[float, float]
+) -> NDArray[np.float64]:
+    """Returns boxes, (images, 4): left, top, width, height as ratios of the image's sides.
+
+    A side that would be longer than the image is as long as it; torchvision draws again, which none of this needs.
+    """
+    areas = area[0] + uniform[:, 0] * (area[1] - area[0])
+    low, high = np.log(aspect)
+    aspects = np.exp(low + uniform[:, 1] * (high - low))
+    width, height = np.minimum(np.sqrt(areas * aspects), 1.0), np.minimum(np.sqrt(areas / aspects), 1.0)
+    return np.stack([uniform[:, 2] * (1 - width), uniform[:, 3] * (1 - height), width, height], axis=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One epoch's random numbers: `shear_degrees`, `zoom_x`, `zoom_y` float64 and `flip` bool, each shape (images,)."""
+    """One epoch's random numbers.
+
+    Attributes:
+      shear_degrees, zoom_x, zoom_y: (images,) float64.
+      flip: (images,) bool.
+      crop: (images, 4) float64: left, top, width and height of a box, as ratios of the image's sides.
+    """
 
     shear_degrees: NDArray[np.float64]
     zoom_x: NDArray[np.float64]
     zoom_y: NDArray[np.float64]
     flip: NDArray[np.bool_]
+    crop: NDArray[np.float64]
 
     def affine(self, height: int, width: int) -> NDArray[np.float32]:
         """Returns the maps from output to input pixels, (images, 2, 3) float32, for (x, y, 1) column vectors.
 
         Zoom, then shear, about the image's centre, then the flip of the result: what Keras' `apply_affine_transform`
         and `flip_axis` do one after the other, in one map. (Where an image is not square, Keras 3.15 swaps height and
-        width in its centre; this does not.)
+        width in its centre; this does not.) What they work on is the crop, resized to the image's size.
         """
         shear = np.deg2rad(self.shear_degrees)
         mirror = np.where(self.flip, -1.0, 1.0)
@@ -94,10 +136,18 @@ class Draw:
         xy = -np.sin(shear) * self.zoom_y
         yy = np.cos(shear) * self.zoom_y
         zero = np.zeros_like(xx)
-        matrix = np.stack(
-            [xx, xy, centre_x - xx * centre_x - xy * centre_y, zero, yy, centre_y - yy * centre_y], axis=1
-        )
-        return matrix.reshape(-1, 2, 3).astype(np.float32)
+        x_row = np.stack([xx, xy, centre_x - xx * centre_x - xy * centre_y], axis=1)
+        y_row = np.stack([zero, yy, centre_y - yy * centre_y], axis=1)
+        left, top, crop_width, crop_height = self.crop.T
+        matrix = np.stack([_into(x_row, left * width, crop_width), _into(y_row, top * height, crop_height)], axis=1)
+        return matrix.astype(np.float32)
+
+
+def _into(row: NDArray[np.float64], begin: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns a map's row for one axis, (images, 3), whose result is scaled and moved; pixels have their centres at .5."""
+    moved = row * scale[:, np.newaxis]
+    moved[:, 2] += begin + scale / 2 - 0.5
+    return moved
 
 
 def epoch_order(images: int, *, seed: int, epoch: int) -> NDArray[np.int64]:

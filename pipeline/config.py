@@ -21,6 +21,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "augment_with": ("tf_ops", "opencv", "albumentations", "keras_layers", "keras_generator"),
     "augment_at": ("element", "batch", "device"),
     "decode": ("full", "scaled"),
+    "resample": ("separate", "composed"),
+    "storage": ("files", "resized", "records", "raw"),
     "location": ("disk", "ram"),
     "cache": ("none", "memory", "disk"),
 }
@@ -38,6 +40,12 @@ _AUGMENT_AT = {
     "albumentations": ("element",),
     "keras_layers": ("batch", "device"),
     "keras_generator": ("element",),
+}
+_STORAGE = {
+    "tf_data": ("files", "resized", "records", "raw"),
+    "py_dataset": ("files", "resized", "raw"),
+    "image_data_generator": ("files", "resized"),
+    "image_dataset_from_directory": ("files", "resized"),
 }
 _KERAS_WORKERS = ("image_data_generator", "py_dataset")
 
@@ -75,6 +83,11 @@ class PipelineConfig:
     augment_at: str = "element"
     # `scaled`: JPEGs decoded at 1/2, 1/4 or 1/8 of their size, never below `image_size`.
     decode: str = "full"
+    # `composed`: resize and augmentation in one resampling of the decoded image, by OpenCV, a batch at a time.
+    resample: str = "separate"
+    # What is read: the source's files, or a copy of them at `image_size`, prepared once: JPEG files, TFRecord, or
+    # pixels in one memory-mapped file.
+    storage: str = "files"
     # `ram`: the files are copied to a RAM disk first.
     location: str = "disk"
     # Where decoded, resized images are kept after the first epoch; always before anything random.
@@ -119,6 +132,13 @@ class PipelineConfig:
                 raise ConfigError(f'`{name}` must be at least {least}, or "auto". Received: {name}={value!r}.')
         self._check_augmentation()
         self._check_loader()
+        self._check_resample()
+        self._check_storage()
+
+    @property
+    def composed(self) -> bool:
+        """Whether an image is resampled once, for its size and its draw together."""
+        return self.resample == "composed" and self.augmentation is not None
 
     def _check_types(self) -> None:
         for name, expected in typing.get_type_hints(type(self)).items():
@@ -143,6 +163,11 @@ class PipelineConfig:
             raise ConfigError(
                 f"`augment_with` must be one of {', '.join(allowed)} for loader={self.loader!r}. "
                 f"Received: augment_with={self.augment_with!r}."
+            )
+        if self.augment_with.startswith("keras_") and self.augmentation.crops:
+            raise ConfigError(
+                f"`crop_area` must be (1, 1) for augment_with={self.augment_with!r}: Keras has no random resized crop. "
+                f"Received: crop_area={self.augmentation.crop_area}."
             )
         if self.augment_with.startswith("keras_") and self.augmentation.flip_probability not in (0.0, 0.5):
             raise ConfigError(
@@ -209,6 +234,31 @@ class PipelineConfig:
                 "Received: prefetch_to_device=True, prefetch=0."
             )
 
+    def _check_resample(self) -> None:
+        if self.resample == "separate":
+            return
+        if self.loader not in ("tf_data", "py_dataset"):
+            raise ConfigError(
+                f"`resample` must be 'separate' for loader={self.loader!r}: it resizes by itself. "
+                "Received: resample='composed'."
+            )
+        needed = {"augment_with": "opencv", "interpolation": "bilinear", "cache": "none"}
+        if self.loader == "tf_data":
+            needed["augment_at"] = "batch"
+        for name, value in needed.items():
+            if self.augmentation is not None and getattr(self, name) != value:
+                raise ConfigError(
+                    f"`{name}` must be {value!r} for resample='composed'. Received: {name}={getattr(self, name)!r}."
+                )
+
+    def _check_storage(self) -> None:
+        allowed = _STORAGE[self.loader]
+        if self.storage not in allowed:
+            raise ConfigError(
+                f"`storage` must be one of {', '.join(allowed)} for loader={self.loader!r}. "
+                f"Received: storage={self.storage!r}."
+            )
+
 
 def did_you_mean(received: str, known: typing.Iterable[str]) -> str:
     """Returns `" Did you mean 'x'?"` for the nearest known name, or nothing."""
@@ -222,6 +272,9 @@ def config_to_dict(config: PipelineConfig) -> dict[str, Any]:
     values["image_size"] = list(config.image_size)
     if config.augmentation is None:
         values["augmentation"] = False
+    else:
+        table = values["augmentation"]
+        values["augmentation"] = {key: list(one) if isinstance(one, tuple) else one for key, one in table.items()}
     return values
 
 
@@ -257,6 +310,7 @@ def _augmentation(value: Any) -> Augmentation | None:
     for key in value:
         if key not in known:
             raise ConfigError(f"`augmentation.{key}` is not a setting.{did_you_mean(key, known)}")
+    value = {key: tuple(one) if isinstance(one, list) else one for key, one in value.items()}
     try:
         return Augmentation(**value)
     except (ValueError, TypeError) as error:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import pickle
 
+import cv2
 import keras
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ def one_draw(shear_degrees: float, zoom_x: float, zoom_y: float, flip: bool) -> 
         zoom_x=np.array([zoom_x]),
         zoom_y=np.array([zoom_y]),
         flip=np.array([flip]),
+        crop=np.array([[0.0, 0.0, 1.0, 1.0]]),
     )
 
 
@@ -85,6 +87,18 @@ def mean_difference(one: np.ndarray, other: np.ndarray) -> float:
         ({"flip_probability": -0.5}, "`flip_probability` must be from 0 to 1. Received: flip_probability=-0.5."),
         ({"flip_probability": 1.5}, "`flip_probability` must be from 0 to 1. Received: flip_probability=1.5."),
         (
+            {"crop_area": (0.5, 1.1)},
+            "`crop_area` must be two numbers, the lower first, above 0 and at most 1. Received: crop_area=(0.5, 1.1).",
+        ),
+        (
+            {"crop_area": (0.0, 1.0)},
+            "`crop_area` must be two numbers, the lower first, above 0 and at most 1. Received: crop_area=(0.0, 1.0).",
+        ),
+        (
+            {"crop_aspect": (2.0, 1.0)},
+            "`crop_aspect` must be two numbers, the lower first, above 0. Received: crop_aspect=(2.0, 1.0).",
+        ),
+        (
             {"fill_mode": "wrap"},
             "`fill_mode` must be one of nearest, reflect, constant. Received: fill_mode='wrap'.",
         ),
@@ -102,7 +116,59 @@ def test_the_defaults_are_the_tutorials():
         "zoom_range": 0.2,
         "flip_probability": 0.5,
         "fill_mode": "nearest",
+        "crop_area": (1.0, 1.0),
+        "crop_aspect": (3 / 4, 4 / 3),
     }
+
+
+CROPS = dataclasses.replace(STRONG, crop_area=(0.08, 0.5))
+
+
+def test_a_crop_is_drawn_over_its_area_and_aspect_and_lies_in_the_image():
+    left, top, width, height = CROPS.draw(40_000, seed=0, epoch=0).crop.T
+    assert min(left.min(), top.min()) >= 0
+    assert max((left + width).max(), (top + height).max()) <= 1 + 1e-12
+    area, aspect = width * height, width / height
+    assert 0.08 <= area.min() < 0.0802 and 0.4998 < area.max() <= 0.5 + 1e-12
+    assert area.mean() == pytest.approx(0.29, abs=0.0031)  # 5 standard errors of a uniform draw
+    assert 3 / 4 - 1e-9 <= aspect.min() and aspect.max() <= 4 / 3 + 1e-9
+    assert np.log(aspect).mean() == pytest.approx(0, abs=0.0042)
+    assert np.corrcoef(left / (1 - width), top / (1 - height))[0, 1] == pytest.approx(0, abs=0.025)
+
+
+def test_a_side_of_a_crop_is_no_longer_than_the_image():
+    _, _, width, height = Augmentation(crop_area=(0.9, 1.0), crop_aspect=(0.25, 4.0)).draw(1000, seed=0, epoch=0).crop.T
+    assert max(width.max(), height.max()) == 1.0
+
+
+@pytest.mark.parametrize("box", [(0.25, 0.5, 0.5, 0.25), (0.0, 0.0, 1.0, 1.0), (0.5, 0.125, 0.375, 0.625)])
+def test_a_crop_is_what_cutting_and_resizing_gives(box):
+    left, top, width, height = box
+    image = smooth(SIDE, SIDE)
+    draw = dataclasses.replace(one_draw(0.0, 1.0, 1.0, False), crop=np.array([box]))
+    rows, columns = (
+        slice(int(top * SIDE), int((top + height) * SIDE)),
+        slice(int(left * SIDE), int((left + width) * SIDE)),
+    )
+    resized = cv2.resize(image[rows, columns], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+    found = reference(image, draw.affine(SIDE, SIDE)[0])
+    # At its rim a cut has its own edge, and the whole image the pixel beyond it.
+    np.testing.assert_allclose(found[4:-4, 4:-4], resized[4:-4, 4:-4], atol=0.7)
+
+
+def test_a_crop_is_flipped_and_sheared_as_an_image_of_its_own():
+    image = smooth(SIDE, SIDE)
+    box = (0.25, 0.5, 0.5, 0.25)
+    cut = dataclasses.replace(one_draw(0.0, 1.0, 1.0, False), crop=np.array([box]))
+    alone = one_draw(-12.0, 0.75, 0.9, True)
+    both = dataclasses.replace(alone, crop=np.array([box]))
+    in_two = reference(reference(image, cut.affine(SIDE, SIDE)[0]), alone.affine(SIDE, SIDE)[0])
+    in_one = reference(image, both.affine(SIDE, SIDE)[0])
+    np.testing.assert_allclose(in_one[8:-8, 8:-8], in_two[8:-8, 8:-8], atol=2.0)
+
+
+def test_without_a_crop_the_other_draws_are_what_they_were():
+    np.testing.assert_array_equal(STRONG.draw(3, seed=0, epoch=0).crop, np.tile([0, 0, 1, 1], (3, 1)))
 
 
 def test_the_same_seed_and_epoch_give_the_same_draw():
@@ -126,7 +192,7 @@ def test_no_two_images_of_an_epoch_share_a_draw():
 
 
 def test_a_row_does_not_depend_on_how_many_follow_it():
-    few, many = (STRONG.draw(images, seed=1, epoch=0) for images in (10, 1000))
+    few, many = (CROPS.draw(images, seed=1, epoch=0) for images in (10, 1000))
     np.testing.assert_array_equal(few.affine(SIDE, SIDE), many.affine(SIDE, SIDE)[:10])
 
 

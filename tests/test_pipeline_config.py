@@ -125,6 +125,8 @@ def test_an_image_size_that_is_not_two_whole_numbers_is_refused(value):
         ("augment_with", None, "str"),
         ("augment_at", 0, "str"),
         ("decode", 2, "str"),
+        ("resample", True, "str"),
+        ("storage", None, "str"),
         ("location", None, "str"),
         ("cache", False, "str"),
         ("workers", 1.5, "int or str"),
@@ -142,6 +144,57 @@ def test_an_image_size_that_is_not_two_whole_numbers_is_refused(value):
 )
 def test_a_value_of_another_type_is_refused(name, value, types):
     assert message_of(**{name: value}) == f"`{name}` must be of type {types}. Received: {name}={value!r}."
+
+
+COMPOSED = {"resample": "composed", "augment_with": "opencv", "augment_at": "batch"}
+
+
+def test_composed_is_only_what_has_a_draw_to_compose():
+    assert PipelineConfig(**COMPOSED).composed
+    assert not PipelineConfig(**COMPOSED, augmentation=None).composed
+    assert not PipelineConfig().composed
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {"loader": "image_data_generator", "augment_with": "keras_generator", "augment_at": "element"},
+            "`resample` must be 'separate' for loader='image_data_generator': it resizes by itself. "
+            "Received: resample='composed'.",
+        ),
+        ({"augment_with": "tf_ops"}, "`augment_with` must be 'opencv' for resample='composed'. Received: .*'tf_ops'"),
+        ({"interpolation": "nearest"}, "`interpolation` must be 'bilinear' for resample='composed'. Received: "),
+        ({"cache": "memory"}, "`cache` must be 'none' for resample='composed'. Received: cache='memory'"),
+        ({"augment_at": "element"}, "`augment_at` must be 'batch' for resample='composed'. Received: "),
+    ],
+)
+def test_what_cannot_be_composed_is_refused(values, expected):
+    with pytest.raises(ConfigError, match=expected):
+        PipelineConfig(**{**COMPOSED, **values})
+
+
+def test_a_py_dataset_composes_where_it_augments():
+    assert PipelineConfig(loader="py_dataset", resample="composed", augment_with="opencv").composed
+
+
+@pytest.mark.parametrize(
+    ("loader", "storage"),
+    [("image_data_generator", "raw"), ("image_dataset_from_directory", "records"), ("py_dataset", "records")],
+)
+def test_a_storage_that_a_loader_cannot_read_is_refused(loader, storage):
+    with pytest.raises(ConfigError, match=f"`storage` must be .* for loader='{loader}'.*Received: storage='{storage}'"):
+        PipelineConfig(loader=loader, storage=storage, augmentation=None)
+
+
+@pytest.mark.parametrize("augment_with", ["keras_layers", "keras_generator"])
+def test_keras_augmentation_cannot_crop(augment_with):
+    loader = "tf_data" if augment_with == "keras_layers" else "image_data_generator"
+    at = "batch" if augment_with == "keras_layers" else "element"
+    with pytest.raises(ConfigError, match="`crop_area` must be \\(1, 1\\) for augment_with='keras_.*Received: "):
+        PipelineConfig(
+            loader=loader, augment_with=augment_with, augment_at=at, augmentation=Augmentation(crop_area=(0.08, 1.0))
+        )
 
 
 def test_every_field_has_a_type_that_is_refused():
@@ -290,7 +343,8 @@ def test_an_augmentation_that_is_no_table_is_refused(value):
     with pytest.raises(ConfigError) as caught:
         config_from_dict({"augmentation": value})
     assert str(caught.value) == (
-        "`augmentation` must be true, false or a table of shear_degrees, zoom_range, flip_probability, fill_mode. "
+        "`augmentation` must be true, false or a table of shear_degrees, zoom_range, flip_probability, fill_mode, "
+        "crop_area, crop_aspect. "
         f"Received: augmentation={value!r}."
     )
 
@@ -365,6 +419,8 @@ def test_toml_is_written_as_people_would_write_it():
         'augment_with = "tf_ops"',
         'augment_at = "element"',
         'decode = "full"',
+        'resample = "separate"',
+        'storage = "files"',
         'location = "disk"',
         'cache = "none"',
         'workers = "auto"',
@@ -383,6 +439,8 @@ def test_toml_is_written_as_people_would_write_it():
         "zoom_range = 0.2",
         "flip_probability = 0.5",
         'fill_mode = "nearest"',
+        "crop_area = [1.0, 1.0]",
+        "crop_aspect = [0.75, 1.3333333333333333]",
     ]
     assert tomllib.loads(config_to_toml(PipelineConfig(augmentation=None)))["augmentation"] is False
 
