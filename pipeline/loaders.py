@@ -135,14 +135,17 @@ def _tf_data(
         notes.append("prefetch_to_device is the same as prefetch on a CPU")
     with tf.device("/CPU:0"):
         dataset = stages.indices(source.images, config)
-        dataset = stages.load(dataset, source, config)
-        dataset = stages.cache(dataset, config, folders[-1] if config.cache == "disk" else None)
-        dataset = stages.shuffle_cached(dataset, config)
-        if config.augment_at == "element":
-            dataset = stages.augment(dataset, source.images, config)
-        dataset = stages.batch(dataset, config)
-        if config.augment_at == "batch":
-            dataset = stages.augment(dataset, source.images, config)
+        if config.composed:
+            dataset = stages.load_composed(dataset, source, config)
+        else:
+            dataset = stages.load(dataset, source, config)
+            dataset = stages.cache(dataset, config, folders[-1] if config.cache == "disk" else None)
+            dataset = stages.shuffle_cached(dataset, config)
+            if config.augment_at == "element":
+                dataset = stages.augment(dataset, source.images, config)
+            dataset = stages.batch(dataset, config)
+            if config.augment_at == "batch":
+                dataset = stages.augment(dataset, source.images, config)
         dataset = stages.rescale(dataset, config)
         dataset = stages.with_options(dataset, config)
         dataset = stages.prefetch(dataset, config, device)

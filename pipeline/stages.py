@@ -1,6 +1,7 @@
 """The stages of a tf.data pipeline, each a small function from dataset to dataset.
 
-An element is `index`, then `(image, label)`, then a batch of them. Images are float32 in [0, 255] until `rescale`.
+An element is `index`, then `(image, label)`, then a batch of them. Images are in [0, 255] until `rescale`: float32, or
+uint8 from `load_composed`.
 """
 
 from __future__ import annotations
@@ -64,6 +65,26 @@ def load(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) 
             return resize(decode(encoded, source, config), config), tf.gather(labels, index)
 
     return mapped(dataset, load_image, config)
+
+
+def load_composed(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
+    """Turns indices into batches of `(images, labels)`, images uint8: decoded and resampled once, with their draws.
+
+    One Python call a batch, which does nothing but call OpenCV.
+    """
+    from pipeline.composed import ComposedBatches  # OpenCV: only where asked for
+
+    assert config.augmentation is not None
+    labels = tf.constant(source.labels, tf.int32)
+    batches = ComposedBatches(source, config)
+    drawn = tf.data.Dataset.zip((dataset, epoch_draws(config.augmentation, source.images, config)))
+
+    def load_batch(indices: Any, matrices: Any) -> tuple[Any, Any]:
+        images = tf.numpy_function(batches, [indices, matrices], tf.uint8, stateful=False)
+        images.set_shape((None, *config.image_size, 3))
+        return images, tf.gather(labels, indices)
+
+    return mapped(batch(drawn, config), load_batch, config)
 
 
 def decode(encoded: Any, source: ImageSource, config: PipelineConfig) -> Any:
@@ -224,11 +245,13 @@ def batch(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
 
 def rescale(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
     """Turns batches in [0, 255] into float32 in [0, 1], or into uint8 where the device rescales."""
+    if dataset.element_spec[0].dtype == config.output_dtype == "uint8":
+        return dataset
 
     def to_output(images: Any, labels: Any) -> tuple[Any, Any]:
         if config.output_dtype == "uint8":
             return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8), labels
-        return images / 255.0, labels
+        return tf.cast(images, tf.float32) / 255.0, labels
 
     # Not in parallel: a parallel map of batches would prepare some ahead, unasked.
     return dataset.map(to_output)
