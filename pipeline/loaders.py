@@ -134,10 +134,11 @@ def _tf_data(
     if config.prefetch_to_device and device == "/CPU:0":
         notes.append("prefetch_to_device is the same as prefetch on a CPU")
     with tf.device("/CPU:0"):
-        dataset = stages.indices(source.images, config)
         if config.composed:
+            dataset = stages.planned_batches(source.images, config)
             dataset = stages.load_composed(dataset, source, config)
         else:
+            dataset = stages.indices(source.images, config)
             dataset = stages.load(dataset, source, config)
             dataset = stages.cache(dataset, config, folders[-1] if config.cache == "disk" else None)
             dataset = stages.shuffle_cached(dataset, config)

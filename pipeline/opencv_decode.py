@@ -58,7 +58,15 @@ class OpenCVDecoder:
         """
         if self._arrays is not None:
             return self._arrays[index]
-        image: Any = cv2.imdecode(self._read(self._paths[index]), self._flags[index])
+        return self.decode(index, self._read(self._paths[index]))
+
+    def decode(self, index: int, encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Decodes the bytes of one of the source's files.
+
+        Raises:
+          ValueError: if OpenCV cannot.
+        """
+        image: Any = cv2.imdecode(encoded, self._flags[index])
         if image is None:
             raise ValueError(f"{self._source.files[index]} cannot be decoded by OpenCV.")
         return image
