@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import PipelineConfig
+from pipeline.exactness import Exactness
 from pipeline.sources import ImageSource
+from pipeline.tuning import Consumer, StageCost, StageKey
 from profiles.devices import Device
 from profiles.page_cache import PageCacheError, StorageRates, drop, left_warm, measure_storage
 from profiles.samples import Sample
-from profiles.schedule import TRIAL_STEPS, epochs_for, steps_for
+from profiles.schedule import LOADER_ROUNDS, TRIAL_STEPS, epochs_for, steps_for
 from profiles.stages import StageTable
 
 if TYPE_CHECKING:
@@ -260,6 +262,48 @@ class Session:
 
         tensorflow_gpu = self._device.kind == "gpu" and keras.backend.backend() == "tensorflow"
         return "/GPU:0" if tensorflow_gpu else "/CPU:0"
+
+    def stage_costs(
+        self, keys: tuple[StageKey, ...], config: PipelineConfig, model: str
+    ) -> tuple[dict[StageKey, StageCost], Consumer]:
+        """Measures the stages of a tuner's candidates, and the model that takes their batches."""
+        import numpy as np
+
+        from benchmarks.tune_costs import measure_costs
+        from profiles.statistics import median
+        from profiles.windows import Windows
+
+        costs = measure_costs(keys, config, self._source)
+        batch = (
+            np.random.default_rng(0).random((config.batch_size, *config.image_size, 3)).astype(np.float32),
+            np.zeros((config.batch_size,), np.int32),
+        )
+        windows = Windows(self._models[model], self._device)
+        windows.prepare([batch])
+        steps = steps_for(windows.resident(batch, steps=TRIAL_STEPS, round_=0))
+        samples = [windows.resident(batch, steps=steps, round_=number) for number in range(LOADER_ROUNDS)]
+        return costs, Consumer(
+            us_per_image=1e6 * median([one.s_per_image for one in samples]),
+            cpu_us_per_image=0.0
+            if self._device.accelerator
+            else 1e6 * median([one.cpu_s_per_image for one in samples]),
+        )
+
+    def exactness(self, config: PipelineConfig, reference: PipelineConfig) -> Exactness:
+        """Compares the images of two pipelines."""
+        from benchmarks.tune_costs import exactness
+        from pipeline.loaders import UnavailableError
+
+        try:
+            return exactness(config, reference, self._source)
+        except UnavailableError as error:
+            raise Refused(str(error)) from error
+
+    def seconds_to_prepare(self, config: PipelineConfig) -> float:
+        """Times what a pipeline needs before its first epoch, in seconds per image."""
+        from benchmarks.tune_costs import seconds_to_prepare
+
+        return seconds_to_prepare(config, self._source)
 
     def window(self, job: Job, window: str, round_: int) -> Sample:
         """Measures one window of one job."""
