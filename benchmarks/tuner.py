@@ -356,10 +356,14 @@ def _rates(samples: Sequence[Sample], window: str) -> tuple[float, ...]:
     return tuple(1 / one.s_per_image for one in samples if one.window == window)
 
 
-def _order(one: _Ranked) -> tuple[float, tuple[int, ...], float]:
-    """Sorts by predicted rate in steps of what counts as equal, then by simplicity."""
-    step = round(math.log(one.prediction.images_per_sec) / math.log1p(_EQUAL_RATIO))
-    return -step, _simplicity(one.config), -one.prediction.loader_images_per_sec
+def _order(one: _Ranked) -> tuple[float, float, tuple[int, ...]]:
+    """Sorts by predicted rate, then by what the loader takes of the cores, both in steps; then by simplicity.
+
+    Where the model sets the rate, a loader that takes less of the cores still leaves it more of them.
+    """
+    faster, leaner = one.prediction.images_per_sec, 1 / one.prediction.loader_us_per_image
+    steps = [-round(math.log(value) / math.log1p(_EQUAL_RATIO)) for value in (faster, leaner)]
+    return steps[0], steps[1], _simplicity(one.config)
 
 
 def _simplicity(config: PipelineConfig) -> tuple[int, ...]:

@@ -58,6 +58,7 @@ class Prediction:
     Attributes:
       images_per_sec: of training.
       loader_images_per_sec: of the loader alone.
+      loader_us_per_image: that its stages take, one call at a time: what it takes from a model on the same cores.
       limit: what sets the rate: a stage's name, "cores" or "compute".
       memory_bytes: of its cache and buffers, in the whole run.
       disk_bytes: of its cache or prepared copy.
@@ -65,6 +66,7 @@ class Prediction:
 
     images_per_sec: float
     loader_images_per_sec: float
+    loader_us_per_image: float
     limit: str
     memory_bytes: int
     disk_bytes: int
@@ -122,6 +124,7 @@ def predict(
     return Prediction(
         images_per_sec=1e6 / train_us,
         loader_images_per_sec=1e6 / loader_us,
+        loader_us_per_image=total_us,
         limit=limit,
         memory_bytes=memory_bytes,
         disk_bytes=disk_bytes,
@@ -202,6 +205,8 @@ def _kinds(base: PipelineConfig, *, accelerator: bool, scales: bool) -> Iterator
             continue  # both keep the same pixels
         if storage in ("resized", "raw") and decode != "full":
             continue  # decoded once: not the place to save
+        if storage == "raw" and resample == "separate" and base.augmentation is not None:
+            continue  # the same bytes, element by element
         try:
             kind = replace(
                 base,
