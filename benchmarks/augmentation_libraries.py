@@ -232,8 +232,8 @@ LIBRARIES: dict[str, Library] = {
         placements=("element",),
         without=("crop", "contrast"),
         note="in Python, image by image. Its shear is about the middle and shrinks the other axis: a shift and a zoom, "
-        "in the same map, undo that. Its brightness is channel_shift_range, which adds as the others do; "
-        "brightness_range multiplies. It has no crop and no contrast",
+        "in the same map, undo that. Its brightness is channel_shift_range, which adds as the others do, but stops at "
+        "the photo's own brightest level; brightness_range multiplies. It has no crop and no contrast",
         build=_keras_generator,
     ),
     "keras_layers": Library(

@@ -82,12 +82,19 @@ def cells(one: Mapping[str, Any]) -> dict[str, str]:
     us, off = one["cpu_us_per_image"], one["difference_levels"]
     return {
         "us": "failed" if one["failed"] else microseconds(us),
-        "spread": "-" if us is None else f"{(one['ci95'][1] - one['ci95'][0]) / 2 / us:.0%}",
+        "spread": _spread(one),
         "cores": _shown(one["effective_parallelism"], ".1f"),
         "loop": {None: "-", False: "no", True: "yes"}[one["graph_loop"]],
         "MB": "-" if one["peak_memory_bytes"] is None else f"{one['peak_memory_bytes'] / 1e6:.1f}",
         "off": _shown(off, ".1f"),
     }
+
+
+def _spread(one: Mapping[str, Any]) -> str:
+    if one["ci95"] is None or max(sample["round"] for sample in one["samples"]) == 0:
+        return "-"  # one round has no spread to show
+    low, high = one["ci95"]
+    return f"{(high - low) / 2 / one['cpu_us_per_image']:.0%}"
 
 
 def microseconds(value: float | None) -> str:
@@ -102,8 +109,8 @@ def legend(document: Mapping[str, Any]) -> list[str]:
     """Returns what the columns of the table mean."""
     settings, cores = document["settings"], document["settings"]["cores"]
     said = [
-        f"us: CPU time per image on one core, {settings['rounds']} rounds, ± half of its 95 % interval; uint8 photos "
-        f"in, float32 batches of {settings['batch_size']} out, {settings['image_size']} px.",
+        f"us: CPU time per image on one core, median of {settings['rounds']}, ± half of its 95 % interval; uint8 "
+        f"photos in, float32 batches of {settings['batch_size']} out, {settings['image_size']} px.",
         f"cores: busy with {cores} calls in parallel (in a model: one call with {cores} threads).",
         "loop: in the graph; - has no graph, or Python's loop. MB: how far resident memory peaks above TensorFlow at "
         "rest, batches included, in a process of its own.",
