@@ -25,7 +25,7 @@ class Stopped(Exception):
 
 
 def say(errors: Console, error: UserError | SourceError) -> int:
-    errors.print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
+    errors.print(str(error), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
     return error.exit_code if isinstance(error, UserError) else 2
 
 

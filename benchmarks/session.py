@@ -19,6 +19,8 @@ from profiles.schedule import LOADER_ROUNDS, TRIAL_STEPS, epochs_for, steps_for
 from profiles.stages import StageTable
 
 if TYPE_CHECKING:
+    from benchmarks.tune_pipeline import PipelineFacts
+    from benchmarks.user_pipeline import UserPipeline
     from pipeline.loaders import Loader
     from profiles.lines import AnnotatedFunction
     from profiles.windows import Windows
@@ -119,6 +121,7 @@ class Session:
         self._models: dict[str, Any] = {}
         self._ceilings: dict[str, _Ceiling] = {}
         self._jobs: dict[Job, _Measured] = {}
+        self._pipeline: UserPipeline | None = None
         self._storage: StorageRates | str | None = None  # or why it cannot be told; None before it was tried
 
     def backend(self) -> dict[str, Any]:
@@ -304,6 +307,25 @@ class Session:
         from benchmarks.tune_costs import seconds_to_prepare
 
         return seconds_to_prepare(config, self._source)
+
+    def open_pipeline(self, text: str, model: str, memory_limit_bytes: float) -> PipelineFacts:
+        """Calls the user's function for a pipeline and builds what could be made of it."""
+        from benchmarks.user_pipeline import PipelineError, UserPipeline, call
+        from profiles.windows import Windows
+
+        try:
+            dataset = call(text)
+            windows = Windows(self._models[model], self._device)
+            windows.prepare(list(dataset.take(1)))
+            self._pipeline = UserPipeline(dataset, windows, memory_limit_bytes)
+            return self._pipeline.facts()
+        except PipelineError as error:
+            raise Refused(str(error)) from error
+
+    def pipeline_window(self, name: str, window: str, round_: int) -> Sample:
+        """Measures one window of one variant of the user's pipeline."""
+        assert self._pipeline is not None
+        return self._pipeline.window(name, window, round_)
 
     def window(self, job: Job, window: str, round_: int) -> Sample:
         """Measures one window of one job."""

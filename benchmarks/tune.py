@@ -23,6 +23,7 @@ from rich.table import Table
 import models
 from benchmarks.command import Stopped, check_out, open_data, progress_bar, remove_if_empty, say, signals
 from benchmarks.options import DATA, MODEL, UserError, config_from_file, settings
+from benchmarks.tune_pipeline import advise, print_advice, to_dict
 from benchmarks.tuner import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Limits, Tuned, Tuner
 from pipeline.cache import cache_root
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_to_dict, config_to_toml
@@ -62,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
+    add("--pipeline", metavar="MODULE:FUNCTION", help="a function that returns your tf.data.Dataset, to advise on")
+    add("--classes", type=int, default=2, metavar="N", help="classes of its labels, for a known model (default: 2)")
     add("--model", default=MODEL, metavar="NAME", help="a known name, module:function, or FILE.keras")
     add("--device", default="cpu", metavar="DEV", help="cpu, gpu, or emulated:RATE (default: cpu)")
     add("--memory-limit", metavar="SIZE", help="for caches and buffers, such as 2GB (default: half of what is free)")
@@ -78,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Console) -> int:
     model, device, base, limits = _request(arguments)
     check_out(out, "tune.json")
+    if arguments.pipeline is not None:
+        return _advise(arguments, model, device, base.batch_size, limits, out, console, errors)
     with signals(), progress_bar(errors) as progress:
         source = open_data(arguments.data, progress, errors)
         task = progress.add_task("starting", total=None)
@@ -103,6 +108,30 @@ def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Con
     return 0
 
 
+def _advise(
+    arguments: argparse.Namespace,
+    model: str,
+    device: Device,
+    batch_size: int,
+    limits: Limits,
+    out: Path,
+    console: Console,
+    errors: Console,
+) -> int:
+    with signals(), progress_bar(errors) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def show(text: str) -> None:
+            progress.update(task, description=text, refresh=True)
+
+        advice = advise(arguments.pipeline, model, arguments.classes, device, batch_size, limits, out, show)
+    document = {"schema_version": 1, "provenance": provenance.machine(), "model": model, **to_dict(advice)}
+    (out / "tune.json").write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+    print_advice(console, advice, arguments.pipeline, model, device)
+    console.print(f"\nwritten: {out / 'tune.json'}", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
 def _request(arguments: argparse.Namespace) -> tuple[str, Device, PipelineConfig, Limits]:
     try:
         models.check_name(arguments.model)
@@ -111,6 +140,8 @@ def _request(arguments: argparse.Namespace) -> tuple[str, Device, PipelineConfig
         raise UserError(f"--model {error}") from error
     except ValueError as error:
         raise UserError(f"--device: {error}") from error
+    if arguments.classes < 2:
+        raise UserError(f"--classes must be at least 2. Received: {arguments.classes}.")
     if not arguments.budget > 0:
         raise UserError(f"--budget must be above 0 seconds. Received: {arguments.budget}.")
     base = config_from_file(arguments.config) if arguments.config else PipelineConfig()
@@ -199,7 +230,7 @@ def _row(one: Candidate) -> dict[str, Any]:
 
 def _print(console: Console, tuned: Tuned, source: ImageSource, model: str, device: Device) -> None:
     def line(text: str, style: str = "") -> None:
-        console.print(text, style=style, highlight=False, markup=False)
+        console.print(text, style=style, highlight=False, markup=False, emoji=False)
 
     incumbent = tuned.bar(AUTOTUNE) or tuned.measured[0]
     table = Table(
