@@ -38,7 +38,7 @@ class Augmentation:
     # Ratios of the image's area, drawn uniformly: a random part of it fills the output. (1, 1): no crop. torchvision's
     # `RandomResizedCrop` has (0.08, 1).
     crop_area: tuple[float, float] = (1.0, 1.0)
-    # Width over height of that part, drawn uniformly in its logarithm. torchvision's default; without a crop, no matter.
+    # Width over height of that part, drawn uniformly in its logarithm; matters with a crop only. torchvision's default.
     crop_aspect: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ class Draw:
 
 
 def _into(row: NDArray[np.float64], begin: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns a map's row for one axis, (images, 3), whose result is scaled and moved; pixels have their centres at .5."""
+    """Returns a map's row for one axis, (images, 3), its result scaled and moved; pixels have their centres at .5."""
     moved = row * scale[:, np.newaxis]
     moved[:, 2] += begin + scale / 2 - 0.5
     return moved

@@ -43,7 +43,7 @@ _AUGMENT_AT = {
 }
 _STORAGE = {
     "tf_data": ("files", "resized", "records", "raw"),
-    "py_dataset": ("files", "resized", "raw"),
+    "py_dataset": ("files", "resized", "records", "raw"),
     "image_data_generator": ("files", "resized"),
     "image_dataset_from_directory": ("files", "resized"),
 }

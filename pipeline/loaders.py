@@ -120,7 +120,7 @@ def _check_readable(config: PipelineConfig, source: ImageSource) -> None:
         raise UnavailableError(f"{config.loader} cannot read {', '.join(unreadable)} files")
     if source.arrays is not None and config.loader not in ("tf_data", "py_dataset"):
         raise UnavailableError(f"{config.loader} reads folders only, not arrays")
-    if source.records is not None and config.loader != "tf_data":
+    if source.records is not None and config.loader not in ("tf_data", "py_dataset"):
         raise UnavailableError(f"{config.loader} cannot read TFRecord files")
 
 
@@ -160,15 +160,19 @@ def _tf_data(
     if config.prefetch_to_device and device == "/CPU:0":
         notes.append("prefetch_to_device is the same as prefetch on a CPU")
     with tf.device("/CPU:0"):
-        dataset = reading.read(source, config)
-        dataset = stages.cache(dataset, config)
-        dataset = stages.shuffle_cached(dataset, config)
-        if config.augment_at == "element":
-            dataset = stages.augment(dataset, source.images, config)
-        if not reading.yields_batches(source, config):
-            dataset = stages.batch(dataset, config)
-        if config.augment_at == "batch":
-            dataset = stages.augment(dataset, source.images, config)
+        if config.composed:
+            dataset = reading.planned_batches(source, config)
+            dataset = stages.load_composed(dataset, source, config)
+        else:
+            dataset = reading.read(source, config)
+            dataset = stages.cache(dataset, config)
+            dataset = stages.shuffle_cached(dataset, config)
+            if config.augment_at == "element":
+                dataset = stages.augment(dataset, source.images, config)
+            if not reading.yields_batches(source, config):
+                dataset = stages.batch(dataset, config)
+            if config.augment_at == "batch":
+                dataset = stages.augment(dataset, source.images, config)
         dataset = stages.rescale(dataset, config)
         dataset = stages.with_options(dataset, config)
         dataset = stages.prefetch(dataset, config, device)

@@ -298,6 +298,8 @@ def _write_records(source: ImageSource, config: PipelineConfig, folder: Path, dt
     return replace(
         _described(source, "records"),
         bytes_of=sizes,
+        heights=tuple(source.jpeg_sizes[:, 0].tolist()),
+        widths=tuple(source.jpeg_sizes[:, 1].tolist()),
         shard=tuple(shard.tolist()),
         offset=tuple(offset.tolist()),
         length=tuple(length.tolist()),

@@ -45,6 +45,7 @@ class Index:
       formats: Pillow's name of each file format in it.
       bytes_of: size of each file of the copy, by its path below the folder.
       names: of the source's files; of the copy's own for `resized`; empty for arrays.
+      heights, widths: in the header of each JPEG file of `records`; 0 for anything else.
       rows: of `raw`, where each image lies in the file.
       shard, offset, length: of `records`, where the encoded bytes of each image lie.
     """
@@ -58,6 +59,8 @@ class Index:
     bytes_of: dict[str, int]
     labels: tuple[int, ...]
     names: tuple[str, ...] = ()
+    heights: tuple[int, ...] = ()
+    widths: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
     shard: tuple[int, ...] = ()
     offset: tuple[int, ...] = ()
@@ -92,6 +95,7 @@ def open_prepared(folder: Path) -> ImageSource:
     index, digest = _read(folder)
     labels = np.array(index.labels, np.int64)
     arrays, records = None, None
+    jpeg_sizes = np.array([index.heights, index.widths], np.int64).T
     if index.form == "raw":
         assert index.image_size is not None
         [name] = index.bytes_of
@@ -100,6 +104,8 @@ def open_prepared(folder: Path) -> ImageSource:
     if index.form == "records":
         where = (np.array(column, np.int64) for column in (index.shard, index.offset, index.length))
         records = Records(tuple(folder.resolve() / name for name in index.bytes_of), *where)
+    if index.form == "resized":
+        jpeg_sizes = np.tile(np.array(index.image_size, np.int64), (len(labels), 1))
     return ImageSource(
         kind=index.form,
         name=shown(folder.resolve().name),
@@ -111,6 +117,7 @@ def open_prepared(folder: Path) -> ImageSource:
         fingerprint=digest,
         arrays=arrays,
         records=records,
+        jpeg_sizes=jpeg_sizes,
     )
 
 
@@ -151,7 +158,7 @@ def _index(values: dict[str, Any]) -> Index | None:
     if values.keys() != {field.name for field in fields(Index)}:
         return None
     of_type = dict.fromkeys(("form", "dtype", "content"), str)
-    items: dict[str, type] = dict.fromkeys(("labels", "rows", "shard", "offset", "length"), int)
+    items: dict[str, type] = dict.fromkeys(("labels", "heights", "widths", "rows", "shard", "offset", "length"), int)
     items |= dict.fromkeys(("formats", "class_names", "names"), str)
     if any(type(values[name]) is not kind for name, kind in of_type.items()):
         return None
@@ -192,7 +199,7 @@ def _inconsistent(index: Index) -> str | None:
         if sorted(index.rows) != list(range(images)):
             return "the rows are not those of its images"
     elif index.form == "records":
-        if not len(index.shard) == len(index.offset) == len(index.length) == images:
+        if {len(index.heights), len(index.widths), len(index.shard), len(index.offset), len(index.length)} != {images}:
             return "images have no place in a shard"
         sizes = list(index.bytes_of.values())
         for shard, offset, length in zip(index.shard, index.offset, index.length, strict=True):

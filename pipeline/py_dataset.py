@@ -8,24 +8,19 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import cv2
 import keras
 import numpy as np
 
+from pipeline.composed import ComposedBatches
 from pipeline.config import PipelineConfig
+from pipeline.opencv_decode import OpenCVDecoder
 from pipeline.sources import ImageSource
 from pipeline.stored import shuffled
 from pipeline.warp import WARPS
 
 _INTERPOLATION = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST_EXACT}
-_REDUCED = {
-    1: cv2.IMREAD_COLOR,
-    2: cv2.IMREAD_REDUCED_COLOR_2,
-    4: cv2.IMREAD_REDUCED_COLOR_4,
-    8: cv2.IMREAD_REDUCED_COLOR_8,
-}
 # Slots of a record; pools are made anew each epoch, so that it holds those of a few.
 _MAX_WORKERS = 256
 
@@ -87,9 +82,10 @@ class ImagePyDataset(keras.utils.PyDataset):
         self.record = WorkerRecord()
         self._source = source
         self._config = config
-        self._paths = source.paths
+        self._decode = OpenCVDecoder(source, config)
         augmentation = config.augmentation
         self._warp = None if augmentation is None else WARPS[config.augment_with](augmentation)
+        self._composed = ComposedBatches(source, config) if config.composed else None
         self._epoch = -1
         self._plan_next_epoch()
 
@@ -118,61 +114,25 @@ class ImagePyDataset(keras.utils.PyDataset):
 
     def _batch(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         start = index * self._config.batch_size
-        positions = range(start, min(start + self._config.batch_size, self._source.images))
+        stop = min(start + self._config.batch_size, self._source.images)
+        chosen = self._order[start:stop]
+        labels = self._source.labels[chosen].astype(np.int32)
+        if self._composed is not None:
+            pixels = self._composed(chosen, self._matrices[start:stop])
+            return np.multiply(pixels, np.float32(1 / 255), dtype=np.float32), labels
         height, width = self._config.image_size
-        images = np.empty((len(positions), height, width, 3), np.float32)
-        for row, position in enumerate(positions):
-            image = self._load(int(self._order[position]))
+        images = np.empty((len(chosen), height, width, 3), np.float32)
+        for row, index in enumerate(chosen.tolist()):
+            image = self._load(index)
             if self._warp is not None:
-                image = self._warp(image, self._matrices[position])
+                image = self._warp(image, self._matrices[start + row])
             images[row] = image
         images *= np.float32(1 / 255)
-        return images, self._source.labels[self._order[start : positions.stop]].astype(np.int32)
+        return images, labels
 
     def _load(self, index: int) -> np.ndarray:
         height, width = self._config.image_size
-        if self._source.arrays is not None:
-            image = self._source.arrays[index]
-        else:
-            image = _decode(self._paths[index], self._config, self._source.files[index])
+        image = self._decode(index)
         if image.shape[:2] == (height, width):
             return image
         return cv2.resize(image, (width, height), interpolation=_INTERPOLATION[self._config.interpolation])
-
-
-def _decode(path: str, config: PipelineConfig, name: str) -> np.ndarray:
-    """Reads one file to (height, width, 3) uint8, in RGB; `name` is what an error calls it.
-
-    Raises:
-      ValueError: if OpenCV cannot decode it.
-    """
-    encoded = np.fromfile(path, np.uint8)
-    flags = _REDUCED[_ratio(encoded, config.image_size)] if config.decode == "scaled" else cv2.IMREAD_COLOR
-    image: Any = cv2.imdecode(encoded, flags | cv2.IMREAD_IGNORE_ORIENTATION)
-    if image is None:
-        raise ValueError(f"{name} cannot be decoded by OpenCV.")
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-
-
-def _ratio(encoded: np.ndarray, image_size: tuple[int, int]) -> int:
-    """Returns the largest of 8, 4, 2, 1 by which a JPEG can be decoded and still be at least `image_size`."""
-    shape = jpeg_size(encoded.tobytes())
-    if shape is None:
-        return 1
-    fits = [r for r in (8, 4, 2) if all(-(-side // r) >= least for side, least in zip(shape, image_size, strict=True))]
-    return fits[0] if fits else 1
-
-
-def jpeg_size(encoded: bytes) -> tuple[int, int] | None:
-    """Returns (height, width) from a JPEG's frame header, or None for anything else. Source: ITU-T T.81, B.2.2."""
-    if encoded[:2] != b"\xff\xd8":
-        return None
-    at = 2
-    while at + 9 < len(encoded):
-        if encoded[at] != 0xFF:
-            return None
-        marker = encoded[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(encoded[at + 5 : at + 7]), int.from_bytes(encoded[at + 7 : at + 9])
-        at += 2 if marker == 0xFF else 2 + int.from_bytes(encoded[at + 2 : at + 4])
-    return None

@@ -45,6 +45,28 @@ def order(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     return dataset.apply(tf.data.experimental.assert_cardinality(source.images))
 
 
+def planned_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
+    """Yields an epoch's order and draws, as `stages.planned_batches` does; of a large file in windows of blocks."""
+    mapped, augmentation, size = source.arrays, config.augmentation, config.batch_size
+    if not isinstance(mapped, MappedImages) or not config.shuffle_buffer or mapped.fits_in_memory:
+        return stages.planned_batches(source.images, config)
+    assert augmentation is not None
+    epochs = itertools.count()
+
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        epoch, left, position = next(epochs), np.zeros(0, np.int64), 0
+        matrices = augmentation.draw(source.images, seed=config.seed, epoch=epoch).affine(*config.image_size)
+        for window in mapped.read_ahead(mapped.block_windows(seed=config.seed, epoch=epoch)):
+            left = np.concatenate([left, window])
+            while len(left) >= size or (len(left) and position + len(left) == source.images):
+                yield left[:size], matrices[position : position + size]
+                left, position = left[size:], position + size
+
+    spec = (tf.TensorSpec((None,), tf.int64), tf.TensorSpec((None, 2, 3), tf.float32))
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
+    return dataset.apply(tf.data.experimental.assert_cardinality(-(-source.images // size)))
+
+
 def load(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Turns indices into what `read` yields."""
     if isinstance(source.arrays, MappedImages):

@@ -54,6 +54,7 @@ class ImageSource:
       files: paths in sorted order, one an image; empty for arrays. Where there is no `root`, they are but names.
       formats: Pillow's name of each format found, sorted.
       skipped: files left out.
+      jpeg_sizes: (images, 2) int64, height and width in the header of each JPEG file; 0 for anything else.
       fingerprint: of names, sizes and modification times, or of the arrays' bytes.
       arrays: (images, height, width, 3) uint8 in memory, or mapped into it (float32 in a loader's own cache); or None.
       records: encoded images in TFRecord shards, or None.
@@ -70,6 +71,7 @@ class ImageSource:
     fingerprint: str = ""
     arrays: np.ndarray | MappedImages | None = field(default=None, repr=False)
     records: Records | None = field(default=None, repr=False)
+    jpeg_sizes: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64), repr=False)
 
     @property
     def images(self) -> int:
@@ -106,6 +108,7 @@ class ImageSource:
             files=tuple(self.files[index] for index in chosen) if self.files else (),
             arrays=arrays[chosen] if isinstance(arrays, np.ndarray) else arrays,
             records=self.records.part(chosen) if self.records is not None else None,
+            jpeg_sizes=self.jpeg_sizes[chosen] if len(self.jpeg_sizes) else self.jpeg_sizes,
             fingerprint=f"{self.fingerprint}-{images}",
         )
 
@@ -143,7 +146,7 @@ def from_folder(
         ]
     except OSError as error:
         raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
-    files, labels, skipped, formats = [], [], [], set()
+    files, labels, jpeg_sizes, skipped, formats = [], [], [], [], set()
     digest = hashlib.sha256()
     for done, (label, file) in enumerate(listed, start=1):
         with warnings.catch_warnings():
@@ -152,14 +155,16 @@ def from_folder(
         if isinstance(found, str):
             skipped.append(Skipped(path=shown(file), reason=found))
         else:
-            file_format, status = found
+            file_format, size, status = found
             digest.update(os.fsencode(file) + f"\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
             files.append(file)
             labels.append(label)
+            jpeg_sizes.append(size if file_format == "JPEG" else (0, 0))
             formats.add(file_format)
         if progress:
             progress(done, len(listed))
-    empty = [shown(name_) for label, name_ in enumerate(classes) if label not in set(labels)]
+    found_labels = set(labels)
+    empty = [shown(name_) for label, name_ in enumerate(classes) if label not in found_labels]
     if empty:
         example = f" First skipped: {skipped[0].path} ({skipped[0].reason})." if skipped else ""
         raise SourceError(
@@ -175,6 +180,7 @@ def from_folder(
         files=tuple(files),
         formats=tuple(sorted(formats)),
         skipped=tuple(skipped),
+        jpeg_sizes=np.array(jpeg_sizes, np.int64),
         fingerprint=digest.hexdigest()[:16],
     )
 
@@ -208,8 +214,11 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _inspect(path: Path) -> tuple[str, os.stat_result] | str:
-    """Returns the format and status of an image file, or why it is skipped. Opens regular files only."""
+def _inspect(path: Path) -> tuple[str, tuple[int, int], os.stat_result] | str:
+    """Returns the format, (height, width) and status of an image file, or why it is skipped.
+
+    Opens regular files only.
+    """
     try:
         status = path.stat()
     except OSError as error:
@@ -230,7 +239,7 @@ def _inspect(path: Path) -> tuple[str, os.stat_result] | str:
         return "truncated: the image has no end"
     if width * height > MAX_PIXELS:
         return f"{width}x{height} pixels, over the limit of {MAX_PIXELS // 10**6} megapixels"
-    return file_format, status
+    return file_format, (height, width), status
 
 
 def _ends(path: Path, end: bytes) -> bool:

@@ -46,6 +46,9 @@ class MappedImages:
         """Returns one image without a copy, or a copy of several."""
         return self._stored[self.rows[index]]
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[:], dtype)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedImages, (self.path, self._stored_shape, self.dtype.name, self.rows)
 

@@ -27,6 +27,7 @@ VARIANTS: dict[str, PipelineConfig] = {
     "py-dataset": _PY_DATASET,
     "py-dataset-albumentations": replace(_PY_DATASET, augment_with="albumentations"),
     "py-dataset-processes": replace(_PY_DATASET, use_multiprocessing=True),
+    "py-dataset-composed": replace(_PY_DATASET, workers=2, decode="scaled", resample="composed"),
     "directory": PipelineConfig(
         loader="image_dataset_from_directory",
         augment_with="keras_layers",
@@ -41,6 +42,15 @@ VARIANTS: dict[str, PipelineConfig] = {
     "tf-data-cache": replace(_AUTOTUNE, cache="memory"),
     "tf-data-cache-disk": replace(_AUTOTUNE, cache="disk"),
     "tf-data-scaled-decode": replace(_AUTOTUNE, decode="scaled"),
+    "tf-data-composed": replace(
+        _PREFETCH,
+        decode="scaled",
+        resample="composed",
+        augment_with="opencv",
+        augment_at="batch",
+        autotune=False,
+        rewrites=True,
+    ),
     "tf-data-batch-augment": replace(_AUTOTUNE, augment_at="batch"),
     "tf-data-device-augment": replace(_AUTOTUNE, augment_with="keras_layers", augment_at="device"),
     "tf-data-albumentations": replace(_AUTOTUNE, augment_with="albumentations"),
@@ -78,4 +88,6 @@ def other_work(config: PipelineConfig) -> tuple[str, ...]:
         marks.append("no augmentation")
     if config.decode == "scaled":
         marks.append("scaled decode")
+    if config.composed:
+        marks.append("one resampling")
     return tuple(marks)

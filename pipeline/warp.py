@@ -17,7 +17,7 @@ from pipeline.augmentation import Augmentation
 # (image (height, width, 3), matrix (2, 3) from output to input pixels) -> image of the same shape and dtype.
 Warp = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-_BORDER = {"nearest": cv2.BORDER_REPLICATE, "reflect": cv2.BORDER_REFLECT, "constant": cv2.BORDER_CONSTANT}
+BORDER = {"nearest": cv2.BORDER_REPLICATE, "reflect": cv2.BORDER_REFLECT, "constant": cv2.BORDER_CONSTANT}
 
 # OpenCV's own thread pool would compete with the loader's workers.
 cv2.setNumThreads(0)
@@ -25,7 +25,7 @@ cv2.setNumThreads(0)
 
 class OpenCVWarp:
     def __init__(self, augmentation: Augmentation) -> None:
-        self._border = _BORDER[augmentation.fill_mode]
+        self._border = BORDER[augmentation.fill_mode]
 
     def __call__(self, image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         height, width = image.shape[:2]
@@ -41,7 +41,7 @@ class AlbumentationsWarp:
 
     def __init__(self, augmentation: Augmentation) -> None:
         self._augmentation = augmentation
-        self._compose = _compose(_BORDER[augmentation.fill_mode])
+        self._compose = _compose(BORDER[augmentation.fill_mode])
 
     def __call__(self, image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         return self._compose(image=image, output_to_input=matrix)["image"]

@@ -131,7 +131,7 @@ def test_a_crop_is_drawn_over_its_area_and_aspect_and_lies_in_the_image():
     area, aspect = width * height, width / height
     assert 0.08 <= area.min() < 0.0802 and 0.4998 < area.max() <= 0.5 + 1e-12
     assert area.mean() == pytest.approx(0.29, abs=0.0031)  # 5 standard errors of a uniform draw
-    assert 3 / 4 - 1e-9 <= aspect.min() and aspect.max() <= 4 / 3 + 1e-9
+    assert aspect.min() >= 3 / 4 - 1e-9 and aspect.max() <= 4 / 3 + 1e-9
     assert np.log(aspect).mean() == pytest.approx(0, abs=0.0042)
     assert np.corrcoef(left / (1 - width), top / (1 - height))[0, 1] == pytest.approx(0, abs=0.025)
 

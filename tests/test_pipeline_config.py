@@ -180,7 +180,7 @@ def test_a_py_dataset_composes_where_it_augments():
 
 @pytest.mark.parametrize(
     ("loader", "storage"),
-    [("image_data_generator", "raw"), ("image_dataset_from_directory", "records"), ("py_dataset", "records")],
+    [("image_data_generator", "raw"), ("image_dataset_from_directory", "records")],
 )
 def test_a_storage_that_a_loader_cannot_read_is_refused(loader, storage):
     with pytest.raises(ConfigError, match=f"`storage` must be .* for loader='{loader}'.*Received: storage='{storage}'"):

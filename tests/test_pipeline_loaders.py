@@ -19,7 +19,7 @@ from pipeline import VARIANTS, Augmentation, ConfigError, PipelineConfig, build,
 from pipeline.cache import cache_root
 from pipeline.keras_loaders import RecordingDirectoryIterator
 from pipeline.loaders import RAM_DISK, READS, UnavailableError
-from pipeline.py_dataset import _decode, _ratio
+from pipeline.opencv_decode import OpenCVDecoder, decode_ratios
 from pipeline.sources import FORMATS
 from pipeline.stages import decode_scaled
 
@@ -281,17 +281,20 @@ RATIOS = {40: 1, 63: 1, 64: 1, 126: 1, 127: 2, 128: 2, 129: 2, 252: 2, 253: 4, 2
 @pytest.mark.parametrize(("side", "ratio"), RATIOS.items())
 def test_scaled_decode_is_never_below_the_target(side, ratio, tmp_path):
     # Where both sides are long, the shorter decides.
+    for name in "ab":
+        (tmp_path / name).mkdir()
     for width, height in ((side, side), (side, 2000), (2000, side)):
-        path = tmp_path / f"{width}x{height}.jpg"
+        path = tmp_path / "a" / "1.jpg"
         Image.new("RGB", (width, height), (10, 20, 30)).save(path)
+        shutil.copy(path, tmp_path / "b")
         expected = (-(-height // ratio), -(-width // ratio), 3)
         assert all(scaled >= min(64, full) for scaled, full in zip(expected, (height, width), strict=False))
         assert decode_scaled(path.read_bytes(), (64, 64)).shape == expected
-        assert _ratio(np.fromfile(path, np.uint8), (64, 64)) == ratio
-        assert (
-            _decode(str(path), PipelineConfig(decode="scaled", loader="py_dataset", augmentation=None), "1").shape
-            == expected
-        )
+        source = from_folder(tmp_path)
+        assert decode_ratios(source.jpeg_sizes, (64, 64)).tolist() == [ratio] * 2
+        decoder = OpenCVDecoder(source, PipelineConfig(decode="scaled", loader="py_dataset", augmentation=None))
+        assert decoder(1).shape == expected
+        assert decoder.sizes.tolist() == [list(expected[:2])] * 2
 
 
 def test_scaled_decode_looks_at_each_side_for_itself():

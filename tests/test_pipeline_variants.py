@@ -94,6 +94,8 @@ def test_variants_that_do_other_work_say_what():
         **dict.fromkeys(generators, ("nearest",)),
         "generator-no-augment": ("nearest", "no augmentation"),
         "tf-data-scaled-decode": ("scaled decode",),
+        "tf-data-composed": ("scaled decode", "one resampling"),
+        "py-dataset-composed": ("scaled decode", "one resampling"),
         "tf-data-no-augment": ("no augmentation",),
     }
 

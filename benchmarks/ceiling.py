@@ -1,0 +1,168 @@
+"""How near loaders come to the decode ceiling: all cores doing nothing but decoding the same JPEG files.
+
+python -m benchmarks.ceiling --data photos/train
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.options import DATA, UserError
+from pipeline.config import PipelineConfig
+from pipeline.sources import ImageSource, SourceError, open_source
+from pipeline.variants import VARIANTS
+from profiles import clock
+from profiles.devices import parse_device
+from profiles.provenance import usable_cores
+from profiles.statistics import median, ratio_interval
+
+MODEL = "cats-dogs-64"
+ROUNDS = 9
+# Those that are the tutorial's work, one after the other nearer to the ceiling.
+_VARIANTS = (
+    "generator",
+    "py-dataset",
+    "py-dataset-composed",
+    "tf-data-autotune",
+    "tf-data-scaled-decode",
+    "tf-data-composed",
+)
+_EPOCH_S = 1.0
+CEILING = "decode only"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command. Returns 0, or 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", default=DATA, metavar="DIR|generated:N", help=f"JPEG photos (default: {DATA})")
+    parser.add_argument("--variants", default=",".join(_VARIANTS), metavar="NAME,...", help="of the main job's")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"of all in turn (default: {ROUNDS})")
+    arguments = parser.parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        configs = _configs(arguments)
+        source = open_source(arguments.data)
+        if source.formats != ("JPEG",):
+            raise UserError(
+                f"--data {arguments.data} must hold JPEG files only. Received: {', '.join(source.formats)}."
+            )
+    except (UserError, SourceError) as error:
+        Console(stderr=True).print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
+        return 2
+    _print(measure(configs, source, arguments.rounds), source, arguments.rounds)
+    return 0
+
+
+def _configs(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
+    from models import MODELS
+
+    if arguments.rounds < 2:
+        raise UserError(f"--rounds must be at least 2. Received: {arguments.rounds}.")
+    chosen = {}
+    for name in arguments.variants.split(","):
+        if name not in VARIANTS or VARIANTS[name].use_multiprocessing:
+            raise UserError(
+                f"--variants: {name!r} is no variant without worker processes. Known: {', '.join(VARIANTS)}."
+            )
+        chosen[name] = replace(VARIANTS[name], image_size=MODELS[MODEL].image_size)
+    return chosen
+
+
+def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int) -> dict[str, list[float]]:
+    """Measures decoding alone and every loader in turn, round by round.
+
+    Returns:
+      Images per second by round: of `CEILING`, and of each variant in its steady steps.
+    """
+    from models import open_model
+    from pipeline.loaders import build
+    from profiles.windows import Windows
+
+    windows = Windows(open_model(MODEL, classes=2), parse_device("emulated:1000000"))
+    windows.prepare([(np.zeros((1, *image_size, 3), np.float32), np.zeros(1)) for image_size in _sizes(configs)])
+    loaders = {name: build(config, source) for name, config in configs.items()}
+    try:
+        runs: dict[str, Callable[[int], float]] = {CEILING: _ceiling(source, next(iter(configs.values())).image_size)}
+        for name, loader in loaders.items():
+            runs[name] = _loader(windows, loader)
+        rates: dict[str, list[float]] = {name: [] for name in runs}
+        errors = Console(stderr=True)
+        for number in track(range(rounds), description="rounds", console=errors, transient=True, auto_refresh=False):
+            for name, run in runs.items():
+                rates[name].append(run(number))
+    finally:
+        for loader in loaders.values():
+            loader.close()
+    return rates
+
+
+def _sizes(configs: dict[str, PipelineConfig]) -> set[tuple[int, int]]:
+    return {config.image_size for config in configs.values()}
+
+
+def _loader(windows: Any, loader: Any) -> Callable[[int], float]:
+    ramp_steps = loader.parallel_batches + loader.buffered_batches
+    first = windows.loader(loader.data, epochs=1, ramp_steps=1, round_=0)
+    epochs = max(1, round(_EPOCH_S * 1e9 / first.epoch_ns))
+
+    def run(number: int) -> float:
+        sample = windows.loader(
+            loader.data, epochs=epochs, ramp_steps=min(ramp_steps, loader.batches - 2), round_=number
+        )
+        return 1 / sample.s_per_image
+
+    return run
+
+
+def _ceiling(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int], float]:
+    """Returns a run of one thread a core, each decoding its share of the files from memory, scaled as loaders do."""
+    from pipeline.opencv_decode import OpenCVDecoder
+
+    decoder = OpenCVDecoder(source, PipelineConfig(decode="scaled", image_size=image_size))
+    encoded = [np.fromfile(path, np.uint8) for path in source.paths]
+    threads_wanted = max(1, round(usable_cores()))
+
+    def decode(first: int) -> None:
+        for index in range(first, len(encoded), threads_wanted):
+            decoder.decode(index, encoded[index])
+
+    def run(number: int) -> float:
+        threads = [threading.Thread(target=decode, args=(first,)) for first in range(threads_wanted)]
+        begin_ns = clock.now_ns()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return len(encoded) / (clock.now_ns() - begin_ns) * 1e9
+
+    return run
+
+
+def _print(rates: dict[str, list[float]], source: ImageSource, rounds: int) -> None:
+    title = f"loading {source.images:,} JPEG photos on {usable_cores():g} cores, {rounds} rounds"
+    table = Table(box=None, title=title, title_justify="left", title_style="bold")
+    table.add_column("")
+    for column in ("img/s", "of the ceiling", "95 % interval"):
+        table.add_column(column, justify="right")
+    for name, measured in rates.items():
+        row = [name, f"{median(measured):,.0f}"]
+        if name != CEILING:
+            ratio, low, high = ratio_interval(measured, rates[CEILING])
+            row += [f"{ratio:.0%}", f"{low:.0%} to {high:.0%}"]
+        table.add_row(*row)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
