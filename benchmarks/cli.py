@@ -10,6 +10,7 @@ from collections.abc import Sequence
 # Each verb, the module whose `main(argv)` it calls, and what it does.
 VERBS = {
     "pipeline": ("benchmarks.pipeline", "loading against compute, for every variant, model and device"),
+    "materialize": ("pipeline.materialize_command", "a copy of a folder of photos that is faster to read"),
     "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
     "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),
     "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),

@@ -18,10 +18,10 @@ from pipeline import clock, reading
 from pipeline.augmentation import epoch_order
 from pipeline.cache import built_aside
 from pipeline.config import AUTO, PipelineConfig, did_you_mean
-from pipeline.prepared import FORMS, INDEX, Index, PreparedError, content_digest, open_prepared, write_index
+from pipeline.prepared import FORMS, INDEX, Index, PreparedError, WriteError, content_digest, open_prepared, write_index
 from pipeline.sources import ImageSource, Progress, shown
 
-_BATCH_IMAGES = 64
+_BATCH_IMAGES = 32
 # Of JPEG: at 64 px, 4:2:0 would keep colours at 32 px. See docs/prepared.md for what either costs.
 _QUALITY = 95
 # An image at that quality, measured on 2,000 photos at 64 px, with a third more; and its headers.
@@ -35,10 +35,6 @@ _BEFORE_RECORD_BYTES, _BEHIND_RECORD_BYTES = 12, 4
 _ROOM_RATIO = 0.8
 # Images lie in one fixed random order, so that neighbours are of all classes.
 _STORED_SEED = 0
-
-
-class NoRoomError(PreparedError):
-    """There is no room on the disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +81,8 @@ def materialize(
       content: the source's `content_digest`, if that is known.
       progress: called with (images done, images in all).
     Raises:
-      NoRoomError: if the disk has none.
-      PreparedError: if `out` is there already, cannot be written, or the source cannot be prepared so or has changed.
+      WriteError: if there is no room, or writing fails; nothing is left behind.
+      PreparedError: if `out` is there already, or the source cannot be prepared so, or has changed meanwhile.
     """
     begin_ns = clock.now_ns()
     out = Path(out)
@@ -101,7 +97,7 @@ def materialize(
         interpolation=interpolation,
         augmentation=None,
         workers=AUTO,
-        batch_size=32,
+        batch_size=_BATCH_IMAGES,
     )
     try:
         _check_room(_estimate_bytes(source, form, image_size, dtype), out)
@@ -115,7 +111,7 @@ def materialize(
         prepared_bytes = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     except OSError as error:
         what = error.filename or out
-        raise PreparedError(f"{shown(what)}: {error.strerror or error}; nothing was left behind.") from error
+        raise WriteError(f"{shown(what)}: {error.strerror or error}; nothing was left behind.") from error
     return Prepared(
         folder=out,
         form=form,
@@ -169,9 +165,7 @@ def _check_room(needed_bytes: int, out: Path) -> None:
     there = next(parent for parent in out.resolve().parents if parent.exists())
     free_bytes = shutil.disk_usage(there).free
     if needed_bytes > _ROOM_RATIO * free_bytes:
-        raise NoRoomError(
-            f"not enough room on disk: {needed_bytes / 1e6:.0f} MB needed, {free_bytes / 1e6:.0f} MB free"
-        )
+        raise WriteError(f"not enough room on disk: {needed_bytes / 1e6:.0f} MB needed, {free_bytes / 1e6:.0f} MB free")
 
 
 @contextlib.contextmanager
@@ -180,7 +174,7 @@ def _said(out: Path) -> Iterator[None]:
     try:
         yield
     except (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.UnknownError) as error:
-        raise PreparedError(f"{shown(out)}: {error.message}; nothing was left behind.") from error
+        raise WriteError(f"{shown(out)}: {error.message}; nothing was left behind.") from error
 
 
 def _images(

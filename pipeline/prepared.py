@@ -30,7 +30,11 @@ FORMS = ("resized", "records", "raw")
 
 
 class PreparedError(SourceError):
-    """A prepared copy that cannot be written or used; the message says what, where and the fix."""
+    """A prepared copy that cannot be made or used; the message says what, where and the fix."""
+
+
+class WriteError(PreparedError):
+    """A copy that cannot be written: no room, no permission, a failing disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +137,8 @@ def _read(folder: Path) -> tuple[Index, str]:
         values = json.loads(text, parse_constant=lambda name: refuse(f"{INDEX} holds {name}"))
     except OSError as error:
         refuse(f"{INDEX} cannot be read: {error.strerror}")
+    except PreparedError:
+        raise
     except ValueError:
         refuse(f"{INDEX} is not JSON, or only a part of it")
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
