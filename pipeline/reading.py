@@ -88,8 +88,12 @@ def _rows(
         images.set_shape((None, *mapped.shape[1:]))
         return stages.resize(images, config), tf.gather(labels, indices)
 
+    images = dataset.cardinality()
     dataset = stages.mapped(dataset.batch(config.batch_size), load_batch, config)
-    return dataset if yields_batches(source, config) else dataset.unbatch()
+    if yields_batches(source, config):
+        return dataset
+    # `unbatch` forgets how many there are; `fit` would then begin an epoch too many to find out.
+    return dataset.unbatch().apply(tf.data.experimental.assert_cardinality(images))
 
 
 def _by_offset(

@@ -132,8 +132,7 @@ def test_a_signal_leaves_nothing_behind_and_gives_its_code(number, code, photos,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_itself_can_be_stopped(number, photos, tmp_path):
     child = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "materialize", photos, tmp_path / "out", "--as", "raw"]
-        + ["--image-size", "2500"],
+        [sys.executable, *f"-m pipeline materialize {photos} {tmp_path / 'out'} --as raw --image-size 2500".split()],
         cwd=PROJECT_ROOT,
         stderr=subprocess.PIPE,
         text=True,
