@@ -19,7 +19,7 @@ from pipeline.prepared import VERSION, PreparedError, content_digest, open_prepa
 from pipeline.sources import ImageSource
 
 # The modules that make the pixels of a copy, and lay them out.
-_CODE = ("materialize.py", "prepared.py", "reading.py", "stages.py", "stored.py")
+_CODE = ("materialize.py", "prepared.py", "reading.py", "stages.py", "stored.py", "writers.py")
 _LIBRARIES = ("tensorflow", "numpy")
 
 
@@ -71,7 +71,8 @@ def _copy(
             dtype=dtype,
             content=content,
         )
-        note = f"{where} once in {made.seconds:.1f} s: {made.prepared_bytes / 1e6:.1f} MB ({form}, {dtype})"
+        kind = f"raw, {dtype}" if form == "raw" else form
+        note = f"{where} once in {made.seconds:.1f} s: {made.prepared_bytes / 1e6:.1f} MB ({kind})"
         copy = open_prepared(folder)
     return replace(copy, name=source.name), note
 

@@ -96,7 +96,7 @@ def open_prepared(folder: Path) -> ImageSource:
     Raises:
       PreparedError: if its index is not one, or is of another version, or its files have other sizes.
     """
-    index, digest = _read(folder)
+    index, digest = read_index(folder)
     labels = np.array(index.labels, np.int64)
     arrays, records = None, None
     jpeg_sizes = np.array([index.heights, index.widths], np.int64).T
@@ -125,7 +125,13 @@ def open_prepared(folder: Path) -> ImageSource:
     )
 
 
-def _read(folder: Path) -> tuple[Index, str]:
+def read_index(folder: Path) -> tuple[Index, str]:
+    """Reads a copy's index, checks the files that it names, and returns it with a digest of its text.
+
+    Raises:
+      PreparedError: as `open_prepared`.
+    """
+
     def refuse(problem: str) -> NoReturn:
         raise PreparedError(
             f"{shown(folder)} cannot be used as a prepared copy: {problem}. "
@@ -219,18 +225,32 @@ def _inconsistent(index: Index) -> str | None:
     return None
 
 
+def bytes_of(source: ImageSource) -> int:
+    """Returns the bytes of a source's images, as they are read in an epoch."""
+    if source.arrays is not None:
+        return source.arrays.nbytes
+    if source.records is not None:
+        return int(source.records.length.sum())
+    return sum(os.path.getsize(path) for path in source.paths)
+
+
 def content_digest(source: ImageSource) -> str:
     """Returns a digest of every image's bytes, with names, labels and classes; files are read for it.
 
     Sizes and modification times are not enough where a stale copy would do harm: they can stay when a file changes.
+
+    Raises:
+      PreparedError: if a file cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16)
     described = [source.images, list(source.class_names), source.labels.tolist(), list(source.files)]
     digest.update(json.dumps(described).encode())
     if source.root is not None:
-        for path in source.paths:
-            with open(path, "rb") as file:
-                content = file.read()
+        for path, name in zip(source.paths, source.files, strict=True):
+            try:
+                content = Path(path).read_bytes()
+            except OSError as error:
+                raise PreparedError(f"{shown(name)} cannot be read: {error.strerror}.") from error
             digest.update(len(content).to_bytes(8, "little"))
             digest.update(content)
     else:

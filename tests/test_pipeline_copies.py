@@ -76,7 +76,7 @@ def test_a_storage_is_prepared_once_and_said(storage, loader, folder):
     assert len(kept()) == 1
     with build(config, source.take(4)) as part:
         assert part.notes[0].startswith("prepared once in ") and part.images == 4
-        assert part.notes[0].endswith(f" MB ({storage}, uint8)")
+        assert part.notes[0].endswith(" MB (raw, uint8)" if storage == "raw" else f" MB ({storage})")
     assert len(kept()) == 2
     if storage != "resized":
         assert same(config, source)
@@ -127,8 +127,7 @@ def test_a_copy_for_a_loader_that_cannot_be_written_makes_it_unavailable(folder,
 # A cache on disk
 
 
-@pytest.mark.parametrize("augment_at", ["element", "batch"])
-@pytest.mark.parametrize("decode", ["full", "scaled"])
+@pytest.mark.parametrize(("augment_at", "decode"), [("element", "full"), ("batch", "scaled")])
 def test_a_cache_on_disk_changes_no_bit(augment_at, decode, photos):
     config = PipelineConfig(augment_with="opencv", augment_at=augment_at, decode=decode, workers=2, batch_size=7)
     source = from_folder(photos)
@@ -220,7 +219,7 @@ def test_a_change_of_the_code_or_of_its_libraries_is_noticed(kind, folder, monke
 
 def test_the_code_is_that_of_the_modules_that_make_pixels():
     package = pathlib.Path(copies.__file__).parent
-    assert {"stages.py", "materialize.py", "reading.py"} <= set(copies._CODE)
+    assert {"stages.py", "writers.py", "reading.py"} <= set(copies._CODE)
     assert all((package / name).is_file() for name in copies._CODE)
     assert copies.code_digest() == copies.code_digest()
 
@@ -234,6 +233,13 @@ def test_a_copy_that_the_disk_has_damaged_is_made_again(kind, folder):
         os.truncate(path, 100)
         assert same(KINDS[kind], source)
     assert len(kept()) == 1  # what was damaged is gone
+
+
+def test_a_photo_that_is_gone_is_named(folder):
+    source = from_folder(folder)
+    remove(folder)
+    with pytest.raises(UnavailableError, match=r"^a/00\.bmp cannot be read: No such file or directory\.$"):
+        build(RAW, source)
 
 
 def test_a_digest_of_a_part_is_its_own(folder):

@@ -83,8 +83,11 @@ def numbers(images):
 # The images
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 32])
-@pytest.mark.parametrize("images", [1, 7, 64])
+# One batch and many, short last ones, and a batch larger than the source.
+SIZES = [(1, 1), (1, 32), (7, 1), (7, 7), (64, 7), (64, 32)]
+
+
+@pytest.mark.parametrize(("images", "batch_size"), SIZES)
 @pytest.mark.parametrize(("form", "loader"), READERS)
 def test_a_copy_serves_every_image_once_in_the_order_of_its_source(form, loader, images, batch_size, greys, copies):
     config = dataclasses.replace(PLAIN, loader=loader, batch_size=batch_size)
@@ -96,8 +99,7 @@ def test_a_copy_serves_every_image_once_in_the_order_of_its_source(form, loader,
     assert labels.tolist() == part.labels.tolist()
 
 
-@pytest.mark.parametrize("batch_size", [7, 32])
-@pytest.mark.parametrize("images", [1, 7, 64])
+@pytest.mark.parametrize(("images", "batch_size"), [SIZES[index] for index in (1, 3, 4, 5)])
 @pytest.mark.parametrize(("form", "loader"), READERS[:6])
 def test_an_epoch_in_any_order_has_every_image_once(form, loader, images, batch_size, greys, copies):
     config = dataclasses.replace(PLAIN, loader=loader, batch_size=batch_size, shuffle_buffer=16, seed=3)
