@@ -10,10 +10,13 @@ from collections.abc import Sequence
 # Each verb, the module whose `main(argv)` it calls, and what it does.
 VERBS = {
     "pipeline": ("benchmarks.pipeline", "loading against compute, for every variant, model and device"),
+    "materialize": ("pipeline.materialize_command", "a copy of a folder of photos that is faster to read"),
+    "tune": ("benchmarks.tune", "the fastest pipeline for a folder, a model and a device; or advice for your own"),
     "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
     "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),
     "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),
     "augmentation": ("benchmarks.augmentation", "what each augmentation costs, by library and place, with pictures"),
+    "ceiling": ("benchmarks.ceiling", "loaders beside all cores doing nothing but decoding the same files"),
     "photos": ("benchmarks.photos", "generated photos against real ones: bytes, bits per pixel, decode rates"),
 }
 

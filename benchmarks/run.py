@@ -266,7 +266,8 @@ class Run:
         def evidence(result: Result) -> Evidence:
             one = result.contender
             known = facts[one.device, one.variant, one.model]
-            decodes_all = known.config.decode == "full" and known.config.cache == "none"
+            decodes_files = known.config.storage in ("files", "records") and known.config.cache == "none"
+            decodes_all = known.config.decode == "full" and decodes_files
             return replace(
                 evidence_of(result),
                 cores=cores,

@@ -227,7 +227,7 @@ class Session:
             loader.close()
             raise
         typical = warmup
-        if config.cache != "none":  # the first epoch filled it
+        if config.cache == "memory":  # the first epoch filled it
             typical = ceiling.windows.train(loader.data, epochs=1, ramp_steps=loader.parallel_batches, round_=0)
         if job in self._jobs:
             self._jobs[job].loader.close()
@@ -386,6 +386,8 @@ def _why_warm_only(config: PipelineConfig, source: ImageSource) -> str | None:
     """Returns why an epoch does not read the source's files, or None if it does."""
     if source.arrays is not None:
         return "its images are in memory"
+    if config.storage != "files" or source.records is not None:
+        return "it reads a prepared copy, not the photos"
     if config.location == "ram":
         return "its files lie on a RAM disk"
     if config.cache != "none":

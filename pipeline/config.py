@@ -43,7 +43,7 @@ _AUGMENT_AT = {
 }
 _STORAGE = {
     "tf_data": ("files", "resized", "records", "raw"),
-    "py_dataset": ("files", "resized", "raw"),
+    "py_dataset": ("files", "resized", "records", "raw"),
     "image_data_generator": ("files", "resized"),
     "image_dataset_from_directory": ("files", "resized"),
 }
@@ -85,12 +85,13 @@ class PipelineConfig:
     decode: str = "full"
     # `composed`: resize and augmentation in one resampling of the decoded image, by OpenCV, a batch at a time.
     resample: str = "separate"
-    # What is read: the source's files, or a copy of them at `image_size`, prepared once: JPEG files, TFRecord, or
-    # pixels in one memory-mapped file.
+    # What is read: the source's files, or a copy that is prepared once: JPEG files at `image_size`, TFRecord of the
+    # files' bytes, or pixels at `image_size` in one memory-mapped file.
     storage: str = "files"
     # `ram`: the files are copied to a RAM disk first.
     location: str = "disk"
-    # Where decoded, resized images are kept after the first epoch; always before anything random.
+    # Where decoded, resized images are kept, always before anything random: in the process after the first epoch, or in
+    # a file in the user's cache folder, made before the first and used again by later runs.
     cache: str = "none"
     # tf.data: `num_parallel_calls`, 1 a sequential map, `auto` tf.data's tuner. Keras loaders: threads, or processes.
     workers: int | str = 1
@@ -106,8 +107,9 @@ class PipelineConfig:
     autotune: bool = True
     # tf.data: its own graph rewrites, which turn a sequential map and batch into a parallel, prefetching node.
     rewrites: bool = True
-    # tf.data with a cache: images in the shuffle buffer behind it, which is filled before an epoch's first batch. All
-    # else shuffles the whole list. 0 serves the files in their order, whatever the loader.
+    # tf.data with a cache in memory, or records: images in the shuffle buffer behind it, which is filled before an
+    # epoch's first batch. All else shuffles the whole list; of a file that memory cannot hold, 64 blocks of 1 MB at a
+    # time. 0 serves the files in their order, whatever the loader.
     shuffle_buffer: int = 512
     # tf.data: elements in order although workers finish out of order.
     deterministic: bool = True
@@ -245,11 +247,6 @@ class PipelineConfig:
         needed = {"augment_with": "opencv", "interpolation": "bilinear", "cache": "none"}
         if self.loader == "tf_data":
             needed["augment_at"] = "batch"
-        if self.storage == "records":
-            raise ConfigError(
-                "`storage` must not be 'records' for resample='composed': OpenCV reads files or pixels. "
-                "Received: storage='records'."
-            )
         for name, value in needed.items():
             if self.augmentation is not None and getattr(self, name) != value:
                 raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ import psutil
 
 from pipeline.cache import cache_root, scratch_folder
 from pipeline.config import AUTO, PipelineConfig
+from pipeline.copies import cached_copy, prepared_copy
+from pipeline.prepared import PreparedError
 from pipeline.sources import ImageSource, copied_to_ram, folder_of_links
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class Loader:
       parallel_batches: batches that may be in the making at once.
       buffered_batches: batches that may wait, made, in queues and buffers.
       device_layers: layers that belong in front of the model, to run on the device.
-      notes: what a reader of the results must know about it.
+      notes: what a reader of the results must know about it, such as what was prepared for it just now.
       record: who served batches; None for tf.data.
       folders: written for this loader, removed by `close`.
     """
@@ -62,7 +64,7 @@ class Loader:
     folders: tuple[Path, ...] = ()
 
     def close(self) -> None:
-        """Removes what the loader wrote for itself: copies on the RAM disk, cache files."""
+        """Removes what the loader wrote for itself: copies on the RAM disk. Prepared copies and caches are kept."""
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -86,28 +88,56 @@ def build(
     Raises:
       UnavailableError: if the loader cannot read this source, or there is no room.
     """
+    whole = whole or source
+    folders: list[Path] = []
+    notes: list[str | None] = []
+    try:
+        if config.storage != "files":
+            source, note = prepared_copy(source, config)
+            notes.append(note)
+        _check_readable(config, source)
+        if config.location == "ram":
+            source = _in_ram(source, whole, folders)
+        if config.cache == "disk":
+            source, note = _cached(config, source, whole.images)
+            notes.append(note)
+        if config.loader == "tf_data":
+            loader = _tf_data(config, source, whole.images, device, folders)
+        else:
+            loader = _BUILD[config.loader](config, source, folders)
+        return replace(loader, notes=(*(note for note in notes if note), *loader.notes))
+    except BaseException as error:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, PreparedError):
+            raise UnavailableError(str(error)) from error
+        raise
+
+
+def _check_readable(config: PipelineConfig, source: ImageSource) -> None:
     unreadable = sorted(set(source.formats) - READS[config.loader])
     if unreadable:
         raise UnavailableError(f"{config.loader} cannot read {', '.join(unreadable)} files")
     if source.arrays is not None and config.loader not in ("tf_data", "py_dataset"):
         raise UnavailableError(f"{config.loader} reads folders only, not arrays")
-    whole = whole or source
-    folders: list[Path] = []
-    try:
-        if config.location == "ram":
-            source = _in_ram(source, whole, folders)
-        if config.loader == "tf_data":
-            return _tf_data(config, source, whole.images, device, folders)
-        return _BUILD[config.loader](config, source, folders)
-    except BaseException:
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+    if source.records is not None and config.loader not in ("tf_data", "py_dataset"):
+        raise UnavailableError(f"{config.loader} cannot read TFRecord files")
+
+
+def _cached(config: PipelineConfig, source: ImageSource, whole_images: int) -> tuple[ImageSource, str | None]:
+    height, width = config.image_size
+    cache_root().mkdir(parents=True, exist_ok=True)
+    _check_room(
+        whole_images * height * width * 3 * 4, shutil.disk_usage(cache_root()).free, "room on disk for the cache"
+    )
+    return cached_copy(source, config)
 
 
 def _in_ram(source: ImageSource, whole: ImageSource, folders: list[Path]) -> ImageSource:
     if source.arrays is not None:
         raise UnavailableError("arrays are in memory already")
+    if source.records is not None:
+        raise UnavailableError("only files of single images are copied to the RAM disk, not TFRecord files")
     if not RAM_DISK.is_dir() or not os.access(RAM_DISK, os.W_OK):
         raise UnavailableError(f"there is no RAM disk at {RAM_DISK}")
     folders.append(scratch_folder(RAM_DISK))
@@ -121,30 +151,26 @@ def _tf_data(
 ) -> Loader:
     import tensorflow as tf
 
-    from pipeline import stages
+    from pipeline import reading, stages
 
     notes = []
     height, width = config.image_size
-    cache_bytes = whole_images * height * width * 3 * 4
     if config.cache == "memory":
-        _check_room(cache_bytes, psutil.virtual_memory().available, "memory for the cache")
-    if config.cache == "disk":
-        folders.append(scratch_folder(cache_root()))
-        _check_room(cache_bytes, shutil.disk_usage(folders[-1]).free, "room on disk for the cache")
+        _check_room(whole_images * height * width * 3 * 4, psutil.virtual_memory().available, "memory for the cache")
     if config.prefetch_to_device and device == "/CPU:0":
         notes.append("prefetch_to_device is the same as prefetch on a CPU")
     with tf.device("/CPU:0"):
         if config.composed:
-            dataset = stages.planned_batches(source.images, config)
+            dataset = reading.planned_batches(source, config)
             dataset = stages.load_composed(dataset, source, config)
         else:
-            dataset = stages.indices(source.images, config)
-            dataset = stages.load(dataset, source, config)
-            dataset = stages.cache(dataset, config, folders[-1] if config.cache == "disk" else None)
+            dataset = reading.read(source, config)
+            dataset = stages.cache(dataset, config)
             dataset = stages.shuffle_cached(dataset, config)
             if config.augment_at == "element":
                 dataset = stages.augment(dataset, source.images, config)
-            dataset = stages.batch(dataset, config)
+            if not reading.yields_batches(source, config):
+                dataset = stages.batch(dataset, config)
             if config.augment_at == "batch":
                 dataset = stages.augment(dataset, source.images, config)
         dataset = stages.rescale(dataset, config)

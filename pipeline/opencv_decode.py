@@ -35,8 +35,7 @@ class OpenCVDecoder:
         self._source = source
         self._config = config
         self._paths = source.paths
-        # A memory map is an array whose every index makes another memory map: ten times as slow as this view of it.
-        self._arrays = None if source.arrays is None else np.asarray(source.arrays)
+        self._arrays = source.arrays
         self._thread = threading.local()
         scaled = config.decode == "scaled"
         ratios = decode_ratios(source.jpeg_sizes, config.image_size) if scaled else np.ones(source.images, np.int64)
@@ -58,6 +57,8 @@ class OpenCVDecoder:
         """
         if self._arrays is not None:
             return self._arrays[index]
+        if self._source.records is not None:
+            return self.decode(index, np.frombuffer(self._source.records[index], np.uint8))
         return self.decode(index, self._read(self._paths[index]))
 
     def decode(self, index: int, encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -81,7 +82,7 @@ class OpenCVDecoder:
             buffer = self._thread.buffer = np.empty(_BUFFER_BYTES, np.uint8)
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            size_bytes = os.readv(descriptor, [buffer])
+            size_bytes = os.readv(descriptor, [buffer.data])
         finally:
             os.close(descriptor)
         return buffer[:size_bytes] if size_bytes < _BUFFER_BYTES else np.fromfile(path, np.uint8)

@@ -13,11 +13,11 @@ import cv2
 import keras
 import numpy as np
 
-from pipeline.augmentation import epoch_order
 from pipeline.composed import ComposedBatches
 from pipeline.config import PipelineConfig
 from pipeline.opencv_decode import OpenCVDecoder
 from pipeline.sources import ImageSource
+from pipeline.stored import shuffled
 from pipeline.warp import WARPS
 
 _INTERPOLATION = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST_EXACT}
@@ -92,8 +92,9 @@ class ImagePyDataset(keras.utils.PyDataset):
     def _plan_next_epoch(self) -> None:
         self._epoch += 1
         images, seed = self._source.images, self._config.seed
-        shuffled = self._config.shuffle_buffer > 0
-        self._order = epoch_order(images, seed=seed, epoch=self._epoch) if shuffled else np.arange(images)
+        self._order = np.arange(images)
+        if self._config.shuffle_buffer > 0:
+            self._order = shuffled(images, self._source.arrays, seed=seed, epoch=self._epoch)
         if self._config.augmentation is not None:
             draw = self._config.augmentation.draw(images, seed=seed, epoch=self._epoch)
             self._matrices = draw.affine(*self._config.image_size)

@@ -1,4 +1,7 @@
-"""Where images come from: one scan yields the list that every loader serves."""
+"""Where images come from: one scan yields the list that every loader serves.
+
+Over 400 lines: a folder, arrays and TFDS are one subject, and share the scan.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.cache import built_aside, cache_root
+from pipeline.stored import MappedImages, Records
 
 # File formats that at least one loader reads, by Pillow's name, with the suffix that links to them get.
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "BMP": ".bmp", "GIF": ".gif", "WEBP": ".webp"}
@@ -42,20 +46,21 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ImageSource:
-    """Labelled images that can be read again and again: files below a root, or arrays in memory.
+    """Labelled images that can be read again and again: files below a root, arrays in memory, or files that hold many.
 
     Attributes:
-      kind: "folder", "tfds", "generated" or "arrays".
+      kind: "folder", "tfds", "generated", "arrays", or of a prepared copy "resized", "records" or "raw".
       name: what the user asked for.
       class_names: sorted; a label is an index into them.
       labels: (images,) int64.
-      root: the folder that `files` are relative to; None for arrays.
-      files: paths in sorted order, one an image; empty for arrays.
+      root: the folder that `files` are relative to; None where an image is no file of its own.
+      files: paths in sorted order, one an image; empty for arrays. Where there is no `root`, they are but names.
       formats: Pillow's name of each format found, sorted.
       skipped: files left out.
       jpeg_sizes: (images, 2) int64, height and width in the header of each JPEG file; 0 for anything else.
       fingerprint: of names, sizes and modification times, or of the arrays' bytes.
-      arrays: (images, height, width, 3) uint8, or None.
+      arrays: (images, height, width, 3) uint8 in memory, or mapped into it (float32 in a loader's own cache); or None.
+      records: encoded images in TFRecord shards, or None.
     """
 
     kind: str
@@ -67,7 +72,8 @@ class ImageSource:
     formats: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = field(default=(), repr=False)
     fingerprint: str = ""
-    arrays: np.ndarray | None = field(default=None, repr=False)
+    arrays: np.ndarray | MappedImages | None = field(default=None, repr=False)
+    records: Records | None = field(default=None, repr=False)
     jpeg_sizes: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64), repr=False)
 
     @property
@@ -88,7 +94,7 @@ class ImageSource:
             "images": self.images,
             "skipped": len(self.skipped),
             "skipped_files": [{"path": one.path, "reason": one.reason} for one in self.skipped],
-            "classes": {_shown(name): counts.get(label, 0) for label, name in enumerate(self.class_names)},
+            "classes": {shown(name): counts.get(label, 0) for label, name in enumerate(self.class_names)},
             "formats": list(self.formats),
             "fingerprint": self.fingerprint,
         }
@@ -98,12 +104,14 @@ class ImageSource:
         if images >= self.images:
             return self
         chosen = np.linspace(0, self.images - 1, images).round().astype(int)
+        arrays = self.arrays.part(chosen) if isinstance(self.arrays, MappedImages) else self.arrays
         return replace(
             self,
             labels=self.labels[chosen],
             files=tuple(self.files[index] for index in chosen) if self.files else (),
-            arrays=self.arrays[chosen] if self.arrays is not None else None,
-            jpeg_sizes=self.jpeg_sizes[chosen] if self.files else self.jpeg_sizes,
+            arrays=arrays[chosen] if isinstance(arrays, np.ndarray) else arrays,
+            records=self.records.part(chosen) if self.records is not None else None,
+            jpeg_sizes=self.jpeg_sizes[chosen] if len(self.jpeg_sizes) else self.jpeg_sizes,
             fingerprint=f"{self.fingerprint}-{images}",
         )
 
@@ -131,7 +139,7 @@ def from_folder(
     root = Path(folder)
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
-        raise SourceError(f"{_shown(root)} {problem}. Give a folder that holds one folder of images per class.")
+        raise SourceError(f"{shown(root)} {problem}. Give a folder that holds one folder of images per class.")
     try:
         classes = _class_folders(root)
         listed = [
@@ -140,7 +148,7 @@ def from_folder(
             for path in _files_below(root / name_)
         ]
     except OSError as error:
-        raise SourceError(f"{_shown(root)} cannot be read: {error.strerror}.") from error
+        raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
     files, labels, jpeg_sizes, skipped, formats = [], [], [], [], set()
     digest = hashlib.sha256()
     for done, (label, file) in enumerate(listed, start=1):
@@ -148,7 +156,7 @@ def from_folder(
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such a file is refused, not decoded
             found = _inspect(root / file)
         if isinstance(found, str):
-            skipped.append(Skipped(path=_shown(file), reason=found))
+            skipped.append(Skipped(path=shown(file), reason=found))
         else:
             file_format, size, status = found
             digest.update(os.fsencode(file) + f"\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
@@ -159,16 +167,16 @@ def from_folder(
         if progress:
             progress(done, len(listed))
     found_labels = set(labels)
-    empty = [_shown(name_) for label, name_ in enumerate(classes) if label not in found_labels]
+    empty = [shown(name_) for label, name_ in enumerate(classes) if label not in found_labels]
     if empty:
         example = f" First skipped: {skipped[0].path} ({skipped[0].reason})." if skipped else ""
         raise SourceError(
-            f"{_shown(root)}: no image in class folder {', '.join(empty)}. "
+            f"{shown(root)}: no image in class folder {', '.join(empty)}. "
             f"Every class needs at least one ({', '.join(FORMATS)}).{example}"
         )
     return ImageSource(
         kind=kind,
-        name=_shown(name or root.resolve().name),
+        name=shown(name or root.resolve().name),
         class_names=tuple(classes),
         labels=np.array(labels, np.int64),
         root=root.resolve(),
@@ -186,15 +194,15 @@ def _class_folders(root: Path) -> list[str]:
     rule = "Give a folder that holds one folder of images per class, such as cats/ and dogs/."
     if not folders:
         what = "is empty" if not entries else "has no class folders"
-        raise SourceError(f"{_shown(root)} {what}. {rule}")
+        raise SourceError(f"{shown(root)} {what}. {rule}")
     inside = [{entry.name for entry in os.scandir(root / name) if entry.is_dir()} for name in folders]
     if all(len(names) > 1 for names in inside) and all(names == inside[0] for names in inside):
         raise SourceError(
-            f"{_shown(root)} holds splits ({', '.join(map(_shown, folders))}), each with the classes "
-            f"{', '.join(map(_shown, sorted(inside[0])))}. Give one of them: {_shown(root / folders[-1])}."
+            f"{shown(root)} holds splits ({', '.join(map(shown, folders))}), each with the classes "
+            f"{', '.join(map(shown, sorted(inside[0])))}. Give one of them: {shown(root / folders[-1])}."
         )
     if len(folders) == 1:
-        raise SourceError(f"{_shown(root)} has one class folder, {_shown(folders[0])}; at least 2 are needed. {rule}")
+        raise SourceError(f"{shown(root)} has one class folder, {shown(folders[0])}; at least 2 are needed. {rule}")
     return folders
 
 
@@ -245,7 +253,7 @@ def _ends(path: Path, end: bytes) -> bool:
         return end in file.read()
 
 
-def _shown(path: str | os.PathLike[str]) -> str:
+def shown(path: str | os.PathLike[str]) -> str:
     """Returns a path that is safe to print: what is not printable UTF-8 is escaped."""
     text = os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
@@ -323,7 +331,7 @@ def from_tfds(name: str, *, split: str = "train", progress: Progress | None = No
         if not folder.is_dir():
             _export(records, features["label"].names, folder, progress, total)
     except OSError as error:
-        where = _shown(cache_root())
+        where = shown(cache_root())
         raise SourceError(f"tfds:{name} cannot be exported to {where}: {error.strerror or error}.") from error
     return from_folder(folder, kind="tfds", name=name)
 
@@ -375,7 +383,7 @@ def copied_to_ram(source: ImageSource, folder: Path) -> ImageSource:
 
 
 def open_source(text: str, *, progress: Progress | None = None) -> ImageSource:
-    """Opens what `--data` names: a folder, `tfds:NAME` or `generated:N`.
+    """Opens what `--data` names: a folder, a folder that `materialize` wrote, `tfds:NAME` or `generated:N`.
 
     Raises:
       SourceError: if it cannot be used.
@@ -385,6 +393,10 @@ def open_source(text: str, *, progress: Progress | None = None) -> ImageSource:
         return _generated(name, progress)
     if kind == "tfds" and name:
         return from_tfds(name, progress=progress)
+    from pipeline.prepared import is_prepared, open_prepared
+
+    if is_prepared(Path(text)):
+        return open_prepared(Path(text))
     return from_folder(text, progress=progress)
 
 
@@ -398,6 +410,6 @@ def _generated(count: str, progress: Progress | None) -> ImageSource:
     except ValueError as error:
         raise SourceError(str(error)) from error
     except OSError as error:
-        where = _shown(cache_root())
+        where = shown(cache_root())
         raise SourceError(f"the photos cannot be written to {where}: {error.strerror or error}.") from error
     return from_folder(folder, kind="generated", name=f"generated:{count}")

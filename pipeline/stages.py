@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import tensorflow as tf
 
 from pipeline.augmentation import Augmentation, epoch_order
 from pipeline.config import AUTO, PipelineConfig
+from pipeline.random_stages import refuse_random_upstream
 from pipeline.sources import ImageSource
 
 Apply = Callable[[Any, Any], Any]
@@ -31,20 +31,20 @@ def mapped(dataset: tf.data.Dataset, function: Callable[..., Any], config: Pipel
 
 
 def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields 0 to `images` - 1: each epoch in another order, or, before a cache, in one fixed order of the seed's.
+    """Yields 0 to `images` - 1: each epoch in another order, or, before a cache in memory, in one of the seed's.
 
     A cache of files in their order would serve class after class from any shuffle buffer smaller than a class.
     """
     if not config.shuffle_buffer:
         return tf.data.Dataset.range(images)
-    if config.cache != "none":
+    if config.cache == "memory":
         return tf.data.Dataset.from_tensor_slices(epoch_order(images, seed=config.seed, epoch=0))
     return tf.data.Dataset.range(images).shuffle(images, seed=config.seed, reshuffle_each_iteration=True)
 
 
 def shuffle_cached(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Shuffles what comes from a cache, through a buffer of images."""
-    if config.cache == "none" or not config.shuffle_buffer:
+    """Shuffles what comes from a cache in memory, through a buffer of images."""
+    if config.cache != "memory" or not config.shuffle_buffer:
         return dataset
     return dataset.shuffle(config.shuffle_buffer, seed=config.seed, reshuffle_each_iteration=True)
 
@@ -147,15 +147,19 @@ def resize(image: Any, config: PipelineConfig) -> Any:
     return tf.cast(tf.image.resize(image, config.image_size, method=config.interpolation), tf.float32)
 
 
-def cache(dataset: tf.data.Dataset, config: PipelineConfig, folder: Path | None) -> tf.data.Dataset:
-    """Keeps what came so far, in memory or in `folder`, which must be new: tf.data knows a file cache by path alone."""
-    if config.cache == "memory":
-        return dataset.cache()
-    if config.cache == "disk":
-        if folder is None:
-            raise ValueError("`folder` must be given for cache='disk'. Received: folder=None.")
-        return dataset.cache(str(folder / "cache"))
-    return dataset
+def cache(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
+    """Keeps what came so far in memory where the config says so; a cache on disk is a source: `copies.cached_copy`."""
+    return cached(dataset) if config.cache == "memory" else dataset
+
+
+def cached(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Keeps what came so far in memory.
+
+    Raises:
+      ConfigError: if a stage upstream is random: its first draws would be those of every epoch.
+    """
+    refuse_random_upstream(dataset)
+    return dataset.cache()
 
 
 def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf.data.Dataset:

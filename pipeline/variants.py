@@ -82,12 +82,14 @@ def other_work(config: PipelineConfig) -> tuple[str, ...]:
     marks = []
     if config.interpolation != "bilinear":
         marks.append(config.interpolation)
-    elif config.loader == "image_data_generator":
+    elif config.loader == "image_data_generator" and config.storage == "files":
         marks.append("antialiased")  # Pillow's bilinear averages over what it leaves out; nobody else's does
     if config.augmentation is None:
         marks.append("no augmentation")
     if config.decode == "scaled":
         marks.append("scaled decode")
+    if config.storage == "resized":
+        marks.append("compressed again")
     if config.composed:
         marks.append("one resampling")
     return tuple(marks)

@@ -129,6 +129,7 @@ def test_pages_that_cannot_be_dropped_are_a_refusal_and_files_are_left_warm(
         ("tf-data", {"location": "ram"}, "its files lie on a RAM disk"),
         ("tf-data", {"cache": "memory"}, "it reads the files once and then its cache in memory"),
         ("tf-data", {"cache": "disk"}, "it reads the files once and then its cache on disk"),
+        ("tf-data", {"storage": "records"}, "it reads a prepared copy, not the photos"),
     ],
 )
 def test_only_what_reads_files_in_each_epoch_can_be_cold(

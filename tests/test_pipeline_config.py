@@ -167,7 +167,6 @@ def test_composed_is_only_what_has_a_draw_to_compose():
         ({"interpolation": "nearest"}, "`interpolation` must be 'bilinear' for resample='composed'. Received: "),
         ({"cache": "memory"}, "`cache` must be 'none' for resample='composed'. Received: cache='memory'"),
         ({"augment_at": "element"}, "`augment_at` must be 'batch' for resample='composed'. Received: "),
-        ({"storage": "records"}, "`storage` must not be 'records' for resample='composed': .*='records'"),
     ],
 )
 def test_what_cannot_be_composed_is_refused(values, expected):
@@ -181,7 +180,7 @@ def test_a_py_dataset_composes_where_it_augments():
 
 @pytest.mark.parametrize(
     ("loader", "storage"),
-    [("image_data_generator", "raw"), ("image_dataset_from_directory", "records"), ("py_dataset", "records")],
+    [("image_data_generator", "raw"), ("image_dataset_from_directory", "records")],
 )
 def test_a_storage_that_a_loader_cannot_read_is_refused(loader, storage):
     with pytest.raises(ConfigError, match=f"`storage` must be .* for loader='{loader}'.*Received: storage='{storage}'"):

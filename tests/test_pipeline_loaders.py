@@ -12,7 +12,6 @@ from collections import namedtuple
 import numpy as np
 import psutil
 import pytest
-import tensorflow as tf
 from conftest import build_fed, fed, unit, whole
 from PIL import Image
 
@@ -22,7 +21,7 @@ from pipeline.keras_loaders import RecordingDirectoryIterator
 from pipeline.loaders import RAM_DISK, READS, UnavailableError
 from pipeline.opencv_decode import OpenCVDecoder, decode_ratios
 from pipeline.sources import FORMATS
-from pipeline.stages import cache, decode_scaled
+from pipeline.stages import decode_scaled
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 Memory = namedtuple("Memory", "available")
@@ -45,10 +44,9 @@ def own_folders() -> set[pathlib.Path]:
 
 
 @pytest.mark.skipif(not RAM_DISK.is_dir(), reason=f"no RAM disk at {RAM_DISK}")
-@pytest.mark.parametrize("name", ["generator-ram", "tf-data-cache-disk"])
-def test_close_removes_what_the_loader_wrote(name, photos):
+def test_close_removes_what_the_loader_wrote(photos):
     before = own_folders()
-    loader = build(VARIANTS[name], from_folder(photos))
+    loader = build(VARIANTS["generator-ram"], from_folder(photos))
     assert len(loader.folders) == 1 and loader.folders[0].is_dir()
     fed(loader.data)
     assert any(path.is_file() for path in loader.folders[0].rglob("*"))
@@ -66,7 +64,7 @@ def test_close_leaves_no_link_to_a_copy_that_is_gone(photos, tmp_path, monkeypat
     assert [path for path in tmp_path.rglob("*") if path.is_symlink() and not path.exists()] == []
 
 
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in ("generator-ram", "tf-data-cache-disk")])
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "generator-ram"])
 def test_other_variants_write_no_folder_of_their_own(name, photos):
     with build(VARIANTS[name], from_folder(photos)) as loader:
         assert loader.folders == ()
@@ -110,11 +108,6 @@ def test_the_written_cache_is_read_and_not_the_photos(photos, tmp_path):
         shutil.rmtree(tmp_path / "copy")
         [second] = fed(loader.data)
     np.testing.assert_array_equal(whole(first)[0], whole(second)[0])
-
-
-def test_the_cache_stage_needs_a_folder_for_the_disk():
-    with pytest.raises(ValueError, match=r"^`folder` must be given for cache='disk'\. Received: folder=None\.$"):
-        cache(tf.data.Dataset.range(1), PipelineConfig(cache="disk"), None)
 
 
 # What the loader is told, and tells
@@ -383,10 +376,10 @@ def test_a_cache_in_memory_without_room_makes_the_variant_unavailable(photos, mo
         assert str(caught.value) == "not enough memory for the cache: 2 MB needed, 2 MB free"
 
 
-def test_a_cache_on_disk_without_room_makes_the_variant_unavailable(photos, monkeypatch):
-    before = own_folders()
+def test_a_cache_on_disk_without_room_makes_the_variant_unavailable(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(1, 1, 1000))
     with pytest.raises(UnavailableError) as caught:
         build(VARIANTS["tf-data-cache-disk"], from_folder(photos))
     assert str(caught.value) == "not enough room on disk for the cache: 2 MB needed, 0 MB free"
-    assert own_folders() == before
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from pipeline import stages, warp
 from pipeline.config import PipelineConfig
@@ -60,11 +59,6 @@ def test_rewrites_turn_a_sequential_map_into_one_that_reads_ahead(warped, source
     config = replace(VARIANTS["tf-data"], augment_with="opencv", batch_size=4, image_size=(8, 8), rewrites=True)
     with build(config, source) as loader:
         assert after_one_batch(loader, warped) > 4
-
-
-def test_a_disk_cache_needs_a_folder():
-    with pytest.raises(ValueError, match="`folder` must be given for cache='disk'"):
-        stages.cache(tf.data.Dataset.range(1), replace(VARIANTS["tf-data-cache-disk"]), None)
 
 
 def test_nothing_random_comes_before_a_cache(source):

@@ -7,6 +7,7 @@ import pathlib
 import re
 
 from benchmarks import photos, pipeline
+from pipeline import materialize_command
 from profiles import __main__ as script
 
 PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -21,7 +22,7 @@ def test_every_module_that_it_runs_exists():
 
 def test_every_option_that_it_names_exists(capsys):
     known = set()
-    for command in (pipeline, photos, script):
+    for command in (pipeline, photos, script, materialize_command):
         try:
             command.main(["--help"])
         except SystemExit:

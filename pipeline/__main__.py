@@ -1,0 +1,24 @@
+"""The commands of this package: python -m pipeline materialize DIR OUT --as raw."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from pipeline import materialize_command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a verb. Returns its exit code, or 2 for one that there is not."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["materialize"]:
+        return materialize_command.main(words[1:])
+    if words and words[0] not in ("-h", "--help"):
+        print(f"python -m pipeline: {words[0]!r} is not a verb. Known: materialize.", file=sys.stderr)
+        return 2
+    print("usage: python -m pipeline materialize DIR OUT --as raw\n\n--help behind the verb says more.")
+    return 0 if words else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
