@@ -1,0 +1,86 @@
+"""Writes a described pipeline as a plain script: tf.data code to paste into a project; it imports nothing of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import AUTO, PipelineConfig
+from pipeline.copies import cached_copy, prepared_copy
+from pipeline.sources import ImageSource
+
+# OpenCV's names of what lies outside an image.
+_BORDERS = {"nearest": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT", "constant": "BORDER_CONSTANT"}
+
+
+class ExportError(ValueError):
+    """A pipeline that cannot be written as a script; the message says why."""
+
+
+def export(config: PipelineConfig, source: ImageSource) -> str:
+    """Returns a Python script whose `make_dataset()` gives the batches of `build(config, source)`, epoch by epoch.
+
+    A prepared copy or a cache on disk is made now unless it is there, and the script reads it.
+
+    Args:
+      config: for `loader="tf_data"`.
+      source: files below a folder, or a prepared copy of them.
+    Raises:
+      ExportError: if the loader is another, or the images are arrays in memory.
+    """
+    if config.loader != "tf_data":
+        raise ExportError(f"only loader='tf_data' is written as a script. Received: loader={config.loader!r}.")
+    if config.location != "disk" or config.prefetch_to_device:
+        raise ExportError("a RAM disk and a device belong to a machine, not to a script that goes to others.")
+    if config.storage != "files":
+        source, _ = prepared_copy(source, config)
+    if config.cache == "disk":
+        source, _ = cached_copy(source, config)
+    return _render(config, source)
+
+
+def _render(config: PipelineConfig, source: ImageSource) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Python, not HTML: values go in by `repr`
+    )
+    environment.filters["repr"] = repr
+    return environment.get_template("tf_data.py.j2").render(**_values(config, source))
+
+
+def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
+    from pipeline.stored import MappedImages
+
+    host_draws = config.augmentation is not None and config.augment_at != "device"
+    values: dict[str, Any] = {
+        "config": config,
+        "augmentation": config.augmentation,
+        "composed": config.composed,
+        "draws": host_draws and not config.augment_with.startswith("keras_"),
+        "by_batch": config.composed or (host_draws and config.augment_at == "batch"),
+        "classes": source.class_names,
+        "images": source.images,
+        "workers": "tf.data.AUTOTUNE" if config.workers == AUTO else str(config.workers),
+        "prefetch": "tf.data.AUTOTUNE" if config.prefetch == AUTO else str(config.prefetch),
+        "parallel": config.workers != 1,
+        "border": _BORDERS[config.augmentation.fill_mode] if config.augmentation is not None else "",
+        "layers": config.augmentation is not None and config.augment_with == "keras_layers",
+        "jpeg_only": source.formats == ("JPEG",),
+        "skipped": [one.path for one in source.skipped],
+        "shuffles": config.shuffle_buffer > 0,
+    }
+    if source.root is not None:
+        return {**values, "reads": "files", "folder": str(source.root)}
+    if isinstance(source.arrays, MappedImages):
+        return {**values, "reads": "raw", "folder": str(source.arrays.path.parent), "file": source.arrays.path.name}
+    if source.records is not None:
+        if not config.composed and not (source.records.whole and config.shuffle_buffer):
+            raise ExportError("TFRecord files are read from front to back: all of them, and through a shuffle buffer.")
+        return {**values, "reads": "records", "folder": str(source.records.paths[0].parent)}
+    raise ExportError("images that are arrays in memory are not there when the script runs.")
