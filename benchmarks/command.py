@@ -103,8 +103,8 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def read_source(data: str, progress: Progress, errors: Console) -> ImageSource:
-    """Opens what `--data` names, and says which files are left out.
+def read_source(data: str, progress: Progress, errors: Console, results: str = "results.json") -> ImageSource:
+    """Opens what `--data` names, and says which files are left out and that `results` names them.
 
     Raises:
       SourceError: if it cannot be used.
@@ -121,7 +121,7 @@ def read_source(data: str, progress: Progress, errors: Console) -> ImageSource:
         more = f" and {len(source.skipped) - 1} more" if len(source.skipped) > 1 else ""
         errors.print(
             f"skipped {len(source.skipped)} of {source.images + len(source.skipped)} files: "
-            f"{first.path} ({first.reason}){more}; all named in results.json",
+            f"{first.path} ({first.reason}){more}; all named in {results}",
             style="yellow",
             markup=False,
             highlight=False,
