@@ -154,7 +154,8 @@ def from_folder(
             formats.add(file_format)
         if progress:
             progress(done, len(listed))
-    empty = [_shown(name_) for label, name_ in enumerate(classes) if label not in set(labels)]
+    found_labels = set(labels)
+    empty = [_shown(name_) for label, name_ in enumerate(classes) if label not in found_labels]
     if empty:
         example = f" First skipped: {skipped[0].path} ({skipped[0].reason})." if skipped else ""
         raise SourceError(
