@@ -229,4 +229,5 @@ def _print_lines(console: Console, lines: Sequence[str], style: str = "") -> Non
     table = Table.grid(padding=(0, 1, 0, 0))
     for line in lines:
         table.add_row("-", Text(line, style=style))
-    console.print(table)
+    if lines:
+        console.print(table)
