@@ -30,12 +30,12 @@ class Power:
         reference, number = earlier[0]
         return number * (value / reference) ** self.power
 
-    def says(self, earlier: Sequence[At], at: At) -> str:
-        times, more = at[1] / earlier[0][1], at[0] / earlier[0][0]
+    def says(self, earlier: Sequence[At], at: At, ratio: float) -> str:
         if self.power == 0:
-            return f"{times:.2f} times as much"
-        efficiency = f" (efficiency {times / more:.2f})" if self.power == 1 and self.bad == "below" else ""
-        return f"{times:.3g} times for {more:g} times as many{efficiency}"
+            return f"{ratio:.2f} times as much"
+        more = at[0] / earlier[0][0]
+        efficiency = f" (efficiency {ratio:.2f})" if self.power == 1 and self.bad == "below" else ""
+        return f"{ratio * more**self.power:.3g} times for {more:g} times as many{efficiency}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class PerUnit:
         reference, number = earlier[0]
         return number + self.most * (value - reference)
 
-    def says(self, earlier: Sequence[At], at: At) -> str:
+    def says(self, earlier: Sequence[At], at: At, ratio: float) -> str:
         return f"{(at[1] - earlier[0][1]) / (at[0] - earlier[0][0]):,.0f} bytes for each one more"
 
 
@@ -69,8 +69,8 @@ class Line:
         (first, low), (second, high) = earlier
         return high + max(0.0, high - low) / (second - first) * (value - second)
 
-    def says(self, earlier: Sequence[At], at: At) -> str:
-        return f"{at[1] / self.law(earlier, at[0]):.2f} times what the line through those gives"
+    def says(self, earlier: Sequence[At], at: At, ratio: float) -> str:
+        return f"{ratio:.2f} times what the line through those gives"
 
 
 Law = Power | PerUnit | Line

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.scaling_expectations import EXPECTATIONS, Expectation, Law
 from benchmarks.scaling_points import AXES, FIGURES, Row
+from profiles.checks import CANARY_RATIO
 from profiles.statistics import median, median_interval
 
 
@@ -19,7 +21,8 @@ class Finding:
     Attributes:
       expected: what it should do.
       measured: what it did, with numbers.
-      ratio: its number over the law's.
+      ratio: its number over the law's, the median of the rounds.
+      doubtful: the machine was slow beside some of what it was drawn from.
     """
 
     axis: str
@@ -29,19 +32,26 @@ class Finding:
     expected: str
     measured: str
     ratio: float
+    doubtful: bool
 
     @property
     def line(self) -> str:
         return f"{self.axis}, {self.variant}: {FIGURES[self.figure].name} {self.expected}; {self.measured}"
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("axis", "variant", "figure", "value", "expected", "measured", "ratio")
+        names = ("axis", "variant", "figure", "value", "expected", "measured", "ratio", "doubtful")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One figure of one variant along one axis: at each value, ascending, its number in each round that has one."""
+    """One figure of one variant along one axis.
+
+    Attributes:
+      values: ascending.
+      rounds: at each value, the number in each round that has one.
+      disturbed: at each value, the rounds in which the machine was slow.
+    """
 
     axis: str
     variant: str
@@ -49,10 +59,13 @@ class Series:
     decode: str
     values: tuple[int, ...]
     rounds: tuple[Mapping[int, float], ...]
+    disturbed: tuple[frozenset[int], ...]
 
 
 def series_of(rows: Iterable[Row]) -> tuple[Series, ...]:
     """Returns every figure of every variant along every axis, without the values at which nothing was measured."""
+    rows = list(rows)
+    slow_ns = slow_canary_ns(rows)
     grouped: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.measurements:
@@ -65,11 +78,20 @@ def series_of(rows: Iterable[Row]) -> tuple[Series, ...]:
             decode=group[0].point.place.config.decode,
             values=tuple(row.point.value for row in measured),
             rounds=tuple(row.by_round(figure) for row in measured),
+            disturbed=tuple(
+                frozenset(one.round for one in row.measurements if one.canary_ns > slow_ns) for row in measured
+            ),
         )
         for (axis, variant), group in grouped.items()
         for figure in FIGURES
         if (measured := [row for row in group if row.by_round(figure)])
     )
+
+
+def slow_canary_ns(rows: Iterable[Row]) -> float:
+    """Returns the canary's time above which the machine was slow; infinite where nothing was measured."""
+    canaries = [one.canary_ns for row in rows for one in row.measurements]
+    return CANARY_RATIO * median(canaries) if canaries else math.inf
 
 
 def checks(
@@ -134,6 +156,7 @@ def _finding(one: Series, expectation: Expectation, earlier: tuple[int, ...], la
         figure=one.figure,
         value=one.values[last],
         expected=expectation.should,
-        measured=f"{here} against {against}: {expectation.law.says(before, at)}",
+        measured=f"{here} against {against}: {expectation.law.says(before, at, ratio)}",
         ratio=ratio,
+        doubtful=any(one.disturbed[place] for place in (*earlier, last)),
     )

@@ -19,7 +19,7 @@ _LOGARITHMIC = ("first_batch_s", "listing_s", "build_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """A median with its 95 % interval; `wrong` where there is a finding."""
+    """A median with its 95 % interval; `wrong` where there is a finding, `doubtful` where that is."""
 
     x: float
     y: float
@@ -27,6 +27,7 @@ class Dot:
     high_y: float
     title: str
     wrong: bool
+    doubtful: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def panels_of(axis: str, rows: Sequence[Row], findings: Sequence[Finding]) -> tu
     here = [row for row in rows if row.point.axis == axis]
     variants = list(dict.fromkeys(row.point.place.variant for row in rows))
     values = sorted({row.point.value for row in here})
-    wrong = {(one.figure, one.variant, one.value) for one in findings if one.axis == axis}
+    wrong = {(one.figure, one.variant, one.value): one for one in findings if one.axis == axis}
     panels = []
     for name, figure in FIGURES.items():
         summaries = {(row.point.place.variant, row.point.value): row.summary(name) for row in here}
@@ -82,6 +83,7 @@ def panels_of(axis: str, rows: Sequence[Row], findings: Sequence[Finding]) -> tu
                     high_y=scale.y(summary[2]),
                     title=f"{variant}, {value:,}: {figure.with_unit(summary[0])}",
                     wrong=(name, variant, value) in wrong,
+                    doubtful=(name, variant, value) in wrong and wrong[name, variant, value].doubtful,
                 )
                 for value in values
                 if (summary := summaries.get((variant, value))) is not None

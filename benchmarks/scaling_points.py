@@ -131,6 +131,11 @@ class Measurement:
     steady: Sample
 
     @property
+    def canary_ns(self) -> int:
+        """The canary loop's time beside the windows: long where the machine did something else."""
+        return max(self.first.canary_ns, self.steady.canary_ns)
+
+    @property
     def figures(self) -> dict[str, float | None]:
         return {
             "images_per_sec": 1 / self.steady.s_per_image,

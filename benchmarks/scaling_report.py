@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.scaling_findings import EXPECTATIONS, checks, find, series_of
+from benchmarks.scaling_expectations import EXPECTATIONS
+from benchmarks.scaling_findings import checks, find, series_of, slow_canary_ns
 from benchmarks.scaling_graphs import FRAME, key_of, panels_of
 from benchmarks.scaling_points import AXES, FIGURES, Plan, Row
 from pipeline.config import config_to_dict
 from pipeline.sources import ImageSource
 from pipeline.variants import other_work
 from profiles import html_report, provenance, report
-from profiles.checks import CANARY_RATIO
 from profiles.results import to_json, write_atomically
 from profiles.statistics import median
 
@@ -127,16 +127,19 @@ class Report:
             f"\n[bold]{checked - len(findings)} of {checked} checks are as they should be.[/]", highlight=False
         )
         _print_lines(console, doubts, style="yellow")
-        _print_lines(console, [finding.line for finding in findings])
+        _print_lines(console, [finding.line for finding in findings if not finding.doubtful])
+        if doubtful := [finding.line for finding in findings if finding.doubtful]:
+            console.print("doubtful, the machine was slow beside them:")
+            _print_lines(console, doubtful, style="dim")
 
     def _doubts(self, rows: Sequence[Row]) -> list[str]:
         """Returns why some of it may be chance."""
-        steady = list({id(one): one.steady for row in rows for one in row.measurements}.values())
-        most_ns = CANARY_RATIO * median([sample.canary_ns for sample in steady])
-        disturbed = sum(sample.canary_ns > most_ns for sample in steady)
+        slow_ns = slow_canary_ns(rows)
+        measured = {id(one): one for row in rows for one in row.measurements}.values()
+        disturbed = sum(one.canary_ns > slow_ns for one in measured)
         doubts = ["one round shows no spread: any of it may be chance"] if self._plan.rounds == 1 else []
         if disturbed:
-            doubts.append(f"disturbed: the machine was slow beside {disturbed} of {len(steady)} measurements")
+            doubts.append(f"disturbed: the machine was slow beside {disturbed} of {len(measured)} measurements")
         return doubts
 
 

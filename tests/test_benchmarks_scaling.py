@@ -36,7 +36,15 @@ ONE_VARIANT = {"tf-data-autotune": VARIANTS["tf-data-autotune"]}
 def series(axis, figure, values, *numbers, decode="full"):
     """A series with one number, or one a round, at each value."""
     rounds = tuple(dict(enumerate(number if isinstance(number, tuple) else (number,))) for number in numbers)
-    return Series(axis=axis, variant="v", figure=figure, decode=decode, values=values, rounds=rounds)
+    return Series(
+        axis=axis,
+        variant="v",
+        figure=figure,
+        decode=decode,
+        values=values,
+        rounds=rounds,
+        disturbed=(frozenset(),) * len(values),
+    )
 
 
 def flat(axis, figure, values=FILES):
@@ -143,6 +151,13 @@ def test_rounds_are_held_against_the_same_round():
     assert find([drifting]) == ()
     one = series("files", "images_per_sec", (1000, 10_000), (1000.0, 500.0), (500.0,))
     assert [finding.ratio for finding in find([one])] == [0.5]
+
+
+def test_a_finding_drawn_from_a_slow_moment_of_the_machine_is_doubtful():
+    planted = series("files", "images_per_sec", (10, 100, 1000), 1000.0, 1000.0, 500.0)
+    for disturbed, doubtful in (((), (1,), ()), False), (((), (), (0,)), True), (((0,), (), ()), True):
+        (finding,) = find([dataclasses.replace(planted, disturbed=tuple(map(frozenset, disturbed)))])
+        assert finding.doubtful == doubtful
 
 
 def test_every_expectation_names_an_axis_and_a_figure_that_there_are():
@@ -539,6 +554,7 @@ def test_slow_moments_of_the_machine_are_told(photos):
     console = Console(file=io.StringIO(), width=80)
     Report(planted, from_folder(photos), "photos").print(console, rows)
     assert "disturbed: the machine was slow beside 2 of 6 measurements" in console.file.getvalue()
+    assert [one.disturbed for one in series_of(rows)] == [(frozenset({1}), frozenset({1}))] * len(FIGURES)
 
 
 def test_a_run_measures_every_image_of_a_list(photos, tmp_path, monkeypatch):
