@@ -1,8 +1,9 @@
-"""How a long command begins and ends: where it writes, what it says, its progress, and the signals that stop it."""
+"""What every command that measures for minutes does: ends on a signal, shows progress, checks its out folder."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import shutil
 import signal
 from collections.abc import Iterator
@@ -24,9 +25,39 @@ class Stopped(Exception):
         self.exit_code = 128 + number
 
 
+@contextlib.contextmanager
+def signals() -> Iterator[None]:
+    """Turns the first SIGINT, SIGTERM or SIGHUP into `Stopped`; those behind it wait until the run has ended."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def stop(number: int, frame: Any) -> None:
+        for one in numbers:
+            signal.signal(one, signal.SIG_IGN)
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def say(errors: Console, error: UserError | SourceError) -> int:
+    """Prints what the user can mend, in one line. Returns the exit code."""
     errors.print(str(error), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
     return error.exit_code if isinstance(error, UserError) else 2
+
+
+def say_unwritable(errors: Console, out: Path, error: OSError) -> int:
+    """Prints why a folder could not be written to in the end. Returns the exit code."""
+    errors.print(f"{out}: {error.strerror or error}.", style="bold red", markup=False, soft_wrap=True)
+    return 3
+
+
+def new_folder() -> Path:
+    """Returns where a run's files go unless the user says otherwise."""
+    return Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
 
 
 def check_out(out: Path, results: str = "results.json") -> None:
@@ -55,25 +86,8 @@ def remove_if_empty(out: Path) -> None:
         out.rmdir()
 
 
-@contextlib.contextmanager
-def signals() -> Iterator[None]:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into `Stopped`; those behind it wait until the run has ended."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def stop(number: int, frame: Any) -> None:
-        for one in numbers:
-            signal.signal(one, signal.SIG_IGN)
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def progress_bar(console: Console) -> Progress:
+    """Returns a bar with time left, for terminals only."""
     # It redraws only when told to, between windows: a thread that redraws would take a core from what is measured.
     return Progress(
         TextColumn("{task.description}"),
@@ -89,8 +103,12 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def open_data(data: str, progress: Progress, errors: Console) -> ImageSource:
-    """Opens what `--data` names, with progress, and says what was skipped."""
+def read_source(data: str, progress: Progress, errors: Console, results: str = "results.json") -> ImageSource:
+    """Opens what `--data` names, and says which files are left out and that `results` names them.
+
+    Raises:
+      SourceError: if it cannot be used.
+    """
     task = progress.add_task(f"reading {data}"[:40], total=None)
 
     def report(done: int, total: int) -> None:
@@ -103,7 +121,7 @@ def open_data(data: str, progress: Progress, errors: Console) -> ImageSource:
         more = f" and {len(source.skipped) - 1} more" if len(source.skipped) > 1 else ""
         errors.print(
             f"skipped {len(source.skipped)} of {source.images + len(source.skipped)} files: "
-            f"{first.path} ({first.reason}){more}; all named in the results",
+            f"{first.path} ({first.reason}){more}; all named in {results}",
             style="yellow",
             markup=False,
             highlight=False,

@@ -5,7 +5,6 @@ python -m benchmarks.pipeline --data photos/train --model cats-dogs-64 --variant
 
 from __future__ import annotations
 
-import datetime
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,17 @@ if importlib.util.find_spec("pipeline") is None or "benchmarks" not in str(__pac
 
 from rich.console import Console
 
-from benchmarks.command import Stopped, check_out, open_data, progress_bar, remove_if_empty, say, signals
+from benchmarks.command import (
+    Stopped,
+    check_out,
+    new_folder,
+    progress_bar,
+    read_source,
+    remove_if_empty,
+    say,
+    say_unwritable,
+    signals,
+)
 from benchmarks.options import Request, UserError, parser, read_request
 from models import MODELS
 from pipeline.sources import SourceError
@@ -33,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _list(console)
         return 0
     try:
-        request = read_request(arguments, _new_folder())
+        request = read_request(arguments, new_folder())
     except UserError as error:
         return say(errors, error)
     try:
@@ -43,12 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Stopped as stopped:
         return stopped.exit_code
     except OSError as error:
-        errors.print(f"{request.out}: {error.strerror or error}.", style="bold red", markup=False, soft_wrap=True)
-        return 3
-
-
-def _new_folder() -> Path:
-    return Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        return say_unwritable(errors, request.out, error)
 
 
 def _list(console: Console) -> None:
@@ -82,7 +86,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
     from benchmarks.run import Run
 
     with signals(), progress_bar(errors) as progress:
-        source = open_data(request.data, progress, errors)
+        source = read_source(request.data, progress, errors)
         devices = request.devices or _devices_here()
         run = Run(request, source, devices, progress, errors)
         try:

@@ -20,12 +20,16 @@ from profiles.devices import Device
 
 
 def serve(connection: Connection, device: Device, source: ImageSource, log: str) -> None:
-    """The child's main function: answers requests `(method, arguments)` until told to close.
+    """The main function of a child that measures one device."""
+    settle(device, log)
+    answer(connection, Session(device, source))
+
+
+def answer(connection: Connection, session: Any) -> None:
+    """Answers requests `(method, arguments)` by the session's methods until told to close, then closes it.
 
     A reply is `(kind, value)`: "ok" and the value, "refused" and the reason, or "failed" and the error in one line.
     """
-    _settle(device, log)
-    session = Session(device, source)
     try:
         while True:
             method, arguments = connection.recv()
@@ -58,7 +62,7 @@ def one_line(error: Exception) -> str:
     return first if first.split(":")[0].endswith(("Error", "Exception")) else f"{type(error).__name__}: {first}"
 
 
-def _settle(device: Device, log: str) -> None:
+def settle(device: Device, log: str) -> None:
     """Sets up the process: its own group, its output to the log, devices hidden."""
     os.setsid()
     # A spawned process would hand "spawn" on to the worker pools of Keras; its users have the platform's own default.

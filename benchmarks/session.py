@@ -322,10 +322,10 @@ class Session:
         except PipelineError as error:
             raise Refused(str(error)) from error
 
-    def pipeline_window(self, name: str, window: str, round_: int) -> Sample:
+    def pipeline_window(self, name: str, round_: int) -> Sample:
         """Measures one window of one variant of the user's pipeline."""
         assert self._pipeline is not None
-        return self._pipeline.window(name, window, round_)
+        return self._pipeline.window(name, round_)
 
     def window(self, job: Job, window: str, round_: int) -> Sample:
         """Measures one window of one job."""
@@ -341,13 +341,9 @@ class Session:
             return ceiling.windows.replay(ceiling.batches, steps=ceiling.steps, round_=round_)
         if window == "cold":
             return _cold(measured, round_)
-        run = {"train": measured.windows.train, "loader": measured.windows.loader}[window]
-        return run(
-            measured.loader.data,
-            epochs=measured.epochs,
-            ramp_steps=measured.loader.parallel_batches,
-            round_=round_,
-        )
+        run = measured.windows.loader if window == "loader" else measured.windows.train
+        ramp_steps = measured.loader.parallel_batches
+        return run(measured.loader.data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_)
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
         """Takes a job's loader apart, and times the lines of its Python functions if asked to."""

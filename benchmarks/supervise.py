@@ -43,14 +43,16 @@ class JobRefused(Exception):
 
 
 class Child:
-    """One measuring process."""
+    """One measuring process.
 
-    def __init__(self, device: Device, source: ImageSource, log: Path) -> None:
+    Args:
+      target: its main function, called with its end of a pipe and `arguments`.
+    """
+
+    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(
-            target=serve, args=(theirs, device, source, str(log)), name=f"unstall {device.name}"
-        )
+        self._process = context.Process(target=target, args=(theirs, *arguments), name="unstall child")
         self._process.start()
         theirs.close()
 
@@ -176,7 +178,7 @@ class Group:
         if self._child is not None:
             self._child.kill()
         self._silent = True  # until it has answered, be it with a refusal
-        self._child = Child(self.device, self._source, self.log)
+        self._child = Child(serve, self.device, self._source, str(self.log))
         try:
             self.backend = self._child.ask("backend", timeout_s=_OPEN_TIMEOUT_S)
             for model in dict.fromkeys(job.model for job in self._jobs):

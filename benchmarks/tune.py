@@ -6,7 +6,6 @@ python -m benchmarks.tune --data photos/train --model cats-dogs-64 --device cpu
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import re
 import shutil
@@ -21,7 +20,17 @@ from rich.console import Console
 from rich.table import Table
 
 import models
-from benchmarks.command import Stopped, check_out, open_data, progress_bar, remove_if_empty, say, signals
+from benchmarks.command import (
+    Stopped,
+    check_out,
+    new_folder,
+    progress_bar,
+    read_source,
+    remove_if_empty,
+    say,
+    say_unwritable,
+    signals,
+)
 from benchmarks.options import DATA, MODEL, UserError, config_from_file, settings
 from benchmarks.tune_pipeline import advise, print_advice, to_dict
 from benchmarks.tuner import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Limits, Tuned, Tuner
@@ -39,13 +48,14 @@ _FREE_RATIO = 0.5
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BAR_WIDTH = 34
+_RESULTS = "tune.json"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
     arguments = _parser().parse_args(argv)
     console, errors = Console(), Console(stderr=True)
-    out = arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S-tune")
+    out = arguments.out or new_folder()
     try:
         return _run(arguments, out, console, errors)
     except (UserError, SourceError) as error:
@@ -53,8 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Stopped as stopped:
         return stopped.exit_code
     except OSError as error:
-        errors.print(f"{out}: {error.strerror or error}.", style="bold red", markup=False, soft_wrap=True)
-        return 3
+        return say_unwritable(errors, out, error)
     finally:
         remove_if_empty(out)
 
@@ -74,17 +83,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch-size", type=int, metavar="N", help="images a batch")
     add("--config", type=Path, metavar="FILE.toml", help="the draws, batch size and seed to keep")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
-    add("--out", type=Path, metavar="DIR", help="where tuned.toml, tuned.py and tune.json go (default: runs/TIME-tune)")
+    add("--out", type=Path, metavar="DIR", help="where tuned.toml, tuned.py and tune.json go (default: runs/TIME)")
     return parser
 
 
 def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Console) -> int:
     model, device, base, limits = _request(arguments)
-    check_out(out, "tune.json")
+    check_out(out, _RESULTS)
     if arguments.pipeline is not None:
         return _advise(arguments, model, device, base.batch_size, limits, out, console, errors)
     with signals(), progress_bar(errors) as progress:
-        source = open_data(arguments.data, progress, errors)
+        source = read_source(arguments.data, progress, errors, _RESULTS)
         task = progress.add_task("starting", total=None)
         tuner = Tuner(
             source,
@@ -126,7 +135,7 @@ def _advise(
 
         advice = advise(arguments.pipeline, model, arguments.classes, device, batch_size, limits, out, show)
     document = {"schema_version": 1, "provenance": provenance.machine(), "model": model, **to_dict(advice)}
-    (out / "tune.json").write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+    (out / _RESULTS).write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
     print_advice(console, advice, arguments.pipeline, model, device)
     console.print(f"\nwritten: {out / 'tune.json'}", highlight=False, markup=False, soft_wrap=True)
     return 0
@@ -186,7 +195,7 @@ def _write(
 ) -> tuple[Path, ...]:
     from pipeline.export import ExportError, export
 
-    toml, script, results = out / "tuned.toml", out / "tuned.py", out / "tune.json"
+    toml, script, results = out / "tuned.toml", out / "tuned.py", out / _RESULTS
     toml.write_text(config_to_toml(tuned.chosen.config), encoding="utf-8")
     written = [toml]
     try:

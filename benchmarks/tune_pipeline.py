@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.options import UserError
+from benchmarks.serving import serve
 from benchmarks.supervise import Child, ChildDied, JobRefused
 from benchmarks.tuner import LEAST_ROUNDS, MOST_ROUNDS, Limits, Say
 from pipeline.sources import from_arrays
@@ -86,7 +87,7 @@ def advise(
     began_ns = clock.now_ns()
     source = from_arrays(np.zeros((max(classes, 2), 1, 1, 3), np.uint8), np.arange(max(classes, 2)))
     log = out / "tune.log"
-    child = Child(device, source, log)
+    child = Child(serve, device, source, str(log))
     try:
         say("opening the model")
         child.ask("backend", timeout_s=_OPEN_TIMEOUT_S)
@@ -137,7 +138,7 @@ def _rounds(
         round_from_ns = clock.now_ns()
         for name in list(rates)[::-1] if number % 2 else list(rates):
             try:
-                sample: Sample = child.ask("pipeline_window", name, "train", number, timeout_s=_WINDOW_TIMEOUT_S)
+                sample: Sample = child.ask("pipeline_window", name, number, timeout_s=_WINDOW_TIMEOUT_S)
             except JobRefused as error:
                 if name == AS_WRITTEN:
                     raise

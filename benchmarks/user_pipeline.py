@@ -118,16 +118,15 @@ class UserPipeline:
             stages=tuple(node.name for node in self._nodes), changes=tuple(changes), refused=tuple(self._refused)
         )
 
-    def window(self, name: str, window: str, round_: int) -> Sample:
-        """Measures one window of one variant; the first fills its caches and says how many epochs a window has."""
+    def window(self, name: str, round_: int) -> Sample:
+        """Measures one window of training of one variant; the first fills its caches and says how many epochs a window has."""
         dataset = self._built[name]
         if name not in self._epochs:
             self._windows.train(dataset, epochs=1, ramp_steps=2, round_=0, window="warmup")
             self._epochs[name] = epochs_for(
                 self._windows.train(dataset, epochs=1, ramp_steps=2, round_=0, window="warmup")
             )
-        run = {"train": self._windows.train, "loader": self._windows.loader}[window]
-        return run(dataset, epochs=self._epochs[name], ramp_steps=4, round_=round_)
+        return self._windows.train(dataset, epochs=self._epochs[name], ramp_steps=4, round_=round_)
 
     def _batches(self) -> int:
         """Returns the batches of an epoch of the measurement, from how long some take."""

@@ -10,10 +10,10 @@ from profiles.telemetry import Trace
 
 # The colours of Okabe and Ito that stand out on white, told apart by people with any colour vision; from the fifth on
 # lines are dashed as well. Source: M. Okabe, K. Ito, "Color Universal Design", 2008.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")
 _SOLID = 4
 # More lines than that are a tangle: then the mean and the highest are shown.
-_MOST_LINES = len(_COLOURS)
+_MOST_LINES = len(COLOURS)
 # More points than that are less than two pixels apart: neighbours are averaged.
 _MOST_POINTS = 540
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
@@ -189,7 +189,7 @@ def _lines(columns: Mapping[str, Column], middles: Sequence[float], end_s: float
             Line(
                 label=label,
                 label_x=label_x,
-                colour=_COLOURS[index],
+                colour=COLOURS[index],
                 dashed=index >= _SOLID,
                 polylines=_polylines(column, middles, end_s, top),
             ),

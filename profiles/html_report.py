@@ -25,6 +25,19 @@ PART_COLOURS = {
 _HEAT = ((0.0, "#ffffff"), (0.05, "#fff6ec"), (0.15, "#fde6cc"), (0.3, "#fbcf9f"), (0.5, "#f5ad6a"), (1.0, "#ec8a45"))
 # So many stage tables stand open; more are opened one by one.
 _OPEN_TABLES = 3
+# By path and not by package: a profiled script may have a package of its own that is called `profiles`.
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def environment(templates: Path = _TEMPLATES) -> jinja2.Environment:
+    """Returns what renders the templates of a folder: everything escaped, nothing that is missing passed over."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def heat(ratio: float) -> str:
@@ -39,14 +52,6 @@ def render(document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], 
       document: as `results.json` holds it.
       verdict_texts: sentences for each (model, device name).
     """
-    environment = jinja2.Environment(
-        # By path and not by package: a profiled script may have a package of its own that is called `profiles`.
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
         groups.setdefault((result["model"], result["device"]["name"]), []).append(result)
@@ -63,16 +68,20 @@ def render(document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], 
         for key, group in groups.items()
     }
     telemetry = document.get("telemetry")
-    return environment.get_template("report.html.j2").render(
-        document=document,
-        staged=staged,
-        open_tables=_OPEN_TABLES,
-        heat=heat,
-        drawn=graphs_of(trace_from_dict(telemetry)) if telemetry else None,
-        frame=FRAME,
-        groups=groups,
-        slowest_s=slowest_s,
-        remarks=remarks,
-        parts=PART_COLOURS,
-        verdicts=verdict_texts,
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            document=document,
+            staged=staged,
+            open_tables=_OPEN_TABLES,
+            heat=heat,
+            drawn=graphs_of(trace_from_dict(telemetry)) if telemetry else None,
+            frame=FRAME,
+            groups=groups,
+            slowest_s=slowest_s,
+            remarks=remarks,
+            parts=PART_COLOURS,
+            verdicts=verdict_texts,
+        )
     )

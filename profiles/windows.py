@@ -178,9 +178,17 @@ class Windows:
         """
         return self._fit_data(data, self._run_step, epochs, ramp_steps, window, round_, limit_s)
 
-    def loader(self, data: Any, *, epochs: int, ramp_steps: int, round_: int) -> Sample:
-        """Fetch and nothing else: the loader's own ceiling."""
-        return self._fit_data(data, None, epochs, ramp_steps, "loader", round_)
+    def loader(self, data: Any, *, epochs: int, ramp_steps: int, round_: int, steps: int | None = None) -> Sample:
+        """Fetch and nothing else: the loader's own ceiling.
+
+        Args:
+          steps: the first so many of one epoch, where a whole one is too long; all unless given.
+        Raises:
+          ValueError: if the data gives no batch, or `steps` is given with several epochs, which Keras would run on.
+        """
+        if steps is not None and (steps < 1 or epochs != 1):
+            raise ValueError(f"`steps` must be at least 1, of 1 epoch. Received: steps={steps}, epochs={epochs}.")
+        return self._fit_data(data, None, epochs, ramp_steps, "loader", round_, first_steps=steps)
 
     def watch(self, data: Any, note: Callable[[Any], None], *, steps: int, every: int, limit_s: float) -> None:
         """Trains some steps, and hands the iterator that feeds them to `note` after every so many and at the end.
@@ -240,10 +248,11 @@ class Windows:
         window: str,
         round_: int,
         limit_s: float = math.inf,
+        first_steps: int | None = None,
     ) -> Sample:
         if not is_fit_data(data):
             ramp_steps = max(ramp_steps, _DRAWN_AHEAD + 1)
-        _, steps = self._steps.get(id(data), (data, 0))
+        steps = first_steps or self._steps.get(id(data), (data, 0))[1]
         last_step = steps - 1 - self._backend.drawn_ahead
         timer = self._timer(ramp_steps, last_step if steps else None, limit_s)
 
@@ -255,16 +264,23 @@ class Windows:
 
             return timer.step(lambda: next(iterator), run_batch)
 
-        if is_fit_data(data):
-            sample = self._fit(timer, train_function, window, round_, ramp_steps, x=data, epochs=epochs, shuffle=False)
-        else:
-            if epochs != 1:
-                raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={epochs}.")
-            iterable = data() if callable(data) else data
-            sample = self._fit(
-                timer, train_function, window, round_, ramp_steps, x=_generator(iterable), epochs=1, from_call=True
-            )
-        self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
+        from_call = not is_fit_data(data)
+        if from_call and epochs != 1:
+            raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={epochs}.")
+        sample = self._fit(
+            timer,
+            train_function,
+            window,
+            round_,
+            ramp_steps,
+            from_call=from_call,
+            x=_generator(data() if callable(data) else data) if from_call else data,
+            epochs=epochs,
+            steps_per_epoch=first_steps,
+            shuffle=False,
+        )
+        if first_steps is None:
+            self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
         return sample
 
     def _timer(self, ramp_steps: int, last_step: int | None, limit_s: float = math.inf) -> _Timer:

@@ -184,10 +184,10 @@ def test_bad_input_gets_one_line_and_an_exit_code(tmp_path, words, exit_code, me
 
 
 def test_no_room_on_disk_is_said_before_anything_is_measured(monkeypatch, tmp_path, capsys):
-    from benchmarks import pipeline
+    from benchmarks import command, pipeline
 
     usage = type("Usage", (), {"free": 1_000_000})
-    monkeypatch.setattr(pipeline.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(command.shutil, "disk_usage", lambda path: usage)
     assert pipeline.main(["--out", str(tmp_path / "out")]) == 2
     assert "no room on disk, 1 MB are free and 50 MB are needed" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import supervise
+from benchmarks.serving import serve
 from benchmarks.session import Job, JobFacts, ModelFacts
 from benchmarks.supervise import Child, ChildDied, Group, JobRefused, window_images
 from pipeline.sources import from_arrays
@@ -298,7 +299,9 @@ def test_a_window_epoch_is_a_second_of_the_model_but_has_enough_batches(rate, ba
 @pytest.fixture
 def child(tmp_path):
     source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
-    child = Child(Device(kind="emulated", name="emulated:100", images_per_sec=100.0), source, tmp_path / "log")
+    child = Child(
+        serve, Device(kind="emulated", name="emulated:100", images_per_sec=100.0), source, str(tmp_path / "log")
+    )
     yield child
     child.kill()
 
@@ -319,7 +322,7 @@ def test_a_child_that_does_not_answer_in_time_is_ended(child):
 def test_a_child_without_a_gpu_refuses_the_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
-    child = Child(Device(kind="gpu", name="gpu"), source, tmp_path / "log")
+    child = Child(serve, Device(kind="gpu", name="gpu"), source, str(tmp_path / "log"))
     try:
         with pytest.raises(JobRefused, match="there is no GPU that Keras can use here"):
             child.ask("backend", timeout_s=120)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline import SourceError, from_arrays, from_folder, from_tfds, open_source
+from pipeline import SourceError, from_arrays, from_folder, from_tfds, open_source, sources
 from pipeline.cache import cache_root
 from pipeline.sources import FORMATS, MAX_PIXELS, copied_to_ram, folder_of_links, image_format
 
@@ -174,6 +174,19 @@ def test_hidden_folders_are_no_classes_and_files_beside_the_classes_do_not_matte
     write(two_classes, {".cache/1.jpg": encoded(), "README.md": b"about"})
     source = from_folder(two_classes)
     assert (source.class_names, source.images, source.skipped) == (("cats", "dogs"), 5, ())
+
+
+def test_the_labels_are_gone_through_once_however_many_classes_there_are(tmp_path, monkeypatch):
+    sizes = []
+
+    def counted(items=()):
+        sizes.append(len(items))
+        return {*items}
+
+    monkeypatch.setattr(sources, "set", counted, raising=False)
+    write(tmp_path, {f"{name}/1.jpg": encoded() for name in "abcdefgh"})
+    assert from_folder(tmp_path).images == 8
+    assert sum(sizes) == 8
 
 
 def test_progress_is_reported_for_every_file(two_classes):
