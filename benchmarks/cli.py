@@ -11,6 +11,7 @@ from collections.abc import Sequence
 VERBS = {
     "pipeline": ("benchmarks.pipeline", "loading against compute, for every variant, model and device"),
     "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
+    "peers": ("benchmarks.peers", "other libraries' loaders at the same work as ours, in one run"),
     "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),
     "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),
     "photos": ("benchmarks.photos", "generated photos against real ones: bytes, bits per pixel, decode rates"),

@@ -16,6 +16,7 @@ import numpy as np
 
 from pipeline.augmentation import epoch_order
 from pipeline.config import PipelineConfig
+from pipeline.headers import jpeg_size
 from pipeline.sources import ImageSource
 from pipeline.warp import WARPS
 
@@ -160,18 +161,3 @@ def _ratio(encoded: np.ndarray, image_size: tuple[int, int]) -> int:
         return 1
     fits = [r for r in (8, 4, 2) if all(-(-side // r) >= least for side, least in zip(shape, image_size, strict=True))]
     return fits[0] if fits else 1
-
-
-def jpeg_size(encoded: bytes) -> tuple[int, int] | None:
-    """Returns (height, width) from a JPEG's frame header, or None for anything else. Source: ITU-T T.81, B.2.2."""
-    if encoded[:2] != b"\xff\xd8":
-        return None
-    at = 2
-    while at + 9 < len(encoded):
-        if encoded[at] != 0xFF:
-            return None
-        marker = encoded[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(encoded[at + 5 : at + 7]), int.from_bytes(encoded[at + 7 : at + 9])
-        at += 2 if marker == 0xFF else 2 + int.from_bytes(encoded[at + 2 : at + 4])
-    return None
