@@ -17,7 +17,7 @@ class Peer:
 
     Attributes:
       name: what the table calls it.
-      module: below `benchmarks.peer_loaders`; imported in the peer's own process only.
+      module: where its loader is made; imported in the peer's own process only.
       functions: the function in it that makes the loader, by work.
       packages: distributions whose versions are recorded; the first one's is shown.
       install: how to install it.
@@ -47,7 +47,7 @@ class Peer:
 _PREPARED = {"prepared": "prepared", "prepared-float": "prepared"}
 _TORCH = Peer(
     name="torch-pillow",
-    module="pytorch",
+    module="benchmarks.peer_loaders.pytorch",
     functions={"cold": "pillow"},
     packages=("torch", "pillow"),
     kinds=("processes",),
@@ -56,7 +56,7 @@ _TORCH = Peer(
 )
 _GRAIN = Peer(
     name="grain",
-    module="grain",
+    module="benchmarks.peer_loaders.grain",
     functions={"cold": "cold"},
     packages=("grain", "opencv-python-headless"),
     kinds=("threads", "processes"),
@@ -65,7 +65,7 @@ _GRAIN = Peer(
 )
 _KERAS = Peer(
     name="image_dataset_from_directory",
-    module="described",
+    module="benchmarks.peer_loaders.described",
     functions={"cold": "described"},
     packages=("keras", "tensorflow"),
     configs={"cold": VARIANTS["directory"]},
@@ -111,7 +111,7 @@ PEERS: dict[str, Peer] = {
         replace(_GRAIN, name="grain-array", functions=_PREPARED, note="array in memory, OpenCV"),
         Peer(
             name="spdl",
-            module="spdl",
+            module="benchmarks.peer_loaders.spdl",
             functions={"cold": "cold"},
             packages=("spdl", "spdl-io", "opencv-python-headless"),
             install=f"{_EXTRA}, and FFmpeg's libraries, version 4 to 8 (Debian, Ubuntu: apt install ffmpeg)",
@@ -120,7 +120,7 @@ PEERS: dict[str, Peer] = {
         ),
         Peer(
             name="dali",
-            module="dali",
+            module="benchmarks.peer_loaders.dali",
             functions={"cold": "cold"},
             packages=("nvidia-dali-cuda120",),
             kinds=("threads",),
@@ -136,7 +136,7 @@ PEERS: dict[str, Peer] = {
         ),
         Peer(
             name="ffcv",
-            module="ffcv",
+            module="benchmarks.peer_loaders.ffcv",
             functions=_PREPARED,
             packages=("ffcv", "numba", "torch"),
             install=(
@@ -150,7 +150,7 @@ PEERS: dict[str, Peer] = {
         ),
         Peer(
             name="tfrecord",
-            module="tensorflow",
+            module="benchmarks.peer_loaders.tensorflow",
             functions=_PREPARED,
             packages=("tensorflow",),
             note="tf.data, raw bytes, cached",
@@ -168,7 +168,7 @@ def our_peers() -> dict[str, Peer]:
             known = dict(before.configs) if before else {}
             found[f"ours:{name}"] = Peer(
                 name=f"ours:{name}",
-                module="described",
+                module="benchmarks.peer_loaders.described",
                 functions=dict.fromkeys((*known, work), "described"),
                 packages=("unstall", "tensorflow"),
                 install="pip install unstall",

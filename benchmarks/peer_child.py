@@ -105,7 +105,7 @@ class Identity(Counter):
         for image, number in zip(unit(np.asarray(images)), as_labels(labels), strict=True):
             self._seen.append(number)
             self._images.setdefault(number, []).append(image.copy())
-            if 0 <= number < len(self._plain):
+            if 0 <= number < len(self._plain) and image.shape == self._plain[number].shape:
                 plain = self._plain[number]
                 straight = np.abs(image - plain).mean()
                 self._flipped.append(bool(np.abs(image[:, ::-1] - plain).mean() < straight))

@@ -34,7 +34,11 @@ _OPEN_TIMEOUT_S = 300.0
 _HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
 # Images that are looked at one by one.
 IDENTITY_IMAGES = 256
-_PLAIN = PipelineConfig(loader="tf_data", augmentation=None, shuffle_buffer=0, workers="auto")
+# What the others' work is held against: our own pipeline with everything in full, and the prepared work in a loop.
+_REFERENCE = PipelineConfig(loader="tf_data", workers="auto")
+_UNAUGMENTED = replace(_REFERENCE, augmentation=None, shuffle_buffer=0)
+_DESCRIBED = ("benchmarks.peer_loaders.described", "described")
+_PLAIN = ("benchmarks.peer_loaders.plain", "prepared")
 
 Tell = Callable[[str], None]
 
@@ -93,6 +97,7 @@ class Material:
       plain: the file of the sample's images, unaugmented.
       array: the file that prepared formats are made from, or "".
       array_labels: one an image of that file.
+      references: what an epoch of each work must look like.
     """
 
     source: ImageSource
@@ -100,6 +105,7 @@ class Material:
     plain: str
     array: str = ""
     array_labels: tuple[int, ...] = ()
+    references: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def job(self, work: str, folder: Path) -> Job:
         if work == "cold":
@@ -150,30 +156,44 @@ class Launcher:
 def make_material(
     source: ImageSource, launcher: Launcher, folder: Path, *, works: Sequence[str], least: int
 ) -> Material:
-    """Decodes and resizes what prepared formats and checks are made from.
+    """Decodes and resizes what prepared formats and checks are made from, and surveys the reference of each work.
 
     Args:
       least: images that a prepared file holds at least; photos come again until it does.
+    Raises:
+      PeerFailed: if that cannot be done.
     """
     sample = source.take(IDENTITY_IMAGES)
     material = Material(source=source, sample=sample, plain=str(folder / "plain.npy"))
-    process, own = launcher.start("ours")
-    process.ask("load", "benchmarks.peer_loaders.described", "described", [], timeout_s=_OPEN_TIMEOUT_S)
-    wanted = [(sample, material.plain)]
+    process, own = launcher.start("reference")
+    _load(process, _DESCRIBED)
+    _collect(process, sample, own / "sample", material.plain)
     if any(work != "cold" for work in works):
-        wanted.append((source, str(folder / "whole.npy")))
-    for number, (one, path) in enumerate(wanted):
-        job = _file_job("cold", one, one.labels.tolist(), own / str(number))
-        described = replace(job, config=config_to_dict(_PLAIN))
-        process.ask("open", job_to_json(described), timeout_s=_OPEN_TIMEOUT_S)
-        process.ask("collect", path, timeout_s=max(_OPEN_TIMEOUT_S, one.images / 20))
+        array = str(folder / "whole.npy")
+        _collect(process, source, own / "whole", array)
+        images = np.load(array)
+        rows = np.arange(max(least, len(images))) % len(images)
+        np.save(array, images[rows])
+        material = replace(material, array=array, array_labels=tuple(source.labels[rows].tolist()))
+    for work in works:
+        job = material.job(work, own)
+        if work == "cold":
+            job = replace(job, config=config_to_dict(_REFERENCE))
+        _load(process, _DESCRIBED if work == "cold" else _PLAIN)
+        process.ask("open", job_to_json(job), timeout_s=_OPEN_TIMEOUT_S)
+        material.references[work] = process.ask("survey", timeout_s=max(_OPEN_TIMEOUT_S, job.images / 20))
     launcher.end()
-    if len(wanted) == 1:
-        return material
-    images = np.load(wanted[1][1])
-    rows = np.arange(max(least, len(images))) % len(images)
-    np.save(wanted[1][1], images[rows])
-    return replace(material, array=wanted[1][1], array_labels=tuple(source.labels[rows].tolist()))
+    return material
+
+
+def _load(process: PeerProcess, function: tuple[str, str]) -> None:
+    process.ask("load", *function, [], timeout_s=_OPEN_TIMEOUT_S)
+
+
+def _collect(process: PeerProcess, source: ImageSource, folder: Path, path: str) -> None:
+    job = _file_job("cold", source, source.labels.tolist(), folder)
+    process.ask("open", job_to_json(replace(job, config=config_to_dict(_UNAUGMENTED))), timeout_s=_OPEN_TIMEOUT_S)
+    process.ask("collect", path, timeout_s=max(_OPEN_TIMEOUT_S, source.images / 20))
 
 
 class PeerRun:
@@ -200,14 +220,11 @@ class PeerRun:
         self.left_out: list[LeftOut] = []
         self._peers, self._material, self._launcher = list(peers), material, launcher
         self._cores, self._workers, self._tell = cores, workers, tell
-        self._reference: dict[str, Any] = {}
         self._processes: dict[str, PeerProcess] = {}
         self._epochs: dict[str, int] = {}
 
     def prepare(self, done: Tell = lambda name: None) -> None:
-        """Surveys the reference, then checks every peer and chooses its workers; leaves out whoever cannot."""
-        self._tell("the reference")
-        self._reference = self._survey_reference()
+        """Checks every peer and chooses its workers; leaves out whoever cannot."""
         for peer in self._peers:
             row = Row(peer, self.work)
             try:
@@ -245,18 +262,6 @@ class PeerRun:
         self._launcher.end()
         self._processes.clear()
 
-    def _survey_reference(self) -> dict[str, Any]:
-        process, folder = self._launcher.start("ours")
-        job = self._material.job(self.work, folder)
-        module, function = ("described", "described") if self.work == "cold" else ("plain", "prepared")
-        if self.work == "cold":
-            job = replace(job, config=config_to_dict(PipelineConfig(loader="tf_data", workers="auto")))
-        process.ask("load", f"benchmarks.peer_loaders.{module}", function, [], timeout_s=_OPEN_TIMEOUT_S)
-        process.ask("open", job_to_json(job), timeout_s=_OPEN_TIMEOUT_S)
-        survey: dict[str, Any] = process.ask("survey", timeout_s=max(_OPEN_TIMEOUT_S, job.images / 20))
-        self._launcher.end()
-        return survey
-
     def _prepare(self, row: Row) -> None:
         self._tell(row.peer.name)
         folder = self._start(row)
@@ -288,7 +293,7 @@ class PeerRun:
         row.survey = process.ask("survey", timeout_s=_OPEN_TIMEOUT_S)
         row.first_batch_s = row.survey.pop("first_batch_s")
         dtype = "uint8" if self.work == "prepared" else "float32"
-        row.other_work = differences(row.survey, row.identity, self._reference, dtype)
+        row.other_work = differences(row.survey, row.identity, self._material.references[self.work], dtype)
         self._epochs[row.peer.name] = max(1, math.ceil(WINDOW_S * rate / max(1, row.survey["images"])))
         self._rest(row)
         if row.other_work:
@@ -299,8 +304,8 @@ class PeerRun:
         peer = row.peer
         process, folder = self._launcher.start("ours" if peer.ours else peer.name)
         self._processes[peer.name] = process
-        module, function = f"benchmarks.peer_loaders.{peer.module}", peer.functions[self.work]
-        row.versions = process.ask("load", module, function, list(peer.packages), timeout_s=_OPEN_TIMEOUT_S)
+        function, packages = peer.functions[self.work], list(peer.packages)
+        row.versions = process.ask("load", peer.module, function, packages, timeout_s=_OPEN_TIMEOUT_S)
         return folder
 
     def _open(self, row: Row, job: Job, workers: int | None, processes: bool) -> None:

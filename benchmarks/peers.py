@@ -167,7 +167,8 @@ def _pythons(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, path = pair.partition("=")
         if not equals or name not in PEERS:
-            raise UserError(f"--python needs PEER=PATH.{did_you_mean(name, PEERS)} Received: {pair!r}.")
+            hint = did_you_mean(name, PEERS) if name not in PEERS else ""
+            raise UserError(f"--python needs PEER=PATH.{hint} Received: {pair!r}.")
         found = shutil.which(path)
         if found is None:
             raise UserError(f"--python {name}: {path} is not an interpreter that can be run.")
@@ -255,8 +256,6 @@ def _measure_work(
         outcome.images[work] = material.job(work, Path()).images
         for number in range(request.rounds):
             run.measure(number, done)
-    except PeerFailed as error:
-        raise UserError(f"{work}: the reference failed: {error}", exit_code=3) from error
     finally:
         gone = {one.name for one in run.left_out}
         outcome.rows[:] = [row for row in outcome.rows if row.work != work or row.peer.name not in gone]
