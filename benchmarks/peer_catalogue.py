@@ -114,7 +114,7 @@ PEERS: dict[str, Peer] = {
             module="benchmarks.peer_loaders.spdl",
             functions={"cold": "cold"},
             packages=("spdl", "spdl-io", "opencv-python-headless"),
-            install=f"{_EXTRA}, and FFmpeg's libraries, version 4 to 8 (Debian, Ubuntu: apt install ffmpeg)",
+            install=f"{_EXTRA}, and FFmpeg's libraries, version 4 to 9 (Debian, Ubuntu: apt install ffmpeg)",
             kinds=("threads",),
             note="FFmpeg, scaled decode; OpenCV",
         ),

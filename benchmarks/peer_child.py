@@ -245,7 +245,7 @@ def main() -> int:
             answer = {"ok": getattr(peer, request["method"])(*request["arguments"])}
         except Exception as error:  # whatever a library raises: the parent leaves the peer out, and says why
             traceback.print_exc()
-            answer = {"error": one_line(error), "missing": isinstance(error, ImportError)}
+            answer = {"error": one_line(error), "missing": request["method"] == "load"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
         if request["method"] == "close":

@@ -79,6 +79,11 @@ class PeerProcess:
         Raises:
           PeerFailed: if it says no, is gone, or does not answer in time.
         """
+        self.send(method, *arguments)
+        return self.receive(timeout_s=timeout_s)
+
+    def send(self, method: str, *arguments: Any) -> None:
+        """Asks for one thing."""
         assert self._process.stdin is not None
         if self._released:
             raise PeerFailed("the process has been ended", gone=True)
@@ -87,6 +92,9 @@ class PeerProcess:
             self._process.stdin.flush()
         except OSError as error:
             raise self._died() from error
+
+    def receive(self, *, timeout_s: float) -> Any:
+        """Waits for the answer."""
         answer = json.loads(self._line(timeout_s))
         if "error" in answer:
             raise PeerFailed(answer["error"], missing=answer["missing"])

@@ -221,19 +221,29 @@ class PeerRun:
         self._peers, self._material, self._launcher = list(peers), material, launcher
         self._cores, self._workers, self._tell = cores, workers, tell
         self._processes: dict[str, PeerProcess] = {}
+        self._folders: dict[str, Path] = {}
         self._epochs: dict[str, int] = {}
 
     def prepare(self, done: Tell = lambda name: None) -> None:
         """Checks every peer and chooses its workers; leaves out whoever cannot."""
-        for peer in self._peers:
-            row = Row(peer, self.work)
-            try:
-                self._prepare(row)
-            except PeerFailed as error:
-                self._leave_out(row, error)
-            else:
+        rows = [Row(peer, self.work) for peer in self._peers]
+        # All import at the same time, while nobody is timed.
+        self._tell("importing")
+        started = [row for row in rows if self._keep(row, self._start)]
+        for row in [row for row in started if self._keep(row, self._imported)]:
+            self._tell(row.peer.name)
+            if self._keep(row, self._prepare):
                 self.rows.append(row)
-            done(peer.name)
+            done(row.peer.name)
+
+    def _keep(self, row: Row, step: Callable[[Row], None]) -> bool:
+        """Takes a step with a peer. Returns whether it went well; leaves the peer out if not."""
+        try:
+            step(row)
+        except PeerFailed as error:
+            self._leave_out(row, error)
+            return False
+        return True
 
     def measure(self, number: int, done: Tell = lambda name: None) -> None:
         """Measures one window of each peer, one after another."""
@@ -263,8 +273,6 @@ class PeerRun:
         self._processes.clear()
 
     def _prepare(self, row: Row) -> None:
-        self._tell(row.peer.name)
-        folder = self._start(row)
         choices = worker_choices(row.peer, self._cores, self._workers)
         rates: dict[tuple[int | None, bool], float] = {}
         failures: dict[tuple[int | None, bool], PeerFailed] = {}
@@ -274,19 +282,20 @@ class PeerRun:
             text = workers_text(*choice)
             self._tell(f"{row.peer.name}, {text}")
             try:
-                rates[choice] = max(rates.get(choice, 0.0), self._try(row, folder, *choice))
+                rates[choice] = max(rates.get(choice, 0.0), self._try(row, *choice))
             except PeerFailed as error:
                 failures[choice] = error
                 rates.pop(choice, None)
                 if error.gone:
-                    folder = self._start(row)
+                    self._start(row)
+                    self._imported(row)
         if not rates:
             raise next(iter(failures.values()))
         row.trials = {workers_text(*choice): rate for choice, rate in rates.items()}
         row.flags += [f"{workers_text(*choice)}: {error}" for choice, error in failures.items()]
         (workers, processes), rate = max(rates.items(), key=lambda one: one[1])
         row.workers = workers_text(workers, processes)
-        process = self._processes[row.peer.name]
+        process, folder = self._processes[row.peer.name], self._folders[row.peer.name]
         self._open(row, self._material.numbered(self.work, folder / "numbered"), workers, processes)
         row.identity = process.ask("identify", self._material.plain, timeout_s=_OPEN_TIMEOUT_S)
         self._open(row, self._material.job(self.work, folder), workers, processes)
@@ -299,14 +308,15 @@ class PeerRun:
         if row.other_work:
             self._processes.pop(row.peer.name).kill()
 
-    def _start(self, row: Row) -> Path:
-        """Starts the peer's process and imports its library there. Returns its folder."""
+    def _start(self, row: Row) -> None:
+        """Starts the peer's process, which goes on to import its library."""
         peer = row.peer
-        process, folder = self._launcher.start("ours" if peer.ours else peer.name)
-        self._processes[peer.name] = process
-        function, packages = peer.functions[self.work], list(peer.packages)
-        row.versions = process.ask("load", peer.module, function, packages, timeout_s=_OPEN_TIMEOUT_S)
-        return folder
+        process, folder = self._launcher.start(peer.name)
+        self._processes[peer.name], self._folders[peer.name] = process, folder
+        process.send("load", peer.module, peer.functions[self.work], list(peer.packages))
+
+    def _imported(self, row: Row) -> None:
+        row.versions = self._processes[row.peer.name].receive(timeout_s=_OPEN_TIMEOUT_S)
 
     def _open(self, row: Row, job: Job, workers: int | None, processes: bool) -> None:
         config = row.peer.configs.get(self.work)
@@ -315,9 +325,9 @@ class PeerRun:
         )
         self._processes[row.peer.name].ask("open", job_to_json(described), timeout_s=_OPEN_TIMEOUT_S)
 
-    def _try(self, row: Row, folder: Path, workers: int | None, processes: bool) -> float:
+    def _try(self, row: Row, workers: int | None, processes: bool) -> float:
         """Returns the images/sec of a short window."""
-        self._open(row, self._material.job(self.work, folder), workers, processes)
+        self._open(row, self._material.job(self.work, self._folders[row.peer.name]), workers, processes)
         process = self._processes[row.peer.name]
         # Two windows: the first is spent on what a loader does once, and says how many epochs the second needs.
         sample = process.ask("window", 1, timeout_s=_OPEN_TIMEOUT_S)
@@ -333,7 +343,10 @@ class PeerRun:
             row.flags.append(flag)
 
     def _leave_out(self, row: Row, error: PeerFailed) -> None:
-        reason = f"not installed ({error}); {row.peer.install}" if error.missing else str(error)
+        reason = str(error)
+        if error.missing:
+            what = "not installed" if reason.startswith("ModuleNotFoundError") else "cannot be imported"
+            reason = f"{what} ({reason}); {row.peer.install}"
         self.left_out.append(LeftOut(work=row.work, name=row.peer.name, reason=reason))
         process = self._processes.pop(row.peer.name, None)
         if process is not None:

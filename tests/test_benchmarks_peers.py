@@ -34,7 +34,7 @@ IMAGES = 100
 
 # A library that needs NumPy alone, and the ways in which it can go wrong.
 PLANTED = """
-import os, signal, time
+import os, threading, time
 import numpy as np
 from benchmarks.peer_loaders.work import AllEpochs, draw_crop
 
@@ -135,6 +135,16 @@ class FewWorkersOnly(Planted):
         super().__init__(job)
         if job.workers > 1:
             raise ValueError("one worker is all there is\\nand more")
+
+
+class NeverRests(Planted):
+    def __init__(self, job):
+        super().__init__(job)
+        threading.Thread(target=self.burn, daemon=True).start()
+
+    def burn(self):
+        while True:
+            pass
 
 
 class DiesLater(Planted):
@@ -420,6 +430,16 @@ def test_rounds_are_complete_and_every_image_is_counted_once(workshop):
         assert all(0 < sample["first_batch_ns"] < sample["wall_ns"] for sample in row.samples)
 
 
+def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypatch):
+    monkeypatch.setattr(peer_processes, "_REST_MS", 100)
+    monkeypatch.setattr(peer_processes, "_REST_TRIES", 2)
+    run = run_of(workshop, "never_rests", "planted")
+    run.prepare()
+    run.measure(0)
+    flags = {row.peer.name: row.flags for row in run.rows}
+    assert flags == {"never_rests": ["does not rest between its windows"], "planted": []}
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
@@ -594,6 +614,7 @@ def finished(photos, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("WINDOW_S", 0.05), ("TRIAL_S", 0.02), ("TRIALS", 1)):
             patch.setattr(peer_runs, name, value)
+        patch.setattr(peer_processes, "_REST_MS", 20)
         patch.setattr(sys, "stdout", io.StringIO())
         patch.setenv("COLUMNS", "140")
         exit_code = peers.main(words)
@@ -649,6 +670,16 @@ def test_ctrl_c_ends_everything_soon(photos, tmp_path):
 # The other libraries, where they are installed
 
 
+@pytest.fixture(scope="module")
+def material(photos, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("material")
+    launcher = Launcher(folder, link_packages(folder / "modules"), {}, sys.executable)
+    try:
+        return peer_runs.make_material(from_folder(photos), launcher, folder, works=tuple(WORKS), least=640)
+    finally:
+        launcher.end()
+
+
 @pytest.mark.parametrize(
     ("name", "library"),
     [
@@ -664,16 +695,14 @@ def test_ctrl_c_ends_everything_soon(photos, tmp_path):
         pytest.param("tfrecord", "tensorflow", marks=pytest.mark.slow),
     ],
 )
-def test_a_library_that_is_here_does_equal_work(name, library, photos, tmp_path):
+def test_a_library_that_is_here_does_equal_work(name, library, request, tmp_path):
     top = library.partition(".")[0]
     if importlib.util.find_spec(top) is None or importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
-    source = from_folder(photos)
+    material = request.getfixturevalue("material")
     launcher = Launcher(tmp_path, link_packages(tmp_path / "modules"), {}, sys.executable)
-    works = tuple(PEERS[name].functions)
     try:
-        material = peer_runs.make_material(source, launcher, tmp_path, works=works, least=640)
-        for work_name in works:
+        for work_name in PEERS[name].functions:
             run = PeerRun(work_name, [PEERS[name]], material, launcher, cores=2, workers=(1,))
             run.prepare()
             run.measure(0)
