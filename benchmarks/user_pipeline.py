@@ -119,7 +119,7 @@ class UserPipeline:
         )
 
     def window(self, name: str, round_: int) -> Sample:
-        """Measures one window of training of one variant; the first fills its caches and says how many epochs a window has."""
+        """Measures one window of training of one variant; the first fills its caches and says how long a window is."""
         dataset = self._built[name]
         if name not in self._epochs:
             self._windows.train(dataset, epochs=1, ramp_steps=2, round_=0, window="warmup")

@@ -1,0 +1,202 @@
+"""Who is compared: each peer, where its loader is, how it is installed, and which workers it can have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pipeline.config import PipelineConfig
+from pipeline.variants import BASELINE, VARIANTS
+
+_EXTRA = "pip install 'unstall[peers]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A loader of another library, or one of ours.
+
+    Attributes:
+      name: what the table calls it.
+      module: where its loader is made; imported in the peer's own process only.
+      functions: the function in it that makes the loader, by work.
+      packages: distributions whose versions are recorded; the first one's is shown.
+      install: how to install it.
+      kinds: the workers it can have, "threads" or "processes"; none where the library decides itself.
+      least: the smallest number of workers; 0 loads in the main thread.
+      beyond_cores: whether it can have more workers than there are cores.
+      configs: the described pipeline, by work, where this project builds it.
+      note: what a reader of the table must know.
+    """
+
+    name: str
+    module: str
+    functions: Mapping[str, str]
+    packages: tuple[str, ...]
+    install: str = _EXTRA
+    kinds: tuple[str, ...] = ()
+    least: int = 1
+    beyond_cores: bool = True
+    configs: Mapping[str, PipelineConfig] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def ours(self) -> bool:
+        return self.name.startswith("ours:")
+
+
+_PREPARED = {"prepared": "prepared", "prepared-float": "prepared"}
+_TORCH = Peer(
+    name="torch-pillow",
+    module="benchmarks.peer_loaders.pytorch",
+    functions={"cold": "pillow"},
+    packages=("torch", "pillow"),
+    kinds=("processes",),
+    least=0,
+    note="DataLoader; draft decode",
+)
+_GRAIN = Peer(
+    name="grain",
+    module="benchmarks.peer_loaders.grain",
+    functions={"cold": "cold"},
+    packages=("grain", "opencv-python-headless"),
+    kinds=("threads", "processes"),
+    least=0,
+    note="OpenCV, scaled decode",
+)
+_KERAS = Peer(
+    name="image_dataset_from_directory",
+    module="benchmarks.peer_loaders.described",
+    functions={"cold": "described"},
+    packages=("keras", "tensorflow"),
+    configs={"cold": VARIANTS["directory"]},
+    note="full decode",
+)
+
+# Our own rows, by work and name. The fastest of a work is what the others are held against.
+OURS: dict[str, dict[str, PipelineConfig]] = {
+    "cold": {
+        "tf-data-scaled-decode": VARIANTS["tf-data-scaled-decode"],
+        "py-dataset": VARIANTS["py-dataset"],
+    },
+    "prepared": {},
+    "prepared-float": {},
+}
+
+PEERS: dict[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        _TORCH,
+        replace(
+            _TORCH,
+            name="torch-opencv",
+            functions={"cold": "opencv"},
+            packages=("torch", "opencv-python-headless"),
+            note="DataLoader; scaled decode",
+        ),
+        replace(
+            _TORCH,
+            name="torch-albumentations",
+            functions={"cold": "albumentations"},
+            packages=("torch", "albumentations", "opencv-python-headless"),
+            note="DataLoader; OpenCV, scaled decode",
+        ),
+        replace(
+            _TORCH,
+            name="torch-array",
+            functions=_PREPARED,
+            packages=("torch", "opencv-python-headless"),
+            note="DataLoader; .npy, OpenCV",
+        ),
+        _GRAIN,
+        replace(_GRAIN, name="grain-array", functions=_PREPARED, note="array in memory, OpenCV"),
+        Peer(
+            name="spdl",
+            module="benchmarks.peer_loaders.spdl",
+            functions={"cold": "cold"},
+            packages=("spdl", "spdl-io", "opencv-python-headless"),
+            install=f"{_EXTRA}, and FFmpeg's libraries, version 4 to 9 (Debian, Ubuntu: apt install ffmpeg)",
+            kinds=("threads",),
+            note="FFmpeg, scaled decode; OpenCV",
+        ),
+        Peer(
+            name="dali",
+            module="benchmarks.peer_loaders.dali",
+            functions={"cold": "cold"},
+            packages=("nvidia-dali-cuda120",),
+            kinds=("threads",),
+            note="CPU; has no scaled decode",
+        ),
+        _KERAS,
+        replace(
+            _KERAS,
+            name="ImageDataGenerator",
+            configs={"cold": BASELINE},
+            kinds=("threads", "processes"),
+            note="full decode, nearest",
+        ),
+        Peer(
+            name="ffcv",
+            module="benchmarks.peer_loaders.ffcv",
+            functions=_PREPARED,
+            packages=("ffcv", "numba", "torch"),
+            install=(
+                "Debian, Ubuntu: apt install g++ pkg-config libopencv-dev libturbojpeg0-dev; then "
+                "pip install 'unstall[peers,ffcv]' and pip install --no-deps ffcv==1.0.2"
+            ),
+            kinds=("threads",),
+            # Numba has no more threads than cores.
+            beyond_cores=False,
+            note=".beton, raw",
+        ),
+        Peer(
+            name="tfrecord",
+            module="benchmarks.peer_loaders.tensorflow",
+            functions=_PREPARED,
+            packages=("tensorflow",),
+            note="tf.data, raw bytes, cached",
+        ),
+    )
+}
+
+
+def our_peers() -> dict[str, Peer]:
+    """Returns a peer for each of `OURS`."""
+    found: dict[str, Peer] = {}
+    for work, configs in OURS.items():
+        for name, config in configs.items():
+            before = found.get(f"ours:{name}")
+            known = dict(before.configs) if before else {}
+            found[f"ours:{name}"] = Peer(
+                name=f"ours:{name}",
+                module="benchmarks.peer_loaders.described",
+                functions=dict.fromkeys((*known, work), "described"),
+                packages=("unstall", "tensorflow"),
+                install="pip install unstall",
+                kinds=("threads",) if config.loader == "py_dataset" else (),
+                configs={**known, work: config},
+                note="scaled decode" if config.decode == "scaled" else "",
+            )
+    return found
+
+
+def worker_choices(peer: Peer, cores: int, asked: tuple[int, ...] = ()) -> list[tuple[int | None, bool]]:
+    """Returns the (workers, are processes) to try: the least, as many as cores, twice as many; or those asked for."""
+    if not peer.kinds:
+        return [(None, False)]
+    usual = (peer.least, cores, *([2 * cores] if peer.beyond_cores else []))
+    numbers = sorted({number for number in asked or usual if number >= peer.least}) or [peer.least]
+    choices: list[tuple[int | None, bool]] = []
+    for kind in peer.kinds:
+        processes = kind == "processes"
+        # No workers, or one where the main thread is the one, are the same whatever the kind.
+        alike = bool(choices) and processes
+        choices += [(number, processes) for number in numbers if not (alike and number <= peer.least)]
+    return choices
+
+
+def workers_text(workers: int | None, processes: bool) -> str:
+    if workers is None:
+        return "auto"
+    if workers == 0:
+        return "main thread"
+    return f"{workers} {'process' if processes else 'thread'}{'' if workers == 1 else 'es' if processes else 's'}"

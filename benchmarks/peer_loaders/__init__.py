@@ -1,0 +1,1 @@
+"""Other libraries' loaders, one small module a library, each imported in its own process only."""

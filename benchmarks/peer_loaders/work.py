@@ -1,0 +1,177 @@
+"""The work that every peer does, in plain numbers, and the ways in which loaders are iterated.
+
+NumPy alone: a peer may run under another interpreter, which has nothing else of this project.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+# The work of the well-known Keras cat/dog tutorial, at the size of its network.
+SIDE, BATCH = 64, 32
+SHEAR_DEGREES, ZOOM_RANGE, FLIP_PROBABILITY = 0.2, 0.2, 0.5
+# torchvision's defaults of RandomResizedCrop: of the area, and width over height.
+CROP_AREA, CROP_ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
+# torchvision and FFCV give up after as many draws that do not fit, and take the whole image.
+_CROP_TRIES = 10
+
+# name -> what a batch is made of; every peer of a work does just that.
+WORKS = {
+    "cold": "JPEG files to float32 in [0, 1]: read, decode, 64x64, shear and zoom, flip",
+    "prepared": "a prepared file of 64x64 uint8 to uint8: random resized crop, flip",
+    "prepared-float": "the same file to float32 in [0, 1]: random resized crop, flip",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a loader is to serve.
+
+    Attributes:
+      work: a name in `WORKS`.
+      images: images an epoch.
+      labels: one an image.
+      paths: the files, one an image; empty for a prepared work.
+      formats: Pillow's name of each format among the files.
+      array: the .npy file of (images, 64, 64, 3) uint8 that prepared formats are made from.
+      folder: where the loader may write; removed afterwards.
+      workers: threads or processes; None leaves them to the library.
+      processes: whether workers are processes.
+      config: a described pipeline of ours, as JSON holds it, or None.
+    """
+
+    work: str
+    images: int
+    labels: tuple[int, ...]
+    folder: str
+    paths: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    array: str = ""
+    workers: int | None = None
+    processes: bool = False
+    config: dict[str, Any] | None = None
+
+    @property
+    def batches(self) -> int:
+        """Batches an epoch: the last may be short."""
+        return math.ceil(self.images / BATCH)
+
+    @property
+    def dtype(self) -> str:
+        return "uint8" if self.work == "prepared" else "float32"
+
+
+def job_from_json(values: dict[str, Any]) -> Job:
+    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return Job(**known)
+
+
+def job_to_json(job: Job) -> dict[str, Any]:
+    return dataclasses.asdict(job)
+
+
+class Sink(Protocol):
+    """Takes what a loader serves."""
+
+    def begin(self) -> None:
+        """The first batch is about to be asked for."""
+
+    def take(self, images: Any, labels: Any) -> None: ...
+
+
+class Loader(Protocol):
+    def feed(self, epochs: int, sink: Sink) -> None:
+        """Serves as many whole epochs, and comes to rest: at most full buffers remain, and nobody works on."""
+
+
+class EachEpoch:
+    """A loader that is iterated once an epoch."""
+
+    def __init__(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        self._batches = batches
+
+    def feed(self, epochs: int, sink: Sink) -> None:
+        sink.begin()
+        for _ in range(epochs):
+            for images, labels in self._batches:
+                sink.take(images, labels)
+
+
+class AllEpochs:
+    """A loader that is told the epochs beforehand, and reads on from one to the next."""
+
+    def __init__(self, batches_of: Callable[[int], Iterable[tuple[Any, Any]]]) -> None:
+        self._batches_of = batches_of
+
+    def feed(self, epochs: int, sink: Sink) -> None:
+        batches = self._batches_of(epochs)
+        sink.begin()
+        for images, labels in batches:
+            sink.take(images, labels)
+
+
+class Endless:
+    """A loader without an end, whose buffers fill up between windows.
+
+    What lies ready is taken out before the clock runs, so that a window counts no image that was made outside of it.
+    """
+
+    def __init__(self, batches: Iterator[tuple[Any, Any]], *, per_epoch: int, buffered: int) -> None:
+        self._batches, self._per_epoch, self._buffered = batches, per_epoch, buffered
+        self._fresh = True
+
+    def feed(self, epochs: int, sink: Sink) -> None:
+        for _ in range(0 if self._fresh else self._buffered):
+            next(self._batches)
+        self._fresh = False
+        sink.begin()
+        for _ in range(epochs * self._per_epoch):
+            images, labels = next(self._batches)
+            sink.take(images, labels)
+
+
+def draw_affine(random: np.random.Generator) -> list[list[float]]:
+    """Draws shear, zoom and flip as one (2, 3) map from output to input pixels, about the centre.
+
+    Plain floats: for a single image NumPy's calls would cost more than their arithmetic. Source:
+    `pipeline.augmentation.Draw.affine`.
+    """
+    uniform = random.random(4).tolist()
+    shear = math.radians((2 * uniform[0] - 1) * SHEAR_DEGREES)
+    zoom_x = 1 + (2 * uniform[1] - 1) * ZOOM_RANGE
+    zoom_y = 1 + (2 * uniform[2] - 1) * ZOOM_RANGE
+    return affine_map(shear, zoom_x, zoom_y, flip=uniform[3] < FLIP_PROBABILITY)
+
+
+def affine_map(shear: float, zoom_x: float, zoom_y: float, *, flip: bool) -> list[list[float]]:
+    """Returns the (2, 3) map from output to input pixels; `shear` in radians."""
+    centre = SIDE / 2 - 0.5
+    xx = -zoom_x if flip else zoom_x
+    xy, yy = -math.sin(shear) * zoom_y, math.cos(shear) * zoom_y
+    return [[xx, xy, centre - (xx + xy) * centre], [0.0, yy, centre - yy * centre]]
+
+
+def draw_crop(random: np.random.Generator) -> tuple[int, int, int, int]:
+    """Draws (top, left, height, width) of a crop out of a 64x64 image. Source: torchvision's RandomResizedCrop."""
+    low, high = math.log(CROP_ASPECT[0]), math.log(CROP_ASPECT[1])
+    for _ in range(_CROP_TRIES):
+        area, aspect, top, left = random.random(4).tolist()
+        pixels = SIDE * SIDE * (CROP_AREA[0] + area * (CROP_AREA[1] - CROP_AREA[0]))
+        ratio = math.exp(low + aspect * (high - low))
+        height, width = round(math.sqrt(pixels / ratio)), round(math.sqrt(pixels * ratio))
+        if 0 < height <= SIDE and 0 < width <= SIDE:
+            return int(top * (SIDE - height + 1)), int(left * (SIDE - width + 1)), height, width
+    return 0, 0, SIDE, SIDE
+
+
+def to_output(images: np.ndarray, job: Job) -> np.ndarray:
+    """Returns a batch of uint8 images as the work wants them."""
+    if job.dtype == "uint8":
+        return images
+    return np.multiply(images, np.float32(1 / 255), dtype=np.float32)
