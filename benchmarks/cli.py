@@ -14,6 +14,7 @@ VERBS = {
     "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
     "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),
     "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),
+    "augmentation": ("benchmarks.augmentation", "what each augmentation costs, by library and place, with pictures"),
     "photos": ("benchmarks.photos", "generated photos against real ones: bytes, bits per pixel, decode rates"),
 }
 

@@ -130,8 +130,8 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     for path in arguments.config:
         if path.stem in chosen:
             raise UserError(f"--config {path}: there is a variant {path.stem!r} already. Give the file another name.")
-        chosen[path.stem] = _from_file(path)
-    changes = _changes(arguments.set)
+        chosen[path.stem] = config_from_file(path)
+    changes = settings(arguments.set)
     if arguments.batch_size is not None:
         changes["batch_size"] = arguments.batch_size
     for name, config in chosen.items():
@@ -142,7 +142,7 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     return chosen
 
 
-def _from_file(path: Path) -> PipelineConfig:
+def config_from_file(path: Path) -> PipelineConfig:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -155,7 +155,7 @@ def _from_file(path: Path) -> PipelineConfig:
     return replace(config, image_size=PipelineConfig().image_size)
 
 
-def _changes(pairs: Sequence[str]) -> dict[str, object]:
+def settings(pairs: Sequence[str]) -> dict[str, object]:
     changes: dict[str, object] = {}
     for pair in pairs:
         field, equals, value = pair.partition("=")

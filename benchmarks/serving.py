@@ -37,7 +37,7 @@ def serve(connection: Connection, device: Device, source: ImageSource, log: str)
                 reply = ("refused", str(error))
             except Exception as error:  # a variant that fails must not take the run with it
                 traceback.print_exc()
-                reply = ("failed", _one_line(error))
+                reply = ("failed", one_line(error))
             connection.send(reply)
     except (EOFError, KeyboardInterrupt):
         pass
@@ -47,7 +47,8 @@ def serve(connection: Connection, device: Device, source: ImageSource, log: str)
             connection.send(("ok", None))
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """Returns what an error says, in one line."""
     # Without TensorFlow's node names, and without the folders of paths.
     text = re.sub(r"(?<!\w)/(?:[^\s/:]+/)+", "", re.sub(r"\{\{.*?\}\}", "", str(error)))
     lines = text.strip().splitlines() or [""]

@@ -206,6 +206,7 @@ class Group:
         loader: bool,
         done: Callable[[str], None],
         begin: Callable[[Job, str], None] = lambda job, window: None,
+        backwards: bool = False,
     ) -> None:
         """Measures one window of each kind for each job, those of the model alone once for all that share them.
 
@@ -214,9 +215,10 @@ class Group:
           loader: whether the loader alone is measured too.
           done: called with the variant's name after each of its own windows.
           begin: called with the job and the window's name before each window.
+          backwards: from the last job to the first: a drift of the machine meets A B B A alike.
         """
         seen: set[str] = set()
-        for job in self.jobs:
+        for job in self.jobs[::-1] if backwards else self.jobs:
             measured = self.measured[job]
             facts = measured.facts
             if facts.ceiling not in seen:
@@ -234,6 +236,25 @@ class Group:
                     begin(job, "cold")
                     self._window(job, "cold", number, measured.samples)
                 done(job.variant)
+
+    def add(self, job: Job) -> None:
+        """Takes in one more job, of a model that is open, and prepares it."""
+        self._jobs.append(job)
+        self.prepare(job)
+
+    def leave_out(self, job: Job) -> None:
+        """Measures a job no more; what it has measured stays."""
+        self._jobs.remove(job)
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Asks the session for something that belongs to no job.
+
+        Raises:
+          JobRefused: if it says no.
+          ChildDied: if the child does.
+        """
+        assert self._child is not None
+        return self._child.ask(method, *arguments, timeout_s=_OPEN_TIMEOUT_S)
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
         """Takes a job's loader apart; a loader that cannot be has a table that says why."""

@@ -247,6 +247,11 @@ class PipelineConfig:
         needed = {"augment_with": "opencv", "interpolation": "bilinear", "cache": "none"}
         if self.loader == "tf_data":
             needed["augment_at"] = "batch"
+        if self.storage == "records":
+            raise ConfigError(
+                "`storage` must not be 'records' for resample='composed': OpenCV reads files or pixels. "
+                "Received: storage='records'."
+            )
         for name, value in needed.items():
             if self.augmentation is not None and getattr(self, name) != value:
                 raise ConfigError(

@@ -36,12 +36,17 @@ def random_before_cache(dataset: Any) -> tuple[str, ...]:
     for one in _upstream(dataset):
         if _is(_CACHES, one):
             for before in _upstream(one):
-                if type(before).__name__ == "_RandomDataset":
-                    found["Dataset.random"] = None
-                for wrapper in _wrappers(before):
-                    found |= dict.fromkeys(_names(every_node(_graph(wrapper)), wrapper))
+                found |= dict.fromkeys(random_in(before))
         for wrapper in _wrappers(one):
             found |= dict.fromkeys(_names(_before_inner_caches(_graph(wrapper)), wrapper))
+    return tuple(found)
+
+
+def random_in(dataset: Any) -> tuple[str, ...]:
+    """Returns the random operations of one transformation, not of what it reads, as "random_flip in augment"."""
+    found: dict[str, None] = {"Dataset.random": None} if type(dataset).__name__ == "_RandomDataset" else {}
+    for wrapper in _wrappers(dataset):
+        found |= dict.fromkeys(_names(every_node(_graph(wrapper)), wrapper))
     return tuple(found)
 
 

@@ -1,11 +1,11 @@
-"""A tf.data pipeline as Python sees it: its nodes, their names, and the same pipeline without anything in parallel."""
+"""A tf.data pipeline as Python sees it: its nodes, their names, and the same pipeline built again with changes."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from profiles.tfdata_graph import every_node, user_function
 _TRANSPARENT = {"_OptionsDataset", "_PrefetchDataset", "_CopyToDeviceDataset", "_MapOnGpuDataset", "_ModelDataset"}
 # A cache is read as it is: filled by now, so that what lies before it no longer runs.
 _CACHES = {"CacheDataset", "_SnapshotDataset"}
+# What tf.data can do in several calls at once.
+_WITH_CALLS = {"MapDataset", "BatchDataset", "InterleaveDataset"}
 _PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 _TENSORFLOW = str(Path(tf.__file__).parent)
 
@@ -87,8 +89,6 @@ def kind_of(dataset: Any) -> str:
 def serial(pipeline: list[Node], replaced: Mapping[int, Any] | None = None) -> list[Any]:
     """Builds the pipeline again with one thing done at a time: no parallel calls, nothing prefetched.
 
-    The functions are those that were traced already; Python does not run them again.
-
     Args:
       pipeline: from `nodes`.
       replaced: datasets to put in the place of some nodes, by position.
@@ -97,15 +97,45 @@ def serial(pipeline: list[Node], replaced: Mapping[int, Any] | None = None) -> l
     Raises:
       CutError: if a transformation cannot be built again.
     """
+    return rebuilt(pipeline, replaced=replaced)
+
+
+def rebuilt(
+    pipeline: list[Node],
+    *,
+    calls: int | None = None,
+    replaced: Mapping[int, Any] | None = None,
+    behind: Mapping[int, Callable[[Any], Any]] | None = None,
+    without: Collection[int] = (),
+) -> list[Any]:
+    """Builds the pipeline again, without its prefetches.
+
+    The functions are those that were traced already; Python does not run them again. A shuffle gets a seed of its own.
+
+    Args:
+      pipeline: from `nodes`.
+      calls: of each map, batch and interleave at once, `tf.data.AUTOTUNE` too; None for sequential ones.
+      replaced: datasets to put in the place of some nodes, by position.
+      behind: what to do to the dataset of some nodes, by position.
+      without: nodes to leave out; each must read one other.
+    Returns:
+      A dataset for each node; that of a prefetch is its input's.
+    Raises:
+      CutError: if a transformation cannot be built again.
+    """
     built: list[Any] = []
     for position, node in enumerate(pipeline):
         if replaced and position in replaced:
-            built.append(replaced[position])
-            continue
-        inputs = [built[one] for one in node.inputs]
-        same = all(one is pipeline[at].dataset for one, at in zip(inputs, node.inputs, strict=True))
-        with _traced_functions():
-            built.append(_again(node, inputs, {id(pipeline[at].dataset): built[at] for at in node.inputs}, same))
+            dataset = replaced[position]
+        else:
+            inputs = [built[one] for one in node.inputs]
+            if position in without:
+                built.append(*inputs)
+                continue
+            same = all(one is pipeline[at].dataset for one, at in zip(inputs, node.inputs, strict=True))
+            with _traced_functions():
+                dataset = _again(node, inputs, {id(pipeline[at].dataset): built[at] for at in node.inputs}, same, calls)
+        built.append(behind[position](dataset) if behind and position in behind else dataset)
     return built
 
 
@@ -130,18 +160,20 @@ def python_functions_wrapped(
         registry.update(before)
 
 
-def _again(node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool) -> Any:
+def _again(node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, calls: int | None) -> Any:
     dataset, name = node.dataset, _class(node.dataset)
     if name in _TRANSPARENT:
         return inputs[0]
-    if name == "_ParallelMapDataset":
-        return inputs[0].map(dataset._map_func)
-    if name == "_ParallelBatchDataset":
-        return inputs[0].batch(dataset._batch_size, drop_remainder=dataset._drop_remainder)
-    if name == "_ParallelInterleaveDataset":
+    parallel = name.startswith("_Parallel")
+    if name.removeprefix("_").removeprefix("Parallel") in _WITH_CALLS and (parallel or calls is not None):
+        how: dict[str, Any] = {} if calls is None else {"num_parallel_calls": calls}
+        if name.endswith("MapDataset"):
+            return inputs[0].map(dataset._map_func, **how)
+        if name.endswith("BatchDataset"):
+            return inputs[0].batch(dataset._batch_size, drop_remainder=dataset._drop_remainder, **how)
         cycle_length = int(dataset._cycle_length)
-        cycle_length = cycle_length if cycle_length > 0 else os.cpu_count() or 1
-        return inputs[0].interleave(dataset._map_func, cycle_length=cycle_length, block_length=dataset._block_length)
+        how["cycle_length"] = cycle_length if cycle_length > 0 else os.cpu_count() or 1
+        return inputs[0].interleave(dataset._map_func, block_length=dataset._block_length, **how)
     if same:
         return dataset
     if name == "_ShuffleDataset":  # another order costs the same, and a seed of its own leaves the global state alone

@@ -100,7 +100,7 @@ class _Counts:
 
 
 def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
-    options = _serial_options()
+    options = serial_options()
     options.autotune.enabled = True  # there is no model without
     iterator = iter(one_by_one[-1].with_options(options))
     looks: list[tuple[int, Mapping[int, Seen]]] = []
@@ -153,13 +153,11 @@ class _Cuts:
     def measure(self, limit_s: float) -> _Cost:
         images = self._images_in(RUN_S)
         elements = [max(1, round(images * ratio)) for ratio in self._counts.per_image]
-        cuts = {
-            at: _Drain(self._serial[at], elements[at], _serial_options()) for at, cut in enumerate(self._cut) if cut
-        }
-        whole = _Drain(self._dataset, max(elements[-1], _WHOLE_BATCHES), self._dataset.options())
+        cuts = {at: Drain(self._serial[at], elements[at], serial_options()) for at, cut in enumerate(self._cut) if cut}
+        whole = Drain(self._dataset, max(elements[-1], _WHOLE_BATCHES), self._dataset.options())
         nothing = tf.data.Dataset.range(2**62)
-        empty = {count: _Drain(nothing, count, _serial_options()) for count in {elements[at] for at in cuts}}
-        runs: dict[_Drain, list[tuple[float, float]]] = {one: [] for one in (*cuts.values(), whole, *empty.values())}
+        empty = {count: Drain(nothing, count, serial_options()) for count in {elements[at] for at in cuts}}
+        runs: dict[Drain, list[tuple[float, float]]] = {one: [] for one in (*cuts.values(), whole, *empty.values())}
         began_ns = clock.now_ns()
         for number in range(ROUNDS):
             if number and (clock.now_ns() - began_ns) * (number + 1) / number > limit_s * 1e9:
@@ -168,7 +166,7 @@ class _Cuts:
             for drain, seen in runs.items():
                 seen.append(drain.run())
 
-        def per_image(drain: _Drain, at: int, figure: Callable[[tuple[float, float]], float]) -> float:
+        def per_image(drain: Drain, at: int, figure: Callable[[tuple[float, float]], float]) -> float:
             drawing = median([figure(run) for run in runs[empty[elements[at]]]])
             us = median([figure(run) for run in runs[drain]]) - drawing
             return us * self._counts.per_image[at]
@@ -201,13 +199,13 @@ class _Cuts:
         batches, wall_us = LEAST_BATCHES, 0.0
         while wall_us < run_s * 1e6 / 3 and batches < 4096:
             batches *= 2
-            drain = _Drain(self._dataset, batches, self._dataset.options())
+            drain = Drain(self._dataset, batches, self._dataset.options())
             wall_us = drain.run()[1] * drain.elements
         wanted = batches * run_s * 1e6 / max(wall_us, 1.0)
         return round(max(wanted, LEAST_BATCHES) / batches_per_image)
 
 
-class _Drain:
+class Drain:
     """Draws some elements of a dataset inside tf.data, then several times as many, which are timed.
 
     No function is called for it: `shard` passes over all elements but every n-th. It would spare a batch the copying,
@@ -234,7 +232,7 @@ class _Drain:
         return cpu_ns / 1e3 / self.elements, wall_ns / 1e3 / self.elements
 
 
-def _serial_options() -> Any:
+def serial_options() -> Any:
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
@@ -297,7 +295,7 @@ def _tail(pipeline: list[Node], counts: _Counts, names: Sequence[str] | None) ->
     known_order = tf.data.Dataset.from_tensor_slices(tf.nest.pack_sequence_as(spec, columns))
     ready = serial(pipeline, {source: known_order})[last]
     times: list[tuple[str, float]] = []
-    iterator = iter(ready.with_options(_serial_options()))
+    iterator = iter(ready.with_options(serial_options()))
     began_ns = clock.now_ns()
     for label in labels:
         before_ns = clock.now_ns()

@@ -22,5 +22,5 @@ def test_no_verb_is_bad_usage(capsys):
 
 def test_an_unknown_verb_is_refused_with_the_nearest(capsys):
     assert cli.main(["pipelin"]) == 2
-    known = "pipeline, materialize, profile, truth, observer, photos"
+    known = "pipeline, materialize, profile, truth, observer, augmentation, photos"
     assert capsys.readouterr().err == (f"unstall: 'pipelin' is not a verb. Did you mean 'pipeline'? Known: {known}.\n")

@@ -167,6 +167,7 @@ def test_composed_is_only_what_has_a_draw_to_compose():
         ({"interpolation": "nearest"}, "`interpolation` must be 'bilinear' for resample='composed'. Received: "),
         ({"cache": "memory"}, "`cache` must be 'none' for resample='composed'. Received: cache='memory'"),
         ({"augment_at": "element"}, "`augment_at` must be 'batch' for resample='composed'. Received: "),
+        ({"storage": "records"}, "`storage` must not be 'records' for resample='composed': .*='records'"),
     ],
 )
 def test_what_cannot_be_composed_is_refused(values, expected):

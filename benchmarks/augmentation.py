@@ -1,0 +1,213 @@
+"""What each augmentation costs, by library and by where it is done, and a picture that all do the same.
+
+python -m benchmarks.augmentation --operations shear,zoom --libraries keras_layers,opencv
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from benchmarks.augmentation_libraries import LIBRARIES, rows
+from benchmarks.augmentation_operations import LEAST_IMAGE_SIZE, OPERATIONS
+from benchmarks.options import UserError
+from pipeline.config import did_you_mean
+from pipeline.sources import ImageSource, SourceError, open_source
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ROUNDS, IMAGE_SIZE, BATCH_SIZE = 5, 64, 32
+DATA = "generated:64"
+# As many photos are served in turn: more would only fill the CPU's cache with what is not measured.
+_MOST_PHOTOS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for, checked. Lengths in pixels."""
+
+    data: str
+    image_size: int
+    batch_size: int
+    operations: tuple[str, ...]
+    libraries: tuple[str, ...]
+    rounds: int
+    out: Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Returns 0; 1 if a row does not do the same as the others; 2 for bad input, 3 if nothing could be measured, 130 if
+    interrupted.
+    """
+    arguments = _parser().parse_args(argv)
+    errors = Console(stderr=True)
+    try:
+        request = _read(arguments)
+        _check_out(request.out)
+        return _run(request, Console(), errors)
+    except (UserError, SourceError) as error:
+        errors.print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
+        return error.exit_code if isinstance(error, UserError) else 2
+    except KeyboardInterrupt:
+        errors.print("stopped: nothing was kept", highlight=False)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.augmentation",
+        description=(__doc__ or "").splitlines()[0],
+        epilog=f"operations: {', '.join(OPERATIONS)}; libraries: {', '.join(LIBRARIES)}",
+    )
+    add = parser.add_argument
+    add("--data", default=DATA, metavar="DIR", help=f"a folder of class folders, or generated:N (default: {DATA})")
+    add("--image-size", type=int, default=IMAGE_SIZE, metavar="N", help=f"pixels a side (default: {IMAGE_SIZE})")
+    add("--batch-size", type=int, default=BATCH_SIZE, metavar="N", help=f"images a batch (default: {BATCH_SIZE})")
+    add("--operations", default="all", metavar="NAME,...", help="which operations (default: all)")
+    add("--libraries", default="all", metavar="NAME,...", help="which libraries (default: all)")
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"windows of each row (default: {ROUNDS})")
+    add("--out", type=Path, metavar="DIR", help="where augmentation.json and .html go (default: runs/TIME)")
+    return parser
+
+
+def _read(arguments: argparse.Namespace) -> Request:
+    for name, least in (("rounds", 1), ("batch_size", 1), ("image_size", LEAST_IMAGE_SIZE)):
+        value = getattr(arguments, name)
+        if value < least:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {least}. Received: {value}.")
+    return Request(
+        data=arguments.data,
+        image_size=arguments.image_size,
+        batch_size=arguments.batch_size,
+        operations=_names(arguments.operations, tuple(OPERATIONS), "--operations"),
+        libraries=_names(arguments.libraries, tuple(LIBRARIES), "--libraries"),
+        rounds=arguments.rounds,
+        out=arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S"),
+    )
+
+
+def _names(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if names == ("all",):
+        return known
+    for name in names:
+        if name not in known:
+            raise UserError(f"{option}: there is no {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    if not names:
+        raise UserError(f"{option} needs at least one name. Received: {text!r}.")
+    return names
+
+
+def _check_out(out: Path) -> None:
+    """Finds out before anything is measured that the results can be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        writable = os.access(out, os.W_OK)
+    except OSError as error:
+        raise UserError(f"--out {out}: results cannot be written there: {error.strerror}.") from error
+    if not writable:
+        raise UserError(f"--out {out}: results cannot be written there.")
+    if (out / "augmentation.json").exists():
+        raise UserError(f"--out {out} holds the results of an earlier run. Choose another folder, or remove them.")
+
+
+def _run(request: Request, console: Console, errors: Console) -> int:
+    chosen = rows(request.operations, request.libraries)
+    if not chosen:
+        raise UserError(
+            f"No library of {', '.join(request.libraries)} has {', '.join(request.operations)}. Choose another."
+        )
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+    source = open_source(request.data).take(_MOST_PHOTOS)
+    images = _photos(source, request.image_size)
+
+    from benchmarks.augmentation_report import cautions, legend, render, summarise, table, too_different
+    from benchmarks.augmentation_run import run
+    from profiles.provenance import machine, usable_threads
+    from profiles.results import to_json, write_atomically
+
+    cores = usable_threads()
+    with _progress(errors) as progress:
+        task = progress.add_task("", total=len(chosen) * (request.rounds + 1))
+        measured = run(
+            chosen,
+            images,
+            batch_size=request.batch_size,
+            cores=cores,
+            rounds=request.rounds,
+            # Redraws only when told to: a thread that redraws would take a core from what is measured.
+            step=lambda label: progress.update(task, description=label, advance=1, refresh=True),
+        )
+    results = [summarise(one) for one in measured]
+    document = {
+        "schema_version": 1,
+        "created": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "provenance": machine(),
+        "dataset": source.to_dict(),
+        "settings": {
+            "image_size": request.image_size,
+            "batch_size": request.batch_size,
+            "rounds": request.rounds,
+            "cores": cores,
+            "libraries": list(request.libraries),
+        },
+        "results": results,
+    }
+    write_atomically(request.out / "augmentation.json", to_json(document))
+    write_atomically(request.out / "augmentation.html", render(document, measured, images[0]))
+    console.print(table(results))
+    for line in legend(document):
+        console.print(line, style="dim", markup=False, highlight=False)
+    for line in cautions(document):
+        console.print(line, style="yellow", markup=False, highlight=False)
+    files = f"{request.out}/augmentation.json, {request.out}/augmentation.html"
+    console.print(f"\nresults and pictures: {files}", highlight=False, markup=False, soft_wrap=True)
+    if all(one.failed for one in measured):
+        return 3
+    return 1 if too_different(results) else 0
+
+
+def _photos(source: ImageSource, image_size: int) -> np.ndarray:
+    """Returns the middle square of each photo, (images, image_size, image_size, 3) uint8."""
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    made = []
+    for path in source.paths:
+        try:
+            with Image.open(path) as image:
+                made.append(np.asarray(ImageOps.fit(image.convert("RGB"), (image_size, image_size))))
+        except OSError as error:
+            raise SourceError(f"{Path(path).name} cannot be decoded: {error}. Remove it.") from error
+    return np.stack(made)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,317 @@
+"""Finds the fastest pipeline for a folder, a model and a device, proves it by measuring, and writes it as plain code.
+
+python -m benchmarks.tune --data photos/train --model cats-dogs-64 --device cpu
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+import models
+from benchmarks.command import Stopped, check_out, open_data, progress_bar, remove_if_empty, say, signals
+from benchmarks.options import DATA, MODEL, UserError, config_from_file, settings
+from benchmarks.tune_pipeline import advise, print_advice, to_dict
+from benchmarks.tuner import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Limits, Tuned, Tuner
+from pipeline.cache import cache_root
+from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_to_dict, config_to_toml
+from pipeline.exactness import CLASSES, Exactness
+from pipeline.sources import ImageSource, SourceError
+from profiles import provenance
+from profiles.devices import Device, parse_device
+from profiles.statistics import median
+
+BUDGET_S = 60.0
+# What a search may take unasked, of what is free.
+_FREE_RATIO = 0.5
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
+_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BAR_WIDTH = 34
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command. Returns 0, 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
+    arguments = _parser().parse_args(argv)
+    console, errors = Console(), Console(stderr=True)
+    out = arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S-tune")
+    try:
+        return _run(arguments, out, console, errors)
+    except (UserError, SourceError) as error:
+        return say(errors, error)
+    except Stopped as stopped:
+        return stopped.exit_code
+    except OSError as error:
+        errors.print(f"{out}: {error.strerror or error}.", style="bold red", markup=False, soft_wrap=True)
+        return 3
+    finally:
+        remove_if_empty(out)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
+    add("--pipeline", metavar="MODULE:FUNCTION", help="a function that returns your tf.data.Dataset, to advise on")
+    add("--classes", type=int, default=2, metavar="N", help="classes of its labels, for a known model (default: 2)")
+    add("--model", default=MODEL, metavar="NAME", help="a known name, module:function, or FILE.keras")
+    add("--device", default="cpu", metavar="DEV", help="cpu, gpu, or emulated:RATE (default: cpu)")
+    add("--memory-limit", metavar="SIZE", help="for caches and buffers, such as 2GB (default: half of what is free)")
+    add("--disk-limit", metavar="SIZE", help="for caches and prepared copies (default: half of what is free)")
+    add("--exactness", default="close", choices=CLASSES, help="how far images may be from full decode (default: close)")
+    add("--budget", type=float, default=BUDGET_S, metavar="S", help=f"seconds of measuring (default: {BUDGET_S:g})")
+    add("--batch-size", type=int, metavar="N", help="images a batch")
+    add("--config", type=Path, metavar="FILE.toml", help="the draws, batch size and seed to keep")
+    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
+    add("--out", type=Path, metavar="DIR", help="where tuned.toml, tuned.py and tune.json go (default: runs/TIME-tune)")
+    return parser
+
+
+def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Console) -> int:
+    model, device, base, limits = _request(arguments)
+    check_out(out, "tune.json")
+    if arguments.pipeline is not None:
+        return _advise(arguments, model, device, base.batch_size, limits, out, console, errors)
+    with signals(), progress_bar(errors) as progress:
+        source = open_data(arguments.data, progress, errors)
+        task = progress.add_task("starting", total=None)
+        tuner = Tuner(
+            source,
+            model,
+            device,
+            base,
+            limits,
+            out,
+            lambda text: progress.update(task, description=text[:60], refresh=True),
+        )
+        try:
+            tuned = tuner.search()
+            tuner.close()
+        except BaseException:
+            tuner.kill()
+            raise
+        progress.remove_task(task)
+    files = _write(out, tuned, source, model, device, limits)
+    _print(console, tuned, source, model, device)
+    console.print(f"\nwritten: {', '.join(map(str, files))}", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _advise(
+    arguments: argparse.Namespace,
+    model: str,
+    device: Device,
+    batch_size: int,
+    limits: Limits,
+    out: Path,
+    console: Console,
+    errors: Console,
+) -> int:
+    with signals(), progress_bar(errors) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def show(text: str) -> None:
+            progress.update(task, description=text, refresh=True)
+
+        advice = advise(arguments.pipeline, model, arguments.classes, device, batch_size, limits, out, show)
+    document = {"schema_version": 1, "provenance": provenance.machine(), "model": model, **to_dict(advice)}
+    (out / "tune.json").write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+    print_advice(console, advice, arguments.pipeline, model, device)
+    console.print(f"\nwritten: {out / 'tune.json'}", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _request(arguments: argparse.Namespace) -> tuple[str, Device, PipelineConfig, Limits]:
+    try:
+        models.check_name(arguments.model)
+        device = parse_device(arguments.device)
+    except models.ModelError as error:
+        raise UserError(f"--model {error}") from error
+    except ValueError as error:
+        raise UserError(f"--device: {error}") from error
+    if arguments.classes < 2:
+        raise UserError(f"--classes must be at least 2. Received: {arguments.classes}.")
+    if not arguments.budget > 0:
+        raise UserError(f"--budget must be above 0 seconds. Received: {arguments.budget}.")
+    base = config_from_file(arguments.config) if arguments.config else PipelineConfig()
+    changes = settings(arguments.set)
+    if arguments.batch_size is not None:
+        changes["batch_size"] = arguments.batch_size
+    try:
+        base = config_from_dict(changes, base)
+        # The draw, the batch and the seed are the user's; how they are made is what is searched.
+        base = PipelineConfig(
+            batch_size=base.batch_size,
+            augmentation=base.augmentation,
+            shuffle_buffer=base.shuffle_buffer,
+            seed=base.seed,
+        )
+    except ConfigError as error:
+        raise UserError(str(error)) from error
+    memory_bytes = _FREE_RATIO * psutil.virtual_memory().available
+    disk_bytes = _FREE_RATIO * shutil.disk_usage(_existing(cache_root())).free
+    limits = Limits(
+        memory_bytes=_bytes(arguments.memory_limit, "--memory-limit") if arguments.memory_limit else memory_bytes,
+        disk_bytes=_bytes(arguments.disk_limit, "--disk-limit") if arguments.disk_limit else disk_bytes,
+        exactness=arguments.exactness,
+        budget_s=arguments.budget,
+    )
+    return arguments.model, device, base, limits
+
+
+def _existing(folder: Path) -> Path:
+    return folder if folder.exists() else _existing(folder.parent)
+
+
+def _bytes(text: str, option: str) -> float:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UserError(f"{option} needs a size, such as 500MB or 2GB. Received: {text!r}.")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _write(
+    out: Path, tuned: Tuned, source: ImageSource, model: str, device: Device, limits: Limits
+) -> tuple[Path, ...]:
+    from pipeline.export import ExportError, export
+
+    toml, script, results = out / "tuned.toml", out / "tuned.py", out / "tune.json"
+    toml.write_text(config_to_toml(tuned.chosen.config), encoding="utf-8")
+    written = [toml]
+    try:
+        script.write_text(export(tuned.chosen.config, source), encoding="utf-8")
+        written.append(script)
+    except ExportError:
+        pass  # said where the result is printed
+    document = {
+        "schema_version": 1,
+        "provenance": provenance.machine(),
+        "dataset": source.to_dict(),
+        "model": model,
+        "device": {"kind": device.kind, "name": device.name},
+        "limits": asdict(limits),
+        "chosen": tuned.chosen.name,
+        "candidates": [_row(one) for one in tuned.measured],
+        "any_order": None if tuned.unordered is None else [_row(one) for one in tuned.unordered],
+        "costs": [{"stage": list(key), **asdict(cost)} for key, cost in tuned.costs.items()],
+        "consumer": asdict(tuned.consumer),
+        "predicted": tuned.predicted,
+        "rejected": dict(tuned.rejected),
+        "failed": [{"candidate": name, "reason": reason} for name, reason in tuned.failed],
+        "prepare_s": tuned.prepare_s,
+        "seconds": tuned.seconds,
+    }
+    results.write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+    return (*written, results)
+
+
+def _row(one: Candidate) -> dict[str, Any]:
+    exactness = one.exactness
+    return {
+        "name": one.name,
+        "config": config_to_dict(one.config),
+        "prediction": asdict(one.prediction),
+        "exactness": None if exactness is None else {**asdict(exactness), "class": exactness.name},
+        "images_per_sec": list(one.images_per_sec),
+        "loader_images_per_sec": list(one.loader_images_per_sec),
+    }
+
+
+def _print(console: Console, tuned: Tuned, source: ImageSource, model: str, device: Device) -> None:
+    def line(text: str, style: str = "") -> None:
+        console.print(text, style=style, highlight=False, markup=False, emoji=False)
+
+    incumbent = tuned.bar(AUTOTUNE) or tuned.measured[0]
+    table = Table(
+        box=None,
+        title=f"{model} on {device.name}, {source.images:,} images",
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    table.add_column("pipeline", max_width=30)
+    for column in ("predicted", "img/s", "of AUTOTUNE", "95 %", "pixels"):
+        table.add_column(column, justify="right")
+    for one in sorted(tuned.measured, key=lambda one: median(one.images_per_sec)):
+        ratio, low, high = one.against(incumbent)
+        table.add_row(
+            one.name + (" *" if one is tuned.chosen else ""),
+            f"{one.prediction.images_per_sec:,.0f}",
+            f"{median(one.images_per_sec):,.0f}",
+            f"{ratio:.2f}x",
+            f"{low:.2f}-{high:.2f}",
+            _pixels(one),
+            style="bold" if one is tuned.chosen else "",
+        )
+    console.print(table)
+    line("\n(*) chosen.  pixels: class, and mean difference in levels of 255, against full decode")
+    line("")
+    bars = [(name, bar) for name in (NAIVE, HEURISTIC, AUTOTUNE) if (bar := tuned.bar(name)) is not None]
+    rates = [(name, median(one.images_per_sec)) for name, one in (*bars, ("tuned", tuned.chosen))]
+    for name, rate in rates:
+        line(f"{name:<10}{'█' * max(1, round(_BAR_WIDTH * rate / max(rate for _, rate in rates)))} {rate:,.0f} img/s")
+    line("")
+    for text in _sentences(tuned, incumbent):
+        line(text)
+
+
+def _pixels(one: Candidate) -> str:
+    if one.exactness is None:
+        return "-"
+    return (
+        one.exactness.name if one.exactness.psnr_db is None else f"{one.exactness.name} {one.exactness.mean_levels:.1f}"
+    )
+
+
+def _sentences(tuned: Tuned, incumbent: Candidate) -> list[str]:
+    chosen = tuned.chosen
+    found = []
+    if chosen is incumbent:
+        found.append(f"{AUTOTUNE} stays: nothing that was measured is significantly faster.")
+    else:
+        ratio, low, high = chosen.against(incumbent)
+        found.append(f"{chosen.name} is {ratio:.2f} times as fast as {AUTOTUNE} ({low:.2f} to {high:.2f}).")
+    found.append(_limit(chosen))
+    if tuned.prepare_s:
+        found.append(f"Before its first epoch it takes {tuned.prepare_s:,.1f} s, once.")
+    if tuned.unordered is not None:
+        any_order, in_order = tuned.unordered
+        ratio, low, high = any_order.against(in_order)
+        found.append(
+            f"In whatever order images are done it is {ratio:.2f} times as fast ({low:.2f} to {high:.2f}): "
+            "the price of `deterministic`, which stays on."
+        )
+    if chosen.exactness is not None and chosen.exactness.psnr_db is not None:
+        one: Exactness = chosen.exactness
+        found.append(
+            f"Its pixels are {one.name}: {one.mean_levels:.1f} levels of 255 off on average, {one.largest_levels:.0f} "
+            f"at most, {one.psnr_db:.1f} dB."
+        )
+    found += [f"could not be measured: {name}: {reason}" for name, reason in tuned.failed]
+    rejected = "; ".join(f"{count:,} {reason}" for reason, count in tuned.rejected.most_common())
+    found.append(
+        f"{tuned.predicted:,} pipelines were predicted in {tuned.seconds:.0f} s in all. Not measured: {rejected}."
+    )
+    return found
+
+
+def _limit(one: Candidate) -> str:
+    memory_bytes = one.prediction.memory_bytes
+    where = {"compute": "the model itself", "cores": "the cores, which loader and model share"}
+    limit = where.get(one.prediction.limit, f"the stage {one.prediction.limit}")
+    return f"By the prediction its rate is set by {limit}; it takes {memory_bytes / 1e6:,.0f} MB of memory."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

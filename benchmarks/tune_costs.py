@@ -1,0 +1,194 @@
+"""Measures what the stages of the tuner's candidates cost, each once, and how far their images are from others.
+
+Runs in a measuring child: see `benchmarks.session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline import stages
+from pipeline.config import PipelineConfig
+from pipeline.exactness import Exactness, compare
+from pipeline.loaders import build
+from pipeline.sources import ImageSource
+from pipeline.tuning import StageCost, StageKey
+from profiles import clock
+from profiles.provenance import usable_cores
+from profiles.statistics import median
+from profiles.tfdata_stages import Drain, serial_options
+
+# Images that stand for all, spread over the source; and for the comparison of pixels.
+COST_IMAGES, COMPARED_IMAGES = 256, 128
+# A run of one stage lasts about so long; each is run so many times, after one that does not count.
+_RUN_S, _RUNS = 0.1, 3
+# Stages that run Python code, whose lock may keep calls from running at once.
+_PYTHON = {"opencv", "albumentations", "composed", "raw"}
+# Calls at once help less than this part of what they could: there is a lock.
+_LOCKED_RATIO = 0.9
+
+
+def measure_costs(
+    keys: Iterable[StageKey], base: PipelineConfig, source: ImageSource, cores: float | None = None
+) -> dict[StageKey, StageCost]:
+    """Measures stages one at a time, in pipelines that do one thing at a time.
+
+    Args:
+      keys: as `pipeline.tuning.stages_of` names them.
+      base: gives batch size, image size and augmentation.
+      source: what is loaded; some of its images are.
+      cores: that this process may use.
+    """
+    cores = cores or usable_cores()
+    source = source.take(COST_IMAGES)
+    base = replace(base, loader="tf_data", shuffle_buffer=0, workers=1, prefetch=0, rewrites=False, autotune=False)
+    measured: dict[StageKey, StageCost] = {}
+    # The tails first: what is measured with one in it is told without.
+    for key in sorted(set(keys), key=lambda key: key[0] != "batch"):
+        measured[key] = _MEASURES[key[0]](key, base, source, measured, cores)
+    return measured
+
+
+def _batch(
+    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
+) -> StageCost:
+    """What is done to batches and elements behind all that is drawn: batching, and the output's type."""
+    config = replace(base, output_dtype=key[2])
+    if key[1] == "elements":
+        dataset = stages.batch(_ready(config).repeat(), config)
+    else:
+        pixels = np.zeros((config.batch_size, *config.image_size, 3), np.uint8)
+        dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(config.batch_size, np.int32))).repeat()
+    return StageCost(us_per_image=_us(stages.rescale(dataset, config), config.batch_size))
+
+
+def _load(
+    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
+) -> StageCost:
+    config = replace(base, storage=key[1], decode=key[2] if len(key) > 2 else "full", augmentation=None)
+    return _built(config, source, known, cores, python=key[1] in _PYTHON)
+
+
+def _cached(
+    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
+) -> StageCost:
+    # With the shuffle buffer behind it, which an epoch passes as well.
+    config = replace(base, cache=key[1], augmentation=None, shuffle_buffer=PipelineConfig().shuffle_buffer)
+    return _built(config, source, known, cores, python=False)
+
+
+def _composed(
+    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
+) -> StageCost:
+    config = replace(
+        base,
+        storage=key[1],
+        decode=key[2] if len(key) > 2 else "full",
+        resample="composed",
+        augment_with="opencv",
+        augment_at="batch",
+    )
+    return _built(config, source, known, cores, python=True)
+
+
+def _augment(
+    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
+) -> StageCost:
+    config = replace(base, augment_with=key[1], augment_at=key[2])
+    images = 4096
+
+    def drawn(config: PipelineConfig) -> Any:
+        dataset = _ready(config).repeat(images)
+        if config.augment_at == "batch":
+            dataset = stages.batch(dataset, config).cache()  # so that nothing but the draw is done to a batch
+        return stages.augment(dataset, images, config)
+
+    per_element = config.batch_size if config.augment_at == "batch" else 1
+    us_per_image = _us(drawn(config), per_element)
+    most_calls = None
+    if key[1] in _PYTHON and (calls := round(cores)) > 1:
+        most_calls = _calls(drawn(config), drawn(replace(config, workers=calls)), calls)
+    return StageCost(us_per_image=us_per_image, most_calls=most_calls)
+
+
+_MEASURES = {"batch": _batch, "load": _load, "cached": _cached, "composed": _composed, "augment": _augment}
+
+
+def _ready(config: PipelineConfig) -> Any:
+    """Returns a dataset of one loaded image."""
+    image = np.zeros((*config.image_size, 3), np.float32)
+    return tf.data.Dataset.from_tensors((image, np.int32(0)))
+
+
+def _built(
+    config: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float, *, python: bool
+) -> StageCost:
+    """Measures a whole loader, without its tail, which was measured apart."""
+    tail = known["batch", "batches" if config.composed else "elements", config.output_dtype].us_per_image
+    images_per_batch = source.images / -(-source.images // config.batch_size)
+    with build(config, source) as loader:
+        us_per_image = max(_us(loader.data, images_per_batch) - tail, 0.01)
+        most_calls = None
+        if python and (calls := round(cores)) > 1:
+            with build(replace(config, workers=calls), source) as parallel:
+                most_calls = _calls(loader.data, parallel.data, calls)
+    return StageCost(us_per_image=us_per_image, most_calls=most_calls)
+
+
+def _calls(one: Any, several: Any, calls: int) -> float | None:
+    """Returns how many calls at once a stage came to, if fewer than there were.
+
+    Against one call in the same seconds, since a busy machine gives neither a core of its own.
+    """
+    reached = _cores_busy(several, several.options()) / _cores_busy(one, serial_options())
+    return None if reached >= _LOCKED_RATIO * calls else max(reached, 1.0)
+
+
+def _us(dataset: Any, images_per_element: float) -> float:
+    """Returns the CPU time of reading a dataset with one thing done at a time, in microseconds per image.
+
+    CPU time, because it stays what it is beside a neighbour on the same machine, and files are in the page cache.
+    """
+    return median([cpu_us for cpu_us, _ in _runs(dataset, serial_options())]) / images_per_element
+
+
+def _cores_busy(dataset: Any, options: Any) -> float:
+    return median([cpu_us / wall_us for cpu_us, wall_us in _runs(dataset, options)])
+
+
+def _runs(dataset: Any, options: Any) -> list[tuple[float, float]]:
+    """Returns the CPU and the wall time of an element in several runs, in microseconds."""
+    elements = 4
+    while True:
+        drain = Drain(dataset, elements, options)
+        run_us = drain.run()[1] * drain.elements
+        if run_us >= _RUN_S * 1e6 / 3 or elements >= 1 << 16:
+            break
+        elements *= 4
+    drain = Drain(dataset, max(4, round(elements * _RUN_S * 1e6 / run_us)), options)
+    return [drain.run() for _ in range(_RUNS)]
+
+
+def exactness(config: PipelineConfig, reference: PipelineConfig, source: ImageSource) -> Exactness:
+    """Compares the images of a pipeline's first epoch with those of the reference, in the order of the files."""
+    source = source.take(COMPARED_IMAGES)
+    images, expected = (_images(one, source) for one in (config, reference))
+    return compare(images, expected)
+
+
+def _images(config: PipelineConfig, source: ImageSource) -> np.ndarray:
+    with build(replace(config, shuffle_buffer=0), source) as loader:
+        return np.concatenate([images for images, _ in loader.data.as_numpy_iterator()])
+
+
+def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
+    """Returns the seconds an image that building a loader takes which prepares a copy, or a cache on disk."""
+    source = source.take(COST_IMAGES)
+    began_ns = clock.now_ns()
+    with build(config, source):
+        return (clock.now_ns() - began_ns) / 1e9 / source.images

@@ -1,0 +1,195 @@
+"""Advice for a user's own tf.data pipeline, each piece of it measured beside the pipeline as it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.options import UserError
+from benchmarks.supervise import Child, ChildDied, JobRefused
+from benchmarks.tuner import LEAST_ROUNDS, MOST_ROUNDS, Limits, Say
+from pipeline.sources import from_arrays
+from profiles import clock
+from profiles.devices import Device
+from profiles.samples import Sample
+from profiles.statistics import median, ratio_interval
+
+AS_WRITTEN = "as written"
+_OPEN_TIMEOUT_S, _WINDOW_TIMEOUT_S = 300.0, 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One pipeline to measure: its name, and what to write to get it."""
+
+    name: str
+    code: str
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineFacts:
+    """What a user's pipeline is, and what of it can be measured.
+
+    Attributes:
+      stages: as they pass an element.
+      refused: changes that must not be made, and why.
+    """
+
+    stages: tuple[str, ...]
+    changes: tuple[Change, ...]
+    refused: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One change and what it came to.
+
+    Attributes:
+      code: what to write.
+      images_per_sec: of training by round.
+      against: how many times as fast as the pipeline as written, and the 95 % interval.
+    """
+
+    name: str
+    code: str
+    images_per_sec: tuple[float, ...]
+    against: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineAdvice:
+    """What a search over a user's pipeline came to; `chosen` is None where nothing helps significantly."""
+
+    stages: tuple[str, ...]
+    measured: tuple[Advice, ...]
+    chosen: Advice | None
+    refused: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+    seconds: float
+
+
+def advise(
+    text: str, model: str, classes: int, device: Device, batch_size: int, limits: Limits, out: Path, say: Say
+) -> PipelineAdvice:
+    """Measures what could be changed in the pipeline that `module:function` gives.
+
+    Raises:
+      UserError: if the function, the pipeline or the model cannot be used.
+    """
+    import numpy as np
+
+    began_ns = clock.now_ns()
+    source = from_arrays(np.zeros((max(classes, 2), 1, 1, 3), np.uint8), np.arange(max(classes, 2)))
+    log = out / "tune.log"
+    child = Child(device, source, log)
+    try:
+        say("opening the model")
+        child.ask("backend", timeout_s=_OPEN_TIMEOUT_S)
+        child.ask("open_model", model, batch_size, timeout_s=_OPEN_TIMEOUT_S)
+        say("building the pipeline again")
+        facts = child.ask("open_pipeline", text, model, limits.memory_bytes, timeout_s=_OPEN_TIMEOUT_S)
+        rates, failed = _rounds(child, [one.name for one in facts.changes], limits, began_ns, say)
+    except ChildDied as error:
+        raise UserError(f"{text}: {error}. See {log}.", exit_code=3) from error
+    except JobRefused as error:
+        log.unlink(missing_ok=True)
+        raise UserError(str(error)) from error
+    finally:
+        child.close()
+    log.unlink(missing_ok=True)
+    as_written = rates[AS_WRITTEN]
+    measured = tuple(
+        Advice(
+            name=one.name,
+            code=one.code,
+            images_per_sec=tuple(rates[one.name]),
+            against=ratio_interval(rates[one.name], as_written),
+        )
+        for one in facts.changes
+        if one.name in rates
+    )
+    better = [one for one in measured if one.against[1] > 1]
+    return PipelineAdvice(
+        stages=facts.stages,
+        measured=measured,
+        chosen=max(better, key=lambda one: median(one.images_per_sec)) if better else None,
+        refused=facts.refused,
+        failed=tuple(failed),
+        seconds=(clock.now_ns() - began_ns) / 1e9,
+    )
+
+
+def _rounds(
+    child: Child, names: list[str], limits: Limits, began_ns: int, say: Say
+) -> tuple[dict[str, list[float]], list[tuple[str, str]]]:
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    failed: list[tuple[str, str]] = []
+    round_s = 0.0
+    for number in range(MOST_ROUNDS):
+        if number >= LEAST_ROUNDS and (clock.now_ns() - began_ns) / 1e9 + round_s > limits.budget_s:
+            break
+        say(f"round {number + 1}")
+        round_from_ns = clock.now_ns()
+        for name in list(rates)[::-1] if number % 2 else list(rates):
+            try:
+                sample: Sample = child.ask("pipeline_window", name, "train", number, timeout_s=_WINDOW_TIMEOUT_S)
+            except JobRefused as error:
+                if name == AS_WRITTEN:
+                    raise
+                failed.append((name, str(error)))
+                del rates[name]
+            else:
+                rates[name].append(1 / sample.s_per_image)
+        round_s = (clock.now_ns() - round_from_ns) / 1e9
+    return rates, failed
+
+
+def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str, device: Device) -> None:
+    """Prints what was measured, what to write, and what must not be done."""
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False, emoji=False)
+
+    line(f"{text}: {', '.join(advice.stages)}")
+    table = Table(box=None, title=f"{model} on {device.name}", title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("pipeline")
+    for column in ("img/s", "of as written", "95 %"):
+        table.add_column(column, justify="right")
+    for one in sorted(advice.measured, key=lambda one: median(one.images_per_sec)):
+        ratio, low, high = one.against
+        table.add_row(
+            one.name + (" *" if one is advice.chosen else ""),
+            f"{median(one.images_per_sec):,.0f}",
+            f"{ratio:.2f}x",
+            f"{low:.2f}-{high:.2f}",
+            style="bold" if one is advice.chosen else "",
+        )
+    console.print(table)
+    if advice.chosen is None:
+        line("\nNothing that was measured is significantly faster than the pipeline as it is written.")
+    else:
+        ratio, low, high = advice.chosen.against
+        line(f"\n(*) {ratio:.2f} times as fast ({low:.2f} to {high:.2f}): {advice.chosen.code}")
+    for reason in advice.refused:
+        line(f"refused: {reason}")
+    for name, reason in advice.failed:
+        line(f"could not be measured: {name}: {reason}")
+
+
+def to_dict(advice: PipelineAdvice) -> dict[str, Any]:
+    """Returns what tune.json holds."""
+    return {
+        "stages": list(advice.stages),
+        "chosen": None if advice.chosen is None else advice.chosen.name,
+        "measured": [
+            {"name": one.name, "code": one.code, "images_per_sec": list(one.images_per_sec)} for one in advice.measured
+        ],
+        "refused": list(advice.refused),
+        "failed": [{"name": name, "reason": reason} for name, reason in advice.failed],
+        "seconds": advice.seconds,
+    }

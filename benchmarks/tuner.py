@@ -1,0 +1,396 @@
+"""Finds the fastest pipeline for a folder, a model and a device: predicts all candidates, measures the best few."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from benchmarks.options import UserError
+from benchmarks.session import Job
+from benchmarks.supervise import ChildDied, Group, JobRefused
+from pipeline.config import AUTO, PipelineConfig
+from pipeline.exactness import Exactness, allowed
+from pipeline.sources import ImageSource
+from pipeline.tuning import Consumer, Prediction, StageCost, StageKey, candidates, kind_of, predict, stages_of
+from profiles import clock
+from profiles.devices import Device
+from profiles.provenance import usable_cores
+from profiles.samples import Sample
+from profiles.statistics import median, ratio_interval
+
+# Candidates that are measured, beside the three bars; and the fewest and most rounds of all of them.
+SHORTLIST = 5
+LEAST_ROUNDS, MOST_ROUNDS = 4, 15
+NAIVE, HEURISTIC, AUTOTUNE = "naive", "heuristic", "AUTOTUNE"
+# Predictions that differ by less are taken for equal: the simpler one goes first.
+_EQUAL_RATIO = 0.03
+_STORAGE = ("files", "records", "resized", "raw")
+_CACHES = ("none", "memory", "disk")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a pipeline may take: bytes of memory and of disk, the widest class of exactness, seconds of measuring."""
+
+    memory_bytes: float
+    disk_bytes: float
+    exactness: str
+    budget_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A pipeline that was measured.
+
+    Attributes:
+      name: "naive", "heuristic", "AUTOTUNE", or what it does, in a few words.
+      exactness: of its images against full decode, bilinear, tf ops; None where it draws for itself.
+      images_per_sec: of training by round, steady steps.
+      loader_images_per_sec: of the loader alone by round.
+    """
+
+    name: str
+    config: PipelineConfig
+    prediction: Prediction
+    exactness: Exactness | None
+    images_per_sec: tuple[float, ...]
+    loader_images_per_sec: tuple[float, ...]
+
+    def against(self, other: Candidate) -> tuple[float, float, float]:
+        """Returns how many times as fast as the other it is, and the 95 % interval."""
+        return ratio_interval(self.images_per_sec, other.images_per_sec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What a search came to.
+
+    Attributes:
+      chosen: the fastest that is significantly faster than AUTOTUNE; AUTOTUNE where none is.
+      measured: all candidates that were, the bars first.
+      predicted: how many were predicted.
+      rejected: reasons, and how many candidates each.
+      failed: candidates that could not be measured, and why.
+      unordered: the chosen one without `deterministic`, or None where it has nothing in parallel; and the chosen one
+        measured again beside it.
+      prepare_s: seconds before the first epoch, for all images; 0 where nothing is prepared.
+    """
+
+    chosen: Candidate
+    measured: tuple[Candidate, ...]
+    costs: dict[StageKey, StageCost]
+    consumer: Consumer
+    predicted: int
+    rejected: Counter[str]
+    failed: tuple[tuple[str, str], ...]
+    unordered: tuple[Candidate, Candidate] | None
+    prepare_s: float
+    seconds: float
+
+    def bar(self, name: str) -> Candidate | None:
+        return next((one for one in self.measured if one.name == name), None)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ranked:
+    """A candidate with what is predicted of it; `exactness` once it was compared."""
+
+    config: PipelineConfig
+    prediction: Prediction
+    exactness: Exactness | None = field(default=None)
+
+
+class Tuner:
+    """One search.
+
+    Args:
+      source: all images.
+      model: its name.
+      device: what trains.
+      base: gives batch size, augmentation and seed.
+      out: where the child's log goes if something fails.
+      say: called with what is going on.
+      space: configs to choose from; all candidates unless given.
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        model: str,
+        device: Device,
+        base: PipelineConfig,
+        limits: Limits,
+        out: Path,
+        say: Say,
+        space: Callable[[PipelineConfig], Iterator[PipelineConfig]] | None = None,
+    ) -> None:
+        self._source = source
+        self._model = model
+        self._device = device
+        self._limits = limits
+        self._say = say
+        self._space = space or self._all
+        self._base = base
+        self._cores = usable_cores()
+        first = Job(variant=AUTOTUNE, config=base, model=model)
+        self._group = Group(device, source, [first], out / "tune.log", {})
+        self._names: dict[Job, tuple[str, _Ranked]] = {}
+
+    def _all(self, base: PipelineConfig) -> Iterator[PipelineConfig]:
+        scales = self._source.formats == ("JPEG",)
+        return candidates(base, cores=self._cores, accelerator=self._device.kind == "gpu", scales=scales)
+
+    def close(self) -> None:
+        self._group.close()
+
+    def kill(self) -> None:
+        self._group.kill()
+
+    def search(self) -> Tuned:
+        """Searches.
+
+        Raises:
+          UserError: if the device is not there, the model cannot be used, or nothing could be measured.
+        """
+        began_ns = clock.now_ns()
+        try:
+            self._say("opening the model")
+            self._group.open()
+            base = replace(self._base, image_size=self._group.models[self._model].image_size)
+            self._say("measuring the stages' costs")
+            space = list(self._space(base))
+            bars = _bars(base, self._cores)
+            keys = dict.fromkeys(key for config in (*bars.values(), *space) for key, _ in stages_of(config))
+            costs, consumer = self._group.ask("stage_costs", tuple(keys), base, self._model)
+            rejected: Counter[str] = Counter()
+            ranked = self._rank(space, costs, consumer, rejected)
+            chosen = self._shortlist(ranked, base, rejected)
+            jobs = {name: self._predicted(config, costs, consumer) for name, config in bars.items()}
+            jobs |= {_name(one.config): one for one in chosen}
+            failed = self._measure(jobs, began_ns)
+            return self._judge(costs, consumer, len(space), rejected, failed, began_ns)
+        except JobRefused as error:
+            raise UserError(f"{self._device.name}: {error}", exit_code=3) from error
+        except ChildDied as error:
+            raise UserError(f"{self._device.name}: {error}. See {self._group.log}.", exit_code=3) from error
+
+    def _predicted(self, config: PipelineConfig, costs: dict[StageKey, StageCost], consumer: Consumer) -> _Ranked:
+        prediction = predict(config, costs, consumer, cores=self._cores, images=self._source.images)
+        return _Ranked(config=config, prediction=prediction)
+
+    def _rank(
+        self,
+        space: Sequence[PipelineConfig],
+        costs: dict[StageKey, StageCost],
+        consumer: Consumer,
+        rejected: Counter[str],
+    ) -> list[_Ranked]:
+        """Returns what the limits allow, the best of each kind, fastest first and the simpler first among equals."""
+        best: dict[PipelineConfig, _Ranked] = {}
+        for config in space:
+            one = self._predicted(config, costs, consumer)
+            if one.prediction.memory_bytes > self._limits.memory_bytes:
+                rejected["more memory than --memory-limit"] += 1
+            elif one.prediction.disk_bytes > self._limits.disk_bytes:
+                rejected["more disk than --disk-limit"] += 1
+            else:
+                kind = kind_of(config)
+                if kind not in best or _order(one) < _order(best[kind]):
+                    best[kind] = one
+        rejected["predicted slower than another of its kind"] = len(space) - rejected.total() - len(best)
+        return sorted(best.values(), key=_order)
+
+    def _shortlist(self, ranked: list[_Ranked], base: PipelineConfig, rejected: Counter[str]) -> list[_Ranked]:
+        """Returns the first few whose images are exact enough; only those are compared that are in question."""
+        reference = replace(base, loader="tf_data", augment_with="tf_ops", augment_at="element")
+        chosen: list[_Ranked] = []
+        for place, one in enumerate(ranked):
+            if len(chosen) == SHORTLIST:
+                rejected["predicted slower"] += len(ranked) - place
+                break
+            if one.config.augment_with.startswith("keras_"):
+                widest = "distribution"
+            else:
+                self._say(f"comparing pixels: {_name(one.config)}")
+                with contextlib.suppress(JobRefused):
+                    one.exactness = self._group.ask("exactness", one.config, reference)
+                widest = one.exactness.name if one.exactness else "distribution"
+            if allowed(widest, self._limits.exactness):
+                chosen.append(one)
+            else:
+                rejected[f"images are of class {widest}, --exactness is {self._limits.exactness}"] += 1
+        return chosen
+
+    def _measure(self, jobs: dict[str, _Ranked], began_ns: int) -> tuple[tuple[str, str], ...]:
+        group = self._group
+        for first in group.jobs:
+            group.leave_out(first)
+        for name, one in jobs.items():
+            self._say(f"warming up {name}")
+            job = Job(variant=name, config=one.config, model=self._model)
+            self._names[job] = (name, one)
+            group.add(job)
+        round_s = 0.0
+        for number in range(MOST_ROUNDS):
+            elapsed_s = (clock.now_ns() - began_ns) / 1e9
+            if number >= LEAST_ROUNDS and elapsed_s + round_s > self._limits.budget_s:
+                break
+            self._say(f"round {number + 1}")
+            round_from_ns = clock.now_ns()
+            group.run_round(number, loader=number < LEAST_ROUNDS, done=lambda name: None, backwards=number % 2 == 1)
+            round_s = (clock.now_ns() - round_from_ns) / 1e9
+        return tuple((one.label, one.reason) for one in group.left_out if one.job in self._names)
+
+    def _candidates(self) -> tuple[Candidate, ...]:
+        found = []
+        for job in self._group.jobs:
+            name, one = self._names[job]
+            samples = self._group.measured[job].samples
+            found.append(
+                Candidate(
+                    name=name,
+                    config=replace(one.config, image_size=self._group.measured[job].facts.config.image_size),
+                    prediction=one.prediction,
+                    exactness=one.exactness,
+                    images_per_sec=_rates(samples, "train"),
+                    loader_images_per_sec=_rates(samples, "loader"),
+                )
+            )
+        return tuple(found)
+
+    def _judge(
+        self,
+        costs: dict[StageKey, StageCost],
+        consumer: Consumer,
+        predicted: int,
+        rejected: Counter[str],
+        failed: tuple[tuple[str, str], ...],
+        began_ns: int,
+    ) -> Tuned:
+        measured = self._candidates()
+        if not measured:
+            raise UserError("; ".join(f"{name}: {reason}" for name, reason in failed), exit_code=3)
+        chosen = choose(measured)
+        unordered, prepare_s = self._price_of_order(chosen), 0.0
+        if chosen.config.storage != "files" or chosen.config.cache == "disk":
+            per_image_s = self._group.ask("seconds_to_prepare", chosen.config)
+            prepare_s = per_image_s * self._source.images
+        return Tuned(
+            chosen=chosen,
+            measured=measured,
+            costs=costs,
+            consumer=consumer,
+            predicted=predicted,
+            rejected=+rejected,
+            failed=failed,
+            unordered=unordered,
+            prepare_s=prepare_s,
+            seconds=(clock.now_ns() - began_ns) / 1e9,
+        )
+
+    def _price_of_order(self, chosen: Candidate) -> tuple[Candidate, Candidate] | None:
+        """Measures the chosen pipeline beside itself with elements in whatever order they are done."""
+        if chosen.config.workers == 1:
+            return None
+        self._say("the price of a fixed order")
+        group = self._group
+        kept = next(job for job in group.jobs if self._names[job][0] == chosen.name)
+        for job in group.jobs:
+            if job != kept:
+                group.leave_out(job)
+        group.measured[kept].samples.clear()
+        _, ranked = self._names[kept]
+        free = Job(variant="any order", config=replace(ranked.config, deterministic=False), model=self._model)
+        self._names[free] = (free.variant, ranked)
+        group.add(free)
+        for number in range(LEAST_ROUNDS):
+            group.run_round(number, loader=True, done=lambda name: None, backwards=number % 2 == 1)
+        both = {one.name: one for one in self._candidates()}
+        return (both[free.variant], both[chosen.name]) if len(both) == 2 else None
+
+
+def choose(measured: Sequence[Candidate]) -> Candidate:
+    """Returns the best candidate that is significantly faster than AUTOTUNE, or AUTOTUNE.
+
+    Of those that no other beats significantly, the simplest is best: what it saves costs nothing.
+    """
+    incumbent = next((one for one in measured if one.name == AUTOTUNE), measured[0])
+    better = [one for one in measured if one is not incumbent and one.against(incumbent)[1] > 1]
+    if not better:
+        return incumbent
+    fastest = max(better, key=lambda one: median(one.images_per_sec))
+    level = [one for one in better if one is fastest or fastest.against(one)[1] <= 1]
+    # Not measurably slower is not as fast: beyond this a simpler one must not be taken for it.
+    near = [one for one in level if median(one.images_per_sec) >= (1 - _EQUAL_RATIO) * median(fastest.images_per_sec)]
+    return min(near, key=lambda one: (_simplicity(one.config), -median(one.images_per_sec)))
+
+
+def _bars(base: PipelineConfig, cores: float) -> dict[str, PipelineConfig]:
+    """Returns the pipelines that people have: as first written, with as many workers as cores, and with AUTOTUNE."""
+    plain = replace(
+        base,
+        loader="tf_data",
+        augment_with="tf_ops",
+        augment_at="element",
+        resample="separate",
+        decode="full",
+        storage="files",
+        cache="none",
+        output_dtype="float32",
+    )
+    naive = replace(plain, workers=1, prefetch=0, rewrites=False, autotune=True)
+    return {
+        NAIVE: naive,
+        HEURISTIC: replace(naive, workers=max(1, round(cores)), prefetch=2),
+        AUTOTUNE: replace(plain, workers=AUTO, prefetch=AUTO, rewrites=True, autotune=True),
+    }
+
+
+def _rates(samples: Sequence[Sample], window: str) -> tuple[float, ...]:
+    return tuple(1 / one.s_per_image for one in samples if one.window == window)
+
+
+def _order(one: _Ranked) -> tuple[float, float, tuple[int, ...]]:
+    """Sorts by predicted rate, then by what the loader takes of the cores, both in steps; then by simplicity.
+
+    Where the model sets the rate, a loader that takes less of the cores still leaves it more of them.
+    """
+    faster, leaner = one.prediction.images_per_sec, 1 / one.prediction.loader_us_per_image
+    steps = [-round(math.log(value) / math.log1p(_EQUAL_RATIO)) for value in (faster, leaner)]
+    return steps[0], steps[1], _simplicity(one.config)
+
+
+def _simplicity(config: PipelineConfig) -> tuple[int, ...]:
+    """Sorts what needs no copy, no cache and no other library first."""
+    return (
+        _STORAGE.index(config.storage),
+        _CACHES.index(config.cache),
+        int(config.decode == "scaled") + int(config.composed),
+        int(config.augment_with != "tf_ops"),
+        int(config.output_dtype == "uint8"),
+    )
+
+
+def _name(config: PipelineConfig) -> str:
+    """Says what a candidate does, in a few words."""
+    words = []
+    if config.storage != "files":
+        words.append(config.storage)
+    elif config.cache == "none":
+        words.append("scaled" if config.decode == "scaled" else "full")
+    if config.cache != "none":
+        words.append(f"{config.cache} cache" + (", scaled" if config.decode == "scaled" else ""))
+    if config.composed:
+        words.append("composed")
+    elif config.augmentation is not None:
+        words.append(f"{config.augment_with} a {config.augment_at}")
+    if config.output_dtype == "uint8":
+        words.append("uint8")
+    calls = "1 call" if config.workers == 1 else f"{config.workers} calls"
+    return ", ".join([*words, calls, f"prefetch {config.prefetch}"])
