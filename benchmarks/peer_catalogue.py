@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from benchmarks.peer_loaders.work import CROP_AREA, CROP_ASPECT
+from pipeline.augmentation import Augmentation
 from pipeline.config import PipelineConfig
 from pipeline.variants import BASELINE, VARIANTS
 
@@ -72,14 +74,17 @@ _KERAS = Peer(
     note="full decode",
 )
 
+_CROPS = replace(
+    VARIANTS["tf-data-raw"],
+    augmentation=Augmentation(shear_degrees=0.0, zoom_range=0.0, crop_area=CROP_AREA, crop_aspect=CROP_ASPECT),
+    output_dtype="uint8",
+)
+
 # Our own rows, by work and name. The fastest of a work is what the others are held against.
 OURS: dict[str, dict[str, PipelineConfig]] = {
-    "cold": {
-        "tf-data-scaled-decode": VARIANTS["tf-data-scaled-decode"],
-        "py-dataset": VARIANTS["py-dataset"],
-    },
-    "prepared": {},
-    "prepared-float": {},
+    "cold": {name: VARIANTS[name] for name in ("tf-data-composed", "py-dataset-composed")},
+    "prepared": {"tf-data-raw": _CROPS},
+    "prepared-float": {"tf-data-raw": replace(_CROPS, output_dtype="float32")},
 }
 
 PEERS: dict[str, Peer] = {
@@ -172,7 +177,7 @@ def our_peers() -> dict[str, Peer]:
                 functions=dict.fromkeys((*known, work), "described"),
                 packages=("unstall", "tensorflow"),
                 install="pip install unstall",
-                kinds=("threads",) if config.loader == "py_dataset" else (),
+                kinds=("threads",),
                 configs={**known, work: config},
                 note="scaled decode" if config.decode == "scaled" else "",
             )

@@ -128,6 +128,7 @@ def _file_job(work: str, source: ImageSource, labels: Sequence[int], folder: Pat
         labels=tuple(labels),
         paths=tuple(source.paths),
         formats=source.formats,
+        jpeg_sizes=tuple((height, width) for height, width in source.jpeg_sizes.tolist()),
         folder=str(folder),
     )
 

@@ -18,16 +18,16 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.command import Stopped, check_out, new_folder, progress_bar, read_source, say, signals
 from benchmarks.options import UserError
 from benchmarks.peer_catalogue import PEERS, Peer, our_peers
 from benchmarks.peer_loaders.work import WORKS
 from benchmarks.peer_processes import PeerFailed, link_packages
 from benchmarks.peer_report import ours_of, print_left_out, print_rows, ratio_to
 from benchmarks.peer_runs import Launcher, LeftOut, Material, PeerRun, Row, make_material, row_to_json
-from benchmarks.pipeline import Stopped, _new_folder, _progress, _signals
 from pipeline.cache import scratch_folder
 from pipeline.config import did_you_mean
-from pipeline.sources import ImageSource, SourceError, open_source
+from pipeline.sources import ImageSource, SourceError
 from profiles.provenance import machine, usable_threads
 from profiles.results import to_json, write_atomically
 from profiles.statistics import median
@@ -78,11 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             _list(console)
             return 0
         request = read_request(arguments)
-        _check_out(request.out)
+        check_out(request.out, "peers.json")
         return _run(request, console, errors)
     except (UserError, SourceError) as error:
-        errors.print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
-        return error.exit_code if isinstance(error, UserError) else 2
+        return say(errors, error)
     except Stopped as stopped:
         return stopped.exit_code
 
@@ -141,7 +140,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         workers=_numbers(arguments.workers),
         pythons=_pythons(arguments.python),
         prepared_images=arguments.prepared_images,
-        out=arguments.out or _new_folder(),
+        out=arguments.out or new_folder(),
     )
 
 
@@ -177,26 +176,14 @@ def _pythons(pairs: Sequence[str]) -> dict[str, str]:
     return pythons
 
 
-def _check_out(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UserError(f"--out {out}: results cannot be written there: {error.strerror}.") from error
-    if (out / "peers.json").exists():
-        raise UserError(f"--out {out} holds the results of an earlier run. Choose another folder, or remove them.")
-
-
 def _run(request: Request, console: Console, errors: Console) -> int:
     outcome = Outcome()
-    with _signals(), _progress(errors) as progress:
+    with signals(), progress_bar(errors) as progress:
         scratch = scratch_folder(request.out)
         launcher = Launcher(scratch, link_packages(scratch / "modules"), request.pythons, sys.executable)
         source: ImageSource | None = None
         try:
-            source = open_source(request.data)
+            source = read_source(request.data, progress, errors, "peers.json")
             _measure(request, source, launcher, scratch, outcome, progress)
             _write(request, source, outcome, complete=True)
         except BaseException:

@@ -5,6 +5,7 @@ Runs in a measuring child: see `benchmarks.session`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,6 @@ from pipeline.exactness import Exactness, compare
 from pipeline.loaders import build
 from pipeline.sources import ImageSource
 from pipeline.tuning import StageCost, StageKey
-from profiles import clock
 from profiles.provenance import usable_cores
 from profiles.statistics import median
 from profiles.tfdata_stages import Drain, serial_options
@@ -77,9 +77,9 @@ def _load(
 def _cached(
     key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
 ) -> StageCost:
-    # With the shuffle buffer behind it, which an epoch passes as well.
+    # With the shuffle buffer behind a cache in memory, which an epoch passes as well.
     config = replace(base, cache=key[1], augmentation=None, shuffle_buffer=PipelineConfig().shuffle_buffer)
-    return _built(config, source, known, cores, python=False)
+    return _built(config, source, known, cores, python=key[1] == "disk")
 
 
 def _composed(
@@ -187,8 +187,22 @@ def _images(config: PipelineConfig, source: ImageSource) -> np.ndarray:
 
 
 def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
-    """Returns the seconds an image that building a loader takes which prepares a copy, or a cache on disk."""
+    """Returns the seconds an image that a prepared copy, or a cache on disk, takes to be made."""
+    from pipeline.cache import cache_root, scratch_folder
+    from pipeline.materialize import materialize
+
     source = source.take(COST_IMAGES)
-    began_ns = clock.now_ns()
-    with build(config, source):
-        return (clock.now_ns() - began_ns) / 1e9 / source.images
+    folder = scratch_folder(cache_root())
+    try:
+        made = materialize(
+            source,
+            folder / "copy",
+            "raw" if config.cache == "disk" else config.storage,
+            config.image_size,
+            decode=config.decode,
+            interpolation=config.interpolation,
+            dtype="float32" if config.cache == "disk" else "uint8",
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return made.seconds / source.images

@@ -83,7 +83,7 @@ def stages_of(config: PipelineConfig) -> tuple[tuple[StageKey, bool], ...]:
     if config.cache == "none":
         stages.append((("load", *read), True))
     else:
-        stages.append((("cached", config.cache), False))
+        stages.append((("cached", config.cache), config.cache == "disk"))
     if config.augmentation is not None and config.augment_at != "device":
         stages.append((("augment", config.augment_with, config.augment_at), True))
     return (*stages, tail)
@@ -143,10 +143,8 @@ def needs(config: PipelineConfig, images: int) -> tuple[int, int]:
     calls = 8 if config.workers == AUTO else int(config.workers)
     ahead = 8 if config.prefetch == AUTO else int(config.prefetch)
     memory_bytes = (calls + ahead + 1) * batch_bytes
-    if config.cache != "none":
-        memory_bytes += config.shuffle_buffer * pixels * _FLOAT32_BYTES
     if config.cache == "memory":
-        memory_bytes += images * pixels * _FLOAT32_BYTES
+        memory_bytes += (images + config.shuffle_buffer) * pixels * _FLOAT32_BYTES
     disk_bytes = images * pixels * _FLOAT32_BYTES if config.cache == "disk" else 0
     if config.storage != "files":
         disk_bytes += images * pixels

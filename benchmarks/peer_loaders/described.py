@@ -42,6 +42,7 @@ def source_of(job: Job) -> ImageSource:
         root=Path("/"),
         files=files,
         formats=job.formats,
+        jpeg_sizes=np.array(job.jpeg_sizes, np.int64).reshape(-1, 2),
         fingerprint=name,
     )
 

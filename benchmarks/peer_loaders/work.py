@@ -39,6 +39,7 @@ class Job:
       labels: one an image.
       paths: the files, one an image; empty for a prepared work.
       formats: Pillow's name of each format among the files.
+      jpeg_sizes: (height, width) of each JPEG file, by its header; 0 for anything else.
       array: the .npy file of (images, 64, 64, 3) uint8 that prepared formats are made from.
       folder: where the loader may write; removed afterwards.
       workers: threads or processes; None leaves them to the library.
@@ -52,6 +53,7 @@ class Job:
     folder: str
     paths: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
+    jpeg_sizes: tuple[tuple[int, int], ...] = ()
     array: str = ""
     workers: int | None = None
     processes: bool = False
