@@ -6,7 +6,6 @@ python -m benchmarks.tune --data photos/train --model cats-dogs-64 --device cpu
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import sys
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import models
+from benchmarks import tune_check
 from benchmarks.command import (
     Stopped,
     check_out,
@@ -40,6 +40,7 @@ from pipeline.exactness import CLASSES, Exactness
 from pipeline.sources import ImageSource, SourceError
 from profiles import provenance
 from profiles.devices import Device, parse_device
+from profiles.results import to_json, write_atomically
 from profiles.statistics import median
 
 BUDGET_S = 60.0
@@ -52,7 +53,12 @@ _RESULTS = "tune.json"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 0, 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
+    """Runs the command.
+
+    Returns:
+      0; 2 for bad input; 3 if nothing could be measured; 128 + signal if stopped; and of a check 1 where a choice
+      misses its goal, 4 where that could not be shown.
+    """
     arguments = _parser().parse_args(argv)
     console, errors = Console(), Console(stderr=True)
     out = arguments.out or new_folder()
@@ -83,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch-size", type=int, metavar="N", help="images a batch")
     add("--config", type=Path, metavar="FILE.toml", help="the draws, batch size and seed to keep")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
+    add("--check", action="store_true", help="holds the tuner against exhaustive search over a small space")
     add("--out", type=Path, metavar="DIR", help="where tuned.toml, tuned.py and tune.json go (default: runs/TIME)")
     return parser
 
@@ -92,6 +99,8 @@ def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Con
     check_out(out, _RESULTS)
     if arguments.pipeline is not None:
         return _advise(arguments, model, device, base.batch_size, limits, out, console, errors)
+    if arguments.check:
+        return _check(arguments, limits, out, console, errors)
     with signals(), progress_bar(errors) as progress:
         source = read_source(arguments.data, progress, errors, _RESULTS)
         task = progress.add_task("starting", total=None)
@@ -135,10 +144,25 @@ def _advise(
 
         advice = advise(arguments.pipeline, model, arguments.classes, device, batch_size, limits, out, show)
     document = {"schema_version": 1, "provenance": provenance.machine(), "model": model, **to_dict(advice)}
-    (out / _RESULTS).write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+    write_atomically(out / _RESULTS, to_json(document))
     print_advice(console, advice, arguments.pipeline, model, device)
     console.print(f"\nwritten: {out / 'tune.json'}", highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def _check(arguments: argparse.Namespace, limits: Limits, out: Path, console: Console, errors: Console) -> int:
+    with signals(), progress_bar(errors) as progress:
+        source = read_source(arguments.data, progress, errors, _RESULTS)
+        task = progress.add_task("starting", total=None)
+
+        def show(text: str) -> None:
+            progress.update(task, description=text[:60], refresh=True)
+
+        checks = tune_check.check(source, limits, out, show)
+    document = {"schema_version": 1, "provenance": provenance.machine(), **tune_check.to_dict(checks)}
+    write_atomically(out / _RESULTS, to_json(document))
+    tune_check.print_checks(console, checks)
+    return max(one.exit_code for one in checks)
 
 
 def _request(arguments: argparse.Namespace) -> tuple[str, Device, PipelineConfig, Limits]:
@@ -221,7 +245,7 @@ def _write(
         "prepare_s": tuned.prepare_s,
         "seconds": tuned.seconds,
     }
-    results.write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+    write_atomically(results, to_json(document))
     return (*written, results)
 
 

@@ -172,7 +172,7 @@ class Tuner:
             ranked = self._rank(space, costs, consumer, rejected)
             chosen = self._shortlist(ranked, base, rejected)
             jobs = {name: self._predicted(config, costs, consumer) for name, config in bars.items()}
-            jobs |= {_name(one.config): one for one in chosen}
+            jobs |= {name_of(one.config): one for one in chosen}
             failed = self._measure(jobs, began_ns)
             return self._judge(costs, consumer, len(space), rejected, failed, began_ns)
         except JobRefused as error:
@@ -217,7 +217,7 @@ class Tuner:
             if one.config.augment_with.startswith("keras_"):
                 widest = "distribution"
             else:
-                self._say(f"comparing pixels: {_name(one.config)}")
+                self._say(f"comparing pixels: {name_of(one.config)}")
                 with contextlib.suppress(JobRefused):
                     one.exactness = self._group.ask("exactness", one.config, reference)
                 widest = one.exactness.name if one.exactness else "distribution"
@@ -258,8 +258,8 @@ class Tuner:
                     config=replace(one.config, image_size=self._group.measured[job].facts.config.image_size),
                     prediction=one.prediction,
                     exactness=one.exactness,
-                    images_per_sec=_rates(samples, "train"),
-                    loader_images_per_sec=_rates(samples, "loader"),
+                    images_per_sec=rates_of(samples, "train"),
+                    loader_images_per_sec=rates_of(samples, "loader"),
                 )
             )
         return tuple(found)
@@ -352,7 +352,7 @@ def _bars(base: PipelineConfig, cores: float) -> dict[str, PipelineConfig]:
     }
 
 
-def _rates(samples: Sequence[Sample], window: str) -> tuple[float, ...]:
+def rates_of(samples: Sequence[Sample], window: str) -> tuple[float, ...]:
     return tuple(1 / one.s_per_image for one in samples if one.window == window)
 
 
@@ -377,7 +377,7 @@ def _simplicity(config: PipelineConfig) -> tuple[int, ...]:
     )
 
 
-def _name(config: PipelineConfig) -> str:
+def name_of(config: PipelineConfig) -> str:
     """Says what a candidate does, in a few words."""
     words = []
     if config.storage != "files":

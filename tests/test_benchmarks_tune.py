@@ -1,0 +1,213 @@
+"""The tuner: what it chooses from planted rates, what it refuses, and a search from end to end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from benchmarks import tune, tune_check
+from benchmarks.tune_check import Check, small_space
+from benchmarks.tuner import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned, choose, name_of
+from pipeline.config import PipelineConfig, config_from_toml
+from pipeline.exactness import Exactness
+from pipeline.tuning import Consumer, Prediction
+from profiles.devices import parse_device
+
+BASE = PipelineConfig(autotune=False, workers=2, prefetch=2)
+COMPOSED = replace(BASE, decode="scaled", resample="composed", augment_with="opencv", augment_at="batch")
+PREDICTION = Prediction(
+    images_per_sec=1000.0,
+    loader_images_per_sec=2000.0,
+    loader_us_per_image=900.0,
+    limit="cores",
+    memory_bytes=10**7,
+    disk_bytes=0,
+)
+CLOSE = Exactness(mean_levels=4.0, largest_levels=100.0, psnr_db=30.0)
+
+
+def candidate(name: str, rate: float, config: PipelineConfig = BASE, spread: float = 0.01) -> Candidate:
+    """Rates that scatter by the same pattern as everybody's, and by a little of their own."""
+    own = np.random.default_rng(len(name)).normal(0, spread, 8)
+    return Candidate(
+        name=name,
+        config=config,
+        prediction=PREDICTION,
+        exactness=None if name in (NAIVE, HEURISTIC, AUTOTUNE) else CLOSE,
+        images_per_sec=tuple(rate * np.exp(own)),
+        loader_images_per_sec=(2000.0,) * 4,
+    )
+
+
+BARS = (candidate(NAIVE, 500.0), candidate(HEURISTIC, 900.0), candidate(AUTOTUNE, 1000.0))
+
+
+def test_the_fastest_that_is_significantly_faster_is_chosen():
+    found = choose((*BARS, candidate("slower", 1300.0, COMPOSED), candidate("fastest", 1500.0, COMPOSED)))
+    assert found.name == "fastest"
+
+
+def test_autotune_stays_where_nothing_is_significantly_faster():
+    found = choose(
+        (*BARS, candidate("as fast", 1000.5), candidate("slower", 800.0), candidate("noise", 1100, spread=0.5))
+    )
+    assert found.name == AUTOTUNE
+
+
+def test_of_two_that_are_as_fast_the_simpler_is_chosen():
+    raw = replace(COMPOSED, storage="raw", decode="full")
+    found = choose((*BARS, candidate("raw", 1502.0, raw), candidate("files", 1500.0, COMPOSED)))
+    assert found.name == "files"
+
+
+def test_a_simpler_one_that_is_measurably_slower_is_not_chosen():
+    raw = replace(COMPOSED, storage="raw", decode="full")
+    found = choose((*BARS, candidate("raw", 1600.0, raw), candidate("files", 1500.0, COMPOSED)))
+    assert found.name == "raw"
+
+
+def test_a_simpler_one_that_scatters_is_not_taken_for_as_fast():
+    raw = replace(COMPOSED, storage="raw", decode="full")
+    found = choose((*BARS, candidate("raw", 2000.0, raw), candidate("files", 1500.0, COMPOSED, spread=0.2)))
+    assert found.name == "raw"
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (BASE, "full, tf_ops a element, 2 calls, prefetch 2"),
+        (COMPOSED, "scaled, composed, 2 calls, prefetch 2"),
+        (replace(BASE, cache="memory", workers=1, prefetch=0), "memory cache, tf_ops a element, 1 call, prefetch 0"),
+        (replace(COMPOSED, storage="raw", decode="full"), "raw, composed, 2 calls, prefetch 2"),
+    ],
+)
+def test_a_candidate_says_what_it_does(config, name):
+    assert name_of(config) == name
+
+
+def test_names_of_the_small_space_are_all_different():
+    names = [name_of(one) for one in small_space(PipelineConfig())]
+    assert len(set(names)) == len(names) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--budget", "0"], "--budget must be above 0 seconds. Received: 0.0."),
+        (["--budget", "nan"], "--budget must be above 0 seconds. Received: nan."),
+        (["--memory-limit", "lots"], "--memory-limit needs a size, such as 500MB or 2GB. Received: 'lots'."),
+        (["--disk-limit=-1GB"], "--disk-limit needs a size, such as 500MB or 2GB. Received: '-1GB'."),
+        (["--model", "cats-dogs-65"], "--model 'cats-dogs-65' is not a model. Did you mean 'cats-dogs-64'?"),
+        (["--device", "emulated:fast"], "--device: emulated:RATE needs images per second"),
+        (["--classes", "1"], "--classes must be at least 2. Received: 1."),
+        (["--set", "shuffle_bufer=1"], "`shuffle_bufer` is not a setting. Did you mean 'shuffle_buffer'?"),
+        (["--config", "none.toml"], "--config none.toml cannot be read: No such file or directory."),
+        (["--data", "nowhere"], "nowhere does not exist."),
+        (["--pipeline", "nothing"], "--pipeline needs module:function. Received: 'nothing'."),
+    ],
+)
+def test_bad_input_gets_one_line(arguments, line, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert tune.main([*arguments, "--out", str(tmp_path / "out")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith(line) and captured.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("500MB", 5e8), ("2GB", 2e9), ("2 G", 2e9), ("1.5k", 1500.0), ("7", 7.0), ("1TB", 1e12)]
+)
+def test_sizes_are_read(text, expected):
+    assert tune._bytes(text, "--memory-limit") == expected
+
+
+def tuned(chosen: Candidate) -> Tuned:
+    return Tuned(
+        chosen=chosen,
+        measured=(*BARS, chosen) if chosen.name != AUTOTUNE else BARS,
+        costs={},
+        consumer=Consumer(us_per_image=300.0, cpu_us_per_image=500.0),
+        predicted=300,
+        rejected=Counter({"predicted slower": 290, "more memory than --memory-limit": 4}),
+        failed=(("raw", "no room"),),
+        unordered=(candidate("any order", 1600.0, COMPOSED), candidate("in order", 1500.0, COMPOSED)),
+        prepare_s=1.5,
+        seconds=61.0,
+    )
+
+
+class Source:
+    images = 2000
+
+
+def printed(result: Tuned) -> str:
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    tune._print(console, result, Source(), "cats-dogs-64", parse_device("cpu"))
+    return console.export_text()
+
+
+def test_what_is_printed_says_what_was_chosen_and_what_was_not():
+    text = " ".join(printed(tuned(candidate("fast", 1500.0, COMPOSED))).split())
+    for part in (
+        "fast * 1,000 1,",
+        "close 4.0",
+        "times as fast as AUTOTUNE (1.",
+        "Before its first epoch it takes 1.5 s, once.",
+        "In whatever order images are done it is 1.07 times as fast",
+        "4.0 levels of 255 off on average, 100 at most, 30.0 dB",
+        "could not be measured: raw: no room",
+        "300 pipelines were predicted in 61 s in all. Not measured: 290 predicted slower; 4 more memory than",
+    ):
+        assert part in text
+    assert max(len(line) for line in printed(tuned(candidate("fast", 1500.0, COMPOSED))).splitlines()) <= 80
+
+
+def test_the_four_bars_are_as_long_as_their_rates():
+    lines = [line for line in printed(tuned(candidate("fast", 2000.0, COMPOSED))).splitlines() if "█" in line]
+    assert [line.split()[0] for line in lines] == [NAIVE, HEURISTIC, AUTOTUNE, "tuned"]
+    lengths = [line.count("█") for line in lines]
+    assert lengths[3] == tune._BAR_WIDTH
+    assert lengths[:3] == pytest.approx([tune._BAR_WIDTH * part for part in (0.25, 0.45, 0.5)], abs=1.1)
+
+
+def test_autotune_that_stays_is_said():
+    assert "AUTOTUNE stays: nothing that was measured" in printed(tuned(BARS[2]))
+
+
+@pytest.mark.parametrize(
+    ("against", "expected"),
+    [((1.0, 1.0, 1.0), 0), ((0.98, 0.9, 1.05), 0), ((0.96, 0.93, 0.98), 4), ((0.9, 0.88, 0.92), 1)],
+)
+def test_a_check_passes_at_97_per_cent_of_the_best(against, expected):
+    one = Check(model="m", device="cpu", chosen="a", best="b", rates={"a": 90.0, "b": 100.0}, against=against)
+    assert one.exit_code == expected
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    tune_check.print_checks(console, [one])
+    assert f"{int(expected == 0)} of 1 choices reach 97%" in console.export_text()
+
+
+@pytest.mark.slow  # a whole search: some 60 s
+def test_a_search_from_end_to_end_leaves_a_config_and_a_script(photos, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = ["--data", str(photos), "--device", "emulated:20000", "--budget", "1", "--batch-size", "8"]
+    assert tune.main([*arguments, "--out", str(out)]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["tune.json", "tuned.py", "tuned.toml"]
+    document = json.loads((out / "tune.json").read_text())
+    names = [one["name"] for one in document["candidates"]]
+    assert names[:3] == [NAIVE, HEURISTIC, AUTOTUNE] and document["chosen"] in names
+    assert document["predicted"] > 100 and sum(document["rejected"].values()) > 90
+    for one in document["candidates"]:
+        assert min(one["images_per_sec"]) > 0 and one["prediction"]["images_per_sec"] > 0
+        assert one["name"] in names[:3] or one["exactness"]["class"] in ("identical", "close")
+    config = config_from_toml((out / "tuned.toml").read_text())
+    assert config.batch_size == 8
+    namespace = {"__name__": "exported"}
+    exec(compile((out / "tuned.py").read_text(), "tuned.py", "exec"), namespace)
+    images, labels = next(iter(namespace["make_dataset"]()))
+    assert images.shape == (8, 64, 64, 3) and labels.shape == (8,)
+    assert "img/s" in capsys.readouterr().out
