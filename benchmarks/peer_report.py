@@ -33,17 +33,19 @@ def ratio_to(row: Row, ours: Row | None) -> tuple[float, float, float] | None:
 def print_rows(console: Console, work: str, images: int, rows: Sequence[Row]) -> None:
     """Prints the table of one work, the fastest first, those that did other work last."""
     ours = ours_of(rows)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("peer", "version", "workers"):
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in ("peer", "workers"):
         table.add_column(column, no_wrap=True)
     for column in ("img/s", "to ours", "95 %", "1st s"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("note")
-    for row in sorted(rows, key=_order):
+    in_order = sorted(rows, key=_order)
+    for row in in_order:
         table.add_row(*_cells(row, ours))
     console.print()
     console.print(Text(f"{work_text(work)}; {images:,} images", style="bold"))
     console.print(table)
+    for row in in_order:
+        console.print(Text(f"{row.peer.name} {row.version}{_note(row)}", style="dim"))
     if ours is not None:
         said = f"to ours: images/sec over those of {ours.peer.name}, round by round."
     else:
@@ -58,15 +60,20 @@ def _order(row: Row) -> tuple[bool, float]:
 def _cells(row: Row, ours: Row | None) -> tuple[str, ...]:
     name, first = row.peer.name, f"{row.first_batch_s:.2f}"
     if row.other_work:
-        return name, row.version, row.workers, "-", "-", "-", first, f"other work: {'; '.join(row.other_work)}"
+        return name, row.workers, "-", "-", "-", first
     rate = f"{median(row.rates):,.0f}" if row.samples else "-"
     ratio = ratio_to(row, ours)
     shown, interval = "-", "-"
     if ratio is not None:
         shown = f"{ratio[0]:.2f}"
-        interval = "-" if row is ours else f"{ratio[1]:.2f} to {ratio[2]:.2f}"
-    note = "; ".join(part for part in (row.peer.note, *row.flags) if part)
-    return name, row.version, row.workers, rate, shown, interval, first, note
+        interval = "-" if row is ours else f"{ratio[1]:.2f}-{ratio[2]:.2f}"
+    return name, row.workers, rate, shown, interval, first
+
+
+def _note(row: Row) -> str:
+    other = f"other work: {', '.join(row.other_work)}" if row.other_work else ""
+    note = "; ".join(part for part in (other, row.peer.note, *row.flags) if part)
+    return f": {note}" if note else ""
 
 
 def print_left_out(console: Console, left_out: Sequence[LeftOut]) -> None:
