@@ -30,8 +30,8 @@ def export(config: PipelineConfig, source: ImageSource) -> str:
     """
     if config.loader != "tf_data":
         raise ExportError(f"only loader='tf_data' is written as a script. Received: loader={config.loader!r}.")
-    if config.location != "disk" or config.prefetch_to_device:
-        raise ExportError("a RAM disk and a device belong to a machine, not to a script that goes to others.")
+    if config.location != "disk":
+        raise ExportError("a RAM disk belongs to a machine, not to a script that goes to others.")
     if config.storage != "files":
         source, _ = prepared_copy(source, config)
     if config.cache == "disk":

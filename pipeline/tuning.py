@@ -158,22 +158,19 @@ def candidates(base: PipelineConfig, *, cores: float, accelerator: bool, scales:
 
     Args:
       base: gives batch size, image size, augmentation, seed and order.
-      accelerator: whether the model runs elsewhere, so that layers, uint8 and a buffer on the device make sense.
+      accelerator: whether the model runs elsewhere, so that layers, uint8 and a buffer in its memory make sense.
       scales: whether the source is JPEG files, which can be decoded at a fraction of their size.
     """
     base = replace(base, loader="tf_data", autotune=False, rewrites=True, interpolation="bilinear", location="disk")
     for kind in _kinds(base, accelerator=accelerator, scales=scales):
         for workers in _workers(cores):
             for prefetch in (0, 2):
-                try:
-                    yield replace(kind, workers=workers, prefetch=prefetch)
-                except ConfigError:
-                    continue
+                yield replace(kind, workers=workers, prefetch=prefetch, prefetch_to_device=accelerator and prefetch > 0)
 
 
 def kind_of(config: PipelineConfig) -> PipelineConfig:
     """Returns the config with its workers and prefetch taken away: what is the same work, byte for byte."""
-    return replace(config, workers=1, prefetch=0)
+    return replace(config, workers=1, prefetch=0, prefetch_to_device=False)
 
 
 def _workers(cores: float) -> list[int]:

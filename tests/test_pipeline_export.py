@@ -130,11 +130,17 @@ def test_keras_layers_come_as_layers_for_the_model(photos):
     assert names == ["RandomShear", "RandomZoom", "RandomFlip"]
 
 
+def test_a_buffer_on_the_device_is_written_as_one(photos):
+    config = dataclasses.replace(BASE, prefetch_to_device=True)
+    assert 'prefetch_to_device("/GPU:0", PREFETCH)' in export(config, from_folder(photos))
+    assert "prefetch_to_device" not in export(BASE, from_folder(photos))
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         ({"loader": "py_dataset", "augment_with": "opencv", "autotune": True, "prefetch": 0}, "only loader='tf_data'"),
-        ({"location": "ram"}, "a RAM disk and a device belong to a machine"),
+        ({"location": "ram"}, "a RAM disk belongs to a machine"),
         ({"storage": "records", "shuffle_buffer": 0}, "TFRecord files are read from front to back"),
     ],
 )

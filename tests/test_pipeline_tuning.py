@@ -103,6 +103,7 @@ def test_every_candidate_is_frozen_and_can_be_predicted(accelerator):
     assert {one.workers for one in every} == {1, 2, 4, 5}
     assert {one.output_dtype for one in every} == ({"float32", "uint8"} if accelerator else {"float32"})
     assert ("device" in {one.augment_at for one in every}) is accelerator
+    assert all(one.prefetch_to_device is (accelerator and one.prefetch > 0) for one in every)
 
 
 def test_only_jpeg_files_are_decoded_at_a_fraction():
