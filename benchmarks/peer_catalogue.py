@@ -165,7 +165,7 @@ PEERS: dict[str, Peer] = {
 
 
 def our_peers() -> dict[str, Peer]:
-    """Returns a peer for each of `OURS`."""
+    """Returns a peer for each of `OURS`, and the raw ones without tf.data as well."""
     found: dict[str, Peer] = {}
     for work, configs in OURS.items():
         for name, config in configs.items():
@@ -181,7 +181,17 @@ def our_peers() -> dict[str, Peer]:
                 configs={**known, work: config},
                 note="scaled decode" if config.decode == "scaled" else "",
             )
-    return found
+    raw = found["ours:tf-data-raw"]
+    return found | {
+        "ours:python-raw": replace(
+            raw,
+            name="ours:python-raw",
+            functions=dict.fromkeys(raw.configs, "in_python"),
+            packages=("unstall", "opencv-python-headless"),
+            kinds=(),
+            note="no tf.data",
+        )
+    }
 
 
 def worker_choices(peer: Peer, cores: int, asked: tuple[int, ...] = ()) -> list[tuple[int | None, bool]]:

@@ -12,6 +12,7 @@ __all__ = [
     "ConfigError",
     "ImageSource",
     "PipelineConfig",
+    "PythonBatches",
     "SourceError",
     "build",
     "from_arrays",
@@ -26,4 +27,8 @@ def __getattr__(name: str) -> object:
         from pipeline.loaders import build
 
         return build
+    if name == "PythonBatches":  # imported late: OpenCV
+        from pipeline.python_batches import PythonBatches
+
+        return PythonBatches
     raise AttributeError(f"module 'pipeline' has no attribute {name!r}")

@@ -7,6 +7,8 @@ that Python does little between the calls that give up its lock. No TensorFlow h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +30,7 @@ class ComposedBatches:
         self._decode = OpenCVDecoder(source, config)
         self._size = config.image_size
         self._border = BORDER[config.augmentation.fill_mode]
-        self._resample = self._crop if only_crops(config.augmentation) else self._warp
+        self._only_crops = only_crops(config.augmentation)
 
     def __call__(self, indices: NDArray[np.int64], matrices: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Returns (batch, height, width, 3) uint8.
@@ -37,32 +39,35 @@ class ComposedBatches:
           indices: (batch,), which images.
           matrices: (batch, 2, 3), from output pixels to those of the image at `image_size`: what `Draw.affine` gives.
         """
-        images = np.empty((len(indices), *self._size, 3), np.uint8)
-        sizes = self._decode.sizes[indices]
+        decoded = self._decode.several(indices)
+        sizes = np.array([image.shape[:2] for image in decoded])
         composed = through_resize(matrices, sizes, self._size)
-        for row, (index, size) in enumerate(zip(indices.tolist(), sizes.tolist(), strict=True)):
-            decoded = self._decode(index)
-            height, width = decoded.shape[:2]
-            if [height, width] != size:
-                composed[row] = through_resize(matrices[row : row + 1], np.array([[height, width]]), self._size)[0]
-            self._resample(decoded, composed[row], images[row])
+        images = np.empty((len(decoded), *self._size, 3), np.uint8)
+        if self._only_crops:
+            self._crop(decoded, composed, sizes, images)
+        else:
+            height, width = self._size
+            for image, matrix, target in zip(decoded, composed, images, strict=True):
+                cv2.warpAffine(image, matrix, (width, height), target, _FLAGS, self._border)
         return images
 
-    def _warp(self, decoded: NDArray[np.uint8], matrix: NDArray[np.float64], target: NDArray[np.uint8]) -> None:
+    def _crop(
+        self,
+        decoded: Sequence[NDArray[np.uint8]],
+        matrices: NDArray[np.float64],
+        sizes: NDArray[np.int64],
+        images: NDArray[np.uint8],
+    ) -> None:
+        """Resizes boxes of whole pixels, a third of the time of a warp, and mirrors all that are mirrored in one go."""
         height, width = self._size
-        cv2.warpAffine(decoded, matrix, (width, height), target, _FLAGS, self._border)
-
-    def _crop(self, decoded: NDArray[np.uint8], matrix: NDArray[np.float64], target: NDArray[np.uint8]) -> None:
-        """Resizes a box of whole pixels: a third of the time of a warp."""
-        height, width = self._size
-        (scale_x, _, at_x), (_, scale_y, at_y) = matrix.tolist()
-        left, right = _whole(scale_x, at_x, width, decoded.shape[1])
-        top, bottom = _whole(scale_y, at_y, height, decoded.shape[0])
-        box = decoded[top:bottom, left:right]
-        if scale_x > 0:
-            cv2.resize(box, (width, height), target, interpolation=cv2.INTER_LINEAR)
-        else:
-            cv2.flip(cv2.resize(box, (width, height), interpolation=cv2.INTER_LINEAR), 1, target)
+        columns = whole_pixels(matrices[:, 0, 0], matrices[:, 0, 2], width, sizes[:, 1])
+        rows = whole_pixels(matrices[:, 1, 1], matrices[:, 1, 2], height, sizes[:, 0])
+        boxes = np.concatenate([rows, columns], axis=1).tolist()
+        for image, (top, bottom, left, right), target in zip(decoded, boxes, images, strict=True):
+            cv2.resize(image[top:bottom, left:right], (width, height), target, 0, 0, cv2.INTER_LINEAR)
+        mirrored = np.flatnonzero(matrices[:, 0, 0] < 0)
+        if len(mirrored):
+            images[mirrored] = cv2.flip(images[mirrored].reshape(-1, width, 3), 1).reshape(-1, height, width, 3)
 
 
 def only_crops(augmentation: Augmentation) -> bool:
@@ -70,18 +75,23 @@ def only_crops(augmentation: Augmentation) -> bool:
     return augmentation.crops and augmentation.shear_degrees == 0 and augmentation.zoom_range == 0
 
 
-def _whole(scale: float, at: float, length: int, side: int) -> tuple[int, int]:
+def whole_pixels(
+    scale: NDArray[np.float64], at: NDArray[np.float64], length: int, sides: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Returns the whole pixels nearest to the stretch that a map of one axis covers, at least one of them.
 
     Args:
-      scale, at: output pixel x lies at `scale * x + at`; a mirrored axis has a scale below 0.
+      scale, at: (images,); output pixel x lies at `scale * x + at`. A mirrored axis has a scale below 0.
       length: output pixels.
-      side: pixels of the image.
+      sides: (images,), pixels of the images.
+    Returns:
+      (images, 2): the first pixel, and the one behind the last.
     """
     first = at - scale / 2 + 0.5
-    begin, end = sorted((first, first + scale * length))
-    whole = min(max(round(begin), 0), side - 1)
-    return whole, min(max(round(end), whole + 1), side)
+    last = first + scale * length
+    begin = np.clip(np.rint(np.minimum(first, last)).astype(np.int64), 0, sides - 1)
+    end = np.clip(np.rint(np.maximum(first, last)).astype(np.int64), begin + 1, sides)
+    return np.stack([begin, end], axis=1)
 
 
 def through_resize(

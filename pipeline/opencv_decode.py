@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import PipelineConfig
 from pipeline.sources import ImageSource
+from pipeline.stored import MappedImages
 
 # OpenCV's name of decoding a JPEG at a fraction of its size. The flags of the enumeration hold blue, green, red only.
 _COLOUR = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
@@ -24,12 +25,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 class OpenCVDecoder:
-    """Gives any image of a source by its index; safe in threads, each of which reads into a buffer of its own.
-
-    Attributes:
-      sizes: (images, 2) int64, the height and width that each is expected to have; 0 where that is not known. A file
-        that was changed since the scan has others.
-    """
+    """Gives any image of a source by its index; safe in threads, each of which reads into a buffer of its own."""
 
     def __init__(self, source: ImageSource, config: PipelineConfig) -> None:
         self._source = source
@@ -40,10 +36,6 @@ class OpenCVDecoder:
         scaled = config.decode == "scaled"
         ratios = decode_ratios(source.jpeg_sizes, config.image_size) if scaled else np.ones(source.images, np.int64)
         self._flags: list[int] = [_COLOUR | _REDUCED[ratio] for ratio in ratios.tolist()]
-        if source.arrays is not None:
-            self.sizes = np.tile(source.arrays.shape[1:3], (source.images, 1)).astype(np.int64)
-        else:
-            self.sizes = -(-source.jpeg_sizes // ratios[:, np.newaxis])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenCVDecoder, (self._source, self._config)  # a worker process has threads of its own
@@ -60,6 +52,12 @@ class OpenCVDecoder:
         if self._source.records is not None:
             return self.decode(index, np.frombuffer(self._source.records[index], np.uint8))
         return self.decode(index, self._read(self._paths[index]))
+
+    def several(self, indices: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
+        """Returns several images, as by calling it for each."""
+        if isinstance(self._arrays, MappedImages):
+            return self._arrays.several(indices)
+        return [self(index) for index in indices.tolist()]
 
     def decode(self, index: int, encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Decodes the bytes of one of the source's files.

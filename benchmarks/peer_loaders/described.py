@@ -9,9 +9,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from benchmarks.peer_loaders.work import AllEpochs, Job, Loader, Sink
+from benchmarks.peer_loaders.work import AllEpochs, EachEpoch, Job, Loader, Sink
 from pipeline.config import AUTO, config_from_dict
 from pipeline.loaders import build
+from pipeline.python_batches import PythonBatches
 from pipeline.sources import ImageSource
 
 
@@ -22,6 +23,11 @@ def described(job: Job) -> Loader:
         config = replace(config, workers=job.workers, use_multiprocessing=job.processes)
     data = build(config, source_of(job)).data
     return ThroughFit(data) if isinstance(data, keras.utils.PyDataset) else AllEpochs(data.repeat)
+
+
+def in_python(job: Job) -> Loader:
+    """Builds `job.config` without tf.data: in the thread that asks for batches."""
+    return EachEpoch(PythonBatches(source_of(job), config_from_dict(dict(job.config or {}))))
 
 
 def source_of(job: Job) -> ImageSource:
