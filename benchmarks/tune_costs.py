@@ -5,6 +5,7 @@ Runs in a measuring child: see `benchmarks.session`.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,7 +17,7 @@ import tensorflow as tf
 from pipeline import stages
 from pipeline.config import PipelineConfig
 from pipeline.exactness import Exactness, compare
-from pipeline.loaders import build
+from pipeline.loaders import UnavailableError, build
 from pipeline.sources import ImageSource
 from pipeline.tuning import StageCost, StageKey
 from profiles.provenance import usable_cores
@@ -43,6 +44,8 @@ def measure_costs(
       base: gives batch size, image size and augmentation.
       source: what is loaded; some of its images are.
       cores: that this process may use.
+    Returns:
+      No cost of a stage that this source cannot have, such as decoding where its images are pixels already.
     """
     cores = cores or usable_cores()
     source = source.take(COST_IMAGES)
@@ -50,7 +53,8 @@ def measure_costs(
     measured: dict[StageKey, StageCost] = {}
     # The tails first: what is measured with one in it is told without.
     for key in sorted(set(keys), key=lambda key: key[0] != "batch"):
-        measured[key] = _MEASURES[key[0]](key, base, source, measured, cores)
+        with contextlib.suppress(UnavailableError):
+            measured[key] = _MEASURES[key[0]](key, base, source, measured, cores)
     return measured
 
 

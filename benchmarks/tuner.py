@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.options import UserError
@@ -103,7 +102,7 @@ class _Ranked:
 
     config: PipelineConfig
     prediction: Prediction
-    exactness: Exactness | None = field(default=None)
+    exactness: Exactness | None = None
 
 
 class Tuner:
@@ -194,6 +193,9 @@ class Tuner:
         """Returns what the limits allow, the best of each kind, fastest first and the simpler first among equals."""
         best: dict[PipelineConfig, _Ranked] = {}
         for config in space:
+            if any(key not in costs for key, _ in stages_of(config)):
+                rejected["not to be had from this source"] += 1
+                continue
             one = self._predicted(config, costs, consumer)
             if one.prediction.memory_bytes > self._limits.memory_bytes:
                 rejected["more memory than --memory-limit"] += 1
@@ -214,13 +216,15 @@ class Tuner:
             if len(chosen) == SHORTLIST:
                 rejected["predicted slower"] += len(ranked) - place
                 break
-            if one.config.augment_with.startswith("keras_"):
-                widest = "distribution"
-            else:
+            widest = "distribution"  # of layers that draw for themselves
+            if not one.config.augment_with.startswith("keras_"):
                 self._say(f"comparing pixels: {name_of(one.config)}")
-                with contextlib.suppress(JobRefused):
+                try:
                     one.exactness = self._group.ask("exactness", one.config, reference)
-                widest = one.exactness.name if one.exactness else "distribution"
+                except JobRefused as error:
+                    rejected[f"cannot be built: {error}"] += 1
+                    continue
+                widest = one.exactness.name
             if allowed(widest, self._limits.exactness):
                 chosen.append(one)
             else:
