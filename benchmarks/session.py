@@ -19,6 +19,8 @@ from profiles.schedule import LOADER_ROUNDS, TRIAL_STEPS, epochs_for, steps_for
 from profiles.stages import StageTable
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from benchmarks.tune_pipeline import PipelineFacts
     from benchmarks.user_pipeline import UserPipeline
     from pipeline.loaders import Loader
@@ -122,6 +124,7 @@ class Session:
         self._ceilings: dict[str, _Ceiling] = {}
         self._jobs: dict[Job, _Measured] = {}
         self._pipeline: UserPipeline | None = None
+        self._reference: tuple[PipelineConfig, np.ndarray] | None = None
         self._storage: StorageRates | str | None = None  # or why it cannot be told; None before it was tried
 
     def backend(self) -> dict[str, Any]:
@@ -293,12 +296,15 @@ class Session:
         )
 
     def exactness(self, config: PipelineConfig, reference: PipelineConfig) -> Exactness:
-        """Compares the images of two pipelines."""
-        from benchmarks.tune_costs import exactness
+        """Compares the images of two pipelines, with the same draws."""
+        from benchmarks.tune_costs import compared_images
+        from pipeline.exactness import compare
         from pipeline.loaders import UnavailableError
 
         try:
-            return exactness(config, reference, self._source)
+            if self._reference is None or self._reference[0] != reference:
+                self._reference = reference, compared_images(reference, self._source)
+            return compare(compared_images(config, self._source), self._reference[1])
         except UnavailableError as error:
             raise Refused(str(error)) from error
 

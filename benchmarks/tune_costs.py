@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from pipeline import stages
 from pipeline.config import PipelineConfig
-from pipeline.exactness import Exactness, compare
 from pipeline.loaders import UnavailableError, build
 from pipeline.sources import ImageSource
 from pipeline.tuning import StageCost, StageKey
@@ -178,15 +177,9 @@ def _runs(dataset: Any, options: Any) -> list[tuple[float, float]]:
     return [drain.run() for _ in range(_RUNS)]
 
 
-def exactness(config: PipelineConfig, reference: PipelineConfig, source: ImageSource) -> Exactness:
-    """Compares the images of a pipeline's first epoch with those of the reference, in the order of the files."""
-    source = source.take(COMPARED_IMAGES)
-    images, expected = (_images(one, source) for one in (config, reference))
-    return compare(images, expected)
-
-
-def _images(config: PipelineConfig, source: ImageSource) -> np.ndarray:
-    with build(replace(config, shuffle_buffer=0), source) as loader:
+def compared_images(config: PipelineConfig, source: ImageSource) -> np.ndarray:
+    """Returns the images of a pipeline's first epoch, in the order of the files, of as many as are compared."""
+    with build(replace(config, shuffle_buffer=0), source.take(COMPARED_IMAGES)) as loader:
         return np.concatenate([images for images, _ in loader.data.as_numpy_iterator()])
 
 
