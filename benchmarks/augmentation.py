@@ -15,19 +15,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.augmentation_libraries import LIBRARIES, rows
 from benchmarks.augmentation_operations import LEAST_IMAGE_SIZE, OPERATIONS
-from benchmarks.options import UserError
-from pipeline.config import did_you_mean
-from pipeline.sources import ImageSource, SourceError, open_source
+from benchmarks.command import (
+    Stopped,
+    check_out,
+    new_folder,
+    progress_bar,
+    read_source,
+    remove_if_empty,
+    say,
+    say_unwritable,
+    signals,
+)
+from benchmarks.options import UserError, known_names
+from pipeline.sources import ImageSource, SourceError
 
 if TYPE_CHECKING:
     import numpy as np
 
 ROUNDS, IMAGE_SIZE, BATCH_SIZE = 5, 64, 32
 DATA = "generated:64"
+_RESULTS = "augmentation.json"
 # As many photos are served in turn: more would only fill the CPU's cache with what is not measured.
 _MOST_PHOTOS = 64
 
@@ -48,21 +58,28 @@ class Request:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command.
 
-    Returns 0; 1 if a row does not do the same as the others; 2 for bad input, 3 if nothing could be measured, 130 if
-    interrupted.
+    Returns:
+      0; 1 if a row does not do the same as the others; 2 for bad input; 3 if nothing could be measured; 128 + signal if
+      stopped.
     """
     arguments = _parser().parse_args(argv)
     errors = Console(stderr=True)
     try:
         request = _read(arguments)
-        _check_out(request.out)
+    except UserError as error:
+        return say(errors, error)
+    try:
+        check_out(request.out, _RESULTS)
         return _run(request, Console(), errors)
     except (UserError, SourceError) as error:
-        errors.print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
-        return error.exit_code if isinstance(error, UserError) else 2
-    except KeyboardInterrupt:
+        return say(errors, error)
+    except Stopped as stopped:
         errors.print("stopped: nothing was kept", highlight=False)
-        return 130
+        return stopped.exit_code
+    except OSError as error:
+        return say_unwritable(errors, request.out, error)
+    finally:
+        remove_if_empty(request.out)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,8 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", default=DATA, metavar="DIR", help=f"a folder of class folders, or generated:N (default: {DATA})")
     add("--image-size", type=int, default=IMAGE_SIZE, metavar="N", help=f"pixels a side (default: {IMAGE_SIZE})")
     add("--batch-size", type=int, default=BATCH_SIZE, metavar="N", help=f"images a batch (default: {BATCH_SIZE})")
-    add("--operations", default="all", metavar="NAME,...", help="which operations (default: all)")
-    add("--libraries", default="all", metavar="NAME,...", help="which libraries (default: all)")
+    add("--operations", default=",".join(OPERATIONS), metavar="NAME,...", help="which operations (default: all)")
+    add("--libraries", default=",".join(LIBRARIES), metavar="NAME,...", help="which libraries (default: all)")
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"windows of each row (default: {ROUNDS})")
     add("--out", type=Path, metavar="DIR", help="where augmentation.json and .html go (default: runs/TIME)")
     return parser
@@ -91,36 +108,11 @@ def _read(arguments: argparse.Namespace) -> Request:
         data=arguments.data,
         image_size=arguments.image_size,
         batch_size=arguments.batch_size,
-        operations=_names(arguments.operations, tuple(OPERATIONS), "--operations"),
-        libraries=_names(arguments.libraries, tuple(LIBRARIES), "--libraries"),
+        operations=known_names(arguments.operations, "--operations", OPERATIONS),
+        libraries=known_names(arguments.libraries, "--libraries", LIBRARIES),
         rounds=arguments.rounds,
-        out=arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S"),
+        out=arguments.out or new_folder(),
     )
-
-
-def _names(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if names == ("all",):
-        return known
-    for name in names:
-        if name not in known:
-            raise UserError(f"{option}: there is no {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    if not names:
-        raise UserError(f"{option} needs at least one name. Received: {text!r}.")
-    return names
-
-
-def _check_out(out: Path) -> None:
-    """Finds out before anything is measured that the results can be written."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        writable = os.access(out, os.W_OK)
-    except OSError as error:
-        raise UserError(f"--out {out}: results cannot be written there: {error.strerror}.") from error
-    if not writable:
-        raise UserError(f"--out {out}: results cannot be written there.")
-    if (out / "augmentation.json").exists():
-        raise UserError(f"--out {out} holds the results of an earlier run. Choose another folder, or remove them.")
 
 
 def _run(request: Request, console: Console, errors: Console) -> int:
@@ -132,8 +124,6 @@ def _run(request: Request, console: Console, errors: Console) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
-    source = open_source(request.data).take(_MOST_PHOTOS)
-    images = _photos(source, request.image_size)
 
     from benchmarks.augmentation_report import cautions, legend, render, summarise, table, too_different
     from benchmarks.augmentation_run import run
@@ -141,7 +131,9 @@ def _run(request: Request, console: Console, errors: Console) -> int:
     from profiles.results import to_json, write_atomically
 
     cores = usable_threads()
-    with _progress(errors) as progress:
+    with signals(), progress_bar(errors) as progress:
+        source = read_source(request.data, progress, errors, _RESULTS).take(_MOST_PHOTOS)
+        images = _photos(source, request.image_size)
         task = progress.add_task("", total=len(chosen) * (request.rounds + 1))
         measured = run(
             chosen,
@@ -149,7 +141,6 @@ def _run(request: Request, console: Console, errors: Console) -> int:
             batch_size=request.batch_size,
             cores=cores,
             rounds=request.rounds,
-            # Redraws only when told to: a thread that redraws would take a core from what is measured.
             step=lambda label: progress.update(task, description=label, advance=1, refresh=True),
         )
     results = [summarise(one) for one in measured]
@@ -167,7 +158,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
         },
         "results": results,
     }
-    write_atomically(request.out / "augmentation.json", to_json(document))
+    write_atomically(request.out / _RESULTS, to_json(document))
     write_atomically(request.out / "augmentation.html", render(document, measured, images[0]))
     console.print(table(results))
     for line in legend(document):
@@ -194,19 +185,6 @@ def _photos(source: ImageSource, image_size: int) -> np.ndarray:
         except OSError as error:
             raise SourceError(f"{Path(path).name} cannot be decoded: {error}. Remove it.") from error
     return np.stack(made)
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        auto_refresh=False,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,6 +104,19 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
         lines=arguments.lines,
         out=arguments.out or out,
     )
+
+
+def known_names(text: str, option: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Splits NAME,NAME at its commas; all must be known.
+
+    Raises:
+      UserError: at an unknown one, with the nearest known name, or where there is none.
+    """
+    names = _split(text, option)
+    for name in names:
+        if name not in known:
+            raise UserError(f"{option}: {name!r} is not known.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    return names
 
 
 def _split(text: str, option: str) -> tuple[str, ...]:

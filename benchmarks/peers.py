@@ -19,7 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.command import Stopped, check_out, new_folder, progress_bar, read_source, say, signals
-from benchmarks.options import UserError
+from benchmarks.options import UserError, known_names
 from benchmarks.peer_catalogue import PEERS, Peer, our_peers
 from benchmarks.peer_loaders.work import WORKS
 from benchmarks.peer_processes import PeerFailed, link_packages
@@ -124,10 +124,10 @@ def read_request(arguments: argparse.Namespace) -> Request:
     for option, least in (("rounds", 1), ("prepared_images", 64)):
         if (value := getattr(arguments, option)) < least:
             raise UserError(f"--{option.replace('_', '-')} must be at least {least}. Received: {value}.")
-    works = _names(arguments.work, "--work", WORKS)
+    works = known_names(arguments.work, "--work", WORKS)
     known = our_peers() | PEERS
     groups = {"ours": tuple(our_peers())}
-    names = _names(arguments.peers, "--peers", [*known, *groups]) if arguments.peers else tuple(known)
+    names = known_names(arguments.peers, "--peers", [*known, *groups]) if arguments.peers else tuple(known)
     chosen = dict.fromkeys(one for name in names for one in groups.get(name, (name,)))
     peers = tuple(known[name] for name in known if name in chosen)
     if not any(work in peer.functions for peer in peers for work in works):
@@ -142,16 +142,6 @@ def read_request(arguments: argparse.Namespace) -> Request:
         prepared_images=arguments.prepared_images,
         out=arguments.out or new_folder(),
     )
-
-
-def _names(text: str, option: str, known: Sequence[str] | dict[str, str]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise UserError(f"{option} needs at least one name. Received: {text!r}.")
-    for name in names:
-        if name not in known:
-            raise UserError(f"{option}: {name!r} is not known.{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    return names
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -24,9 +24,8 @@ from benchmarks.command import (
     say_unwritable,
     signals,
 )
-from benchmarks.options import DATA, UserError
+from benchmarks.options import DATA, UserError, known_names
 from benchmarks.scaling_points import AXES, Plan
-from pipeline.config import did_you_mean
 from pipeline.sources import SourceError
 from pipeline.variants import VARIANTS
 from profiles.provenance import usable_cores
@@ -120,7 +119,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
     if arguments.most_files < _LEAST_FILES:
         raise UserError(f"--most-files must be at least {_LEAST_FILES}. Received: {arguments.most_files}.")
-    axes = _names(arguments.axes, "--axes", AXES)
+    axes = known_names(arguments.axes, "--axes", AXES)
     if "cores" in axes and not hasattr(os, "sched_setaffinity"):
         raise UserError("--axes cores needs a system that binds processes to cores, such as Linux. Give the others.")
     values = {
@@ -131,7 +130,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     }
     return Plan(
         axes={axis: values[axis] for axis in AXES if axis in axes},
-        variants={name: VARIANTS[name] for name in _names(arguments.variants, "--variants", VARIANTS)},
+        variants={name: VARIANTS[name] for name in known_names(arguments.variants, "--variants", VARIANTS)},
         rounds=arguments.rounds,
         files=_FILES,
     )
@@ -149,16 +148,6 @@ def cores_up_to(most: int) -> tuple[int, ...]:
     """Returns the powers of two below `most`, and `most`, at least 1."""
     most = max(1, most)
     return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)
-
-
-def _names(text: str, option: str, known: Iterable[str]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise UserError(f"{option} needs at least one name. Received: {text!r}.")
-    for name in names:
-        if name not in known:
-            raise UserError(f"{option}: {name!r} is not known.{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    return names
 
 
 if __name__ == "__main__":
