@@ -173,6 +173,8 @@ def _request(arguments: argparse.Namespace) -> tuple[str, Device, PipelineConfig
         raise UserError(f"--model {error}") from error
     except ValueError as error:
         raise UserError(f"--device: {error}") from error
+    if arguments.pipeline is not None and not all(arguments.pipeline.partition(":")[::2]):
+        raise UserError(f"--pipeline needs module:function. Received: {arguments.pipeline!r}.")
     if arguments.classes < 2:
         raise UserError(f"--classes must be at least 2. Received: {arguments.classes}.")
     if not arguments.budget > 0:

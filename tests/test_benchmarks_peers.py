@@ -436,6 +436,7 @@ def test_rounds_are_complete_and_every_image_is_counted_once(workshop):
         assert all(0 < sample["first_batch_ns"] < sample["wall_ns"] for sample in row.samples)
 
 
+@pytest.mark.slow  # 26 s: a peer is watched at rest
 def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypatch):
     monkeypatch.setattr(peer_processes, "_REST_MS", 100)
     monkeypatch.setattr(peer_processes, "_REST_TRIES", 2)

@@ -131,6 +131,7 @@ def test_an_earlier_run_is_not_overwritten(finished):
     assert (out / "results.json").read_bytes() == before
 
 
+@pytest.mark.slow  # 18 s: a main job
 def test_a_model_of_the_users_own_sets_the_image_size(photos, tmp_path):
     (tmp_path / "mynet.py").write_text(
         "import keras\n"

@@ -263,6 +263,7 @@ def test_a_folder_of_our_name_is_refused_where_it_holds_python(tmp_path):
     assert run(tmp_path, script).returncode == 2
 
 
+@pytest.mark.slow  # 20 s: a script of many fits
 def test_calls_in_a_loop_and_in_a_thread_nothing_to_train_on_and_loaders_that_print(tmp_path):
     # One script for all: each start of TensorFlow takes seconds.
     script = write(
