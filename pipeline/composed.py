@@ -7,8 +7,6 @@ that Python does little between the calls that give up its lock. No TensorFlow h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -39,29 +37,32 @@ class ComposedBatches:
           indices: (batch,), which images.
           matrices: (batch, 2, 3), from output pixels to those of the image at `image_size`: what `Draw.affine` gives.
         """
-        decoded = self._decode.several(indices)
-        sizes = np.array([image.shape[:2] for image in decoded])
-        composed = through_resize(matrices, sizes, self._size)
-        images = np.empty((len(decoded), *self._size, 3), np.uint8)
+        images = np.empty((len(indices), *self._size, 3), np.uint8)
         if self._only_crops:
-            self._crop(decoded, composed, sizes, images)
+            self._crop(indices, matrices, images)
         else:
-            height, width = self._size
-            for image, matrix, target in zip(decoded, composed, images, strict=True):
-                cv2.warpAffine(image, matrix, (width, height), target, _FLAGS, self._border)
+            self._warp(indices, matrices, images)
         return images
 
-    def _crop(
-        self,
-        decoded: Sequence[NDArray[np.uint8]],
-        matrices: NDArray[np.float64],
-        sizes: NDArray[np.int64],
-        images: NDArray[np.uint8],
-    ) -> None:
+    def _warp(self, indices: NDArray[np.int64], matrices: NDArray[np.float32], images: NDArray[np.uint8]) -> None:
+        """Warps each image as soon as it is decoded, while the core's cache still holds it."""
+        height, width = self._size
+        expected = self._decode.sizes[indices]
+        composed = through_resize(matrices, expected, self._size)
+        for row, (image, size) in enumerate(zip(self._decode.each(indices), expected.tolist(), strict=True)):
+            if image.shape[0] != size[0] or image.shape[1] != size[1]:
+                found = np.array([image.shape[:2]])
+                composed[row] = through_resize(matrices[row : row + 1], found, self._size)[0]
+            cv2.warpAffine(image, composed[row], (width, height), images[row], _FLAGS, self._border)
+
+    def _crop(self, indices: NDArray[np.int64], matrices: NDArray[np.float32], images: NDArray[np.uint8]) -> None:
         """Resizes boxes of whole pixels, a third of the time of a warp, and mirrors all that are mirrored in one go."""
         height, width = self._size
-        columns = whole_pixels(matrices[:, 0, 0], matrices[:, 0, 2], width, sizes[:, 1])
-        rows = whole_pixels(matrices[:, 1, 1], matrices[:, 1, 2], height, sizes[:, 0])
+        decoded = list(self._decode.each(indices))
+        sizes = np.array([image.shape[:2] for image in decoded])
+        composed = through_resize(matrices, sizes, self._size)
+        columns = whole_pixels(composed[:, 0, 0], composed[:, 0, 2], width, sizes[:, 1])
+        rows = whole_pixels(composed[:, 1, 1], composed[:, 1, 2], height, sizes[:, 0])
         boxes = np.concatenate([rows, columns], axis=1).tolist()
         for image, (top, bottom, left, right), target in zip(decoded, boxes, images, strict=True):
             cv2.resize(image[top:bottom, left:right], (width, height), target, 0, 0, cv2.INTER_LINEAR)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import cv2
@@ -25,7 +26,12 @@ _BUFFER_BYTES = 1 << 20
 
 
 class OpenCVDecoder:
-    """Gives any image of a source by its index; safe in threads, each of which reads into a buffer of its own."""
+    """Gives any image of a source by its index; safe in threads, each of which reads into a buffer of its own.
+
+    Attributes:
+      sizes: (images, 2) int64, the height and width that each is expected to have; 0 where that is not known. A file
+        that was changed since the scan has others.
+    """
 
     def __init__(self, source: ImageSource, config: PipelineConfig) -> None:
         self._source = source
@@ -36,6 +42,10 @@ class OpenCVDecoder:
         scaled = config.decode == "scaled"
         ratios = decode_ratios(source.jpeg_sizes, config.image_size) if scaled else np.ones(source.images, np.int64)
         self._flags: list[int] = [_COLOUR | _REDUCED[ratio] for ratio in ratios.tolist()]
+        self._mapped = source.arrays if isinstance(source.arrays, MappedImages) else None
+        self.sizes = -(-source.jpeg_sizes // ratios[:, np.newaxis])
+        if source.arrays is not None:
+            self.sizes = np.tile(source.arrays.shape[1:3], (source.images, 1)).astype(np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenCVDecoder, (self._source, self._config)  # a worker process has threads of its own
@@ -53,11 +63,9 @@ class OpenCVDecoder:
             return self.decode(index, np.frombuffer(self._source.records[index], np.uint8))
         return self.decode(index, self._read(self._paths[index]))
 
-    def several(self, indices: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
-        """Returns several images, as by calling it for each."""
-        if isinstance(self._arrays, MappedImages):
-            return self._arrays.several(indices)
-        return [self(index) for index in indices.tolist()]
+    def each(self, indices: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
+        """Yields several images, as by calling it for each."""
+        return map(self, indices.tolist()) if self._mapped is None else self._mapped.each(indices)
 
     def decode(self, index: int, encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Decodes the bytes of one of the source's files.

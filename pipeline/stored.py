@@ -46,9 +46,9 @@ class MappedImages:
         """Returns one image without a copy, or a copy of several."""
         return self._stored[self.rows[index]]
 
-    def several(self, indices: NDArray[np.int64]) -> list[np.ndarray]:
-        """Returns several images without a copy."""
-        return [self._stored[row] for row in self.rows[indices].tolist()]
+    def each(self, indices: NDArray[np.int64]) -> Iterator[np.ndarray]:
+        """Yields several images without a copy."""
+        return map(self._stored.__getitem__, self.rows[indices].tolist())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype)
