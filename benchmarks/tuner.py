@@ -24,6 +24,8 @@ from profiles.statistics import median, ratio_interval
 # Candidates that are measured, beside the three bars; and the fewest and most rounds of all of them.
 SHORTLIST = 5
 LEAST_ROUNDS, MOST_ROUNDS = 4, 15
+# Where nothing is significantly faster than AUTOTUNE by then: rounds of it and of as many of the fastest alone.
+_DECIDING_ROUNDS, _RIVALS = 8, 2
 NAIVE, HEURISTIC, AUTOTUNE = "naive", "heuristic", "AUTOTUNE"
 # Predictions that differ by less are taken for equal: the simpler one goes first.
 _EQUAL_RATIO = 0.03
@@ -62,8 +64,9 @@ class Candidate:
     loader_images_per_sec: tuple[float, ...]
 
     def against(self, other: Candidate) -> tuple[float, float, float]:
-        """Returns how many times as fast as the other it is, and the 95 % interval."""
-        return ratio_interval(self.images_per_sec, other.images_per_sec)
+        """Returns how many times as fast as the other it is in the rounds that both have, and the 95 % interval."""
+        rounds = min(len(self.images_per_sec), len(other.images_per_sec))
+        return ratio_interval(self.images_per_sec[:rounds], other.images_per_sec[:rounds])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +243,7 @@ class Tuner:
             job = Job(variant=name, config=one.config, model=self._model)
             self._names[job] = (name, one)
             group.add(job)
-        round_s = 0.0
+        round_s, number = 0.0, 0
         for number in range(MOST_ROUNDS):
             elapsed_s = (clock.now_ns() - began_ns) / 1e9
             if number >= LEAST_ROUNDS and elapsed_s + round_s > self._limits.budget_s:
@@ -249,12 +252,36 @@ class Tuner:
             round_from_ns = clock.now_ns()
             group.run_round(number, loader=number < LEAST_ROUNDS, done=lambda name: None, backwards=number % 2 == 1)
             round_s = (clock.now_ns() - round_from_ns) / 1e9
+        self._decide(number)
         return tuple((one.label, one.reason) for one in group.left_out if one.job in self._names)
+
+    def _decide(self, number: int) -> None:
+        """Measures AUTOTUNE and what seems faster further, where that is not significant yet.
+
+        Slow models give few rounds in the budget, and the interval of few rounds is as wide as they are apart.
+        """
+        group, measured = self._group, self._candidates()
+        incumbent = next((one for one in measured if one.name == AUTOTUNE), None)
+        if incumbent is None or choose(measured) is not incumbent:
+            return
+        rivals = [one for one in measured if median(one.images_per_sec) > median(incumbent.images_per_sec)]
+        rivals = sorted(rivals, key=lambda one: -median(one.images_per_sec))[:_RIVALS]
+        if not rivals:
+            return
+        contenders = {one.name for one in (incumbent, *rivals)}
+        for job in group.jobs:
+            if self._names[job][0] not in contenders:
+                group.leave_out(job)
+        for further in range(number, number + _DECIDING_ROUNDS):
+            self._say(f"round {further + 1}, between {len(contenders)}")
+            group.run_round(further, loader=False, done=lambda name: None, backwards=further % 2 == 1)
 
     def _candidates(self) -> tuple[Candidate, ...]:
         found = []
-        for job in self._group.jobs:
-            name, one = self._names[job]
+        failed = {one.job for one in self._group.left_out}
+        for job, (name, one) in self._names.items():
+            if job in failed or job not in self._group.measured:
+                continue
             samples = self._group.measured[job].samples
             found.append(
                 Candidate(
@@ -316,7 +343,7 @@ class Tuner:
         for number in range(LEAST_ROUNDS):
             group.run_round(number, loader=True, done=lambda name: None, backwards=number % 2 == 1)
         both = {one.name: one for one in self._candidates()}
-        return (both[free.variant], both[chosen.name]) if len(both) == 2 else None
+        return (both[free.variant], both[chosen.name]) if free in group.jobs and kept in group.jobs else None
 
 
 def choose(measured: Sequence[Candidate]) -> Candidate:

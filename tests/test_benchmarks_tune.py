@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from benchmarks import tune, tune_check
+from benchmarks.session import Job
 from benchmarks.tune_check import Check, small_space
-from benchmarks.tuner import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned, choose, name_of
+from benchmarks.tuner import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned, Tuner, choose, name_of
 from pipeline.config import PipelineConfig, config_from_toml
 from pipeline.exactness import Exactness
 from pipeline.tuning import Consumer, Prediction
@@ -50,6 +52,12 @@ BARS = (candidate(NAIVE, 500.0), candidate(HEURISTIC, 900.0), candidate(AUTOTUNE
 def test_the_fastest_that_is_significantly_faster_is_chosen():
     found = choose((*BARS, candidate("slower", 1300.0, COMPOSED), candidate("fastest", 1500.0, COMPOSED)))
     assert found.name == "fastest"
+
+
+def test_only_rounds_that_both_have_are_compared():
+    longer, shorter = candidate("longer", 1000.0, spread=0.0), candidate("shorter", 500.0, spread=0.0)
+    shorter = replace(shorter, images_per_sec=shorter.images_per_sec[:3])
+    assert shorter.against(longer) == pytest.approx((0.5, 0.5, 0.5))
 
 
 def test_autotune_stays_where_nothing_is_significantly_faster():
@@ -211,3 +219,48 @@ def test_a_search_from_end_to_end_leaves_a_config_and_a_script(photos, tmp_path,
     images, labels = next(iter(namespace["make_dataset"]()))
     assert images.shape == (8, 64, 64, 3) and labels.shape == (8,)
     assert "img/s" in capsys.readouterr().out
+
+
+class FakeGroup:
+    """Measures nothing: each round gives every job its planted rate, and AUTOTUNE now 6 % more, now 6 % less."""
+
+    def __init__(self, rates: dict[Job, float], rounds: int) -> None:
+        self.jobs, self.left_out = list(rates), []
+        self.measured = {job: SimpleNamespace(samples=[], facts=SimpleNamespace(config=BASE)) for job in rates}
+        self._rates = rates
+        for number in range(rounds):
+            self.run_round(number, loader=True, done=None)
+
+    def leave_out(self, job: Job) -> None:
+        self.jobs.remove(job)
+
+    def run_round(self, number, *, loader, done, backwards=False) -> None:
+        for job in self.jobs:
+            rate = self._rates[job] * (1 + 0.06 * (-1) ** number * (job.variant == AUTOTUNE))
+            self.measured[job].samples.append(SimpleNamespace(window="train", s_per_image=1 / rate))
+
+
+def decided(rates: dict[str, float]) -> Tuner:
+    jobs = {Job(variant=name, config=BASE, model="m"): rate for name, rate in rates.items()}
+    tuner = Tuner.__new__(Tuner)
+    tuner._group = FakeGroup(jobs, rounds=4)
+    tuner._names = {
+        job: (job.variant, SimpleNamespace(config=BASE, prediction=PREDICTION, exactness=None)) for job in jobs
+    }
+    tuner._say = lambda text: None
+    tuner._decide(4)
+    return tuner
+
+
+def rounds_of(tuner: Tuner) -> dict[str, int]:
+    return {one.name: len(one.images_per_sec) for one in tuner._candidates()}
+
+
+def test_what_seems_faster_is_measured_further_until_it_is():
+    tuner = decided({AUTOTUNE: 1000.0, "somewhat faster": 1040.0, "faster": 1045.0, "slow": 500.0, "also": 1010.0})
+    assert rounds_of(tuner) == {AUTOTUNE: 12, "somewhat faster": 12, "faster": 12, "slow": 4, "also": 4}
+
+
+def test_nothing_is_measured_further_where_the_choice_is_clear():
+    assert rounds_of(decided({AUTOTUNE: 1000.0, "fast": 3000.0})) == {AUTOTUNE: 4, "fast": 4}
+    assert rounds_of(decided({AUTOTUNE: 1000.0, "slow": 300.0})) == {AUTOTUNE: 4, "slow": 4}
