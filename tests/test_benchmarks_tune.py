@@ -225,14 +225,18 @@ class FakeGroup:
     """Measures nothing: each round gives every job its planted rate, and AUTOTUNE now 6 % more, now 6 % less."""
 
     def __init__(self, rates: dict[Job, float], rounds: int) -> None:
-        self.jobs, self.left_out = list(rates), []
+        self._jobs, self.left_out = list(rates), []
         self.measured = {job: SimpleNamespace(samples=[], facts=SimpleNamespace(config=BASE)) for job in rates}
         self._rates = rates
         for number in range(rounds):
             self.run_round(number, loader=True, done=None)
 
+    @property
+    def jobs(self) -> list[Job]:
+        return list(self._jobs)
+
     def leave_out(self, job: Job) -> None:
-        self.jobs.remove(job)
+        self._jobs.remove(job)
 
     def run_round(self, number, *, loader, done, backwards=False) -> None:
         for job in self.jobs:
