@@ -177,16 +177,20 @@ def describe(prepared: Prepared, rates: Rates) -> str:
             f"one-off      {prepared.seconds:.1f} s",
             f"reading      {before:,.0f} images/sec before, {after:,.0f} after: {middle:.2f} times as fast "
             f"({least:.2f} to {most:.2f} in {len(rates.before)} rounds)",
-            f"pays after   {_payoff(prepared, before, after)}",
+            f"pays after   {_payoff(prepared, rates)}",
         ]
     )
 
 
-def _payoff(prepared: Prepared, before: float, after: float) -> str:
+def _payoff(prepared: Prepared, rates: Rates) -> str:
     """Source: one-off seconds over the seconds that an epoch's reading gets shorter by."""
+    before, after = statistics.median(rates.before), statistics.median(rates.after)
     saved_s = prepared.images / before - prepared.images / after
-    if saved_s <= 0:
+    least, _, most = rates.speed_up
+    if most <= 1 or saved_s <= 0:
         return "never: reading the copy is no faster than reading the source"
+    if least <= 1:
+        return "not shown: reading the copy was not faster in every round"
     return f"{prepared.seconds / saved_s:.1f} epochs, if training waits for reading: {saved_s:.2f} s an epoch are saved"
 
 

@@ -39,13 +39,16 @@ class OpenCVDecoder:
         self._paths = source.paths
         self._arrays = source.arrays
         self._thread = threading.local()
-        scaled = config.decode == "scaled"
-        ratios = decode_ratios(source.jpeg_sizes, config.image_size) if scaled else np.ones(source.images, np.int64)
-        self._flags: list[int] = [_COLOUR | _REDUCED[ratio] for ratio in ratios.tolist()]
         self._mapped = source.arrays if isinstance(source.arrays, MappedImages) else None
-        self.sizes = -(-source.jpeg_sizes // ratios[:, np.newaxis])
+        self._flags: list[int] = []
         if source.arrays is not None:
             self.sizes = np.tile(source.arrays.shape[1:3], (source.images, 1)).astype(np.int64)
+            return
+        ratios = np.ones(source.images, np.int64)
+        if config.decode == "scaled":
+            ratios = decode_ratios(source.jpeg_sizes, config.image_size)
+        self._flags = [_COLOUR | _REDUCED[ratio] for ratio in ratios.tolist()]
+        self.sizes = -(-source.jpeg_sizes // ratios[:, np.newaxis])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenCVDecoder, (self._source, self._config)  # a worker process has threads of its own

@@ -47,6 +47,15 @@ def test_one_resampling_of_smooth_pictures_is_two_of_them(size, augmentation):
     assert difference.mean() < 1.0 and np.percentile(difference, 99) < 6
 
 
+@pytest.mark.parametrize("decode", ["full", "scaled"])
+def test_arrays_have_no_fraction_to_be_decoded_at(decode):
+    images = np.stack([waves(64, 64)] * 3)
+    config = dataclasses.replace(CONFIG, decode=decode)
+    still = np.tile(np.array([[[1, 0, 0], [0, 1, 0]]], np.float32), (3, 1, 1))
+    made = ComposedBatches(from_arrays(images, np.array([0, 1, 0])), config)(np.arange(3), still)
+    np.testing.assert_array_equal(made, images)
+
+
 def test_a_map_through_no_resize_is_itself():
     matrices = STRONG.draw(5, seed=0, epoch=0).affine(64, 48)
     np.testing.assert_allclose(through_resize(matrices, np.tile([64, 48], (5, 1)), (64, 48)), matrices, atol=1e-6)

@@ -42,6 +42,11 @@ def test_a_copy_that_is_no_faster_never_pays():
     )
 
 
+def test_a_copy_that_is_faster_now_and_then_is_not_said_to_pay():
+    rates = Rates(before=(2000.0, 2000.0, 2000.0), after=(1900.0, 2400.0, 2500.0))
+    assert describe(PREPARED, rates).endswith("pays after   not shown: reading the copy was not faster in every round")
+
+
 @pytest.mark.parametrize("form", ["raw", "records", "resized"])
 def test_a_copy_is_written_and_measured(form, photos, tmp_path, capsys):
     out = tmp_path / "out"
