@@ -18,18 +18,9 @@ from rich.console import Console
 
 from benchmarks.augmentation_libraries import LIBRARIES, rows
 from benchmarks.augmentation_operations import LEAST_IMAGE_SIZE, OPERATIONS
-from benchmarks.command import (
-    Stopped,
-    check_out,
-    new_folder,
-    progress_bar,
-    read_source,
-    remove_if_empty,
-    say,
-    say_unwritable,
-    signals,
-)
+from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
 from benchmarks.options import UserError, known_names
+from pipeline.signals import Stopped, signals
 from pipeline.sources import ImageSource, SourceError
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.augmentation_libraries import LIBRARIES, Apply, Row
 from benchmarks.augmentation_operations import OPERATIONS
+from profiles.tfdata_graph import every_node
 
 # Ops that run a function again and again.
 _LOOP_OPS = {"While", "StatelessWhile", "For", "MapDefun", "Enter"}
@@ -60,24 +61,7 @@ def has_loop(row: Row, *, side: int, batch_size: int) -> bool | None:
 
 def graph_has_loop(graph: Any) -> bool:
     """Returns whether a GraphDef, or a function that it calls however deep, has a loop in it."""
-    functions = {function.signature.name: function for function in graph.library.function}
-    waiting, seen = [graph.node], set()
-    while waiting:
-        for node in waiting.pop():
-            if node.op in _LOOP_OPS:
-                return True
-            for name in _called(node):
-                if name in functions and name not in seen:
-                    seen.add(name)
-                    waiting.append(functions[name].node_def)
-    return False
-
-
-def _called(node: Any) -> Iterator[str]:
-    yield node.op  # a function may be called as an op of its name
-    for value in node.attr.values():
-        yield value.func.name
-        yield from (function.name for function in value.list.func)
+    return any(node.op in _LOOP_OPS for node in every_node(graph))
 
 
 def _dataset(

@@ -18,7 +18,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.options import DATA, UserError
+from benchmarks.command import say
+from benchmarks.options import DATA, MODEL, UserError
+from models import MODELS
 from pipeline.config import PipelineConfig
 from pipeline.sources import ImageSource, SourceError, open_source
 from pipeline.variants import VARIANTS
@@ -27,7 +29,7 @@ from profiles.devices import parse_device
 from profiles.provenance import usable_cores
 from profiles.statistics import median, ratio_interval
 
-MODEL = "cats-dogs-64"
+_IMAGE_SIZE = MODELS[MODEL].image_size
 ROUNDS = 9
 # Those that are the tutorial's work, one after the other nearer to the ceiling.
 _VARIANTS = (
@@ -58,15 +60,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"--data {arguments.data} must hold JPEG files only. Received: {', '.join(source.formats)}."
             )
     except (UserError, SourceError) as error:
-        Console(stderr=True).print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
-        return 2
+        return say(Console(stderr=True), error)
     _print(measure(configs, source, arguments.rounds), source, arguments.rounds)
     return 0
 
 
 def _configs(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
-    from models import MODELS
-
     if arguments.rounds < 2:
         raise UserError(f"--rounds must be at least 2. Received: {arguments.rounds}.")
     chosen = {}
@@ -75,7 +74,7 @@ def _configs(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
             raise UserError(
                 f"--variants: {name!r} is no variant without worker processes. Known: {', '.join(VARIANTS)}."
             )
-        chosen[name] = replace(VARIANTS[name], image_size=MODELS[MODEL].image_size)
+        chosen[name] = replace(VARIANTS[name], image_size=_IMAGE_SIZE)
     return chosen
 
 
@@ -90,10 +89,10 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
     from profiles.windows import Windows
 
     windows = Windows(open_model(MODEL, classes=2), parse_device("emulated:1000000"))
-    windows.prepare([(np.zeros((1, *image_size, 3), np.float32), np.zeros(1)) for image_size in _sizes(configs)])
+    windows.prepare([(np.zeros((1, *_IMAGE_SIZE, 3), np.float32), np.zeros(1))])
     loaders = {name: build(config, source) for name, config in configs.items()}
     try:
-        runs: dict[str, Callable[[int], float]] = {CEILING: _ceiling(source, next(iter(configs.values())).image_size)}
+        runs: dict[str, Callable[[int], float]] = {CEILING: _ceiling(source, _IMAGE_SIZE)}
         for name, loader in loaders.items():
             runs[name] = _loader(windows, loader)
         rates: dict[str, list[float]] = {name: [] for name in runs}
@@ -105,10 +104,6 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
         for loader in loaders.values():
             loader.close()
     return rates
-
-
-def _sizes(configs: dict[str, PipelineConfig]) -> set[tuple[int, int]]:
-    return {config.image_size for config in configs.values()}
 
 
 def _loader(windows: Any, loader: Any) -> Callable[[int], float]:

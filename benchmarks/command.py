@@ -1,46 +1,17 @@
-"""What every command that measures for minutes does: ends on a signal, shows progress, checks its out folder."""
+"""What every command that measures for minutes does: says what is wrong, shows progress, checks its out folder."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import shutil
-import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.options import UserError
 from pipeline.sources import ImageSource, SourceError, open_source
-
-
-class Stopped(Exception):
-    """A signal asked the run to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number
-
-
-@contextlib.contextmanager
-def signals() -> Iterator[None]:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into `Stopped`; those behind it wait until the run has ended."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def stop(number: int, frame: Any) -> None:
-        for one in numbers:
-            signal.signal(one, signal.SIG_IGN)
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def say(errors: Console, error: UserError | SourceError) -> int:

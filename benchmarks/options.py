@@ -156,6 +156,11 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
 
 
 def config_from_file(path: Path) -> PipelineConfig:
+    """Reads a pipeline from a TOML file; its image size is the model's to set.
+
+    Raises:
+      UserError: if it cannot be read, or is no pipeline.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -169,6 +174,11 @@ def config_from_file(path: Path) -> PipelineConfig:
 
 
 def settings(pairs: Sequence[str]) -> dict[str, object]:
+    """Reads FIELD=VALUE pairs, as `config_from_dict` takes them.
+
+    Raises:
+      UserError: at what is no pair, or sets the image size.
+    """
     changes: dict[str, object] = {}
     for pair in pairs:
         field, equals, value = pair.partition("=")

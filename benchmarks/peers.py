@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.command import Stopped, check_out, new_folder, progress_bar, read_source, say, signals
+from benchmarks.command import check_out, new_folder, progress_bar, read_source, say
 from benchmarks.options import UserError, known_names
 from benchmarks.peer_catalogue import PEERS, Peer, our_peers
 from benchmarks.peer_loaders.work import WORKS
@@ -27,6 +27,7 @@ from benchmarks.peer_report import ours_of, print_left_out, print_rows, ratio_to
 from benchmarks.peer_runs import Launcher, LeftOut, Material, PeerRun, Row, make_material, row_to_json
 from pipeline.cache import scratch_folder
 from pipeline.config import did_you_mean
+from pipeline.signals import Stopped, signals
 from pipeline.sources import ImageSource, SourceError
 from profiles.provenance import machine, usable_threads
 from profiles.results import to_json, write_atomically

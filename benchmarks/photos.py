@@ -14,6 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import say
 from benchmarks.options import UserError
 from pipeline.sources import ImageSource, SourceError, open_source
 from profiles import clock
@@ -36,8 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         real = open_source(arguments.against)
         generated = open_source(f"generated:{max(real.images, 4)}")
     except (UserError, SourceError) as error:
-        Console(stderr=True).print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
-        return 2
+        return say(Console(stderr=True), error)
     ratios = _print(_sizes(real), _sizes(generated), _rates(real, generated, arguments.rounds))
     return 0 if all(abs(ratio - 1) <= _BOUND_RATIO for ratio in ratios) else 1
 

@@ -15,19 +15,10 @@ if importlib.util.find_spec("pipeline") is None or "benchmarks" not in str(__pac
 
 from rich.console import Console
 
-from benchmarks.command import (
-    Stopped,
-    check_out,
-    new_folder,
-    progress_bar,
-    read_source,
-    remove_if_empty,
-    say,
-    say_unwritable,
-    signals,
-)
+from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
 from benchmarks.options import Request, UserError, parser, read_request
 from models import MODELS
+from pipeline.signals import Stopped, signals
 from pipeline.sources import SourceError
 from pipeline.variants import DEFAULT, VARIANTS, other_work
 from profiles.devices import NAMED_RATES, Device

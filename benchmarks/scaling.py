@@ -13,19 +13,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.command import (
-    Stopped,
-    check_out,
-    new_folder,
-    progress_bar,
-    read_source,
-    remove_if_empty,
-    say,
-    say_unwritable,
-    signals,
-)
+from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
 from benchmarks.options import DATA, UserError, known_names
 from benchmarks.scaling_points import AXES, Plan
+from pipeline.signals import Stopped, signals
 from pipeline.sources import SourceError
 from pipeline.variants import VARIANTS
 from profiles.provenance import usable_cores

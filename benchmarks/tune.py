@@ -20,23 +20,14 @@ from rich.table import Table
 
 import models
 from benchmarks import tune_check
-from benchmarks.command import (
-    Stopped,
-    check_out,
-    new_folder,
-    progress_bar,
-    read_source,
-    remove_if_empty,
-    say,
-    say_unwritable,
-    signals,
-)
+from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
 from benchmarks.options import DATA, MODEL, UserError, config_from_file, settings
 from benchmarks.tune_pipeline import advise, print_advice, to_dict
 from benchmarks.tuner import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Limits, Tuned, Tuner
 from pipeline.cache import cache_root
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_to_dict, config_to_toml
 from pipeline.exactness import CLASSES, Exactness
+from pipeline.signals import Stopped, signals
 from pipeline.sources import ImageSource, SourceError
 from profiles import provenance
 from profiles.devices import Device, parse_device

@@ -6,18 +6,17 @@ python -m pipeline materialize photos/train prepared/train --as raw --image-size
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import re
-import signal
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline import clock
 from pipeline.config import AUTO, CHOICES, PipelineConfig
 from pipeline.prepared import FORMS, WriteError
+from pipeline.signals import Stopped, signals
 from pipeline.sources import ImageSource, SourceError, open_source, shown
 
 if TYPE_CHECKING:
@@ -28,14 +27,6 @@ if TYPE_CHECKING:
 _ROUNDS = 3
 # Rates are measured on so many images at most, of either kind.
 _MEASURED_IMAGES = 2000
-
-
-class Stopped(Exception):
-    """A signal asked the command to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     errors = Console(stderr=True)
     try:
-        with _signals():
+        with signals():
             prepared, rates = _run(arguments, errors)
     except SourceError as error:
         errors.print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
@@ -192,21 +183,3 @@ def _payoff(prepared: Prepared, rates: Rates) -> str:
     if least <= 1:
         return "not shown: reading the copy was not faster in every round"
     return f"{prepared.seconds / saved_s:.1f} epochs, if training waits for reading: {saved_s:.2f} s an epoch are saved"
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into `Stopped`; those behind it wait until all is removed."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def stop(number: int, frame: Any) -> None:
-        for one in numbers:
-            signal.signal(one, signal.SIG_IGN)
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

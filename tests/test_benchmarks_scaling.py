@@ -15,7 +15,6 @@ import pytest
 from rich.console import Console
 
 from benchmarks import scaling, scaling_files, scaling_run
-from benchmarks.command import Stopped
 from benchmarks.options import UserError
 from benchmarks.scaling_child import PeakMemory, extent
 from benchmarks.scaling_expectations import EXPECTATIONS
@@ -25,6 +24,7 @@ from benchmarks.scaling_points import AXES, FIGURES, Measurement, Plan, Row
 from benchmarks.scaling_report import Report
 from benchmarks.scaling_run import core_order
 from benchmarks.supervise import ChildDied, JobRefused
+from pipeline.signals import Stopped
 from pipeline.sources import from_arrays, from_folder
 from pipeline.variants import VARIANTS
 from profiles.samples import Sample
