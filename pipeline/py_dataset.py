@@ -15,9 +15,9 @@ import numpy as np
 
 from pipeline.composed import ComposedBatches
 from pipeline.config import PipelineConfig
+from pipeline.epochs import maps_of, order_of
 from pipeline.opencv_decode import OpenCVDecoder
 from pipeline.sources import ImageSource
-from pipeline.stored import shuffled
 from pipeline.warp import WARPS
 
 _INTERPOLATION = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST_EXACT}
@@ -91,13 +91,9 @@ class ImagePyDataset(keras.utils.PyDataset):
 
     def _plan_next_epoch(self) -> None:
         self._epoch += 1
-        images, seed = self._source.images, self._config.seed
-        self._order = np.arange(images)
-        if self._config.shuffle_buffer > 0:
-            self._order = shuffled(images, self._source.arrays, seed=seed, epoch=self._epoch)
+        self._order = order_of(self._source, self._config, self._epoch)
         if self._config.augmentation is not None:
-            draw = self._config.augmentation.draw(images, seed=seed, epoch=self._epoch)
-            self._matrices = draw.affine(*self._config.image_size)
+            self._matrices = maps_of(self._source.images, self._config, self._epoch)
 
     @property
     def num_batches(self) -> int:

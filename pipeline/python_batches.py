@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pipeline.composed import ComposedBatches
 from pipeline.config import ConfigError, PipelineConfig
 from pipeline.copies import prepared_copy
+from pipeline.epochs import maps_of, order_of
 from pipeline.sources import ImageSource
-from pipeline.stored import shuffled
 
 
 class PythonBatches:
@@ -51,11 +51,7 @@ class PythonBatches:
         """Yields images (batch, height, width, 3), float32 in [0, 1] or uint8, and labels (batch,) int32."""
         images, config = self._source.images, self._config
         epoch, self._epoch = self._epoch, self._epoch + 1
-        order = np.arange(images)
-        if config.shuffle_buffer:
-            order = shuffled(images, self._source.arrays, seed=config.seed, epoch=epoch)
-        assert config.augmentation is not None
-        matrices = config.augmentation.draw(images, seed=config.seed, epoch=epoch).affine(*config.image_size)
+        order, matrices = order_of(self._source, config, epoch), maps_of(images, config, epoch)
         for start in range(0, images, config.batch_size):
             chosen = order[start : start + config.batch_size]
             pixels = self._batches(chosen, matrices[start : start + config.batch_size])

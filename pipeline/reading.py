@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from pipeline import stages
 from pipeline.config import PipelineConfig
+from pipeline.epochs import maps_of
 from pipeline.sources import ImageSource
 from pipeline.stored import MappedImages, Records
 
@@ -47,15 +48,14 @@ def order(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
 
 def planned_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Yields an epoch's order and draws, as `stages.planned_batches` does; of a large file in windows of blocks."""
-    mapped, augmentation, size = source.arrays, config.augmentation, config.batch_size
+    mapped, size = source.arrays, config.batch_size
     if not isinstance(mapped, MappedImages) or not config.shuffle_buffer or mapped.fits_in_memory:
-        return stages.planned_batches(source.images, config)
-    assert augmentation is not None
+        return stages.planned_batches(source, config)
     epochs = itertools.count()
 
     def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         epoch, left, position = next(epochs), np.zeros(0, np.int64), 0
-        matrices = augmentation.draw(source.images, seed=config.seed, epoch=epoch).affine(*config.image_size)
+        matrices = maps_of(source.images, config, epoch)
         for window in mapped.read_ahead(mapped.block_windows(seed=config.seed, epoch=epoch)):
             left = np.concatenate([left, window])
             while len(left) >= size or (len(left) and position + len(left) == source.images):

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from pipeline.augmentation import Augmentation, epoch_order
 from pipeline.config import AUTO, PipelineConfig
+from pipeline.epochs import maps_of, order_of
 from pipeline.random_stages import refuse_random_upstream
 from pipeline.sources import ImageSource
 
@@ -68,30 +69,26 @@ def load(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) 
     return mapped(dataset, load_image, config)
 
 
-def planned_batches(images: int, config: PipelineConfig) -> tf.data.Dataset:
+def planned_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Yields an epoch's order and draws, a batch at a time: indices (batch,) int64, maps (batch, 2, 3) float32.
 
     Python runs once an epoch; the numbers depend on the seed and the count of epochs alone. Drawing and zipping element
     by element costs tf.data some 20 us an image, a tenth of what decoding it takes.
     """
-    augmentation, epochs = config.augmentation, itertools.count()
-    assert augmentation is not None
+    images, size, epochs = source.images, config.batch_size, itertools.count()
 
     def plan_epoch() -> tuple[np.ndarray, np.ndarray]:
         epoch = next(epochs)
-        shuffled = config.shuffle_buffer > 0
-        order = epoch_order(images, seed=config.seed, epoch=epoch) if shuffled else np.arange(images)
-        return order, augmentation.draw(images, seed=config.seed, epoch=epoch).affine(*config.image_size)
+        return order_of(source, config, epoch), maps_of(images, config, epoch)
 
     def batches(_: Any) -> tf.data.Dataset:
         order, matrices = tf.numpy_function(plan_epoch, [], (tf.int64, tf.float32))
         order, matrices = tf.ensure_shape(order, (images,)), tf.ensure_shape(matrices, (images, 2, 3))
-        starts = tf.data.Dataset.range(0, images, config.batch_size)
-        size = config.batch_size
+        starts = tf.data.Dataset.range(0, images, size)
         return starts.map(lambda start: (order[start : start + size], matrices[start : start + size]))
 
     dataset = tf.data.Dataset.range(1).flat_map(batches)
-    return dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(images / config.batch_size)))
+    return dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(images / size)))
 
 
 def load_composed(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
@@ -177,7 +174,7 @@ def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf
         # Keras' layers hold one random state: calls in parallel would race for it. The guide's own loader has them so.
         parallel = config.loader == "image_dataset_from_directory"
         return mapped(dataset, augment_batch, config) if parallel else dataset.map(augment_batch)
-    draws = epoch_draws(config.augmentation, images, config)
+    draws = epoch_draws(images, config)
     apply = _tf_ops(config) if config.augment_with == "tf_ops" else _numpy(config)
     if config.augment_at == "batch":
         draws = draws.batch(config.batch_size)
@@ -191,7 +188,7 @@ def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf
     return mapped(tf.data.Dataset.zip((dataset, draws)), augment_image, config)
 
 
-def epoch_draws(augmentation: Augmentation, images: int, config: PipelineConfig) -> tf.data.Dataset:
+def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
     """Yields one (2, 3) float32 affine map an image, a fresh draw each time the dataset is iterated.
 
     Python runs once an epoch; the numbers depend on the seed and the count of epochs alone.
@@ -199,7 +196,7 @@ def epoch_draws(augmentation: Augmentation, images: int, config: PipelineConfig)
     epochs = itertools.count()
 
     def draw_epoch() -> np.ndarray:
-        return augmentation.draw(images, seed=config.seed, epoch=next(epochs)).affine(*config.image_size)
+        return maps_of(images, config, next(epochs))
 
     def rows(_: Any) -> tf.data.Dataset:
         matrices = tf.numpy_function(draw_epoch, [], tf.float32)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.augmentation import block_windows, epoch_order
+from pipeline.augmentation import block_windows
 
 # A piece that a disk reads at its sequential rate, and the pieces whose images are shuffled together: 64 MB in memory.
 BLOCK_BYTES = 1 << 20
@@ -105,13 +105,6 @@ class MappedImages:
             begin = int(run[0]) * self._row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
             end = min((int(run[-1]) + 1) * self._row_bytes, len(self._map))
             self._map.madvise(mmap.MADV_WILLNEED, begin, end - begin)
-
-
-def shuffled(images: int, arrays: Any, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Returns the order of one epoch: that of `epoch_order`, or, of a file that memory cannot hold, of its windows."""
-    if isinstance(arrays, MappedImages) and not arrays.fits_in_memory:
-        return np.concatenate(list(arrays.block_windows(seed=seed, epoch=epoch)))
-    return epoch_order(images, seed=seed, epoch=epoch)
 
 
 class Records:

@@ -87,7 +87,7 @@ def _all_below(dataset):
 
 def test_epoch_draws_are_counted_by_epoch_not_by_iterator(source):
     config = PipelineConfig(image_size=(8, 8), seed=3)
-    draws = stages.epoch_draws(config.augmentation, 5, config)
+    draws = stages.epoch_draws(5, config)
     first, second = (np.stack(list(draws.as_numpy_iterator())) for _ in range(2))
     np.testing.assert_array_equal(first, config.augmentation.draw(5, seed=3, epoch=0).affine(8, 8))
     np.testing.assert_array_equal(second, config.augmentation.draw(5, seed=3, epoch=1).affine(8, 8))
