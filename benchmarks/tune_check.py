@@ -16,7 +16,8 @@ from rich.table import Table
 from benchmarks.options import UserError
 from benchmarks.session import Job
 from benchmarks.supervise import ChildDied, Group, JobRefused
-from benchmarks.tuner import Limits, Say, Tuner, name_of, rates_of
+from benchmarks.tuned import Limits, Say, name_of, rates_of
+from benchmarks.tuner import Tuner
 from pipeline.config import PipelineConfig
 from pipeline.sources import ImageSource
 from profiles.devices import Device, parse_device

@@ -14,7 +14,8 @@ from rich.console import Console
 from benchmarks import tune, tune_check
 from benchmarks.session import Job
 from benchmarks.tune_check import Check, small_space
-from benchmarks.tuner import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned, Tuner, choose, name_of
+from benchmarks.tuned import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned, choose, name_of
+from benchmarks.tuner import Tuner
 from pipeline.config import PipelineConfig, config_from_toml
 from pipeline.exactness import Exactness
 from pipeline.tuning import Consumer, Prediction
@@ -235,7 +236,7 @@ class FakeGroup:
     def jobs(self) -> list[Job]:
         return list(self._jobs)
 
-    def leave_out(self, job: Job) -> None:
+    def retire(self, job: Job) -> None:
         self._jobs.remove(job)
 
     def run_round(self, number, *, loader, done, backwards=False) -> None:
