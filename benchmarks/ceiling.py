@@ -92,7 +92,7 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
     windows.prepare([(np.zeros((1, *_IMAGE_SIZE, 3), np.float32), np.zeros(1))])
     loaders = {name: build(config, source) for name, config in configs.items()}
     try:
-        runs: dict[str, Callable[[int], float]] = {CEILING: _ceiling(source, _IMAGE_SIZE)}
+        runs: dict[str, Callable[[int], float]] = {CEILING: decoding_alone(source, _IMAGE_SIZE)}
         for name, loader in loaders.items():
             runs[name] = _loader(windows, loader)
         rates: dict[str, list[float]] = {name: [] for name in runs}
@@ -120,7 +120,7 @@ def _loader(windows: Any, loader: Any) -> Callable[[int], float]:
     return run
 
 
-def _ceiling(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int], float]:
+def decoding_alone(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int], float]:
     """Returns a run of one thread a core, each decoding its share of the files from memory, scaled as loaders do."""
     from pipeline.opencv_decode import OpenCVDecoder
 

@@ -19,6 +19,7 @@ VERBS = {
     "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),
     "augmentation": ("benchmarks.augmentation", "what each augmentation costs, by library and place, with pictures"),
     "ceiling": ("benchmarks.ceiling", "loaders beside all cores doing nothing but decoding the same files"),
+    "gate": ("benchmarks.gate", "images/sec in CI: compare, record, check"),
     "photos": ("benchmarks.photos", "generated photos against real ones: bytes, bits per pixel, decode rates"),
 }
 

@@ -1,20 +1,14 @@
-"""A recorded benchmark: ratios to anchors, not rates; a small JSON file that is meant to be committed."""
+"""A recorded benchmark: ratios to anchors, not rates; and what a later measurement says against it."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import re
-import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from profiles import anchors
 from profiles.evidence_of_change import Unpaired
 from profiles.gate_verdict import (
     IMPROVED,
@@ -23,14 +17,12 @@ from profiles.gate_verdict import (
     REGRESSION,
     Decision,
     change,
-    check_rates,
     decision,
     log_ratios,
 )
-from profiles.invariants import Invariants, differences, invariants_from_dict
+from profiles.invariants import Invariants, differences
 from profiles.looks import PAIRS, Look, plan
 
-SCHEMA_VERSION = 1
 # Each a fresh process. 10: with 6 new ones, ranks then reach p = 0.0001, and every look can say something.
 RECORDED = 10
 # Wider than for what is measured side by side: between then and now lie other neighbours, and anchors that share only
@@ -39,13 +31,6 @@ THRESHOLD_RATIO = 0.10
 # Below this part of the recorded images/sec nothing is called the machine's hour any more: 1 / 2.5, as in aprender's
 # CI; shared machines are known to swing by 11 to 30 % (NVIDIA/warp, issue 1142).
 FLOOR_RATIO = 0.4
-# A baseline is read by people and by diffs.
-_DIGITS = 4
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-
-
-class BaselineError(Exception):
-    """A baseline that cannot be used or written; the message says which, why and the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,30 +67,6 @@ class Baseline:
     invariants: Invariants
     machine: Mapping[str, Any]
     dataset: Mapping[str, Any] | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns what the file holds; medians and intervals are for whoever reads it."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "anchors_version": anchors.VERSION,
-            "measure": self.measure,
-            "judge": self.judge,
-            "ratios": {
-                name: {
-                    "median": _rounded(float(np.median(values))),
-                    "interval_95": [_rounded(bound) for bound in _interval(values)],
-                    "samples": [_rounded(value) for value in values],
-                }
-                for name, values in self.ratios.items()
-            },
-            "images_per_sec": {
-                "median": _rounded(self.images_per_sec),
-                "floor": _rounded(self.floor_images_per_sec),
-            },
-            "invariants": self.invariants.to_dict(),
-            "machine": dict(self.machine),
-            "dataset": None if self.dataset is None else dict(self.dataset),
-        }
 
 
 def recorded(
@@ -160,9 +121,7 @@ def broken(baseline: Baseline, now: Invariants) -> Decision | None:
     return Decision(verdict=REGRESSION, reason="; ".join(found)) if found else None
 
 
-def check(
-    baseline: Baseline, measured: list[Measured], look: Look, *, threshold: float, last: bool
-) -> Decision | None:
+def check(baseline: Baseline, measured: list[Measured], look: Look, *, threshold: float, last: bool) -> Decision | None:
     """Compares what was measured with what was recorded; None where more is to be measured.
 
     The judge decides. A change that another anchor contradicts is none of the code's for certain: where one anchor
@@ -180,7 +139,7 @@ def check(
     made = decision(judge, look, change(judge, look, threshold), last=last)
     medians = {name: float(one.median) for name, one in evidence.items()}
     loss = math.log1p(-threshold)
-    if float(np.median(rates)) < baseline.floor_images_per_sec and medians[baseline.judge] < loss:
+    if float(np.median(rates)) < baseline.floor_images_per_sec and max(medians.values()) < loss:
         shown = decision(judge, look, change(judge, look, threshold), last=True)
         assert shown is not None
         return _with(shown, REGRESSION, f"fewer than {baseline.floor_images_per_sec:,.0f} images/sec, the floor")
@@ -200,7 +159,7 @@ def _with(made: Decision, verdict: str, reason: str) -> Decision:
     )
 
 
-def machine_of(provenance: Mapping[str, Any], *, gpus: list[str]) -> dict[str, Any]:
+def machine_of(provenance: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, Any]:
     """Returns the part of `provenance.machine()` that must be the same for ratios to mean the same.
 
     Memory in whole gigabytes: what the kernel keeps for itself differs from boot to boot.
@@ -210,96 +169,11 @@ def machine_of(provenance: Mapping[str, Any], *, gpus: list[str]) -> dict[str, A
         "cpu": provenance["cpu"],
         "usable_cores": provenance["usable_cores"],
         "memory_gb": round(provenance["memory_bytes"] / 2**30),
-        "gpus": gpus,
+        "gpus": list(gpus),
         "platform": provenance["platform"],
         "python": provenance["python"],
         **{name: provenance["packages"][name] for name in packages},
     }
-
-
-def path_of(folder: Path, name: str) -> Path:
-    """Returns the file of a benchmark.
-
-    Raises:
-      BaselineError: if the name is none.
-    """
-    if not _NAME.fullmatch(name):
-        raise BaselineError(
-            f"A benchmark's name must be letters, digits, '.', '_' and '-', 100 at most, not with a '.' first. "
-            f"Received: {name!r}."
-        )
-    return folder / f"{name}.json"
-
-
-def write(baseline: Baseline, path: Path, *, overwrite: bool) -> None:
-    """Writes a baseline aside and gives it its name when it is whole.
-
-    Raises:
-      BaselineError: if there is one, or it cannot be written.
-    """
-    text = json.dumps(baseline.to_dict(), indent=2, allow_nan=False) + "\n"
-    # Short lists on one line: a diff shows what changed, not where a line broke.
-    text = re.sub(r"\[\n\s+([^\[\]{}]*?)\n\s+\]", lambda match: f"[{re.sub(r',\s+', ', ', match[1])}]", text)
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(text, encoding="utf-8")
-        if overwrite:
-            aside.replace(path)
-        else:
-            os.link(aside, path)  # fails where there is one, also one that came meanwhile
-    except FileExistsError as error:
-        raise BaselineError(f"{path} is there already. Give --overwrite to record it anew.") from error
-    except OSError as error:
-        raise BaselineError(f"{path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def read(path: Path) -> Baseline:
-    """Reads a baseline.
-
-    Raises:
-      BaselineError: if it is not there, or is none.
-    """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-    except FileNotFoundError as error:
-        raise BaselineError(f"{path} does not exist. Record it first: `gate record`.") from error
-    except (OSError, ValueError) as error:
-        raise BaselineError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    try:
-        return _from_dict(values)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise BaselineError(f"{path} is no baseline: {reason.rstrip('.')}. Record it anew with --overwrite.") from error
-
-
-def _from_dict(values: Any) -> Baseline:
-    for key, version in (("schema_version", SCHEMA_VERSION), ("anchors_version", anchors.VERSION)):
-        if values[key] != version:
-            raise ValueError(f"`{key}` must be {version}. Received: {values[key]!r}")
-    ratios = {str(name): tuple(float(value) for value in one["samples"]) for name, one in values["ratios"].items()}
-    for samples in ratios.values():
-        check_rates(samples)
-    if values["judge"] not in ratios or {len(samples) for samples in ratios.values()} != {RECORDED}:
-        raise ValueError(f"`ratios` must hold {RECORDED} samples each, the judge's among them")
-    rates = values["images_per_sec"]
-    check_rates([float(rates["median"]), float(rates["floor"])])
-    return Baseline(
-        measure=str(values["measure"]),
-        ratios=ratios,
-        judge=values["judge"],
-        images_per_sec=float(rates["median"]),
-        floor_images_per_sec=float(rates["floor"]),
-        invariants=invariants_from_dict(values["invariants"]),
-        machine=dict(values["machine"]),
-        dataset=None if values["dataset"] is None else dict(values["dataset"]),
-    )
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
 
 
 def _changed(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -308,13 +182,3 @@ def _changed(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> li
         for key in dict.fromkeys([*before, *now])
         if before.get(key, "unknown") != now.get(key, "unknown")
     ]
-
-
-def _interval(values: tuple[float, ...]) -> tuple[float, float]:
-    from profiles.statistics import median_interval
-
-    return median_interval(values)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
