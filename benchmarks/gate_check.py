@@ -8,7 +8,8 @@ from typing import Any
 
 from benchmarks.gate_processes import MeasureError, Process
 from profiles.baseline import RECORDED, Baseline, Measured, broken, check, looks, machine_of, not_comparable, recorded
-from profiles.gate_verdict import FAILED, Decision
+from profiles.gate_verdict import FAILED, Decision, first_decision
+from profiles.looks import Look
 from profiles.statistics import median
 
 # True where what has no noise is to be looked at as well.
@@ -77,23 +78,25 @@ def run_check(
 ) -> Check:
     """Measures fresh processes until a look decides; none where machine, versions or data are not those recorded."""
     running = Check(baseline=baseline)
-    running.decision = place.differs(baseline, baseline.machine.get("gpus", ()))
+    processes = running.processes
+
+    def decide(look: Look, last: bool) -> Decision | None:
+        while len(processes) < look.pairs:
+            processes.append(measure(not processes))
+            done(processes[-1])
+            seen = processes[0].invariants
+            if len(processes) == 1 and seen is not None:
+                # Only the process knows of the GPUs: this one imports nothing that could ask.
+                changed = place.differs(baseline, processes[0].gpus) or broken(baseline, seen)
+                if changed is not None:
+                    return changed
+        return check(baseline, [measured(one) for one in processes], look, threshold=threshold, last=last)
+
     try:
-        for look in looks(baseline):
-            while running.decision is None and len(running.processes) < look.pairs:
-                running.processes.append(measure(not running.processes))
-                done(running.processes[-1])
-                seen = running.processes[0].invariants
-                if len(running.processes) == 1 and seen is not None:
-                    # Only the process knows of the GPUs: this one imports nothing that could ask.
-                    gpus = running.processes[0].gpus
-                    running.decision = place.differs(baseline, gpus) or broken(baseline, seen)
-            if running.decision is None:
-                last = look == looks(baseline)[-1]
-                now = [measured(one) for one in running.processes]
-                running.decision = check(baseline, now, look, threshold=threshold, last=last)
+        elsewhere = place.differs(baseline, baseline.machine.get("gpus", ()))
+        running.decision = elsewhere or first_decision(looks(baseline), decide)
     except (MeasureError, ValueError) as error:
-        running.decision = Decision(verdict=FAILED, pairs=len(running.processes), reason=str(error))
+        running.decision = Decision(verdict=FAILED, pairs=len(processes), reason=str(error))
     return running
 
 

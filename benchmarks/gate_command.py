@@ -80,7 +80,7 @@ def _compare(arguments: argparse.Namespace, out: Path, console: Console, errors:
             same_work=arguments.rev,
         )
         comparison = _measured(question, setting, out, progress, random.Random(seed))
-    return _report({f"{b.label} against {a.label}": comparison}, arguments, seed, out, console)
+    return _report({f"{b.label}\nagainst {a.label}": comparison}, arguments, seed, out, console)
 
 
 def _ratios(arguments: argparse.Namespace, out: Path, console: Console, errors: Console, progress: Progress) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.gate_processes import MeasureError, Process, Subject
 from profiles.evidence_of_change import Evidence, Paired
-from profiles.gate_verdict import FAILED, REGRESSION, Claims, Decision, change, decision, floor, paired
+from profiles.gate_verdict import FAILED, REGRESSION, Claims, Decision, change, decision, first_decision, floor, paired
 from profiles.invariants import losses
 from profiles.looks import PAIRS, Look, plan
 from profiles.statistics import median
@@ -107,19 +107,9 @@ def compare(
       done: called with a few words after each measurement.
     """
     comparison = Comparison(question=question)
-    try:
-        _measure_until_decided(comparison, measure, coin, done)
-    except (MeasureError, ValueError) as error:
-        comparison.decision = Decision(verdict=FAILED, pairs=len(comparison.b), reason=str(error))
-    return comparison
-
-
-def _measure_until_decided(
-    comparison: Comparison, measure: Measure, coin: random.Random, done: Callable[[str], None]
-) -> None:
-    question = comparison.question
     sides = {"A": (question.a, comparison.a), "B": (question.b, comparison.b)}
-    for look in question.looks:
+
+    def decide(look: Look, last: bool) -> Decision | None:
         while len(comparison.orders) < look.pairs:
             order = coin.choice(("AB", "BA"))
             for side in order:
@@ -129,13 +119,15 @@ def _measure_until_decided(
             comparison.orders.append(order)
             worse = _worse(comparison)
             if worse:
-                comparison.decision = Decision(verdict=REGRESSION, pairs=len(comparison.orders), reason=worse)
-                return
+                return Decision(verdict=REGRESSION, pairs=len(comparison.orders), reason=worse)
         evidence = paired([one.images_per_sec for one in comparison.b], [one.images_per_sec for one in comparison.a])
-        last = look == question.looks[-1]
-        comparison.decision = decision(evidence, look, question.claims(evidence, look), last=last)
-        if comparison.decision is not None:
-            return
+        return decision(evidence, look, question.claims(evidence, look), last=last)
+
+    try:
+        comparison.decision = first_decision(question.looks, decide)
+    except (MeasureError, ValueError) as error:
+        comparison.decision = Decision(verdict=FAILED, pairs=len(comparison.orders), reason=str(error))
+    return comparison
 
 
 def _worse(comparison: Comparison) -> str:

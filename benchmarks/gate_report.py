@@ -40,7 +40,7 @@ def print_comparisons(console: Console, comparisons: Mapping[str, Comparison]) -
     console.print(table)
     for name, one in comparisons.items():
         assert one.decision is not None
-        console.print(f"\n{name}: " + _sentence(one), highlight=False, markup=False)
+        console.print(f"\n{' '.join(name.split())}: " + _sentence(one), highlight=False, markup=False)
         for line in _changes(one):
             console.print(f"  changed: {line}", highlight=False, markup=False)
 

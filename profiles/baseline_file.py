@@ -54,6 +54,9 @@ def write(baseline: Baseline, path: Path, *, overwrite: bool) -> None:
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BaselineError(f"{path} cannot be written: {error.strerror or error}.") from error
+    try:
         aside.write_text(text, encoding="utf-8")
         if overwrite:
             aside.replace(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -113,6 +113,22 @@ def decision(evidence: Evidence, look: Look, claims: Claims, *, last: bool) -> D
         share=share,
         pairs=look.pairs,
     )
+
+
+def first_decision(looks: Sequence[Look], decide: Callable[[Look, bool], Decision | None]) -> Decision:
+    """Looks until a decision is made.
+
+    Args:
+      decide: measures up to the look and decides, or says None; the second argument is whether it is the last look, at
+        which it must decide.
+    """
+    for look in looks[:-1]:
+        made = decide(look, False)
+        if made is not None:
+            return made
+    made = decide(looks[-1], True)
+    assert made is not None
+    return made
 
 
 def check_rates(rates: Iterable[float]) -> None:

@@ -24,9 +24,9 @@ from profiles.baseline import (
 from profiles.baseline_file import path_of, read, write
 from profiles.evidence_of_change import Paired
 from profiles.feed import Feed
-from profiles.gate_verdict import NOT_COMPARABLE, SAME, Decision, decision, floor, paired
+from profiles.gate_verdict import NOT_COMPARABLE, SAME, Decision, decision, first_decision, floor, paired
 from profiles.inspection import inspect
-from profiles.looks import plan
+from profiles.looks import Look, plan
 
 # What a baseline of this kind is of: rounds within one process are not the fresh processes of the command's.
 _MEASURE = "pytest"
@@ -40,17 +40,16 @@ def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
     fed: list[float] = []
     beside: list[float] = []
     measures: list[Callable[[], None]] = [lambda: fed.append(opened.rate()), lambda: beside.append(anchor_rate())]
-    planned = plan(Paired.least_p)
-    for look in planned:
+
+    def decide(look: Look, last: bool) -> Decision | None:
         while len(fed) < look.pairs:
             coin.shuffle(measures)
             for measure in measures:
                 measure()
         evidence = paired(fed, beside)
-        decided = decision(evidence, look, floor(evidence, look, least_ratio), last=look == planned[-1])
-        if decided is not None:
-            return decided
-    raise AssertionError("the last look decides")
+        return decision(evidence, look, floor(evidence, look, least_ratio), last=last)
+
+    return first_decision(plan(Paired.least_p), decide)
 
 
 def no_slower(
@@ -85,14 +84,13 @@ def no_slower(
     if changed is not None:
         return changed
     rounds = []
-    planned = looks(baseline)
-    for look in planned:
+
+    def decide(look: Look, last: bool) -> Decision | None:
         while len(rounds) < look.pairs:
             rounds.append(_round(opened, resident))
-        decided = check(baseline, rounds, look, threshold=threshold or THRESHOLD_RATIO, last=look == planned[-1])
-        if decided is not None:
-            return decided
-    raise AssertionError("the last look decides")
+        return check(baseline, rounds, look, threshold=threshold or THRESHOLD_RATIO, last=last)
+
+    return first_decision(looks(baseline), decide)
 
 
 def _round(feed: Feed, resident: Callable[[], float]) -> Measured:
