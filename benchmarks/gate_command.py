@@ -25,6 +25,7 @@ from benchmarks.gate_worktrees import commit_of, worktree
 from benchmarks.options import UserError, config_from_file
 from pipeline.config import did_you_mean
 from pipeline.content import content_fingerprint
+from pipeline.signals import Stopped
 from pipeline.variants import VARIANTS
 from profiles import provenance
 from profiles.baseline import RECORDED
@@ -51,11 +52,16 @@ def run(arguments: argparse.Namespace, console: Console, errors: Console) -> int
     try:
         with progress_bar(errors) as progress:
             code = run_verb(arguments, out, console, errors, progress)
-        if code in (0, 1, 4):  # else it says what went wrong
+        if code == 3 and log.exists():
+            errors.print(f"what the processes said: {log}", highlight=False, markup=False, emoji=False, soft_wrap=True)
+        else:
             log.unlink(missing_ok=True)
         return code
+    except Stopped:
+        log.unlink(missing_ok=True)
+        raise
     except BaselineError as error:
-        raise UserError(str(error)) from error
+        raise UserError(str(error), exit_code=error.exit_code) from error
     finally:
         if log.exists() and not log.stat().st_size:
             log.unlink()
@@ -133,7 +139,7 @@ def _check(arguments: argparse.Namespace, out: Path, console: Console, errors: C
     progress.stop()
     report.print_check(console, arguments.name, check)
     report.write(out, {"verb": "check", "name": arguments.name, **check.to_dict(), "machine": provenance.machine()})
-    console.print(f"\nresults: {out}/{report.RESULTS}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\nresults: {out}/{report.RESULTS}", highlight=False, markup=False, emoji=False, soft_wrap=True)
     assert check.decision is not None
     return check.decision.exit_code
 
@@ -163,7 +169,7 @@ def _report(
         "machine": provenance.machine(),
     }
     report.write(out, values)
-    console.print(f"\nresults: {out}/{report.RESULTS}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\nresults: {out}/{report.RESULTS}", highlight=False, markup=False, emoji=False, soft_wrap=True)
     codes = [one.decision.exit_code for one in comparisons.values() if one.decision is not None]
     # What was found comes first, then what could not be measured, then what could not be told.
     return next((code for code in (1, 3, 4) if code in codes), 0)

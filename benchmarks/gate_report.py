@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from benchmarks.gate_check import Check
 from benchmarks.gate_compare import Comparison
@@ -36,13 +37,13 @@ def print_comparisons(console: Console, comparisons: Mapping[str, Comparison]) -
     table = _table(("", "A img/s", "B img/s", "B/A", "interval", "pairs", "verdict"))
     for name, one in comparisons.items():
         assert one.decision is not None
-        table.add_row(name, _rates(one.a), _rates(one.b), *_ratio_cells(one.decision))
+        table.add_row(Text(name), _rates(one.a), _rates(one.b), *_ratio_cells(one.decision))
     console.print(table)
     for name, one in comparisons.items():
         assert one.decision is not None
-        console.print(f"\n{' '.join(name.split())}: " + _sentence(one), highlight=False, markup=False)
+        console.print(f"\n{' '.join(name.split())}: " + _sentence(one), highlight=False, markup=False, emoji=False)
         for line in _changes(one):
-            console.print(f"  changed: {line}", highlight=False, markup=False)
+            console.print(f"  changed: {line}", highlight=False, markup=False, emoji=False)
 
 
 def print_check(console: Console, name: str, check: Check) -> None:
@@ -64,7 +65,7 @@ def print_check(console: Console, name: str, check: Check) -> None:
             "(images/sec)", f"{recorded:,.0f}", f"{median(rates):,.0f}", f"{median(rates) / recorded:.3f}", floor
         )
         console.print(table)
-    console.print(f"\n{name}: " + _verdict(made, f"{made.pairs} processes"), highlight=False, markup=False)
+    console.print(f"\n{name}: " + _verdict(made, f"{made.pairs} processes"), highlight=False, markup=False, emoji=False)
 
 
 def print_baseline(console: Console, baseline: Baseline, path: Path) -> None:
@@ -81,6 +82,7 @@ def print_baseline(console: Console, baseline: Baseline, path: Path) -> None:
         f"\n{baseline.images_per_sec:,.0f} images/sec, floor {baseline.floor_images_per_sec:,.0f}. Recorded: {path}",
         highlight=False,
         markup=False,
+        emoji=False,
         soft_wrap=True,
     )
 

@@ -26,7 +26,15 @@ _NUMBERS = re.compile(r"\[\n\s+([-+.0-9e,\s]+?)\n\s+\]")
 
 
 class BaselineError(Exception):
-    """A baseline that cannot be used or written; the message says which, why and the fix."""
+    """A baseline that cannot be used or written; the message says which, why and the fix.
+
+    Attributes:
+      exit_code: 2 for what was asked wrongly, 3 for what is there and no baseline: nothing can be held against it.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def path_of(folder: Path, name: str) -> Path:
@@ -79,14 +87,17 @@ def read(path: Path) -> Baseline:
     try:
         values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except FileNotFoundError as error:
-        raise BaselineError(f"{path} does not exist. Record it first: `gate record`.") from error
+        raise BaselineError(f"{path} does not exist. Record it first: `gate record`.", exit_code=3) from error
     except (OSError, ValueError) as error:
-        raise BaselineError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise BaselineError(f"{path} cannot be read: {reason}.", exit_code=3) from error
     try:
         return _from_dict(values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise BaselineError(f"{path} is no baseline: {reason.rstrip('.')}. Record it anew with --overwrite.") from error
+        raise BaselineError(
+            f"{path} is no baseline: {reason.rstrip('.')}. Record it anew with --overwrite.", exit_code=3
+        ) from error
 
 
 def _from_dict(values: Any) -> Baseline:

@@ -47,11 +47,10 @@ def inspect(feed: Feed) -> Invariants:
     with _python_decodes() as decoded:
         first, images = _read(data)
         in_python = decoded() / images
-    in_graph = _graph_decodes_per_image(data)
     return Invariants(
         images=feed.images_served,
         stages=_stages(data),
-        decodes_per_image=None if in_graph is None else round(in_graph + in_python, DIGITS),
+        decodes_per_image=round(_graph_decodes(data) + in_python, DIGITS),
         random_before_cache=tuple(sorted(random_before_cache(data))),
         **_batch(first),
     )
@@ -88,19 +87,14 @@ def _stages(dataset: Any) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def _graph_decodes_per_image(dataset: Any) -> float | None:
-    from profiles.tfdata_nodes import CutError, nodes, serial
-    from profiles.tfdata_stages import count_elements
+def _graph_decodes(dataset: Any) -> int:
+    """Counts the decoders on an image's way through the traced functions.
 
-    try:
-        pipeline = nodes(dataset)
-        decodes = [sum(_decodes(wrapper) for wrapper in node.dataset._functions()) for node in pipeline]
-        if not any(decodes):
-            return 0.0
-        per_image = count_elements(pipeline, serial(pipeline)).per_image
-    except CutError:
-        return None
-    return sum(count * elements for count, elements in zip(decodes, per_image, strict=True))
+    Each function decodes what one image is made of, whether it gets single elements or goes through a batch of them.
+    """
+    from profiles.tfdata_nodes import nodes
+
+    return sum(_decodes(wrapper) for node in nodes(dataset) for wrapper in node.dataset._functions())
 
 
 def _decodes(wrapper: Any) -> int:

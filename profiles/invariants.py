@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-# Elements per image come from counts of a short run; a decode more or less shows in the second digit at the latest.
+# Where only some images are decoded, how many of an epoch is an accident beyond this digit.
 DIGITS = 1
 
 

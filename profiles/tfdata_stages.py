@@ -61,7 +61,7 @@ def tfdata_table(
     """
     pipeline = nodes(dataset)
     one_by_one = serial(pipeline)
-    counts = count_elements(pipeline, one_by_one)
+    counts = _counts(pipeline, one_by_one)
     cost = _Cuts(pipeline, dataset, one_by_one, counts).measure(limit_s)
     bytes_per_element = {at: seen.bytes_produced // max(seen.elements, 1) for at, seen in counts.seen.items()}
     stages = []
@@ -92,14 +92,14 @@ def tfdata_table(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElementCounts:
+class _Counts:
     """Elements of each node per image that reaches the model, from a short serial run."""
 
     seen: Mapping[int, Seen]
     per_image: tuple[float, ...]
 
 
-def count_elements(pipeline: list[Node], one_by_one: list[Any]) -> ElementCounts:
+def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
     options = serial_options()
     options.autotune.enabled = True  # there is no model without
     iterator = iter(one_by_one[-1].with_options(options))
@@ -127,7 +127,7 @@ def count_elements(pipeline: list[Node], one_by_one: list[Any]) -> ElementCounts
             per_image.append(0.0)
         else:
             raise CutError(f"tf.data's model of it lacks its {node.kind}")
-    return ElementCounts(seen=after, per_image=tuple(per_image))
+    return _Counts(seen=after, per_image=tuple(per_image))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class _Cost:
 class _Cuts:
     """Runs of the pipeline cut after each node that may cost anything."""
 
-    def __init__(self, pipeline: list[Node], dataset: Any, one_by_one: list[Any], counts: ElementCounts) -> None:
+    def __init__(self, pipeline: list[Node], dataset: Any, one_by_one: list[Any], counts: _Counts) -> None:
         self._pipeline = pipeline
         self._counts = counts
         self._dataset = dataset
@@ -274,7 +274,7 @@ def _without_small(stages: list[Stage]) -> tuple[Stage, ...]:
     return tuple(kept)
 
 
-def _tail(pipeline: list[Node], counts: ElementCounts, names: Sequence[str] | None) -> ImageTail | None:
+def _tail(pipeline: list[Node], counts: _Counts, names: Sequence[str] | None) -> ImageTail | None:
     """Times single images through the stages before the first batch; None where no such part can be told."""
     first = next((at for at, node in enumerate(pipeline) if node.location is not None and len(node.inputs) == 1), None)
     if first is None or not all(_is_single(counts.per_image[at]) for at in (first, *pipeline[first].inputs)):

@@ -18,21 +18,12 @@ SETTING = Setting(data="generated:8", measure="loader", model="cats-dogs-64", de
 FEEDS = """
 import sys
 
-import numpy as np
-
 import pipeline  # the user's own, of the same name as ours
 
 print("this is no answer")
 
 def count():
     return pipeline.IMAGES * len(sys.argv[:1])
-
-def batches():
-    for _ in range(20):
-        yield np.zeros((5, 4, 4, 3), np.float32), np.zeros((5,), np.float32)
-
-def nothing():
-    return 0
 
 def fails():
     raise RuntimeError("no photos today")
@@ -60,17 +51,9 @@ def test_a_function_is_measured_beside_the_anchors_in_the_users_folder(project, 
     assert not (project / "__pycache__").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "match"),
-    [
-        ("fails", "^fails: RuntimeError: no photos today$"),
-        ("nothing", "^nothing: ValueError: A feed must go through at least 1 image. Received: 0.$"),
-        ("missing", "^missing: AttributeError: module 'feeds' has no attribute 'missing'"),
-    ],
-)
-def test_a_function_that_cannot_be_measured_says_why_in_one_line(project, tmp_path, name, match):
-    with pytest.raises(MeasureError, match=match):
-        measure(a_function(project, name), SETTING, tmp_path / "log")
+def test_a_function_that_fails_says_why_in_one_line(project, tmp_path):
+    with pytest.raises(MeasureError, match="^fails: RuntimeError: no photos today$"):
+        measure(a_function(project, "fails"), SETTING, tmp_path / "log")
 
 
 def test_a_revision_without_the_public_parts_says_which(project, tmp_path):
@@ -118,8 +101,8 @@ worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 pathlib.Path("worker").write_text(str(worker.pid))
 time.sleep(60)
 """
-    patience = Setting(data="", measure="loader", model="", device=CPU, timeout_s=3)
-    with pytest.raises(MeasureError, match=r"no answer within 3 s. Measure less, such as dataset.take\(100\)"):
+    patience = Setting(data="", measure="loader", model="", device=CPU, timeout_s=2)
+    with pytest.raises(MeasureError, match=r"no answer within 2 s. Measure less, such as dataset.take\(100\)"):
         measure(a_child(script), patience, tmp_path / "log")
     pid = (tmp_path / "worker").read_text()
     for _ in range(50):  # a killed process is there until its new parent has looked
