@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import signal
 import subprocess
+import sys
+import time
 
 import pytest
 
+from benchmarks.gate_processes import Setting, Subject, measure
 from benchmarks.gate_worktrees import commit_of, worktree
 from benchmarks.options import UserError
 from pipeline.cache import cache_root
 from pipeline.signals import Stopped
+from profiles.devices import Device
+
+PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -51,6 +60,39 @@ def test_nothing_is_left_behind_however_it_ends(repository, error):
     with pytest.raises(type(error)), worktree(commit_of("main", repository), repository):
         raise error
     assert left(repository) == (0, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_stopped_leaves_nothing_behind(repository, number):
+    words = ("compare", "main~1", "main", "--rev", "--subject", "module:feed", "--out", "out")
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.gate", *words],
+        cwd=repository,
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as command:
+        for _ in range(600):
+            if left(repository)[1] == 2 and (repository / "out" / "gate.log").exists():
+                break
+            time.sleep(0.1)
+        command.send_signal(number)
+        assert command.wait(30) == 128 + number
+    assert left(repository) == (0, 0)
+    assert git(repository, "status", "--porcelain") == " M module.py\n"
+
+
+@pytest.mark.slow
+def test_this_projects_own_head_is_measured_by_its_own_pipeline(photos, tmp_path):
+    if not (PROJECT_ROOT / ".git").exists():
+        pytest.skip("no repository")
+    with worktree(commit_of("HEAD", PROJECT_ROOT), PROJECT_ROOT) as head:
+        subject = Subject(label="HEAD", kind="variant", text="tf-data", root=head)
+        cpu = Device(kind="cpu", name="cpu")
+        setting = Setting(data=str(photos), measure="train", model="cats-dogs-64", device=cpu)
+        process = measure(subject, setting, tmp_path / "log", inspect=True)
+    assert process.invariants.images == 40
+    assert len(process.rates) == 4
 
 
 def test_a_worktree_of_a_killed_run_goes_with_the_next_and_the_users_own_stays(repository, tmp_path):
