@@ -212,6 +212,7 @@ class Group:
         done: Callable[[str], None],
         begin: Callable[[Job, str], None] = lambda job, window: None,
         backwards: bool = False,
+        model_alone: bool = True,
     ) -> None:
         """Measures one window of each kind for each job, those of the model alone once for all that share them.
 
@@ -221,12 +222,13 @@ class Group:
           done: called with the variant's name after each of its own windows.
           begin: called with the job and the window's name before each window.
           backwards: from the last job to the first: a drift of the machine meets A B B A alike.
+          model_alone: whether the model is measured without the loader too.
         """
         seen: set[str] = set()
         for job in self.jobs[::-1] if backwards else self.jobs:
             measured = self.measured[job]
             facts = measured.facts
-            if facts.ceiling not in seen:
+            if model_alone and facts.ceiling not in seen:
                 seen.add(facts.ceiling)
                 ceilings = self.ceilings.setdefault(facts.ceiling, [])
                 for window in ("bare",) * facts.behind_layers + ("resident",) + ("replay",) * self._replays:

@@ -123,7 +123,7 @@ def _measure(
         for job in group.jobs:
             group.prepare(job)
         for number in range(rounds):
-            group.run_round(number, loader=False, done=lambda name: None, backwards=number % 2 == 1)
+            group.run_round(number, loader=False, done=lambda name: None, backwards=number % 2 == 1, model_alone=False)
         group.close()
     except (ChildDied, JobRefused) as error:
         raise UserError(f"{device.name}: {error}", exit_code=3) from error

@@ -18,6 +18,10 @@ LEAST_ROUNDS, MOST_ROUNDS = 4, 15
 NAIVE, HEURISTIC, AUTOTUNE = "naive", "heuristic", "AUTOTUNE"
 # Rates that differ by less are taken for equal: the simpler one goes first.
 EQUAL_RATIO = 0.03
+# Measured rates that differ by less: a third of what the choice may miss the best by, since medians are noisy too.
+_LEVEL_RATIO = 0.01
+# Of those that may be the fastest, how many are measured further beside it.
+_RIVALS = 2
 _STORAGE = ("files", "records", "resized", "raw")
 _CACHES = ("none", "memory", "disk")
 
@@ -98,10 +102,23 @@ def choose(measured: Sequence[Candidate]) -> Candidate:
     if not better:
         return incumbent
     fastest = max(better, key=lambda one: median(one.images_per_sec))
-    level = [one for one in better if one is fastest or fastest.against(one)[1] <= 1]
+    level = [one for one in better if _may_equal(one, fastest)]
     # Not measurably slower is not as fast: beyond this a simpler one must not be taken for it.
-    near = [one for one in level if median(one.images_per_sec) >= (1 - EQUAL_RATIO) * median(fastest.images_per_sec)]
+    near = [one for one in level if median(one.images_per_sec) >= (1 - _LEVEL_RATIO) * median(fastest.images_per_sec)]
     return min(near, key=lambda one: (simplicity(one.config), -median(one.images_per_sec)))
+
+
+def undecided(measured: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Returns the fastest and those that may be as fast, AUTOTUNE for certain if it may; none where nothing may."""
+    fastest, *others = sorted(measured, key=lambda one: -median(one.images_per_sec))
+    level = [one for one in others if _may_equal(one, fastest)]
+    rivals = level[:_RIVALS] + [one for one in level[_RIVALS:] if one.name == AUTOTUNE]
+    return (fastest, *rivals) if rivals else ()
+
+
+def _may_equal(one: Candidate, fastest: Candidate) -> bool:
+    """Whether one is not significantly slower than the fastest."""
+    return one is fastest or fastest.against(one)[1] <= 1
 
 
 def rates_of(samples: Sequence[Sample], window: str) -> tuple[float, ...]:

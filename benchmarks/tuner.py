@@ -27,6 +27,7 @@ from benchmarks.tuned import (
     rates_of,
     rounds_within,
     simplicity,
+    undecided,
 )
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.exactness import Exactness, allowed
@@ -35,12 +36,11 @@ from pipeline.tuning import Consumer, Prediction, StageCost, StageKey, candidate
 from profiles import clock
 from profiles.devices import Device
 from profiles.provenance import usable_cores
-from profiles.statistics import median
 
 # Candidates that are measured, beside the three bars.
 SHORTLIST = 5
-# Where nothing is significantly faster than AUTOTUNE by then: rounds of it and of as many of the fastest alone.
-_DECIDING_ROUNDS, _RIVALS = 8, 2
+# Where fewer rounds have not decided which is the fastest: so many more, of those alone that may be.
+_DECIDING_ROUNDS = 8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,30 +190,29 @@ class Tuner:
         number = 0
         for number in rounds_within(self._limits.budget_s, began_ns):
             self._say(f"round {number + 1}")
-            group.run_round(number, loader=number < LEAST_ROUNDS, done=lambda name: None, backwards=number % 2 == 1)
+            self._round(number, loader=number < LEAST_ROUNDS)
         self._decide(number + 1)
         return tuple((one.label, one.reason) for one in group.left_out if one.job in self._names)
 
     def _decide(self, rounds: int) -> None:
-        """Measures AUTOTUNE and what seems faster further, where that is not significant yet.
+        """Measures those further between which few rounds decide nothing.
 
         Slow models give few rounds in the budget, and the interval of few rounds is as wide as they are apart.
         """
-        group, measured = self._group, self._candidates()
-        incumbent = next((one for one in measured if one.name == AUTOTUNE), None)
-        if incumbent is None or choose(measured) is not incumbent:
+        group, contenders = self._group, {one.name for one in undecided(self._candidates())}
+        if rounds >= _DECIDING_ROUNDS or not contenders:
             return
-        rivals = [one for one in measured if median(one.images_per_sec) > median(incumbent.images_per_sec)]
-        rivals = sorted(rivals, key=lambda one: -median(one.images_per_sec))[:_RIVALS]
-        if not rivals:
-            return
-        contenders = {one.name for one in (incumbent, *rivals)}
         for job in group.jobs:
             if self._names[job][0] not in contenders:
                 group.retire(job)
         for further in range(rounds, rounds + _DECIDING_ROUNDS):
             self._say(f"round {further + 1}, between {len(contenders)}")
-            group.run_round(further, loader=False, done=lambda name: None, backwards=further % 2 == 1)
+            self._round(further, loader=False)
+
+    def _round(self, number: int, *, loader: bool) -> None:
+        """Measures one round of training, from the last to the first every other time."""
+        backwards = number % 2 == 1
+        self._group.run_round(number, loader=loader, done=lambda name: None, backwards=backwards, model_alone=False)
 
     def _candidates(self) -> tuple[Candidate, ...]:
         found = []
@@ -280,7 +279,7 @@ class Tuner:
         self._names[free] = (free.variant, ranked)
         group.add(free)
         for number in range(LEAST_ROUNDS):
-            group.run_round(number, loader=True, done=lambda name: None, backwards=number % 2 == 1)
+            self._round(number, loader=True)
         both = {one.name: one for one in self._candidates()}
         return (both[free.variant], both[chosen.name]) if free in group.jobs and kept in group.jobs else None
 
