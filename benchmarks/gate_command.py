@@ -117,7 +117,7 @@ def _record(arguments: argparse.Namespace, out: Path, console: Console, errors: 
             lambda process: progress.update(task, advance=1, refresh=True),
         )
     except (MeasureError, ValueError) as error:
-        raise UserError(f"could not measure: {error}", exit_code=3) from error
+        raise UserError(f"could not measure: {error}. The process said more: {out / _LOG}", exit_code=3) from error
     write(baseline, path, overwrite=arguments.overwrite)
     progress.stop()
     report.print_baseline(console, baseline, path)

@@ -130,7 +130,7 @@ def _verdict(made: Decision, measured: str) -> str:
 
 
 def _changes(comparison: Comparison) -> tuple[str, ...]:
-    if not comparison.a or not comparison.b:
-        return ()
+    if not comparison.a or not comparison.b or comparison.question.at_least is not None:
+        return ()  # a floor is asked of two things that differ anyway
     before, now = comparison.a[0].invariants, comparison.b[0].invariants
     return differences(before, now) if before is not None and now is not None else ()
