@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from profiles.invariants import Invariants
 
 _TIMEOUT_S = 600.0
 _FEEDS = """
+import pathlib
+
 import numpy as np
 
 BATCH = np.zeros((5, 4, 4, 3), np.float32), np.zeros((5,), np.float32)
@@ -37,10 +40,17 @@ def no_batch():
     return []
 
 
-def one_image_once():
-    global one_image_once
-    one_image_once = nothing
-    return 1
+first = None
+
+
+def one_sample():
+    global first
+    if first is None:
+        first = not pathlib.Path("measured").exists()
+        pathlib.Path("measured").touch()
+    if not first:
+        raise RuntimeError("the machine has gone")
+    return 5
 
 
 def dies():
@@ -71,11 +81,12 @@ def faults() -> tuple[Fault, ...]:
         Fault(name="no data: the folder is empty", run=_no_data, promised=3),
         *(
             Fault(name=f"feed: {name.replace('_', ' ')}", run=functools.partial(_feed, name), promised=3)
-            for name in ("nothing", "not_a_number", "no_batch", "one_image_once", "dies", "hangs", "missing")
+            for name in ("nothing", "not_a_number", "no_batch", "one_sample", "dies", "hangs", "missing")
         ),
         Fault(name="interrupted (SIGINT)", run=_interrupted, promised=128 + signal.SIGINT),
         Fault(name="another machine's baseline", run=_elsewhere, promised=3),
         Fault(name="a baseline cut short", run=_cut_short, promised=3),
+        Fault(name="a baseline of one sample", run=_one_recorded, promised=3),
     )
 
 
@@ -121,6 +132,10 @@ def _elsewhere() -> int:
 
 def _cut_short() -> int:
     return _with_baseline(lambda text: text[: len(text) // 2])
+
+
+def _one_recorded() -> int:
+    return _with_baseline(lambda text: re.sub(r'("samples": \[[\d.]+)[^\]]*', r"\1", text))
 
 
 def _with_baseline(change: Callable[[str], str]) -> int:

@@ -103,7 +103,9 @@ def test_no_fault_may_end_with_1():
     assert {fault.promised for fault in faults()} == {3, 130}
 
 
-@pytest.mark.parametrize("name", ["another machine's baseline", "a baseline cut short", "no data: the folder is empty"])
+@pytest.mark.parametrize(
+    "name", ["another machine's baseline", "a baseline of one sample", "no data: the folder is empty"]
+)
 def test_faults_that_need_no_tensorflow_end_as_promised(name):
     (fault,) = (one for one in faults() if one.name == name)
     assert fault.run() == fault.promised
