@@ -52,7 +52,7 @@ def open_model(text: str, *, classes: int) -> Any:
     if text in MODELS:
         model = MODELS[text].build(classes)
     elif text.endswith(".keras"):
-        model = _load(text)
+        model = load(text)
     else:
         model = _call(text, classes)
     image_size(model, text)
@@ -62,7 +62,12 @@ def open_model(text: str, *, classes: int) -> Any:
     return model
 
 
-def _load(path: str) -> Any:
+def load(path: str) -> Any:
+    """Opens a `.keras` file in safe mode.
+
+    Raises:
+      ModelError: if it cannot be.
+    """
     import keras
 
     try:
