@@ -6,6 +6,7 @@ Whoever loads it feeds it photos as they are: uint8, 0 to 255, of any size. Only
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import urllib.parse
@@ -108,9 +109,20 @@ def save(model: Any, path: Path, *, overwrite: bool) -> None:
         if overwrite:
             os.replace(partial, path)
         else:
-            os.link(partial, path)  # unlike a rename, it refuses where another has taken the name meanwhile
+            _give_name(partial, path)
     finally:
         Path(partial).unlink(missing_ok=True)
+
+
+def _give_name(partial: str, path: Path) -> None:
+    try:
+        os.link(partial, path)  # unlike a rename, it refuses where another has taken the name meanwhile
+    except FileExistsError:
+        raise
+    except OSError as error:  # a file system without links
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        os.replace(partial, path)
 
 
 def open_finished(path: str) -> Finished:

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.json:
             continue
         if isinstance(one, Classified):
-            print(f"{shown(one.picture):<{width}}  {one.class_name}  {one.probability:.1%}", flush=True)
+            print(f"{shown(one.picture):<{width}}  {shown(one.class_name)}  {one.probability:.1%}", flush=True)
         else:
             print(f"{shown(one.picture)}: {one.error}.", file=sys.stderr, flush=True)
     if arguments.json:
@@ -117,11 +117,11 @@ def probabilities_of(outputs: np.ndarray) -> np.ndarray | None:
       outputs: (1,), the probability of the second of two classes; or (classes,), of which the sum is made 1, as the
         loss does: a network can end in sigmoids.
     """
-    if not np.all(np.isfinite(outputs)) or outputs.min() < 0 or outputs.max() > 1 or not outputs.sum() > 0:
-        return np.array([1.0, 0.0]) if outputs.shape == (1,) and outputs[0] == 0 else None
+    if not np.all((outputs >= 0) & (outputs <= 1)):  # nor is a number that is none
+        return None
     if outputs.shape == (1,):
         return np.array([1 - outputs[0], outputs[0]])
-    return outputs / outputs.sum()
+    return outputs / outputs.sum() if outputs.any() else None
 
 
 def _to_dict(one: Classified | Unclassified) -> dict[str, object]:
