@@ -12,6 +12,8 @@ VERBS = {
     "pipeline": ("benchmarks.pipeline", "loading against compute, for every variant, model and device"),
     "materialize": ("pipeline.materialize_command", "a copy of a folder of photos that is faster to read"),
     "tune": ("benchmarks.tune", "the fastest pipeline for a folder, a model and a device; or advice for your own"),
+    "train": ("benchmarks.train", "trains a model on photos and keeps it: python -m models train"),
+    "predict": ("models.predict", "classifies pictures with it: python -m models predict"),
     "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
     "scaling": ("benchmarks.scaling", "how loading grows with files, cores, batch size and image size"),
     "peers": ("benchmarks.peers", "other libraries' loaders at the same work as ours, in one run"),

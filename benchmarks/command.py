@@ -74,8 +74,8 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def read_source(data: str, progress: Progress, errors: Console, results: str = "results.json") -> ImageSource:
-    """Opens what `--data` names, and says which files are left out and that `results` names them.
+def read_source(data: str, progress: Progress, errors: Console, results: str | None = "results.json") -> ImageSource:
+    """Opens what `--data` names, and says which files are left out and that `results`, if any, names them.
 
     Raises:
       SourceError: if it cannot be used.
@@ -90,9 +90,10 @@ def read_source(data: str, progress: Progress, errors: Console, results: str = "
     if source.skipped:
         first = source.skipped[0]
         more = f" and {len(source.skipped) - 1} more" if len(source.skipped) > 1 else ""
+        named = f"; all named in {results}" if results else ""
         errors.print(
             f"skipped {len(source.skipped)} of {source.images + len(source.skipped)} files: "
-            f"{first.path} ({first.reason}){more}; all named in {results}",
+            f"{first.path} ({first.reason}){more}{named}",
             style="yellow",
             markup=False,
             highlight=False,

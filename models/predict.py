@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from models.finished import Finished, open_finished
 from models.opening import ModelError
 from models.pictures import PictureError, read_picture
+from models.quiet import import_keras
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Unclassified:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0; 1 if a picture could not be classified; 2 if the model cannot be used."""
     arguments = _parser().parse_args(argv)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import_keras()
     try:
         finished = open_finished(arguments.model)
     except ModelError as error:
