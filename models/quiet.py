@@ -1,4 +1,4 @@
-"""Imports Keras and its backend without the lines that TensorFlow writes to stderr on the way, whatever its log level."""
+"""Imports Keras and its backend without the lines that TensorFlow writes on the way, whatever its log level."""
 
 from __future__ import annotations
 
