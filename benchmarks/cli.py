@@ -17,6 +17,7 @@ VERBS = {
     "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
     "scaling": ("benchmarks.scaling", "how loading grows with files, cores, batch size and image size"),
     "peers": ("benchmarks.peers", "other libraries' loaders at the same work as ours, in one run"),
+    "accuracy": ("benchmarks.accuracy", "the published cat/dog accuracies, and whether a fast pipeline costs any"),
     "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),
     "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),
     "augmentation": ("benchmarks.augmentation", "what each augmentation costs, by library and place, with pictures"),
