@@ -193,6 +193,8 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
             write_atomically(request.out / REPORT, render(document, plan, splits, ladder.trained))
 
         try:
+            if earlier is not None:
+                keep()  # finds out before hours of training that it can
             ladder.measure(progress, keep)
         except BaseException:
             progress.stop()

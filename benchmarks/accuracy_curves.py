@@ -90,5 +90,5 @@ def panels_of(plan: Plan, trained: Mapping[Run, Trained], published: Mapping[str
 def ticks(last: int) -> tuple[int, ...]:
     """Returns pass 1, the last, and round numbers between them."""
     step = max(1, int(round_step(last / _TICKS)))
-    between = [number for number in range(step, last, step) if 1 < number and last - number >= step / 2]
+    between = [number for number in range(step, last, step) if number > 1 and last - number >= step / 2]
     return tuple(dict.fromkeys([1, *between, last]))

@@ -46,23 +46,24 @@ class Ladder:
         runs = self._plan.runs
         images = self._plan.passes(self._splits.train.images) * self._splits.train.images
         task = progress.add_task("", total=len(runs) * images)
-        for number, run in enumerate(runs):
-            progress.update(task, description=run.label, completed=number * images, refresh=True)
-            if run in self.trained:
-                continue
-            done = number * images
+        try:
+            for number, run in enumerate(runs):
+                progress.update(task, description=run.label, completed=number * images, refresh=True)
+                if run in self.trained:
+                    continue
 
-            def tell(state: State, done: int = done) -> None:
-                progress.update(task, completed=done + state.images, refresh=True)
+                def tell(state: State, done: int = number * images) -> None:
+                    progress.update(task, completed=done + state.images, refresh=True)
 
-            try:
-                self.trained[run] = self._make(run, tell)
-            except (ChildDied, JobRefused) as error:
-                self.failures[run] = str(error)
-            keep()
-        progress.remove_task(task)
-        if not self.failures:
-            self._log.unlink(missing_ok=True)
+                try:
+                    self.trained[run] = self._make(run, tell)
+                except (ChildDied, JobRefused) as error:
+                    self.failures[run] = str(error)
+                keep()
+        finally:
+            progress.remove_task(task)
+            if not self.failures:
+                self._log.unlink(missing_ok=True)
 
     def _make(self, run: Run, tell: Callable[[State], None]) -> Trained:
         rung = RUNGS[run.rung]
