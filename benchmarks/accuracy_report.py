@@ -113,8 +113,8 @@ def script_lines(tried: Sequence[tuple[Run, ScriptCount]]) -> list[str]:
         return []
     return [
         "",
-        "The published prediction script, which forgets to rescale and tests == 1, beside the",
-        "corrected one (rescaled, > 0.5), on the generator's networks and the same photos:",
+        "The published prediction script forgets to rescale and tests == 1; corrected, it rescales and tests > 0.5. "
+        "Both on the generator's networks and the same pixels:",
         *(
             f"  {run.rung}, seed {run.seed}: {count.published_wrong:,} of {count.images:,} wrong as published, "
             f"{count.corrected_wrong:,} corrected"
