@@ -148,9 +148,10 @@ def _device(name: str) -> Device:
 
 
 def _run(request: Request, console: Console, errors: Console) -> int:
+    if request.resume:  # the folder is the user's, whatever is in it
+        return _measure(request, console, errors)
     try:
-        if not request.resume:
-            check_out(request.out, "accuracy.json")
+        check_out(request.out, "accuracy.json")
         return _measure(request, console, errors)
     finally:
         remove_if_empty(request.out)

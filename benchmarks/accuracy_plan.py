@@ -41,11 +41,11 @@ class Rung:
 
 
 RUNGS: dict[str, Rung] = {
-    "tutorial": Rung(model="cats-dogs-64", text="two pairs of convolution and pooling, 64 px"),
-    "deeper": Rung(model="cats-dogs-64-deeper", text="a third pair"),
-    "dropout": Rung(model="cats-dogs-64-dropout", text="and dropout"),
-    "no-augment": Rung(model="cats-dogs-64-dropout", text="that, without shear, zoom and flip", augmented=False),
-    "128px": Rung(model="cats-dogs-128", text="four pairs of 64 filters, dropout, 128 px"),
+    "tutorial": Rung(model="cats-dogs-64", text="two pairs of convolution and pooling"),
+    "deeper": Rung(model="cats-dogs-64-deeper", text="a third pair, of 64 filters"),
+    "dropout": Rung(model="cats-dogs-64-dropout", text="three pairs, and dropout"),
+    "no-augment": Rung(model="cats-dogs-64-dropout", text="the same, but no shear, zoom and flip", augmented=False),
+    "128px": Rung(model="cats-dogs-128", text="four pairs, dropout, 128 px"),
 }
 
 

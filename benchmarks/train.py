@@ -200,7 +200,9 @@ def _train(
     except UnavailableError as error:
         raise UserError(f"The pipeline cannot serve these photos: {error}.") from error
     except (tf.errors.OpError, OSError) as error:  # a photo that was removed or cannot be decoded
-        raise UserError(f"Training failed: {one_line(error)}. {request.out} was not written.", exit_code=3) from error
+        raise UserError(
+            f"Training failed: {one_line(error).rstrip('.')}. {request.out} was not written.", exit_code=3
+        ) from error
     finally:
         progress.remove_task(task)
     return correct
