@@ -63,16 +63,15 @@ def rows(plan: Plan, trained: Mapping[Run, Trained], *, train_photos: int, test_
             runs = [one for run, one in trained.items() if (run.rung, run.pipeline) == (rung, pipeline)]
             comparable = plan.as_published(rung, train_photos=train_photos, test_photos=test_photos)
             cells[pipeline] = _cell(runs, RUNGS[rung].published if comparable else None)
-        pairs = [seed for seed in range(plan.seeds) if pair_of(trained, rung, seed) is not None]
-        differences = [
-            right[1].mean() - right[0].mean() for seed in pairs if (right := pair_of(trained, rung, seed)) is not None
-        ]
+        pairs = [pair for seed in range(plan.seeds) if (pair := pair_of(trained, rung, seed)) is not None]
         made.append(
             Row(
                 rung=rung,
                 published=RUNGS[rung].published,
                 cells=cells,
-                difference=float(np.mean(differences)) if differences else None,
+                difference=float(np.mean([tuned.mean() - generator.mean() for generator, tuned in pairs]))
+                if pairs
+                else None,
             )
         )
     return tuple(made)

@@ -97,6 +97,18 @@ def test_the_folder_test_beside_train_is_tested_with(photos, tmp_path):
         opened(tmp_path)
 
 
+def test_a_tfds_data_set_is_tested_with_its_own_split_where_it_has_one(source, monkeypatch):
+    def no_split(name, split):
+        raise SourceError(f"{name} has no {split}")
+
+    whole = dataclasses.replace(source, kind="tfds")
+    monkeypatch.setattr("benchmarks.splits.read_source", lambda *_: whole)
+    monkeypatch.setattr("benchmarks.splits.from_tfds", lambda name, split: {"mnist/test": source}[f"{name}/{split}"])
+    assert (opened("tfds:mnist").test, opened("tfds:mnist").how) == (source, "its split test")
+    monkeypatch.setattr("benchmarks.splits.from_tfds", no_split)
+    assert opened("tfds:cats_vs_dogs").how.startswith("held out: 20%")
+
+
 @pytest.mark.parametrize("name", ["generator", "py-dataset", "directory", "tf-data-composed", "tf-data-uint8"])
 def test_a_network_learns_pass_by_pass_from_any_loader(source, name):
     passes, seen = [], []
