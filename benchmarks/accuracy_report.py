@@ -76,8 +76,8 @@ def legend(plan: Plan, splits: Splits) -> list[str]:
     photos, passes = splits.train.images, plan.passes(splits.train.images)
     compared = [plan.as_published(rung, train_photos=photos, test_photos=splits.test.images) for rung in plan.rungs]
     said = [
-        f"{passes * photos:,} images seen by each run: {passes:,} {'pass' if passes == 1 else 'passes'} over {photos:,} photos; "
-        f"{plan.seeds} {'seed' if plan.seeds == 1 else 'seeds'}. tuned: {plan.tuned_name}.",
+        f"{passes * photos:,} images seen by each run: {passes:,} {'pass' if passes == 1 else 'passes'} over "
+        f"{photos:,} photos; {plan.seeds} {'seed' if plan.seeds == 1 else 'seeds'}. tuned: {plan.tuned_name}.",
         f"accuracy: mean over seeds, on {splits.test.images:,} test photos ({splits.how}), and the 95 % interval that "
         "so many photos allow.",
         "img/s: training as it ran, steady steps of the passes after a run's first.",
