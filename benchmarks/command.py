@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.options import UserError
 from pipeline.sources import ImageSource, SourceError, open_source
+from profiles.devices import Device
 
 
 def say(errors: Console, error: UserError | SourceError) -> int:
@@ -57,6 +58,14 @@ def remove_if_empty(out: Path) -> None:
         out.rmdir()
 
 
+def devices_here() -> tuple[Device, ...]:
+    """Returns the CPU, and the GPU beside it where a driver is."""
+    devices = [Device(kind="cpu", name="cpu")]
+    if any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+        devices.append(Device(kind="gpu", name="gpu"))
+    return tuple(devices)
+
+
 def progress_bar(console: Console) -> Progress:
     """Returns a bar with time left, for terminals only."""
     # It redraws only when told to, between windows: a thread that redraws would take a core from what is measured.
@@ -74,8 +83,8 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def read_source(data: str, progress: Progress, errors: Console, results: str = "results.json") -> ImageSource:
-    """Opens what `--data` names, and says which files are left out and that `results` names them.
+def read_source(data: str, progress: Progress, errors: Console, results: str | None = "results.json") -> ImageSource:
+    """Opens what `--data` names, and says which files are left out and that `results`, if any, names them.
 
     Raises:
       SourceError: if it cannot be used.
@@ -90,9 +99,10 @@ def read_source(data: str, progress: Progress, errors: Console, results: str = "
     if source.skipped:
         first = source.skipped[0]
         more = f" and {len(source.skipped) - 1} more" if len(source.skipped) > 1 else ""
+        named = f"; all named in {results}" if results else ""
         errors.print(
             f"skipped {len(source.skipped)} of {source.images + len(source.skipped)} files: "
-            f"{first.path} ({first.reason}){more}; all named in {results}",
+            f"{first.path} ({first.reason}){more}{named}",
             style="yellow",
             markup=False,
             highlight=False,
