@@ -43,6 +43,21 @@ def main() -> int:
 
 
 def _measure(request: dict[str, Any]) -> dict[str, Any]:
+    # Before anything that takes seconds to import: what is not there is said at once.
+    if request["kind"] == "function":
+        loader, feed = None, _function(request["text"])
+        model = _open_model(request["model"], 2) if request["measure"] == "train" else None
+    else:
+        loader, model = _loader(request)
+        feed = loader.data
+    try:
+        return _measured(request, feed, model, None if loader is None else loader.parallel_batches)
+    finally:
+        if loader is not None:
+            loader.close()
+
+
+def _measured(request: dict[str, Any], feed: Any, model: Any, parallel_batches: int | None) -> dict[str, Any]:
     from profiles import anchors
     from profiles.backends import BACKENDS, check_backend, check_device
     from profiles.devices import parse_device
@@ -51,35 +66,25 @@ def _measure(request: dict[str, Any]) -> dict[str, Any]:
 
     device = parse_device(request["device"])
     check_device(device)
-    if request["kind"] == "function":
-        loader, feed, parallel_batches = None, _function(request["text"]), None
-        model = _open_model(request["model"], 2) if request["measure"] == "train" else None
-    else:
-        loader, model = _loader(request)
-        feed, parallel_batches = loader.data, loader.parallel_batches
-    try:
-        opened = Feed(feed, model=model, device=device, parallel_batches=parallel_batches)
-        beside: dict[str, Any] = {}
-        if request["anchors"]:
-            beside = {"decode": anchors.decode, "copy": anchors.copy, "resident": anchors.Resident()}
-        rates: list[float] = []
-        found: dict[str, list[float]] = {name: [] for name in beside}
-        for number in range(request["windows"]):
-            # Anchors, window, window, anchors: a drift meets both alike.
-            if number % 2 == 0:
-                _note(beside, found)
-            rates.append(opened.rate())
-            if number % 2:
-                _note(beside, found)
-        return {
-            "images_per_sec": rates,
-            "anchors": found,
-            "gpus": BACKENDS[check_backend()].gpus(),
-            "invariants": inspect(opened).to_dict() if request["inspect"] else None,
-        }
-    finally:
-        if loader is not None:
-            loader.close()
+    opened = Feed(feed, model=model, device=device, parallel_batches=parallel_batches)
+    beside: dict[str, Any] = {}
+    if request["anchors"]:
+        beside = {"decode": anchors.decode, "copy": anchors.copy, "resident": anchors.Resident()}
+    rates: list[float] = []
+    found: dict[str, list[float]] = {name: [] for name in beside}
+    for number in range(request["windows"]):
+        # Anchors, window, window, anchors: a drift meets both alike.
+        if number % 2 == 0:
+            _note(beside, found)
+        rates.append(opened.rate())
+        if number % 2:
+            _note(beside, found)
+    return {
+        "images_per_sec": rates,
+        "anchors": found,
+        "gpus": BACKENDS[check_backend()].gpus(),
+        "invariants": inspect(opened).to_dict() if request["inspect"] else None,
+    }
 
 
 def _note(beside: dict[str, Any], found: dict[str, list[float]]) -> None:

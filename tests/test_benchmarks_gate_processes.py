@@ -51,7 +51,9 @@ def test_a_function_is_measured_beside_the_anchors_in_the_users_folder(project, 
     assert not (project / "__pycache__").exists()
 
 
-def test_a_function_that_fails_says_why_in_one_line(project, tmp_path):
+def test_a_function_that_is_not_there_or_fails_is_said_in_one_line(project, tmp_path):
+    with pytest.raises(MeasureError, match="^missing: AttributeError: module 'feeds' has no attribute 'missing'$"):
+        measure(a_function(project, "missing"), SETTING, tmp_path / "log")
     with pytest.raises(MeasureError, match="^fails: RuntimeError: no photos today$"):
         measure(a_function(project, "fails"), SETTING, tmp_path / "log")
 
