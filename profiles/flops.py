@@ -30,8 +30,8 @@ class Work:
 
     Attributes:
       forward_flops: multiplications and additions of the matrix products and convolutions of one forward pass, as is
-        usual: what is done to each element (biases, activations, pooling, normalisation) is not counted. None where a
-        layer is not known.
+        usual: what is done to each element (biases, activations, pooling, normalisation) is not counted, nor what a
+        layer without weights does that is not Keras' own. None where a layer is not known.
       reason: why not.
       activation_bytes: of the outputs of all layers that were called, in the type in which they are computed.
       input_bytes: of the example itself.
@@ -212,7 +212,7 @@ def _forward_flops(call: _Call) -> int | str:
     """Counts one call's products, or says why it cannot."""
     name = type(call.layer).__name__
     if type(call.layer).__module__.split(".")[0] != "keras":
-        return f"{name} is not a layer of Keras: what it multiplies is not known"
+        return f"{name} is not a layer of Keras, and has weights" if call.layer.weights else 0
     if name in _COUNTED:
         return _MULTIPLY_ADD * _COUNTED[name](call)
     if name in _GATES:
