@@ -58,8 +58,9 @@ def _list(console: Console) -> None:
     table = Table(box=None, title="\nmodels", title_justify="left", title_style="bold")
     for column in ("name", "image", "published in"):
         table.add_column(column)
-    for name, model in MODELS.items():
-        table.add_row(name, "x".join(map(str, model.image_size)), model.source)
+    for name, network in MODELS.items():
+        if hasattr(network, "image_size"):
+            table.add_row(name, "x".join(map(str, network.image_size)), network.source)
     console.print(table)
     rates = ", ".join(f"emulated:{name}" for name in NAMED_RATES)
     console.print(f"\n[bold]devices[/]\ncpu, gpu, emulated:RATE (images/sec), {rates}", highlight=False)
