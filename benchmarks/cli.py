@@ -14,6 +14,7 @@ VERBS = {
     "tune": ("benchmarks.tune", "the fastest pipeline for a folder, a model and a device; or advice for your own"),
     "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
     "scaling": ("benchmarks.scaling", "how loading grows with files, cores, batch size and image size"),
+    "devices": ("benchmarks.devices", "the published comparisons of CPU and GPU, and what loading takes of them"),
     "peers": ("benchmarks.peers", "other libraries' loaders at the same work as ours, in one run"),
     "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),
     "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),

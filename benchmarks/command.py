@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.options import UserError
 from pipeline.sources import ImageSource, SourceError, open_source
+from profiles.devices import Device
 
 
 def say(errors: Console, error: UserError | SourceError) -> int:
@@ -55,6 +56,14 @@ def remove_if_empty(out: Path) -> None:
     """Leaves no folder behind for a run that measured nothing."""
     with contextlib.suppress(OSError):
         out.rmdir()
+
+
+def devices_here() -> tuple[Device, ...]:
+    """Returns the CPU, and the GPU beside it where a driver is."""
+    devices = [Device(kind="cpu", name="cpu")]
+    if any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+        devices.append(Device(kind="gpu", name="gpu"))
+    return tuple(devices)
 
 
 def progress_bar(console: Console) -> Progress:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from profiles import clock
-from profiles.backends import BACKENDS, check_backend
 from profiles.devices import Device
 from profiles.provenance import usable_threads
 
@@ -63,6 +62,8 @@ class PeakMeter:
     def __init__(self, device: Device, precision: str, *, copied_bytes: int = _COPIED_BYTES) -> None:
         if device.kind == "emulated":
             raise ValueError(f"`device` must compute, so that it has a peak. Received: device={device.name!r}.")
+        from profiles.backends import BACKENDS, check_backend  # imports Keras
+
         self._precision = precision
         self._synchronise = BACKENDS[check_backend()](device).synchronise
         self._side, self._product = self._large_product()

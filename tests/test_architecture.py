@@ -52,7 +52,7 @@ def test_pipeline_models_and_profiles_import_nothing_of_each_other(package):
     assert {name: others for name, others in found.items() if others} == {}
 
 
-@pytest.mark.parametrize("module", ["pipeline", "models", "benchmarks.pipeline", "profiles"])
+@pytest.mark.parametrize("module", ["pipeline", "models", "benchmarks.pipeline", "benchmarks.devices_run", "profiles"])
 def test_importing_a_package_does_not_import_tensorflow_or_keras(module):
     code = f"import sys, {module}; print(sorted({{'tensorflow', 'keras', 'jax', 'cv2'}} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
