@@ -21,6 +21,7 @@ from benchmarks.command import (
     say,
     say_unwritable,
 )
+from benchmarks.devices_check import check
 from benchmarks.devices_options import Request, parser, read_request
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.options import UserError
@@ -39,6 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.list:
         _list(console)
         return 0
+    if arguments.check:
+        try:
+            return check(console)
+        except UserError as error:
+            return say(errors, error)
     try:
         request = read_request(arguments, new_folder())
         return _run(request, console, errors)

@@ -13,18 +13,18 @@ def _number(value: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    minutes, rest = divmod(seconds, 60)
-    return f"{minutes:.0f} min {_number(rest)} s" if minutes else f"{_number(rest)} s"
+    minutes, rest = divmod(round(seconds, 2), 60)
+    hours, minutes = divmod(minutes, 60)
+    before = f"{hours:.0f} h {minutes:.0f} min " if hours else f"{minutes:.0f} min " if minutes else ""
+    return f"{before}{_number(rest)} s"
 
 
 def _percent(ratio: float) -> str:
     return f"{_number(100 * ratio)} %"
 
 
-def _change(ratio: float) -> str:
-    if ratio == 1:
-        return "as fast"
-    return f"{_number(ratio)}x" if ratio >= 2 else f"{100 * (ratio - 1):+.0f} %"
+def _times(ratio: float) -> str:
+    return f"{_number(ratio)}x"
 
 
 # Each quantity: what it means, and how one value is written.
@@ -32,14 +32,19 @@ QUANTITIES: MappingProxyType[str, tuple[str, Callable[[float], str]]] = MappingP
     {
         "train_s": ("seconds that the whole training took", _duration),
         "images_per_sec": ("images trained on a second", _number),
-        "speed_up": ("the GPU's rate over the CPU's, of the same training", lambda ratio: f"{_number(ratio)}x"),
-        "rate_ratio": ("images/sec over those of the other run that `when` names, on the same device", _change),
+        "speed_up": ("the GPU's rate over the CPU's, of the same training", _times),
+        "rate_ratio": ("images/sec over those of the other run that `when` names, on the same device", _times),
         "accuracy": ("share of the test data that is classified rightly", _percent),
         "gpu_ratio": ("share of the time that the GPU is busy", _percent),
         "cpu_ratio": ("share of the CPU that is busy", _percent),
     }
 )
-_UNITS = {"images_per_sec": " images/sec", "gpu_ratio": " of the GPU", "cpu_ratio": " of the CPU"}
+_UNITS = {
+    "images_per_sec": " images/sec",
+    "rate_ratio": " as fast",
+    "gpu_ratio": " of the GPU",
+    "cpu_ratio": " of the CPU",
+}
 # What cannot exceed 1.
 _SHARES = ("accuracy", "gpu_ratio", "cpu_ratio")
 
@@ -81,6 +86,8 @@ class Figure:
     @property
     def text(self) -> str:
         """The value with its unit, such as "15,000 to 17,000 images/sec" or "8 min 5 s"."""
+        if self.quantity == "rate_ratio" and self.low == self.high == 1:
+            return "as fast"
         write = QUANTITIES[self.quantity][1]
         low, high = write(self.low), write(self.high)
         if low != high:

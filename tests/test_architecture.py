@@ -52,6 +52,11 @@ def test_pipeline_models_and_profiles_import_nothing_of_each_other(package):
     assert {name: others for name, others in found.items() if others} == {}
 
 
+def test_the_networks_need_no_backend_but_what_keras_offers():
+    found = set().union(*(imported(path) for path in (PROJECT_ROOT / "models").rglob("*.py")))
+    assert found & {"tensorflow", "jax", "torch"} == set()
+
+
 @pytest.mark.parametrize("module", ["pipeline", "models", "benchmarks.pipeline", "benchmarks.devices_run", "profiles"])
 def test_importing_a_package_does_not_import_tensorflow_or_keras(module):
     code = f"import sys, {module}; print(sorted({{'tensorflow', 'keras', 'jax', 'cv2'}} & set(sys.modules)))"
