@@ -204,7 +204,7 @@ _QUANTITIES: dict[str, Callable[[Row, Row | None, Row | None], float | None]] = 
     "images_per_sec": lambda row, cpu, against: row.images_per_sec,
     "speed_up": lambda row, cpu, against: None if cpu is None else _advantage(cpu, row).train_ratio,
     "rate_ratio": lambda row, cpu, against: None if against is None else row.images_per_sec / against.images_per_sec,
-    "gpu_ratio": lambda row, cpu, against: row.use["train"].gpu_ratio,
+    "gpu_ratio": lambda row, cpu, against: row.use["train"].gpu_ratio if row.device.kind == "gpu" else None,
     "cpu_ratio": lambda row, cpu, against: row.use["train"].cpu_ratio,
 }
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.devices_findings import Findings, Swept, backend_notes, findings_of, swept_of
 from benchmarks.devices_options import Request
-from benchmarks.devices_report import LEGEND, Findings, backend_notes, document, findings_of, print_findings, write
+from benchmarks.devices_report import Report
 from benchmarks.devices_rows import USED, Row, row_of
 from benchmarks.devices_run import Run, window_name
+from benchmarks.devices_tables import LEGEND, print_findings, print_sweep
 from pipeline.sources import ImageSource
 from profiles import report
 from profiles.statistics import median
@@ -30,11 +30,11 @@ class Outcome:
         rows = self.rows()
         if not rows:
             return False
-        found = self.findings(rows)
-        content = document(
-            self._request,
-            found,
-            rows,
+        Report(
+            request=self._request,
+            rows=rows,
+            found=self._found(rows),
+            swept=self._swept(rows),
             created=self._created,
             complete=complete,
             backends={holder.device.name: holder.backend for holder in self._run.holders},
@@ -42,8 +42,7 @@ class Outcome:
             notes=self._notes(rows),
             dataset=None if self._source is None else self._source.to_dict(),
             trace=self._run.recorder.trace,
-        )
-        write(self._request.out, content, "")
+        ).write()
         return True
 
     def print(self, console: Console) -> None:
@@ -51,8 +50,10 @@ class Outcome:
         rows = self.rows()
         for line in self._notes(rows):
             console.print(Text(line))
-        for one in self.findings(rows):
+        for one in self._found(rows):
             print_findings(console, one)
+        for swept in self._swept(rows):
+            print_sweep(console, swept)
         console.print()
         for word, meaning in LEGEND.items():
             console.print(Text(f"{word}: {meaning}", style="dim"))
@@ -69,14 +70,13 @@ class Outcome:
             for holder in self._run.holders:
                 if case not in holder.measured:
                     continue
-                names = {window: window_name(window, case, holder.device) for window in USED}
                 row = row_of(
                     case,
                     holder.device,
                     holder.measured[case],
                     backend=str(holder.backend.get("keras_backend", "unknown")),
                     trace=trace,
-                    names=names,
+                    names={window: window_name(window, case, holder.device) for window in USED},
                     prices=self._request.prices,
                     target=self._request.target_accuracy,
                     typical_canary_ns=median(canaries) if canaries else 1.0,
@@ -84,13 +84,23 @@ class Outcome:
                 found += [row] if row is not None else []
         return tuple(found)
 
-    def findings(self, rows: tuple[Row, ...]) -> list[Findings]:
-        """Returns what each experiment came to, those of which something was measured."""
-        found = [findings_of(name, experiment, rows) for name, experiment in self._request.experiments.items()]
-        return [one for one in found if one.rows]
+    def _found(self, rows: tuple[Row, ...]) -> tuple[Findings, ...]:
+        """Returns what each experiment came to; a sweep stands for itself."""
+        if self._request.sweeps:
+            return ()
+        found = (findings_of(name, experiment, rows) for name, experiment in self._request.experiments.items())
+        return tuple(one for one in found if one.rows)
+
+    def _swept(self, rows: tuple[Row, ...]) -> tuple[Swept, ...]:
+        return tuple(
+            one
+            for sweep in self._request.sweeps
+            for name, experiment in self._request.experiments.items()
+            for one in swept_of(name, experiment, sweep, rows)
+        )
 
     def _notes(self, rows: tuple[Row, ...]) -> list[str]:
         return backend_notes(rows, [one.reason for one in self._run.missing])
 
-    def _left_out(self) -> list[tuple[str, Any]]:
+    def _left_out(self) -> list[tuple[str, str]]:
         return [*self._request.without, *((one.who, one.reason) for one in self._run.left_out)]
