@@ -74,6 +74,7 @@ class Outcome:
                     case,
                     holder.device,
                     holder.measured[case],
+                    [one for each in holder.measured.values() for one in each.peaks if one.precision == case.precision],
                     backend=str(holder.backend.get("keras_backend", "unknown")),
                     trace=trace,
                     names={window: window_name(window, case, holder.device) for window in USED},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from benchmarks.experiments import Case
 from models import MODELS
 from pipeline.config import config_to_dict
 from profiles.devices import Device
+from profiles.peak import Peak
 from profiles.results import Contender, Result, summarise
 from profiles.statistics import median
 from profiles.telemetry import MachineUse, Trace, during, spans
@@ -38,8 +39,9 @@ class Row:
       flops_unknown: why not.
       achieved_flops_per_sec: those of the images trained; `compute_flops_per_sec` of the model alone. None on a device
         that computes nothing.
-      peak_flops_per_sec, peak_bytes_per_sec: what the device did at best beside it.
+      peak_flops_per_sec, peak_bytes_per_sec: the most that the device did in the run, in the same precision.
       moved_bytes_per_sec: that the model alone moves at least.
+      peaks: those that were measured beside it.
       use: of the machine, by window.
       price_per_hour: as given; None if none was.
     """
@@ -63,6 +65,7 @@ class Row:
     peak_flops_per_sec: float | None
     peak_bytes_per_sec: float | None
     moved_bytes_per_sec: float | None
+    peaks: tuple[Peak, ...]
     use: Mapping[str, MachineUse]
     price_per_hour: float | None
 
@@ -127,6 +130,7 @@ class Row:
             "moved_bytes_per_sec": self.moved_bytes_per_sec,
             "peak_bytes_per_sec": self.peak_bytes_per_sec,
             "bandwidth_ratio": self.bandwidth_ratio,
+            "peaks": [one.to_dict() for one in self.peaks],
             "machine": {window: asdict(use) for window, use in self.use.items()},
             "price_per_hour": self.price_per_hour,
             "cost_per_epoch": self.cost_per_epoch,
@@ -141,6 +145,7 @@ def row_of(
     case: Case,
     device: Device,
     measured: Measured,
+    peaks: Sequence[Peak],
     *,
     backend: str,
     trace: Trace,
@@ -152,6 +157,7 @@ def row_of(
     """Derives a row; None where too little was measured for one.
 
     Args:
+      peaks: of the device, all that were measured in the case's precision.
       trace: of the machine; `names` says how each of `USED` is marked in it.
       prices: per hour, by the device's name or kind.
       target: accuracy whose time is told.
@@ -171,7 +177,6 @@ def row_of(
     flops = facts.work.training_flops
     computes = device.kind != "emulated"
     alone = result.compute_images_per_sec if result is not None and computes else None
-    peaks = measured.peaks
     return Row(
         case=case,
         device=device,
@@ -189,9 +194,10 @@ def row_of(
         flops_unknown=facts.work.reason,
         achieved_flops_per_sec=rate * flops if flops is not None and computes else None,
         compute_flops_per_sec=None if alone is None or flops is None else alone * flops,
-        peak_flops_per_sec=median([one.flops_per_sec for one in peaks]) if peaks else None,
-        peak_bytes_per_sec=median([one.bytes_per_sec for one in peaks]) if peaks else None,
+        peak_flops_per_sec=max((one.flops_per_sec for one in peaks), default=None),
+        peak_bytes_per_sec=max((one.bytes_per_sec for one in peaks), default=None),
         moved_bytes_per_sec=None if alone is None else alone / facts.batch_size * facts.step_bytes,
+        peaks=tuple(measured.peaks),
         use={window: during(trace, spans(trace, names[window])) for window in USED},
         price_per_hour=prices.get(device.name, prices.get(device.kind)),
     )
