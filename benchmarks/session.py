@@ -9,20 +9,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import PipelineConfig
-from pipeline.exactness import Exactness
 from pipeline.sources import ImageSource
-from pipeline.tuning import Consumer, StageCost, StageKey
 from profiles.devices import Device
 from profiles.page_cache import PageCacheError, StorageRates, drop, left_warm, measure_storage
 from profiles.samples import Sample
-from profiles.schedule import LOADER_ROUNDS, TRIAL_STEPS, epochs_for, steps_for
+from profiles.schedule import TRIAL_STEPS, epochs_for, steps_for
 from profiles.stages import StageTable
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarks.tune_pipeline import PipelineFacts
-    from benchmarks.user_pipeline import UserPipeline
     from pipeline.loaders import Loader
     from profiles.lines import AnnotatedFunction
     from profiles.windows import Windows
@@ -123,8 +119,6 @@ class Session:
         self._models: dict[str, Any] = {}
         self._ceilings: dict[str, _Ceiling] = {}
         self._jobs: dict[Job, _Measured] = {}
-        self._pipeline: UserPipeline | None = None
-        self._reference: tuple[PipelineConfig, np.ndarray] | None = None
         self._storage: StorageRates | str | None = None  # or why it cannot be told; None before it was tried
 
     def backend(self) -> dict[str, Any]:
@@ -153,7 +147,6 @@ class Session:
     def open_model(self, name: str, batch_size: int) -> ModelFacts:
         """Opens a model and times a few steps of it."""
         import keras
-        import numpy as np
 
         from models import ModelError, image_size, open_model
         from profiles.windows import Windows
@@ -164,10 +157,7 @@ class Session:
             raise Refused(str(error)) from error
         self._models[name] = model
         size = image_size(model, name)
-        batch = (
-            np.random.default_rng(0).random((batch_size, *size, 3)).astype(np.float32),
-            np.zeros((batch_size,), np.int32),
-        )
+        batch = noise_batch(batch_size, size)
         windows = Windows(model, self._device)
         windows.prepare([batch])
         trial = windows.resident(batch, steps=TRIAL_STEPS, round_=0)
@@ -269,70 +259,6 @@ class Session:
         tensorflow_gpu = self._device.kind == "gpu" and keras.backend.backend() == "tensorflow"
         return "/GPU:0" if tensorflow_gpu else "/CPU:0"
 
-    def stage_costs(
-        self, keys: tuple[StageKey, ...], config: PipelineConfig, model: str
-    ) -> tuple[dict[StageKey, StageCost], Consumer]:
-        """Measures the stages of a tuner's candidates, and the model that takes their batches."""
-        import numpy as np
-
-        from benchmarks.tune_costs import measure_costs
-        from profiles.statistics import median
-        from profiles.windows import Windows
-
-        costs = measure_costs(keys, config, self._source)
-        batch = (
-            np.random.default_rng(0).random((config.batch_size, *config.image_size, 3)).astype(np.float32),
-            np.zeros((config.batch_size,), np.int32),
-        )
-        windows = Windows(self._models[model], self._device)
-        windows.prepare([batch])
-        steps = steps_for(windows.resident(batch, steps=TRIAL_STEPS, round_=0))
-        samples = [windows.resident(batch, steps=steps, round_=number) for number in range(LOADER_ROUNDS)]
-        return costs, Consumer(
-            us_per_image=1e6 * median([one.s_per_image for one in samples]),
-            cpu_us_per_image=0.0
-            if self._device.accelerator
-            else 1e6 * median([one.cpu_s_per_image for one in samples]),
-        )
-
-    def exactness(self, config: PipelineConfig, reference: PipelineConfig) -> Exactness:
-        """Compares the images of two pipelines, with the same draws."""
-        from benchmarks.tune_costs import compared_images
-        from pipeline.exactness import compare
-        from pipeline.loaders import UnavailableError
-
-        try:
-            if self._reference is None or self._reference[0] != reference:
-                self._reference = reference, compared_images(reference, self._source)
-            return compare(compared_images(config, self._source), self._reference[1])
-        except UnavailableError as error:
-            raise Refused(str(error)) from error
-
-    def seconds_to_prepare(self, config: PipelineConfig) -> float:
-        """Times what a pipeline needs before its first epoch, in seconds per image."""
-        from benchmarks.tune_costs import seconds_to_prepare
-
-        return seconds_to_prepare(config, self._source)
-
-    def open_pipeline(self, text: str, model: str, memory_limit_bytes: float) -> PipelineFacts:
-        """Calls the user's function for a pipeline and builds what could be made of it."""
-        from benchmarks.user_pipeline import PipelineError, UserPipeline, call
-        from profiles.windows import Windows
-
-        try:
-            dataset = call(text)
-            windows = Windows(self._models[model], self._device)
-            windows.prepare(list(dataset.take(1)))
-            self._pipeline = UserPipeline(dataset, windows, memory_limit_bytes)
-            return self._pipeline.facts()
-        except PipelineError as error:
-            raise Refused(str(error)) from error
-
-    def pipeline_window(self, name: str, round_: int) -> Sample:
-        """Measures one window of one variant of the user's pipeline."""
-        assert self._pipeline is not None
-        return self._pipeline.window(name, round_)
-
     def window(self, job: Job, window: str, round_: int) -> Sample:
         """Measures one window of one job."""
         measured = self._jobs[job]
@@ -364,6 +290,14 @@ class Session:
     def close(self) -> None:
         for measured in self._jobs.values():
             measured.loader.close()
+
+
+def noise_batch(batch_size: int, image_size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a batch to time a model alone with: images float32 in [0, 1], labels int32."""
+    import numpy as np
+
+    images = np.random.default_rng(0).random((batch_size, *image_size, 3)).astype(np.float32)
+    return images, np.zeros((batch_size,), np.int32)
 
 
 def _cold(measured: _Measured, round_: int) -> Sample:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from profiles.lines import AnnotatedFunction
 
 # Before a child answers at all: imports, the first trace of a large network.
-_OPEN_TIMEOUT_S = 300.0
+OPEN_TIMEOUT_S = 300.0
 # A window that takes this many times as long as foreseen, and at least so long, hangs.
 _HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
 # A cold one reads from storage, of which a warm epoch says nothing.
@@ -139,6 +139,7 @@ class Group:
       jobs: what to measure.
       log: where the child's own output goes; kept only if something went wrong.
       images: of an epoch of the measurement, by model and batch size; decided once, for all groups of a device.
+      target: the child's main function.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Group:
         jobs: Sequence[Job],
         log: Path,
         images: dict[tuple[str, int], int],
+        target: Callable[..., None] = serve,
     ) -> None:
         self.device = device
         self.backend: dict[str, Any] = {}
@@ -159,6 +161,7 @@ class Group:
         self._jobs = list(jobs)
         self.log = log
         self._images = images
+        self._target = target
         self._silent = False
         self._replace = self._replacing = False
         self._child: Child | None = None
@@ -178,12 +181,12 @@ class Group:
         if self._child is not None:
             self._child.kill()
         self._silent = True  # until it has answered, be it with a refusal
-        self._child = Child(serve, self.device, self._source, str(self.log))
+        self._child = Child(self._target, self.device, self._source, str(self.log))
         try:
-            self.backend = self._child.ask("backend", timeout_s=_OPEN_TIMEOUT_S)
+            self.backend = self._child.ask("backend", timeout_s=OPEN_TIMEOUT_S)
             for model in dict.fromkeys(job.model for job in self._jobs):
                 batch_size = next(job.config.batch_size for job in self._jobs if job.model == model)
-                self.models[model] = self._child.ask("open_model", model, batch_size, timeout_s=_OPEN_TIMEOUT_S)
+                self.models[model] = self._child.ask("open_model", model, batch_size, timeout_s=OPEN_TIMEOUT_S)
         except JobRefused:
             self._silent = False
             raise
@@ -194,7 +197,7 @@ class Group:
         key = (job.model, job.config.batch_size)
         images = self._images.setdefault(key, window_images(self.models[job.model], job.config.batch_size))
         # It trains one epoch, and reads it once more.
-        timeout_s = _OPEN_TIMEOUT_S + _HANG_RATIO * images / self.models[job.model].step_images_per_sec
+        timeout_s = OPEN_TIMEOUT_S + _HANG_RATIO * images / self.models[job.model].step_images_per_sec
         facts = self._ask(job, "prepare", job, images, timeout_s=timeout_s)
         if facts is not None and job not in self.measured:
             self.measured[job] = Measured(job, facts, [facts.warmup], cold=job.cold)
@@ -209,6 +212,7 @@ class Group:
         done: Callable[[str], None],
         begin: Callable[[Job, str], None] = lambda job, window: None,
         backwards: bool = False,
+        model_alone: bool = True,
     ) -> None:
         """Measures one window of each kind for each job, those of the model alone once for all that share them.
 
@@ -218,12 +222,13 @@ class Group:
           done: called with the variant's name after each of its own windows.
           begin: called with the job and the window's name before each window.
           backwards: from the last job to the first: a drift of the machine meets A B B A alike.
+          model_alone: whether the model is measured without the loader too.
         """
         seen: set[str] = set()
         for job in self.jobs[::-1] if backwards else self.jobs:
             measured = self.measured[job]
             facts = measured.facts
-            if facts.ceiling not in seen:
+            if model_alone and facts.ceiling not in seen:
                 seen.add(facts.ceiling)
                 ceilings = self.ceilings.setdefault(facts.ceiling, [])
                 for window in ("bare",) * facts.behind_layers + ("resident",) + ("replay",) * self._replays:
@@ -244,7 +249,7 @@ class Group:
         self._jobs.append(job)
         self.prepare(job)
 
-    def leave_out(self, job: Job) -> None:
+    def retire(self, job: Job) -> None:
         """Measures a job no more; what it has measured stays."""
         self._jobs.remove(job)
 
@@ -256,7 +261,7 @@ class Group:
           ChildDied: if the child does.
         """
         assert self._child is not None
-        return self._child.ask(method, *arguments, timeout_s=_OPEN_TIMEOUT_S)
+        return self._child.ask(method, *arguments, timeout_s=OPEN_TIMEOUT_S)
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
         """Takes a job's loader apart; a loader that cannot be has a table that says why."""

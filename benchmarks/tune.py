@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 import models
@@ -23,7 +24,8 @@ from benchmarks import tune_check
 from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
 from benchmarks.options import DATA, MODEL, UserError, config_from_file, settings
 from benchmarks.tune_pipeline import advise, print_advice, to_dict
-from benchmarks.tuner import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Limits, Tuned, Tuner
+from benchmarks.tuned import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Limits, Say, Tuned
+from benchmarks.tuner import Tuner
 from pipeline.cache import cache_root
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_to_dict, config_to_toml
 from pipeline.exactness import CLASSES, Exactness
@@ -94,23 +96,13 @@ def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Con
         return _check(arguments, limits, out, console, errors)
     with signals(), progress_bar(errors) as progress:
         source = read_source(arguments.data, progress, errors, _RESULTS)
-        task = progress.add_task("starting", total=None)
-        tuner = Tuner(
-            source,
-            model,
-            device,
-            base,
-            limits,
-            out,
-            lambda text: progress.update(task, description=text[:60], refresh=True),
-        )
+        tuner = Tuner(source, model, device, base, limits, out, _shown_by(progress))
         try:
             tuned = tuner.search()
             tuner.close()
         except BaseException:
             tuner.kill()
             raise
-        progress.remove_task(task)
     files = _write(out, tuned, source, model, device, limits)
     _print(console, tuned, source, model, device)
     console.print(f"\nwritten: {', '.join(map(str, files))}", highlight=False, markup=False, soft_wrap=True)
@@ -128,11 +120,7 @@ def _advise(
     errors: Console,
 ) -> int:
     with signals(), progress_bar(errors) as progress:
-        task = progress.add_task("starting", total=None)
-
-        def show(text: str) -> None:
-            progress.update(task, description=text, refresh=True)
-
+        show = _shown_by(progress)
         advice = advise(arguments.pipeline, model, arguments.classes, device, batch_size, limits, out, show)
     document = {"schema_version": 1, "provenance": provenance.machine(), "model": model, **to_dict(advice)}
     write_atomically(out / _RESULTS, to_json(document))
@@ -144,16 +132,17 @@ def _advise(
 def _check(arguments: argparse.Namespace, limits: Limits, out: Path, console: Console, errors: Console) -> int:
     with signals(), progress_bar(errors) as progress:
         source = read_source(arguments.data, progress, errors, _RESULTS)
-        task = progress.add_task("starting", total=None)
-
-        def show(text: str) -> None:
-            progress.update(task, description=text[:60], refresh=True)
-
-        checks = tune_check.check(source, limits, out, show)
+        checks = tune_check.check(source, limits, out, _shown_by(progress))
     document = {"schema_version": 1, "provenance": provenance.machine(), **tune_check.to_dict(checks)}
     write_atomically(out / _RESULTS, to_json(document))
     tune_check.print_checks(console, checks)
     return max(one.exit_code for one in checks)
+
+
+def _shown_by(progress: Progress) -> Say:
+    """Returns what shows, beside the bar, what is going on."""
+    task = progress.add_task("starting", total=None)
+    return lambda text: progress.update(task, description=text[:60], refresh=True)
 
 
 def _request(arguments: argparse.Namespace) -> tuple[str, Device, PipelineConfig, Limits]:

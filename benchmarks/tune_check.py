@@ -16,7 +16,8 @@ from rich.table import Table
 from benchmarks.options import UserError
 from benchmarks.session import Job
 from benchmarks.supervise import ChildDied, Group, JobRefused
-from benchmarks.tuner import Limits, Say, Tuner, name_of, rates_of
+from benchmarks.tuned import Limits, Say, name_of, rates_of
+from benchmarks.tuner import Tuner
 from pipeline.config import PipelineConfig
 from pipeline.sources import ImageSource
 from profiles.devices import Device, parse_device
@@ -122,7 +123,7 @@ def _measure(
         for job in group.jobs:
             group.prepare(job)
         for number in range(rounds):
-            group.run_round(number, loader=False, done=lambda name: None, backwards=number % 2 == 1)
+            group.run_round(number, loader=False, done=lambda name: None, backwards=number % 2 == 1, model_alone=False)
         group.close()
     except (ChildDied, JobRefused) as error:
         raise UserError(f"{device.name}: {error}", exit_code=3) from error

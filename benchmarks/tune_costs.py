@@ -1,6 +1,6 @@
 """Measures what the stages of the tuner's candidates cost, each once, and how far their images are from others.
 
-Runs in a measuring child: see `benchmarks.session`.
+Runs in a measuring child: see `benchmarks.tune_session`.
 """
 
 from __future__ import annotations
@@ -33,114 +33,111 @@ _PYTHON = {"opencv", "albumentations", "composed", "raw"}
 _LOCKED_RATIO = 0.9
 
 
-def measure_costs(
-    keys: Iterable[StageKey], base: PipelineConfig, source: ImageSource, cores: float | None = None
-) -> dict[StageKey, StageCost]:
+class StageCosts:
     """Measures stages one at a time, in pipelines that do one thing at a time.
 
     Args:
-      keys: as `pipeline.tuning.stages_of` names them.
       base: gives batch size, image size and augmentation.
       source: what is loaded; some of its images are.
-      cores: that this process may use.
-    Returns:
-      No cost of a stage that this source cannot have, such as decoding where its images are pixels already.
     """
-    cores = cores or usable_cores()
-    source = source.take(COST_IMAGES)
-    base = replace(base, loader="tf_data", shuffle_buffer=0, workers=1, prefetch=0, rewrites=False, autotune=False)
-    measured: dict[StageKey, StageCost] = {}
-    # The tails first: what is measured with one in it is told without.
-    for key in sorted(set(keys), key=lambda key: key[0] != "batch"):
-        with contextlib.suppress(UnavailableError):
-            measured[key] = _MEASURES[key[0]](key, base, source, measured, cores)
-    return measured
+
+    def __init__(self, base: PipelineConfig, source: ImageSource) -> None:
+        self._base = replace(
+            base, loader="tf_data", shuffle_buffer=0, workers=1, prefetch=0, rewrites=False, autotune=False
+        )
+        self._source = source.take(COST_IMAGES)
+        self._calls = round(usable_cores())
+        self._known: dict[StageKey, StageCost] = {}
+
+    def measure(self, keys: Iterable[StageKey]) -> dict[StageKey, StageCost]:
+        """Measures the stages that `pipeline.tuning.stages_of` names.
+
+        Returns:
+          No cost of a stage that this source cannot have, such as decoding where its images are pixels already.
+        """
+        measures = {
+            "batch": self._batch,
+            "load": self._load,
+            "cached": self._cached,
+            "composed": self._composed,
+            "augment": self._augment,
+        }
+        # The tails first: what is measured with one in it is told without.
+        for key in sorted(set(keys), key=lambda key: key[0] != "batch"):
+            with contextlib.suppress(UnavailableError):
+                self._known[key] = measures[key[0]](key)
+        return dict(self._known)
+
+    def _batch(self, key: StageKey) -> StageCost:
+        """What is done to batches and elements behind all that is drawn: batching, and the output's type."""
+        config = replace(self._base, output_dtype=key[2])
+        if key[1] == "elements":
+            dataset = stages.batch(_ready(config).repeat(), config)
+        else:
+            pixels = np.zeros((config.batch_size, *config.image_size, 3), np.uint8)
+            dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(config.batch_size, np.int32))).repeat()
+        return StageCost(us_per_image=_us(stages.rescale(dataset, config), config.batch_size))
+
+    def _load(self, key: StageKey) -> StageCost:
+        config = replace(self._base, storage=key[1], decode=_decode(key), augmentation=None)
+        return self._built(config, python=key[1] in _PYTHON)
+
+    def _cached(self, key: StageKey) -> StageCost:
+        # With the shuffle buffer behind a cache in memory, which an epoch passes as well.
+        shuffle_buffer = PipelineConfig().shuffle_buffer
+        config = replace(self._base, cache=key[1], augmentation=None, shuffle_buffer=shuffle_buffer)
+        return self._built(config, python=key[1] == "disk")
+
+    def _composed(self, key: StageKey) -> StageCost:
+        config = replace(
+            self._base,
+            storage=key[1],
+            decode=_decode(key),
+            resample="composed",
+            augment_with="opencv",
+            augment_at="batch",
+        )
+        return self._built(config, python=True)
+
+    def _augment(self, key: StageKey) -> StageCost:
+        config = replace(self._base, augment_with=key[1], augment_at=key[2])
+        images = 4096
+
+        def drawn(config: PipelineConfig) -> Any:
+            dataset = _ready(config).repeat(images)
+            if config.augment_at == "batch":
+                dataset = stages.batch(dataset, config).cache()  # so that nothing but the draw is done to a batch
+            return stages.augment(dataset, images, config)
+
+        per_element = config.batch_size if config.augment_at == "batch" else 1
+        us_per_image = _us(drawn(config), per_element)
+        most_calls = None
+        if key[1] in _PYTHON and self._calls > 1:
+            most_calls = _calls(drawn(config), drawn(replace(config, workers=self._calls)), self._calls)
+        return StageCost(us_per_image=us_per_image, most_calls=most_calls)
+
+    def _built(self, config: PipelineConfig, *, python: bool) -> StageCost:
+        """Measures a whole loader, without its tail, which was measured apart."""
+        source = self._source
+        tail = self._known["batch", "batches" if config.composed else "elements", config.output_dtype].us_per_image
+        images_per_batch = source.images / -(-source.images // config.batch_size)
+        with build(config, source) as loader:
+            us_per_image = max(_us(loader.data, images_per_batch) - tail, 0.01)
+            most_calls = None
+            if python and self._calls > 1:
+                with build(replace(config, workers=self._calls), source) as parallel:
+                    most_calls = _calls(loader.data, parallel.data, self._calls)
+        return StageCost(us_per_image=us_per_image, most_calls=most_calls)
 
 
-def _batch(
-    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
-) -> StageCost:
-    """What is done to batches and elements behind all that is drawn: batching, and the output's type."""
-    config = replace(base, output_dtype=key[2])
-    if key[1] == "elements":
-        dataset = stages.batch(_ready(config).repeat(), config)
-    else:
-        pixels = np.zeros((config.batch_size, *config.image_size, 3), np.uint8)
-        dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(config.batch_size, np.int32))).repeat()
-    return StageCost(us_per_image=_us(stages.rescale(dataset, config), config.batch_size))
-
-
-def _load(
-    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
-) -> StageCost:
-    config = replace(base, storage=key[1], decode=key[2] if len(key) > 2 else "full", augmentation=None)
-    return _built(config, source, known, cores, python=key[1] in _PYTHON)
-
-
-def _cached(
-    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
-) -> StageCost:
-    # With the shuffle buffer behind a cache in memory, which an epoch passes as well.
-    config = replace(base, cache=key[1], augmentation=None, shuffle_buffer=PipelineConfig().shuffle_buffer)
-    return _built(config, source, known, cores, python=key[1] == "disk")
-
-
-def _composed(
-    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
-) -> StageCost:
-    config = replace(
-        base,
-        storage=key[1],
-        decode=key[2] if len(key) > 2 else "full",
-        resample="composed",
-        augment_with="opencv",
-        augment_at="batch",
-    )
-    return _built(config, source, known, cores, python=True)
-
-
-def _augment(
-    key: StageKey, base: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float
-) -> StageCost:
-    config = replace(base, augment_with=key[1], augment_at=key[2])
-    images = 4096
-
-    def drawn(config: PipelineConfig) -> Any:
-        dataset = _ready(config).repeat(images)
-        if config.augment_at == "batch":
-            dataset = stages.batch(dataset, config).cache()  # so that nothing but the draw is done to a batch
-        return stages.augment(dataset, images, config)
-
-    per_element = config.batch_size if config.augment_at == "batch" else 1
-    us_per_image = _us(drawn(config), per_element)
-    most_calls = None
-    if key[1] in _PYTHON and (calls := round(cores)) > 1:
-        most_calls = _calls(drawn(config), drawn(replace(config, workers=calls)), calls)
-    return StageCost(us_per_image=us_per_image, most_calls=most_calls)
-
-
-_MEASURES = {"batch": _batch, "load": _load, "cached": _cached, "composed": _composed, "augment": _augment}
+def _decode(key: StageKey) -> str:
+    return key[2] if len(key) > 2 else "full"
 
 
 def _ready(config: PipelineConfig) -> Any:
     """Returns a dataset of one loaded image."""
     image = np.zeros((*config.image_size, 3), np.float32)
     return tf.data.Dataset.from_tensors((image, np.int32(0)))
-
-
-def _built(
-    config: PipelineConfig, source: ImageSource, known: dict[StageKey, StageCost], cores: float, *, python: bool
-) -> StageCost:
-    """Measures a whole loader, without its tail, which was measured apart."""
-    tail = known["batch", "batches" if config.composed else "elements", config.output_dtype].us_per_image
-    images_per_batch = source.images / -(-source.images // config.batch_size)
-    with build(config, source) as loader:
-        us_per_image = max(_us(loader.data, images_per_batch) - tail, 0.01)
-        most_calls = None
-        if python and (calls := round(cores)) > 1:
-            with build(replace(config, workers=calls), source) as parallel:
-                most_calls = _calls(loader.data, parallel.data, calls)
-    return StageCost(us_per_image=us_per_image, most_calls=most_calls)
 
 
 def _calls(one: Any, several: Any, calls: int) -> float | None:

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.options import UserError
-from benchmarks.serving import serve
-from benchmarks.supervise import Child, ChildDied, JobRefused
-from benchmarks.tuner import LEAST_ROUNDS, MOST_ROUNDS, Limits, Say
+from benchmarks.supervise import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
+from benchmarks.tune_session import serve_tuner
+from benchmarks.tuned import Limits, Say, rounds_within
 from pipeline.sources import from_arrays
 from profiles import clock
 from profiles.devices import Device
@@ -20,7 +20,7 @@ from profiles.samples import Sample
 from profiles.statistics import median, ratio_interval
 
 AS_WRITTEN = "as written"
-_OPEN_TIMEOUT_S, _WINDOW_TIMEOUT_S = 300.0, 180.0
+_WINDOW_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +52,14 @@ class Advice:
 
     Attributes:
       code: what to write.
+      memory_bytes: of its cache.
       images_per_sec: of training by round.
       against: how many times as fast as the pipeline as written, and the 95 % interval.
     """
 
     name: str
     code: str
+    memory_bytes: int
     images_per_sec: tuple[float, ...]
     against: tuple[float, float, float]
 
@@ -85,15 +87,15 @@ def advise(
     import numpy as np
 
     began_ns = clock.now_ns()
-    source = from_arrays(np.zeros((max(classes, 2), 1, 1, 3), np.uint8), np.arange(max(classes, 2)))
+    source = from_arrays(np.zeros((classes, 1, 1, 3), np.uint8), np.arange(classes))
     log = out / "tune.log"
-    child = Child(serve, device, source, str(log))
+    child = Child(serve_tuner, device, source, str(log))
     try:
         say("opening the model")
-        child.ask("backend", timeout_s=_OPEN_TIMEOUT_S)
-        child.ask("open_model", model, batch_size, timeout_s=_OPEN_TIMEOUT_S)
+        child.ask("backend", timeout_s=OPEN_TIMEOUT_S)
+        child.ask("open_model", model, batch_size, timeout_s=OPEN_TIMEOUT_S)
         say("building the pipeline again")
-        facts = child.ask("open_pipeline", text, model, limits.memory_bytes, timeout_s=_OPEN_TIMEOUT_S)
+        facts = child.ask("open_pipeline", text, model, limits.memory_bytes, timeout_s=OPEN_TIMEOUT_S)
         rates, failed = _rounds(child, [one.name for one in facts.changes], limits, began_ns, say)
     except ChildDied as error:
         raise UserError(f"{text}: {error}. See {log}.", exit_code=3) from error
@@ -108,6 +110,7 @@ def advise(
         Advice(
             name=one.name,
             code=one.code,
+            memory_bytes=one.memory_bytes,
             images_per_sec=tuple(rates[one.name]),
             against=ratio_interval(rates[one.name], as_written),
         )
@@ -130,12 +133,8 @@ def _rounds(
 ) -> tuple[dict[str, list[float]], list[tuple[str, str]]]:
     rates: dict[str, list[float]] = {name: [] for name in names}
     failed: list[tuple[str, str]] = []
-    round_s = 0.0
-    for number in range(MOST_ROUNDS):
-        if number >= LEAST_ROUNDS and (clock.now_ns() - began_ns) / 1e9 + round_s > limits.budget_s:
-            break
+    for number in rounds_within(limits.budget_s, began_ns):
         say(f"round {number + 1}")
-        round_from_ns = clock.now_ns()
         for name in list(rates)[::-1] if number % 2 else list(rates):
             try:
                 sample: Sample = child.ask("pipeline_window", name, number, timeout_s=_WINDOW_TIMEOUT_S)
@@ -146,7 +145,6 @@ def _rounds(
                 del rates[name]
             else:
                 rates[name].append(1 / sample.s_per_image)
-        round_s = (clock.now_ns() - round_from_ns) / 1e9
     return rates, failed
 
 
@@ -176,6 +174,8 @@ def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str
     else:
         ratio, low, high = advice.chosen.against
         line(f"\n(*) {ratio:.2f} times as fast ({low:.2f} to {high:.2f}): {advice.chosen.code}")
+        if advice.chosen.memory_bytes:
+            line(f"Its cache takes {advice.chosen.memory_bytes / 1e6:,.0f} MB of memory.")
     for reason in advice.refused:
         line(f"refused: {reason}")
     for name, reason in advice.failed:
@@ -188,7 +188,13 @@ def to_dict(advice: PipelineAdvice) -> dict[str, Any]:
         "stages": list(advice.stages),
         "chosen": None if advice.chosen is None else advice.chosen.name,
         "measured": [
-            {"name": one.name, "code": one.code, "images_per_sec": list(one.images_per_sec)} for one in advice.measured
+            {
+                "name": one.name,
+                "code": one.code,
+                "memory_bytes": one.memory_bytes,
+                "images_per_sec": list(one.images_per_sec),
+            }
+            for one in advice.measured
         ],
         "refused": list(advice.refused),
         "failed": [{"name": name, "reason": reason} for name, reason in advice.failed],

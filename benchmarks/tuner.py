@@ -11,6 +11,24 @@ from pathlib import Path
 from benchmarks.options import UserError
 from benchmarks.session import Job
 from benchmarks.supervise import ChildDied, Group, JobRefused
+from benchmarks.tune_session import serve_tuner
+from benchmarks.tuned import (
+    AUTOTUNE,
+    EQUAL_RATIO,
+    HEURISTIC,
+    LEAST_ROUNDS,
+    NAIVE,
+    Candidate,
+    Limits,
+    Say,
+    Tuned,
+    choose,
+    name_of,
+    rates_of,
+    rounds_within,
+    simplicity,
+    undecided,
+)
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.exactness import Exactness, allowed
 from pipeline.sources import ImageSource
@@ -18,85 +36,11 @@ from pipeline.tuning import Consumer, Prediction, StageCost, StageKey, candidate
 from profiles import clock
 from profiles.devices import Device
 from profiles.provenance import usable_cores
-from profiles.samples import Sample
-from profiles.statistics import median, ratio_interval
 
-# Candidates that are measured, beside the three bars; and the fewest and most rounds of all of them.
+# Candidates that are measured, beside the three bars.
 SHORTLIST = 5
-LEAST_ROUNDS, MOST_ROUNDS = 4, 15
-# Where nothing is significantly faster than AUTOTUNE by then: rounds of it and of as many of the fastest alone.
-_DECIDING_ROUNDS, _RIVALS = 8, 2
-NAIVE, HEURISTIC, AUTOTUNE = "naive", "heuristic", "AUTOTUNE"
-# Predictions that differ by less are taken for equal: the simpler one goes first.
-_EQUAL_RATIO = 0.03
-_STORAGE = ("files", "records", "resized", "raw")
-_CACHES = ("none", "memory", "disk")
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a pipeline may take: bytes of memory and of disk, the widest class of exactness, seconds of measuring."""
-
-    memory_bytes: float
-    disk_bytes: float
-    exactness: str
-    budget_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A pipeline that was measured.
-
-    Attributes:
-      name: "naive", "heuristic", "AUTOTUNE", or what it does, in a few words.
-      exactness: of its images against full decode, bilinear, tf ops; None where it draws for itself.
-      images_per_sec: of training by round, steady steps.
-      loader_images_per_sec: of the loader alone by round.
-    """
-
-    name: str
-    config: PipelineConfig
-    prediction: Prediction
-    exactness: Exactness | None
-    images_per_sec: tuple[float, ...]
-    loader_images_per_sec: tuple[float, ...]
-
-    def against(self, other: Candidate) -> tuple[float, float, float]:
-        """Returns how many times as fast as the other it is in the rounds that both have, and the 95 % interval."""
-        rounds = min(len(self.images_per_sec), len(other.images_per_sec))
-        return ratio_interval(self.images_per_sec[:rounds], other.images_per_sec[:rounds])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
-    """What a search came to.
-
-    Attributes:
-      chosen: the fastest that is significantly faster than AUTOTUNE; AUTOTUNE where none is.
-      measured: all candidates that were, the bars first.
-      predicted: how many were predicted.
-      rejected: reasons, and how many candidates each.
-      failed: candidates that could not be measured, and why.
-      unordered: the chosen one without `deterministic`, or None where it has nothing in parallel; and the chosen one
-        measured again beside it.
-      prepare_s: seconds before the first epoch, for all images; 0 where nothing is prepared.
-    """
-
-    chosen: Candidate
-    measured: tuple[Candidate, ...]
-    costs: dict[StageKey, StageCost]
-    consumer: Consumer
-    predicted: int
-    rejected: Counter[str]
-    failed: tuple[tuple[str, str], ...]
-    unordered: tuple[Candidate, Candidate] | None
-    prepare_s: float
-    seconds: float
-
-    def bar(self, name: str) -> Candidate | None:
-        return next((one for one in self.measured if one.name == name), None)
+# Where fewer rounds have not decided which is the fastest: so many more, of those alone that may be.
+_DECIDING_ROUNDS = 8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,7 +85,7 @@ class Tuner:
         self._base = base
         self._cores = usable_cores()
         first = Job(variant=AUTOTUNE, config=base, model=model)
-        self._group = Group(device, source, [first], out / "tune.log", {})
+        self._group = Group(device, source, [first], out / "tune.log", {}, serve_tuner)
         self._names: dict[Job, tuple[str, _Ranked]] = {}
 
     def _all(self, base: PipelineConfig) -> Iterator[PipelineConfig]:
@@ -237,44 +181,38 @@ class Tuner:
     def _measure(self, jobs: dict[str, _Ranked], began_ns: int) -> tuple[tuple[str, str], ...]:
         group = self._group
         for first in group.jobs:
-            group.leave_out(first)
+            group.retire(first)
         for name, one in jobs.items():
             self._say(f"warming up {name}")
             job = Job(variant=name, config=one.config, model=self._model)
             self._names[job] = (name, one)
             group.add(job)
-        round_s, number = 0.0, 0
-        for number in range(MOST_ROUNDS):
-            elapsed_s = (clock.now_ns() - began_ns) / 1e9
-            if number >= LEAST_ROUNDS and elapsed_s + round_s > self._limits.budget_s:
-                break
+        number = 0
+        for number in rounds_within(self._limits.budget_s, began_ns):
             self._say(f"round {number + 1}")
-            round_from_ns = clock.now_ns()
-            group.run_round(number, loader=number < LEAST_ROUNDS, done=lambda name: None, backwards=number % 2 == 1)
-            round_s = (clock.now_ns() - round_from_ns) / 1e9
-        self._decide(number)
+            self._round(number, loader=number < LEAST_ROUNDS)
+        self._decide(number + 1)
         return tuple((one.label, one.reason) for one in group.left_out if one.job in self._names)
 
-    def _decide(self, number: int) -> None:
-        """Measures AUTOTUNE and what seems faster further, where that is not significant yet.
+    def _decide(self, rounds: int) -> None:
+        """Measures those further between which few rounds decide nothing.
 
         Slow models give few rounds in the budget, and the interval of few rounds is as wide as they are apart.
         """
-        group, measured = self._group, self._candidates()
-        incumbent = next((one for one in measured if one.name == AUTOTUNE), None)
-        if incumbent is None or choose(measured) is not incumbent:
+        group, contenders = self._group, {one.name for one in undecided(self._candidates())}
+        if rounds >= _DECIDING_ROUNDS or not contenders:
             return
-        rivals = [one for one in measured if median(one.images_per_sec) > median(incumbent.images_per_sec)]
-        rivals = sorted(rivals, key=lambda one: -median(one.images_per_sec))[:_RIVALS]
-        if not rivals:
-            return
-        contenders = {one.name for one in (incumbent, *rivals)}
         for job in group.jobs:
             if self._names[job][0] not in contenders:
-                group.leave_out(job)
-        for further in range(number, number + _DECIDING_ROUNDS):
+                group.retire(job)
+        for further in range(rounds, rounds + _DECIDING_ROUNDS):
             self._say(f"round {further + 1}, between {len(contenders)}")
-            group.run_round(further, loader=False, done=lambda name: None, backwards=further % 2 == 1)
+            self._round(further, loader=False)
+
+    def _round(self, number: int, *, loader: bool) -> None:
+        """Measures one round of training, from the last to the first every other time."""
+        backwards = number % 2 == 1
+        self._group.run_round(number, loader=loader, done=lambda name: None, backwards=backwards, model_alone=False)
 
     def _candidates(self) -> tuple[Candidate, ...]:
         found = []
@@ -334,32 +272,16 @@ class Tuner:
         kept = next(job for job in group.jobs if self._names[job][0] == chosen.name)
         for job in group.jobs:
             if job != kept:
-                group.leave_out(job)
+                group.retire(job)
         group.measured[kept].samples.clear()
         _, ranked = self._names[kept]
         free = Job(variant="any order", config=replace(ranked.config, deterministic=False), model=self._model)
         self._names[free] = (free.variant, ranked)
         group.add(free)
         for number in range(LEAST_ROUNDS):
-            group.run_round(number, loader=True, done=lambda name: None, backwards=number % 2 == 1)
+            self._round(number, loader=True)
         both = {one.name: one for one in self._candidates()}
         return (both[free.variant], both[chosen.name]) if free in group.jobs and kept in group.jobs else None
-
-
-def choose(measured: Sequence[Candidate]) -> Candidate:
-    """Returns the best candidate that is significantly faster than AUTOTUNE, or AUTOTUNE.
-
-    Of those that no other beats significantly, the simplest is best: what it saves costs nothing.
-    """
-    incumbent = next((one for one in measured if one.name == AUTOTUNE), measured[0])
-    better = [one for one in measured if one is not incumbent and one.against(incumbent)[1] > 1]
-    if not better:
-        return incumbent
-    fastest = max(better, key=lambda one: median(one.images_per_sec))
-    level = [one for one in better if one is fastest or fastest.against(one)[1] <= 1]
-    # Not measurably slower is not as fast: beyond this a simpler one must not be taken for it.
-    near = [one for one in level if median(one.images_per_sec) >= (1 - _EQUAL_RATIO) * median(fastest.images_per_sec)]
-    return min(near, key=lambda one: (_simplicity(one.config), -median(one.images_per_sec)))
 
 
 def _bars(base: PipelineConfig, cores: float) -> dict[str, PipelineConfig]:
@@ -383,45 +305,11 @@ def _bars(base: PipelineConfig, cores: float) -> dict[str, PipelineConfig]:
     }
 
 
-def rates_of(samples: Sequence[Sample], window: str) -> tuple[float, ...]:
-    return tuple(1 / one.s_per_image for one in samples if one.window == window)
-
-
 def _order(one: _Ranked) -> tuple[float, float, tuple[int, ...]]:
     """Sorts by predicted rate, then by what the loader takes of the cores, both in steps; then by simplicity.
 
     Where the model sets the rate, a loader that takes less of the cores still leaves it more of them.
     """
     faster, leaner = one.prediction.images_per_sec, 1 / one.prediction.loader_us_per_image
-    steps = [-round(math.log(value) / math.log1p(_EQUAL_RATIO)) for value in (faster, leaner)]
-    return steps[0], steps[1], _simplicity(one.config)
-
-
-def _simplicity(config: PipelineConfig) -> tuple[int, ...]:
-    """Sorts what needs no copy, no cache and no other library first."""
-    return (
-        _STORAGE.index(config.storage),
-        _CACHES.index(config.cache),
-        int(config.decode == "scaled") + int(config.composed),
-        int(config.augment_with != "tf_ops"),
-        int(config.output_dtype == "uint8"),
-    )
-
-
-def name_of(config: PipelineConfig) -> str:
-    """Says what a candidate does, in a few words."""
-    words = []
-    if config.storage != "files":
-        words.append(config.storage)
-    elif config.cache == "none":
-        words.append("scaled" if config.decode == "scaled" else "full")
-    if config.cache != "none":
-        words.append(f"{config.cache} cache" + (", scaled" if config.decode == "scaled" else ""))
-    if config.composed:
-        words.append("composed")
-    elif config.augmentation is not None:
-        words.append(f"{config.augment_with} a {config.augment_at}")
-    if config.output_dtype == "uint8":
-        words.append("uint8")
-    calls = "1 call" if config.workers == 1 else f"{config.workers} calls"
-    return ", ".join([*words, calls, f"prefetch {config.prefetch}"])
+    steps = [-round(math.log(value) / math.log1p(EQUAL_RATIO)) for value in (faster, leaner)]
+    return steps[0], steps[1], simplicity(one.config)

@@ -1,7 +1,7 @@
 """A user's own tf.data pipeline and what could be changed in it: parallelism, prefetch, cache place, order, freezing.
 
 The pipeline is built again from its own traced functions, with one change more each time; nothing is guessed that is
-not measured. Runs in a measuring child: see `benchmarks.session`.
+not measured. Runs in a measuring child: see `benchmarks.tune_session`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from profiles.windows import Windows
 # An epoch of the measurement lasts about so long, of at least so many batches.
 _EPOCH_S, _LEAST_BATCHES = 2 * TRAIN_WINDOW_S, 12
 _TRIAL_BATCHES = 6
+# Transformations that give an element for an element, or put some together.
+_ONE_EACH = {"map", "shuffle", "batch", "prefetch", "cache", "options"}
 
 
 class PipelineError(ValueError):
@@ -77,9 +79,7 @@ class UserPipeline:
 
         def add(change: Change, dataset: Any, *, autotune: bool | None = None) -> None:
             if autotune is not None:
-                options = tf.data.Options()
-                options.autotune.enabled = autotune
-                dataset = dataset.with_options(options)
+                dataset = _with_autotune(dataset, autotune)
             changes.append(change)
             self._built[change.name] = dataset if self._limit else dataset.take(batches)
 
@@ -106,10 +106,10 @@ class UserPipeline:
             code = f".cache() behind {self._nodes[at].name}"
             if shuffles:
                 code += ", .shuffle(...) moved behind the cache"
-            dataset = self._cached(at, shuffles).prefetch(2)
             add(
                 Change(name="cache", code=f"{code}, {calls}, .prefetch(2), {frozen}", memory_bytes=memory_bytes),
-                dataset,
+                self._cached(at, shuffles).prefetch(2),
+                autotune=False,
             )
         self._refused += [f"{one}: it is frozen by the cache behind it" for one in random_before_cache(self._dataset)]
         return PipelineFacts(
@@ -189,11 +189,10 @@ class UserPipeline:
         earlier = behind.get(at, lambda dataset: dataset)
         behind[at] = lambda dataset: cache(earlier(dataset))
         # A shuffle in front of a cache would be one order for ever.
-        dataset = rebuilt(self._nodes, calls=self._calls, behind=behind, without=shuffles)[-1]
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        return dataset.with_options(options)
+        return rebuilt(self._nodes, calls=self._calls, behind=behind, without=shuffles)[-1]
 
 
-# Transformations that give an element for an element, or put some together.
-_ONE_EACH = {"map", "shuffle", "batch", "prefetch", "cache", "options"}
+def _with_autotune(dataset: Any, enabled: bool) -> Any:
+    options = tf.data.Options()
+    options.autotune.enabled = enabled
+    return dataset.with_options(options)

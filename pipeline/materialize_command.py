@@ -37,6 +37,10 @@ class Rates:
     after: tuple[float, ...]
 
     @property
+    def medians(self) -> tuple[float, float]:
+        return statistics.median(self.before), statistics.median(self.after)
+
+    @property
     def speed_up(self) -> tuple[float, float, float]:
         """The least, the median and the greatest ratio of the rounds."""
         ratios = sorted(after / before for before, after in zip(self.before, self.after, strict=True))
@@ -156,7 +160,7 @@ def measure(source: ImageSource, copy: ImageSource, config: PipelineConfig, repo
 
 def describe(prepared: Prepared, rates: Rates) -> str:
     """Returns what the command prints."""
-    before, after = statistics.median(rates.before), statistics.median(rates.after)
+    before, after = rates.medians
     least, middle, most = rates.speed_up
     share = prepared.prepared_bytes / prepared.source_bytes
     return "\n".join(
@@ -175,7 +179,7 @@ def describe(prepared: Prepared, rates: Rates) -> str:
 
 def _payoff(prepared: Prepared, rates: Rates) -> str:
     """Source: one-off seconds over the seconds that an epoch's reading gets shorter by."""
-    before, after = statistics.median(rates.before), statistics.median(rates.after)
+    before, after = rates.medians
     saved_s = prepared.images / before - prepared.images / after
     least, _, most = rates.speed_up
     if most <= 1 or saved_s <= 0:

@@ -105,16 +105,16 @@ def predict(
     us = {key: costs[key].us_per_image for key, _ in stages_of(config)}
     total_us = sum(us.values())
     limits: dict[str, float] = {"cores": total_us / cores}
-    if workers == 1 and config.prefetch == 0:
-        loader_us = total_us  # one thing at a time
-        limits = {"cores": loader_us}
+    one_at_a_time = workers == 1 and config.prefetch == 0
+    if one_at_a_time:
+        limits = {"cores": total_us}
     else:
         for key, parallel in stages_of(config):
             calls = min(workers, costs[key].most_calls or math.inf, cores) if parallel else 1
             limits[" ".join(key)] = us[key] / calls
-        loader_us = max(limits.values())
+    loader_us = max(limits.values())
     slowest = max(limits, key=lambda name: limits[name])
-    if config.prefetch == 0 and workers == 1:
+    if one_at_a_time:
         train_us, limit = loader_us + consumer.us_per_image, slowest
     else:
         shared_us = (total_us + consumer.cpu_us_per_image) / cores

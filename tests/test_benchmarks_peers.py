@@ -1,4 +1,7 @@
-"""Other libraries' loaders: what catches unequal work, what becomes of peers that fail, and a run from end to end."""
+"""Other libraries' loaders: what catches unequal work, what becomes of peers that fail, and a run from end to end.
+
+Over 400 lines: every refusal and every failure of a peer's process needs a peer of its own.
+"""
 
 from __future__ import annotations
 
