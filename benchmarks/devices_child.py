@@ -7,19 +7,18 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.backend import open_backend
+from benchmarks.devices_feeds import Feed, Feeds, Sources
 from benchmarks.devices_measured import CaseFacts, Epoch, extent_of
 from benchmarks.experiments import Case
 from benchmarks.serving import answer, settle
 from benchmarks.session import Refused
 from models import MODELS
-from pipeline.sources import ImageSource
 from profiles.devices import Device
 from profiles.peak import Peak
 from profiles.samples import Sample
 from profiles.schedule import WARMUP_LIMIT_S, epochs_for
 
 if TYPE_CHECKING:
-    from benchmarks.devices_feeds import Feed
     from profiles.inference import Inference
     from profiles.peak import PeakMeter
     from profiles.windows import Windows
@@ -31,18 +30,10 @@ _TRIAL_STEPS = 2
 _LEAST_BATCHES, _RATE_EPOCHS = 3, 2
 
 
-def serve_device(
-    connection: Connection, device: Device, source: ImageSource | None, arrays: str | None, log: str
-) -> None:
-    """The child's main function.
-
-    Args:
-      source: the photos; None where no case takes any.
-      arrays: where the data of the other networks lie; None for wherever they are found.
-      log: where its output goes.
-    """
+def serve_device(connection: Connection, device: Device, sources: Sources, log: str) -> None:
+    """The child's main function."""
     settle(device, log)
-    answer(connection, DeviceSession(device, source, arrays))
+    answer(connection, DeviceSession(device, sources))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,10 +62,9 @@ class _Opened:
 class DeviceSession:
     """Answers the parent's requests; each is a method of this class."""
 
-    def __init__(self, device: Device, source: ImageSource | None, arrays: str | None) -> None:
+    def __init__(self, device: Device, sources: Sources) -> None:
         self._device = device
-        self._source = source
-        self._arrays = arrays
+        self._feeds = Feeds(sources)
         self._opened: _Opened | None = None
         self._meters: dict[str, PeakMeter] = {}
 
@@ -98,7 +88,7 @@ class DeviceSession:
         one_by_one = case.steps_per_execution == 1
         if not one_by_one and self._device.kind == "emulated":
             raise Refused("an emulated device has no executions that could hold several steps")
-        with self._feed(case, batches=1) as little:
+        with self._feeds.open(case, batches=1) as little:
             model = self._model(case, little.classes)
             first = first_batches(little.data)[0]
         step_s, split = self._split(case, model, first) if one_by_one else (None, None)
@@ -181,11 +171,6 @@ class DeviceSession:
         keras.utils.clear_session()
         gc.collect()
 
-    def _feed(self, case: Case, *, batches: int) -> Feed:
-        from benchmarks.devices_feeds import open_feed
-
-        return open_feed(case, self._source, self._arrays, batches=batches)
-
     def _model(self, case: Case, classes: int) -> Any:
         import keras
 
@@ -207,7 +192,7 @@ class DeviceSession:
         trial = windows.resident(first, steps=_TRIAL_STEPS, round_=0)
         step_s = trial.wall_ns / len(trial.step_ns) / 1e9
         extent = extent_of(step_s, batch_images(first))
-        feed = self._feed(case, batches=extent.train_batches)
+        feed = self._feeds.open(case, batches=extent.train_batches)
         try:
             batches = first_batches(feed.data)
             feed.forget()
@@ -245,7 +230,7 @@ class DeviceSession:
         from profiles.watch import WatchCallback
 
         watcher = WatchCallback()
-        with self._feed(case, batches=batches) as feed:
+        with self._feeds.open(case, batches=batches) as feed:
             logs = (
                 self._model(case, feed.classes)
                 .fit(feed.data, epochs=epochs, validation_data=feed.validation, callbacks=[watcher], verbose=0)

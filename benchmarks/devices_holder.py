@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.devices_child import serve_device
+from benchmarks.devices_feeds import Sources
 from benchmarks.devices_measured import Measured
 from benchmarks.experiments import Case
 from benchmarks.supervise import Child, ChildDied, JobRefused
-from pipeline.sources import ImageSource
 from profiles.devices import Device
 
 # Imports, the first trace of a large network and its first epoch.
@@ -37,12 +37,12 @@ class Holder:
       log: where its own output goes; kept only if something went wrong.
     """
 
-    def __init__(self, device: Device, source: ImageSource | None, arrays: str | None, log: Path) -> None:
+    def __init__(self, device: Device, sources: Sources, log: Path) -> None:
         self.device = device
         self.backend: dict[str, Any] = {}
         self.measured: dict[Case, Measured] = {}
         self.left_out: list[LeftOut] = []
-        self._arguments = (device, source, arrays, str(log))
+        self._arguments = (device, sources, str(log))
         self._log = log
         self._child: Child | None = None
         self._failed = False

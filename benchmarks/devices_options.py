@@ -11,6 +11,8 @@ from pathlib import Path
 from benchmarks.devices_sweeps import AXES, Sweep, read_sweep
 from benchmarks.experiments import EXPERIMENTS, FLOAT32, PRECISIONS, Case, Experiment
 from benchmarks.options import DATA, UserError, known_names
+from pipeline.config import did_you_mean
+from pipeline.published_data import FORMS
 from profiles.devices import NAMED_RATES, Device, parse_device
 
 # The shortest of the published experiments.
@@ -35,7 +37,8 @@ class Request:
       target_accuracy: whose time is told.
       prices: per hour, by the device's name or kind.
       data: the photos.
-      arrays: a folder or file of the data of networks that take no photos; None for what is found unasked.
+      arrays: files or folders of the data of networks that take no photos, by name; the others are found, or generated.
+      download: whether Keras may fetch what is not found.
     """
 
     experiments: Mapping[str, Experiment]
@@ -47,7 +50,8 @@ class Request:
     target_accuracy: float | None
     prices: Mapping[str, float]
     data: str
-    arrays: str | None
+    arrays: Mapping[str, str]
+    download: bool
     out: Path
 
     @property
@@ -96,7 +100,8 @@ def parser() -> argparse.ArgumentParser:
     add("--price", metavar="DEV=X,...", help="per hour of a device, in any currency: cpu=0.10,gpu=0.90")
     add("--target-accuracy", type=float, metavar="X", help="tells the time to this accuracy, 0 to 1")
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos (default: {DATA})")
-    add("--arrays", metavar="PATH", help="the published data of networks that take no photos")
+    add("--arrays", metavar="NAME=PATH,...", help=f"files of the published data: {', '.join(FORMS)}")
+    add("--download", action="store_true", help="lets Keras fetch the published data that are not here")
     add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each kind (default: {_ROUNDS})")
     add(
         "--longest-epoch",
@@ -140,7 +145,8 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
         target_accuracy=arguments.target_accuracy,
         prices=_prices(arguments.price, emulated),
         data=arguments.data,
-        arrays=arguments.arrays,
+        arrays=_arrays(arguments.arrays),
+        download=arguments.download,
         out=arguments.out or out,
     )
     if not request.cases:
@@ -163,6 +169,20 @@ def _emulated(rate: str | None) -> Device | None:
         raise UserError(
             f"--emulate must be images/sec above 0 and at most 10,000,000, or one of {known}. Received: {rate!r}."
         ) from None
+
+
+def _arrays(text: str | None) -> dict[str, str]:
+    """Reads NAME=PATH pairs."""
+    found: dict[str, str] = {}
+    for pair in [] if text is None else text.split(","):
+        name, equals, path = (part.strip() for part in pair.partition("="))
+        if not equals or name not in FORMS:
+            near = did_you_mean(name, FORMS)
+            raise UserError(f"--arrays needs NAME=PATH of {', '.join(FORMS)}.{near} Received: {pair!r}.")
+        if not Path(path).exists():
+            raise UserError(f"--arrays {name}: {path} does not exist.")
+        found[name] = path
+    return found
 
 
 def _prices(text: str | None, emulated: Device | None) -> dict[str, float]:

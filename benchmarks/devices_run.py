@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.devices_feeds import Sources
 from benchmarks.devices_holder import Holder, LeftOut
 from benchmarks.devices_measured import Measured
 from benchmarks.devices_options import Request
@@ -32,14 +33,14 @@ class Run:
     """Measures what a request asks for.
 
     Args:
-      source: the photos; None where no case takes any.
+      photos: None where no case takes any.
       devices: what to compare; a GPU that turns out not to be there is left out.
     """
 
     def __init__(
         self,
         request: Request,
-        source: ImageSource | None,
+        photos: ImageSource | None,
         devices: Sequence[Device],
         progress: Progress,
         errors: Console,
@@ -49,9 +50,9 @@ class Run:
         self._errors = errors
         self.recorder = Recorder()
         self.missing: list[LeftOut] = []
+        sources = Sources(photos=photos, arrays=request.arrays, download=request.download)
         self.holders = [
-            Holder(device, source, request.arrays, request.out / f"{device.name.replace(':', '-')}.log")
-            for device in devices
+            Holder(device, sources, request.out / f"{device.name.replace(':', '-')}.log") for device in devices
         ]
 
     @property

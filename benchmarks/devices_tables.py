@@ -104,6 +104,8 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
                 lines[f"* {device_text(row)}: {what}, extrapolated {duration.extrapolated}"] = None
         if row.flops_unknown is not None:
             lines[f"FLOPs not counted: {row.flops_unknown}"] = None
+        if row.result is None:
+            lines[f"{device_text(row)}: img/s are over whole epochs, since steps cannot be seen one by one"] = None
         if row.facts.generated and row.reached is not None:
             lines[f"{row.facts.data} is made up: its accuracy says nothing of the published data"] = None
         if row.reached is not None:
