@@ -100,7 +100,7 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
     lines: dict[str, None] = {}
     for row in rows:
         for what, duration in (("an epoch", row.epoch), ("training", row.training)):
-            if duration.extrapolated:
+            if duration.extrapolated and (duration is row.epoch or duration.extrapolated != row.epoch.extrapolated):
                 lines[f"* {device_text(row)}: {what}, extrapolated {duration.extrapolated}"] = None
         if row.flops_unknown is not None:
             lines[f"FLOPs not counted: {row.flops_unknown}"] = None
@@ -110,8 +110,8 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
             lines[f"{row.facts.data} is made up: its accuracy says nothing of the published data"] = None
         if row.reached is not None:
             lines[f"accuracy is that of {'test' if row.facts.validated else 'training'} data"] = None
-        for remark in (*row.facts.notes, *(row.result.flags if row.result is not None else ())):
-            lines[f"{device_text(row)}: {remark}"] = None
+        lines |= dict.fromkeys(row.facts.notes)
+        lines |= {f"{device_text(row)}: {flag}": None for flag in (row.result.flags if row.result is not None else ())}
     return list(lines)
 
 
