@@ -22,6 +22,8 @@ _NO_PRODUCTS = frozenset(
 )
 # Multiply matrices without weights of their own, or may.
 _PRODUCTS_WITHOUT_WEIGHTS = frozenset({"AdditiveAttention", "Attention", "Dot", "Lambda"})
+# Move nothing.
+_VIEWS = frozenset({"Flatten", "Reshape"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,8 @@ class Work:
         usual: what is done to each element (biases, activations, pooling, normalisation) is not counted, nor what a
         layer without weights does that is not Keras' own. None where a layer is not known.
       reason: why not.
-      activation_bytes: of the outputs of all layers that were called, in the type in which they are computed.
+      activation_bytes: of the outputs of all layers that were called, in the type in which they are computed; not of
+        those that only see the same numbers in another shape.
       input_bytes: of the example itself.
     """
 
@@ -85,7 +88,7 @@ def work_per_example(model: Any, example: Any) -> Work:
     return Work(
         forward_flops=None if reasons else flops,
         reason=reasons[0] if reasons else None,
-        activation_bytes=sum(call.output_bytes for call in calls),
+        activation_bytes=sum(call.output_bytes for call in calls if type(call.layer).__name__ not in _VIEWS),
         input_bytes=sum(np.asarray(part).nbytes for part in keras.tree.flatten(example)),
     )
 
@@ -102,7 +105,7 @@ def step_bytes(model: Any, work: Work, batch_size: int) -> int:
       model: compiled and built.
     """
     weights = sum(_variable_bytes(one) for one in model.trainable_variables)
-    kept = sum(_variable_bytes(one) for one in model.optimizer.variables if one.shape)  # without its counters
+    kept = sum(_variable_bytes(one) for one in model.optimizer.variables if len(one.shape))  # without its counters
     return 4 * weights + 2 * weights + 2 * kept + batch_size * (2 * work.activation_bytes + work.input_bytes)
 
 
@@ -144,7 +147,7 @@ def _sublayers(layer: Any) -> list[Any]:
 def _own_weights(layer: Any, below: list[Any]) -> bool:
     """Whether a layer holds weights that none of the layers inside it holds."""
     inner = {id(weight) for one in below for weight in one.weights}
-    return any(id(weight) not in inner for weight in layer.weights if weight.shape and "seed" not in weight.name)
+    return any(id(weight) not in inner for weight in layer.weights if len(weight.shape) and "seed" not in weight.name)
 
 
 def _bare_products(model: Any) -> Iterator[Any]:
