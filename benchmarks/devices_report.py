@@ -18,8 +18,8 @@ from benchmarks.devices_tables import (
     comparison_cells,
     effort_cells,
     footnotes,
-    rate_cells,
     rate_columns,
+    rate_lines,
     sweep_cells,
 )
 from profiles import graphs, html_report, provenance, report
@@ -80,7 +80,6 @@ class Report:
         """Renders the page: no scripts, no network."""
         environment = html_report.environment(Path(__file__).parent / "templates")
         environment.filters |= {
-            "rate_cells": rate_cells,
             "effort_cells": effort_cells,
             "comparison_cells": comparison_cells,
             "point_cells": lambda point: (point.value, *sweep_cells(point.row)),
@@ -94,6 +93,7 @@ class Report:
             parts=html_report.PART_COLOURS,
             bars=bars_of,
             rate_columns=rate_columns,
+            rate_lines=rate_lines,
             effort_columns=EFFORTS,
             sweep_columns=list(SWEPT),
             footnotes=footnotes,

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.devices_findings import Findings, Swept
-from benchmarks.devices_judgement import Comparison, cost_text, seconds_text
+from benchmarks.devices_judgement import Comparison, advantages, cost_text, seconds_text, times
 from benchmarks.devices_rows import Row
 
 # The second table's columns; the first one's differ by the epochs that were published.
@@ -22,6 +22,7 @@ LEGEND = {
     "predict": "examples predicted a second, from a batch that lies on the device",
     "epoch": "one pass over all the data",
     "cost": "of an epoch, at the price per hour given",
+    "speed-up": "over the CPU, training as it runs, whole epochs",
     "CPU, GPU": "busy while it trains",
     "MFLOP/img": "of a training step: three times the products of a forward pass",
     "peak%": "of what a large matrix product reached beside it, as it trains; model%: of the model alone",
@@ -34,11 +35,17 @@ def rate_columns(rows: Sequence[Row]) -> tuple[str, ...]:
     """Returns the first table's columns."""
     epochs = rows[0].training_epochs
     last = f"{epochs} epochs" if epochs > 1 else "1 epoch"
-    return ("device", "img/s", "model", "load%", "predict", "epoch", last, "cost")
+    return ("device", "img/s", "model", "load%", "predict", "epoch", last, "cost", "speed-up")
+
+
+def rate_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Returns the first table's lines; speed-up is over the CPU, training as it runs, edges of epochs and all."""
+    faster = {one.accelerator.device: times(one.train_ratio) for one in advantages(rows)}
+    return [(*rate_cells(row), faster.get(row.device, "-")) for row in rows]
 
 
 def rate_cells(row: Row) -> tuple[str, ...]:
-    """Returns the first table's cells: how fast, how long, and how much of it is loading."""
+    """Returns the first table's cells but the last: how fast, how long, and how much of it is loading."""
     return (
         device_text(row),
         rate_text(row.images_per_sec),
@@ -71,7 +78,7 @@ def effort_cells(row: Row) -> tuple[str, ...]:
 
 def sweep_cells(row: Row) -> tuple[str, ...]:
     """Returns a sweep's cells, without the value."""
-    by_name = dict(zip(rate_columns([row]), rate_cells(row), strict=True))
+    by_name = dict(zip(rate_columns([row]), rate_cells(row), strict=False))
     return (*(by_name[column] for column in SWEPT[:-1]), share_text(row.peak_ratio))
 
 
@@ -121,7 +128,7 @@ def print_findings(console: Console, found: Findings) -> None:
     for case in found.cases:
         rows = found.of(case)
         console.print()
-        console.print(_table(case.name, rate_columns(rows), [rate_cells(row) for row in rows]))
+        console.print(_table(case.name, rate_columns(rows), rate_lines(rows)))
         console.print(_table("", EFFORTS, [effort_cells(row) for row in rows]))
         for line in footnotes(rows):
             console.print(Text(line, style="dim"))

@@ -14,10 +14,10 @@ from profiles import clock
 from profiles.devices import Device
 from profiles.provenance import usable_threads
 
-# Sides of the square matrices: doubled until a product takes long enough for a rate. The last one holds 2 GB of float32
-# in its three matrices, and keeps the largest GPU of today (1 PFLOP/s in bfloat16) busy for 9 ms.
-_LEAST_SIDE, _MOST_SIDE = 256, 13_000
-# A product, or a copy, that is timed; and all that are timed in one go.
+# Sides of the square matrices: doubled until a product takes long enough for a rate. The last one's three matrices take
+# 3 GB in float32, and keep the largest GPU of today (1 PFLOP/s in bfloat16) busy for 9 ms: nothing small comes so far.
+_LEAST_SIDE, _MOST_SIDE = 256, 16_384
+# A product, or some copies, that are timed: a call costs a GPU some 50 us; and all that are timed in one go.
 _LEAST_S, _TIMED_S = 0.005, 0.1
 # Beyond every cache of a processor; twice that is held.
 _COPIED_BYTES = 256 * 2**20
@@ -67,9 +67,8 @@ class PeakMeter:
         self._precision = precision
         self._synchronise = BACKENDS[check_backend()](device).synchronise
         self._side, self._product = self._large_product()
-        self._copy, self._copied_bytes = (
-            _host_copy(copied_bytes) if device.kind == "cpu" else _device_copy(copied_bytes)
-        )
+        copy, self._copied_bytes = _host_copy(copied_bytes) if device.kind == "cpu" else _device_copy(copied_bytes)
+        self._copies, self._copy = self._enough(copy)
 
     def measure(self) -> Peak:
         """Multiplies and copies for some tenths of a second."""
@@ -77,7 +76,7 @@ class PeakMeter:
             precision=self._precision,
             side=self._side,
             flops_per_sec=2 * self._side**3 / self._fastest_s(self._product),
-            bytes_per_sec=2 * self._copied_bytes / self._fastest_s(self._copy),
+            bytes_per_sec=2 * self._copied_bytes * self._copies / self._fastest_s(self._copy),
         )
 
     def _large_product(self) -> tuple[int, Callable[[], Any]]:
@@ -88,6 +87,19 @@ class PeakMeter:
             if self._timed_s(product) >= _LEAST_S or 2 * side > _MOST_SIDE:
                 return side, product
             side *= 2
+
+    def _enough(self, copy: Callable[[], Any]) -> tuple[int, Callable[[], Any]]:
+        """Returns how many copies in a row can be timed, and them."""
+        count = 1
+        while True:
+
+            def copies(count: int = count) -> Any:
+                return [copy() for _ in range(count)][-1]
+
+            self._timed_s(copies)  # the first one compiles, or touches its pages
+            if self._timed_s(copies) >= _LEAST_S:
+                return count, copies
+            count *= 2
 
     def _fastest_s(self, work: Callable[[], Any]) -> float:
         """Returns the shortest of some runs: what slows one of them down is not the device's."""
@@ -106,10 +118,7 @@ class PeakMeter:
 def _product(side: int, dtype: str) -> Callable[[], Any]:
     import keras
 
-    random = np.random.default_rng(0)
-    left, right = (
-        keras.ops.cast(keras.ops.convert_to_tensor(random.random((side, side), np.float32)), dtype) for _ in range(2)
-    )
+    left, right = (keras.ops.cast(keras.random.uniform((side, side), seed=seed), dtype) for seed in (0, 1))
     return lambda: keras.ops.matmul(left, right)
 
 

@@ -29,6 +29,7 @@ from benchmarks.devices_tables import (
     print_sweep,
     rate_cells,
     rate_columns,
+    rate_lines,
     share_text,
 )
 from benchmarks.experiments import EXPERIMENTS, Experiment
@@ -50,7 +51,18 @@ def shown(print_: Any, *arguments: Any) -> str:
 
 def test_the_first_table_says_how_fast_how_long_and_how_much_is_loading() -> None:
     cpu, gpu, emulated = rows_of_all()
-    assert rate_columns([cpu]) == ("device", "img/s", "model", "load%", "predict", "epoch", "15 epochs", "cost")
+    assert rate_columns([cpu]) == (
+        "device",
+        "img/s",
+        "model",
+        "load%",
+        "predict",
+        "epoch",
+        "15 epochs",
+        "cost",
+        "speed-up",
+    )
+    assert [line[-1] for line in rate_lines([cpu, gpu, emulated])] == ["-", "5.00x", "1.00x"]
     assert rate_cells(cpu) == ("cpu", "1,000", "2,000", "50%", "5,000", "2.0 s", "30.0 s*", "0.0002")
     assert rate_cells(gpu) == ("gpu (jax)", "5,000", "20,000", "75%", "5,000", "400 ms", "6.0 s*", "0.0004")
     assert rate_cells(emulated)[5:] == ("1.0 s*", "15.0 s*", "-")
@@ -92,7 +104,7 @@ def test_an_experiment_is_printed_within_80_columns() -> None:
     assert max(map(len, text.splitlines())) <= 80
     lines = " ".join(text.split())
     assert "mnist: an extremely simple network on MNIST digits mnist-digits, arrays, batch 128" in lines
-    assert "cpu 1,000 2,000 50% 5,000 2.0 s 30.0 s* 0.0002" in lines
+    assert "cpu 1,000 2,000 50% 5,000 2.0 s 30.0 s* 0.0002 -" in lines
     assert "computes 10.0x as fast as the CPU and trains 5.00x as fast: loading eats 50% of the advantage" in lines
     assert "published, and here published on here on" in lines
     assert "13x Tesla P100 5x gpu (jax)" in lines

@@ -52,10 +52,12 @@ def test_matrices_grow_until_a_product_can_be_timed(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(clock, "now_ns", lambda: now[0])
     monkeypatch.setattr(peak, "_product", product)
-    monkeypatch.setattr(peak, "_host_copy", lambda size: ((lambda: None), size))
+    monkeypatch.setattr(peak, "_host_copy", lambda size: (lambda: now.append(now.pop() + 2_000_000), size))
     meter = PeakMeter(CPU, "float32")
     assert sides == [256, 256, 512, 512, 1024, 1024, 2048, 2048]
     assert meter._side == 2048
+    # Copies of 2 ms each, of which four can be timed.
+    assert meter.measure().bytes_per_sec == pytest.approx(2 * 256 * 2**20 / 0.002)
 
 
 def test_all_of_the_array_is_copied_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
