@@ -70,6 +70,8 @@ def _list(console: Console) -> None:
         if hasattr(network, "image_size"):
             table.add_row(name, "x".join(map(str, network.image_size)), network.source)
     console.print(table)
+    others = ", ".join(name for name, network in MODELS.items() if not hasattr(network, "image_size"))
+    console.print(f"for python -m benchmarks.devices, since they take no colour images: {others}", highlight=False)
     rates = ", ".join(f"emulated:{name}" for name in NAMED_RATES)
     console.print(f"\n[bold]devices[/]\ncpu, gpu, emulated:RATE (images/sec), {rates}", highlight=False)
 

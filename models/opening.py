@@ -73,8 +73,7 @@ def open_model(text: str, *, classes: int) -> Any:
 def _load(path: str) -> Any:
     import keras
 
-    importlib.import_module("models.normalization")  # a layer of ours that the file may hold
-
+    importlib.import_module("models.normalization")  # the file may hold this layer of ours
     try:
         return keras.models.load_model(path, safe_mode=True)
     except Exception as error:  # Keras raises many kinds; all mean that the file is no model that can be opened

@@ -247,6 +247,14 @@ def test_weight_decay_is_half_the_factor_times_the_squares():
     assert float(sum(model.losses)) == pytest.approx(0.25 * float(keras.ops.sum(keras.ops.square(weights))))
 
 
+def test_the_cifar10_network_starts_with_the_loss_that_the_tutorial_prints():
+    # "step 0, loss = 4.68": ln(10), and half of 0.004 times the squares of 960,000 weights of deviation 0.04.
+    keras.utils.set_random_seed(0)
+    model = compiled(MODELS["cifar10-cnn"])
+    loss = model.evaluate(examples("cifar10-cnn", 128), np.arange(128) % 10, verbose=0)[0]
+    assert loss == pytest.approx(4.68, abs=0.02)
+
+
 def test_features_and_text_of_any_size_are_taken():
     features = DenseNet(input_shape=(5,), data="features", hidden=(4,), **BASE).build(3)
     assert [type(layer).__name__ for layer in features.layers] == ["Dense", "Dense"]  # nothing to flatten

@@ -211,6 +211,15 @@ def test_a_keras_file_is_opened_as_it_was_saved(tmp_path):
     np.testing.assert_array_equal(opened(images), model(images))
 
 
+def test_a_keras_file_of_the_network_with_a_layer_of_ours_is_opened(tmp_path):
+    path = str(tmp_path / "own.keras")
+    model = compiled(MODELS["cifar10-cnn"])
+    model.save(path)
+    code = f"import models; model = models.open_model({path!r}, classes=10); print(model.count_params(), model.loss)"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["1068298", "sparse_categorical_crossentropy"]
+
+
 def test_a_keras_file_that_was_not_compiled_is(tmp_path):
     path = str(tmp_path / "own.keras")
     small(3).save(path)
