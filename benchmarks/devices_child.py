@@ -66,7 +66,7 @@ class DeviceSession:
         self._device = device
         self._feeds = Feeds(sources)
         self._opened: _Opened | None = None
-        self._meters: dict[str, PeakMeter] = {}
+        self._meter: tuple[str, PeakMeter] | None = None
 
     def backend(self) -> dict[str, Any]:
         """Describes the backend; refuses where the device is not there."""
@@ -106,6 +106,7 @@ class DeviceSession:
             jit_compile=bool(model.jit_compile),
             step_s=step_s,
             data=little.name,
+            fingerprint=little.fingerprint,
             generated=little.generated,
             validated=little.validation is not None,
             notes=little.notes,
@@ -131,9 +132,10 @@ class DeviceSession:
 
         assert self._opened is not None
         precision = self._opened.case.precision
-        if precision not in self._meters:
-            self._meters[precision] = PeakMeter(self._device, precision)
-        return self._meters[precision].measure()
+        if self._meter is None or self._meter[0] != precision:
+            self._meter = None  # its arrays are large: first let go of them
+            self._meter = precision, PeakMeter(self._device, precision)
+        return self._meter[1].measure()
 
     def predict(self) -> float:
         """Returns the examples a second that the model predicts, from a batch that lies on the device."""

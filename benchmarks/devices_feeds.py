@@ -24,7 +24,7 @@ class Feed:
 
     Attributes:
       data: a `tf.data.Dataset` or a `keras.utils.PyDataset`.
-      name: of the data.
+      name: of the data; `fingerprint` of their content.
       examples: of all the data.
       served: of an epoch here.
       classes: that the labels tell apart.
@@ -38,6 +38,7 @@ class Feed:
 
     data: Any
     name: str
+    fingerprint: str
     examples: int
     served: int
     classes: int
@@ -110,6 +111,7 @@ class Feeds:
         return Feed(
             data=loader.data,
             name=photos.name,
+            fingerprint=photos.fingerprint,
             examples=photos.images,
             served=loader.images,
             classes=len(photos.class_names),
@@ -147,6 +149,7 @@ class Feeds:
         return Feed(
             data=batched(dataset.x_train[chosen], dataset.y_train[chosen], training=True),
             name=dataset.name,
+            fingerprint=dataset.fingerprint,
             examples=count,
             served=served,
             classes=len(dataset.class_names),

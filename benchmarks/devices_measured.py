@@ -47,7 +47,7 @@ class CaseFacts:
       examples: of a whole epoch.
       batch_size: examples a step.
       step_s: of one step of the model alone; None where nobody sees between several steps in one execution.
-      data: its name.
+      data: their name; `fingerprint` of their content.
       generated: whether the data were made up, so that an accuracy says nothing of the published data.
       validated: whether accuracy is that of test data, or that of training.
       step_bytes: that a step moves at least.
@@ -63,6 +63,7 @@ class CaseFacts:
     jit_compile: bool
     step_s: float | None
     data: str
+    fingerprint: str
     generated: bool
     validated: bool
     notes: tuple[str, ...]

@@ -109,7 +109,12 @@ class Row:
             "batch_size": facts.batch_size,
             "precision": self.case.precision,
             "steps_per_execution": self.case.steps_per_execution,
-            "data": {"name": facts.data, "examples": facts.examples, "generated": facts.generated},
+            "data": {
+                "name": facts.data,
+                "examples": facts.examples,
+                "generated": facts.generated,
+                "fingerprint": facts.fingerprint,
+            },
             "images_per_sec": self.images_per_sec,
             "predicted_images_per_sec": self.predicted_per_sec,
             "epochs": [one.to_dict() for one in self.epochs],

@@ -11,6 +11,7 @@ from rich.text import Text
 from benchmarks.devices_findings import Findings, Swept
 from benchmarks.devices_judgement import Comparison, advantages, cost_text, seconds_text, times
 from benchmarks.devices_rows import Row
+from models import MODELS
 
 # The second table's columns; the first one's differ by the epochs that were published.
 EFFORTS = ("device", "CPU", "GPU", "°C", "W", "MFLOP/img", "GFLOP/s", "peak%", "model%", "mem%")
@@ -109,6 +110,9 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
         for what, duration in (("an epoch", row.epoch), ("training", row.training)):
             if duration.extrapolated and (duration is row.epoch or duration.extrapolated != row.epoch.extrapolated):
                 lines[f"* {device_text(row)}: {what}, extrapolated {duration.extrapolated}"] = None
+        size = row.device.image_size
+        if size is not None and size != MODELS[row.case.model].input_shape[:2]:
+            lines[f"{device_text(row)} is a rate for {size[0]}x{size[1]} images"] = None
         if row.flops_unknown is not None:
             lines[f"FLOPs not counted: {row.flops_unknown}"] = None
         if row.result is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from test_benchmarks_devices_rows import CPU
 
+from benchmarks import devices
 from benchmarks.backend import open_backend
 from benchmarks.devices_check import CheckSession, check
 from benchmarks.devices_child import DeviceSession
@@ -107,6 +109,7 @@ def test_a_case_of_arrays_is_measured_from_its_windows_to_its_accuracy(session: 
         sample = session.window(name, 2)
         assert (sample.window, sample.round) == (name, 2)
     assert session.predict() > 0
+    assert session.peak().precision == "float32" and session.peak().flops_per_sec > 0
     epochs = session.train(2, 60.0)
     assert [one.examples for one in epochs] == [TRAIN, TRAIN]
     assert all(one.seconds > 0 and one.accuracy is not None and 0 <= one.accuracy <= 1 for one in epochs)
@@ -155,6 +158,18 @@ def test_another_case_closes_the_one_before(session: DeviceSession) -> None:
     assert not any(folder.exists() for folder in folders)
 
 
+@pytest.mark.slow
+def test_real_children_are_measured_side_by_side(mnist: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--rounds", "1", "--epochs", "1", "--emulate", "50000", "--arrays", f"mnist={mnist}", "--out", str(out)]
+    assert devices.main(words) == 0
+    rows = json.loads((out / "results.json").read_text())["results"]
+    assert [row["device"]["kind"] for row in rows] == ["cpu", "emulated"]
+    assert rows[0]["peak_ratio"] > 0 and rows[0]["epochs"][0]["examples"] == TRAIN
+    assert rows[0]["machine"]["train"]["cpu_ratio"] is not None
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "results.json"]
+
+
 @pytest.mark.parametrize(
     ("backend", "device", "message"),
     [
@@ -173,9 +188,9 @@ def test_a_device_or_backend_that_is_not_there_is_refused(
 def test_the_check_computes_on_every_device_that_is_seen() -> None:
     session = CheckSession()
     assert session.built()["Keras"].endswith("backend tensorflow")
-    devices = session.devices()
-    assert any("CPU" in name for _, name in devices)
-    assert all(session.compute(*one) > 0 for one in devices)
+    seen = session.devices()
+    assert any("CPU" in name for _, name in seen)
+    assert all(session.compute(*one) > 0 for one in seen)
 
 
 def test_a_wrong_product_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

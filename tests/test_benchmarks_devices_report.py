@@ -33,6 +33,7 @@ from benchmarks.devices_tables import (
     share_text,
 )
 from benchmarks.experiments import EXPERIMENTS, Experiment
+from profiles.devices import parse_device
 from profiles.flops import Work
 
 PRICES = {"cpu": 0.36, "gpu": 3.6}
@@ -96,6 +97,8 @@ def test_footnotes_say_what_was_drawn_out_or_made_up_or_not_counted_once() -> No
         "cpu: few rounds: 1, too few for an interval",
     ]
     assert footnotes([a_row(EMULATED)]) == ["* emulated:5000: an epoch, extrapolated from windows of training"]
+    named = parse_device("emulated:a100-resnet50")
+    assert footnotes([a_row(named)])[-1] == "emulated:a100-resnet50 is a rate for 224x224 images"
     assert "cpu: img/s are over whole epochs" in footnotes([dataclasses.replace(row, result=None)])[2]
 
 

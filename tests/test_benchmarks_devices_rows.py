@@ -48,6 +48,7 @@ def some_facts(**changes: Any) -> CaseFacts:
         "jit_compile": False,
         "step_s": 0.01,
         "data": "mnist",
+        "fingerprint": "abc",
         "generated": False,
         "validated": True,
         "notes": (),
@@ -206,6 +207,7 @@ def test_a_row_is_strict_json_with_its_raw_samples() -> None:
     assert len(values["samples"]) == 13
     assert values["training_time"] == {"seconds": 30.0, "extrapolated": "from 1 of 15 epochs"}
     assert values["reached"]["seconds"] is None and values["accuracy_of"] == "test data"
+    assert values["data"] == {"name": "mnist", "examples": 1000, "generated": False, "fingerprint": "abc"}
     assert values["keras_backend"] == "tensorflow" and values["training_flops_per_image"] == 3_000_000
 
 
