@@ -16,6 +16,7 @@ VERBS = {
     "predict": ("models.predict", "classifies pictures with it: python -m models predict"),
     "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
     "scaling": ("benchmarks.scaling", "how loading grows with files, cores, batch size and image size"),
+    "devices": ("benchmarks.devices", "the published comparisons of CPU and GPU, and what loading takes of them"),
     "peers": ("benchmarks.peers", "other libraries' loaders at the same work as ours, in one run"),
     "accuracy": ("benchmarks.accuracy", "the published cat/dog accuracies, and whether a fast pipeline costs any"),
     "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),

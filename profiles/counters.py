@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
 from profiles import clock
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,8 @@ class Reading:
       disk_read_bytes: of all disks, since the machine started.
       gpu_ratio: of each GPU: the part of the driver's last sampling period in which a kernel ran.
       gpu_memory_bytes: in use on each GPU, by whomever.
+      gpu_celsius: temperature of each GPU's chip.
+      gpu_watts: that each GPU draws, its board and memory with it.
     """
 
     at_ns: int
@@ -31,6 +36,8 @@ class Reading:
     disk_read_bytes: int | None
     gpu_ratio: tuple[float | None, ...]
     gpu_memory_bytes: tuple[int | None, ...]
+    gpu_celsius: tuple[float | None, ...] = ()
+    gpu_watts: tuple[float | None, ...] = ()
 
 
 class Probe:
@@ -49,8 +56,10 @@ class Probe:
             cpu_ratio=tuple(round(percents[core] / 100, 3) for core in self.cores),
             memory_bytes=_tree_bytes(self._pid),
             disk_read_bytes=_disk_read_bytes(),
-            gpu_ratio=tuple(ratio for ratio, _ in gpus),
-            gpu_memory_bytes=tuple(used for _, used in gpus),
+            gpu_ratio=tuple(gpu.ratio for gpu in gpus),
+            gpu_memory_bytes=tuple(gpu.memory_bytes for gpu in gpus),
+            gpu_celsius=tuple(gpu.celsius for gpu in gpus),
+            gpu_watts=tuple(gpu.watts for gpu in gpus),
         )
 
     def close(self) -> None:
@@ -84,6 +93,15 @@ def _disk_read_bytes() -> int | None:
     return None if counters is None else counters.read_bytes
 
 
+class _Gpu(NamedTuple):
+    """What one GPU tells."""
+
+    ratio: float | None
+    memory_bytes: int | None
+    celsius: float | None
+    watts: float | None
+
+
 class _Gpus:
     """The NVIDIA GPUs, if there is a driver and the package that asks it; else none."""
 
@@ -98,19 +116,22 @@ class _Gpus:
             pynvml.nvmlInit()
             self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 
-    def read(self) -> list[tuple[float | None, int | None]]:
-        return [(self._ratio(handle), self._memory_bytes(handle)) for handle in self._handles]
+    def read(self) -> list[_Gpu]:
+        return [self._read(handle) for handle in self._handles]
 
-    def _ratio(self, handle: Any) -> float | None:
-        try:
-            return self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-        except self._nvml.NVMLError:  # a GPU that is divided does not tell
-            return None
+    def _read(self, handle: Any) -> _Gpu:
+        nvml = self._nvml
+        return _Gpu(
+            ratio=self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+            memory_bytes=self._ask(lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).used)),
+            celsius=self._ask(lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
+            watts=self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+        )
 
-    def _memory_bytes(self, handle: Any) -> int | None:
+    def _ask(self, question: Callable[[], _Number]) -> _Number | None:
         try:
-            return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
-        except self._nvml.NVMLError:
+            return question()
+        except self._nvml.NVMLError:  # a GPU that is divided does not tell its use, and some have no power meter
             return None
 
     def close(self) -> None:

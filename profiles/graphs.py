@@ -97,12 +97,16 @@ def graphs_of(trace: Trace) -> Graphs | None:
     cpu = dict(zip((f"core {core}" for core in trace.cores), trace.cpu_ratio, strict=True))
     gpu = {f"GPU {index}": column for index, column in enumerate(trace.gpu_ratio)}
     gpu_memory = {f"GPU {index}": column for index, column in enumerate(trace.gpu_memory_bytes)}
+    celsius = {f"GPU {index}": column for index, column in enumerate(trace.gpu_celsius)}
+    watts = {f"GPU {index}": column for index, column in enumerate(trace.gpu_watts)}
     drawn = (
         _ratios("CPU use", cpu, middles, end_s),
         _bytes("Memory of the run's processes", "", {"memory": trace.memory_bytes}, middles, end_s),
         _bytes("Disk reads of the machine", "/s", {"disks": trace.disk_read_bytes_per_sec}, middles, end_s),
         _ratios("GPU use", gpu, middles, end_s),
         _bytes("GPU memory", "", gpu_memory, middles, end_s),
+        _scaled("GPU temperature", 1.0, "\N{DEGREE SIGN}C", celsius, middles, end_s),
+        _scaled("GPU power", 1.0, "W", watts, middles, end_s),
     )
     return Graphs(
         times=_times(end_s),
@@ -153,11 +157,18 @@ def _bytes(title: str, per: str, columns: Mapping[str, Column], middles: Sequenc
     if not known:
         return None
     scale, unit = next(((scale, unit) for scale, unit in _SCALES if max(known) >= scale), (1e6, "MB"))
+    return _scaled(title, scale, f"{unit}{per}", columns, middles, end_s)
+
+
+def _scaled(
+    title: str, scale: float, unit: str, columns: Mapping[str, Column], middles: Sequence[float], end_s: float
+) -> Graph | None:
+    known = _known(columns)
+    if not known:
+        return None
     step = round_step(max(known) / scale / 4)
     count = max(1, math.ceil(max(known) / scale / step - 1e-9))
-    levels = tuple(
-        Tick(at=_y(index, count), text=f"{round(index * step, 6):g} {unit}{per}") for index in range(count + 1)
-    )
+    levels = tuple(Tick(at=_y(index, count), text=f"{round(index * step, 6):g} {unit}") for index in range(count + 1))
     return Graph(title=title, levels=levels, lines=_lines(columns, middles, end_s, count * step * scale))
 
 

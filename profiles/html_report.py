@@ -29,10 +29,10 @@ _OPEN_TABLES = 3
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def environment(templates: Path = _TEMPLATES) -> jinja2.Environment:
-    """Returns what renders the templates of a folder: everything escaped, nothing that is missing passed over."""
+def environment(*templates: Path) -> jinja2.Environment:
+    """Returns what renders the templates of some folders and of this one: all escaped, nothing missing passed over."""
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates),
+        loader=jinja2.FileSystemLoader([*templates, _TEMPLATES]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

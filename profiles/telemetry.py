@@ -37,7 +37,7 @@ class Trace:
       cpu_ratio: for each core, busy in each stretch; by anybody.
       memory_bytes: of the watched processes.
       disk_read_bytes_per_sec: of all disks, for anybody.
-      gpu_ratio, gpu_memory_bytes: for each GPU.
+      gpu_ratio, gpu_memory_bytes, gpu_celsius, gpu_watts: for each GPU; the last two are empty in traces of old.
       marks: what began when, in order.
     """
 
@@ -49,6 +49,8 @@ class Trace:
     gpu_ratio: tuple[tuple[float | None, ...], ...]
     gpu_memory_bytes: tuple[tuple[int | None, ...], ...]
     marks: tuple[Mark, ...]
+    gpu_celsius: tuple[tuple[float | None, ...], ...] = ()
+    gpu_watts: tuple[tuple[float | None, ...], ...] = ()
 
     def __post_init__(self) -> None:
         columns = (
@@ -57,6 +59,8 @@ class Trace:
             self.disk_read_bytes_per_sec,
             *self.gpu_ratio,
             *self.gpu_memory_bytes,
+            *self.gpu_celsius,
+            *self.gpu_watts,
         )
         lengths = sorted({len(self.seconds), *map(len, columns)})
         if len(lengths) > 1:
@@ -77,6 +81,8 @@ def trace_from_dict(values: Mapping[str, Any]) -> Trace:
         gpu_ratio=tuple(map(tuple, values["gpu_ratio"])),
         gpu_memory_bytes=tuple(map(tuple, values["gpu_memory_bytes"])),
         marks=tuple(Mark(**mark) for mark in values["marks"]),
+        gpu_celsius=tuple(map(tuple, values.get("gpu_celsius", ()))),
+        gpu_watts=tuple(map(tuple, values.get("gpu_watts", ()))),
     )
 
 
@@ -98,6 +104,8 @@ def trace_of(readings: Sequence[Reading], marks: Sequence[Mark], *, start_ns: in
         gpu_ratio=tuple(zip(*(row.gpu_ratio for row in rows), strict=True)),
         gpu_memory_bytes=tuple(zip(*(row.gpu_memory_bytes for row in rows), strict=True)),
         marks=tuple(marks),
+        gpu_celsius=tuple(zip(*(row.gpu_celsius for row in rows), strict=True)),
+        gpu_watts=tuple(zip(*(row.gpu_watts for row in rows), strict=True)),
     )
 
 
@@ -111,11 +119,13 @@ class MachineUse:
 
     Attributes:
       cpu_ratio: of all cores.
-      gpu_ratio: of the GPU that was busiest: one trains, others may idle.
+      gpu_ratio, gpu_celsius, gpu_watts: of the GPU that was busiest, hottest, drew most: one trains, others may idle.
     """
 
     cpu_ratio: float | None
     gpu_ratio: float | None
+    gpu_celsius: float | None = None
+    gpu_watts: float | None = None
 
 
 def spans(trace: Trace, text: str) -> tuple[tuple[float, float], ...]:
@@ -138,9 +148,16 @@ def during(trace: Trace, parts: Sequence[tuple[float, float]]) -> MachineUse:
         total = sum(weight for _, weight in known)
         return sum(value * weight for value, weight in known) / total if total else None
 
-    cpu = [ratio for column in trace.cpu_ratio if (ratio := mean(column)) is not None]
-    gpu = [ratio for column in trace.gpu_ratio if (ratio := mean(column)) is not None]
-    return MachineUse(cpu_ratio=sum(cpu) / len(cpu) if cpu else None, gpu_ratio=max(gpu, default=None))
+    def means(columns: Sequence[Sequence[float | None]]) -> list[float]:
+        return [number for column in columns if (number := mean(column)) is not None]
+
+    cpu = means(trace.cpu_ratio)
+    return MachineUse(
+        cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
+        gpu_ratio=max(means(trace.gpu_ratio), default=None),
+        gpu_celsius=max(means(trace.gpu_celsius), default=None),
+        gpu_watts=max(means(trace.gpu_watts), default=None),
+    )
 
 
 class Recorder:

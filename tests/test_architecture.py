@@ -60,7 +60,10 @@ def test_the_networks_need_no_backend_but_what_keras_offers():
     assert found & {"tensorflow", "jax", "torch"} == set()
 
 
-@pytest.mark.parametrize("module", ["pipeline", "models", "models.__main__", "benchmarks.pipeline", "profiles"])
+@pytest.mark.parametrize(
+    "module",
+    ["pipeline", "models", "models.__main__", "benchmarks.pipeline", "benchmarks.devices_run", "profiles"],
+)
 def test_importing_a_package_does_not_import_tensorflow_or_keras(module):
     code = f"import sys, {module}; print(sorted({{'tensorflow', 'keras', 'jax', 'cv2'}} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)

@@ -64,6 +64,17 @@ def test_jax_sends_one_batch_ahead_to_an_accelerator_only(monkeypatch, device, a
     assert got == (["sent 0", "sent 1", "sent 2"] if ahead else [0, 1, 2])
 
 
+def test_each_backend_hands_its_own_predict_function_the_batch_that_lies_there():
+    from profiles.backends import TensorFlow
+
+    on_tensorflow = TensorFlow(CPU).predict(lambda data: data, "inputs", ["what predict had"])
+    outputs, state, given = Jax(GPU).predict(
+        lambda state, it: ("outputs", state, list(it)), "inputs", "state", "its own"
+    )
+    assert on_tensorflow == [("inputs",)]
+    assert (outputs, state, given) == ("outputs", "state", [("inputs",)])
+
+
 @pytest.mark.parametrize(("ahead", "images", "wall_ns"), [(0, 80, 800), (1, 70, 700)])
 def test_steps_that_draw_nothing_are_not_steady(ahead, images, wall_ns):
     """Ten steps of ten images and 100 ns, the first two not steady; with one batch drawn ahead nor is the last."""

@@ -49,12 +49,17 @@ def fake_psutil(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def a_fake_nvml(**changes: Any) -> SimpleNamespace:
-    """Two GPUs; the second is divided and does not tell its use."""
+    """Two GPUs; the second is divided and does not tell its use, and has no power meter."""
 
     def utilization(handle: str) -> SimpleNamespace:
         if handle == "gpu 1":
             raise FakeError
         return SimpleNamespace(gpu=37, memory=90)
+
+    def power_mw(handle: str) -> int:
+        if handle == "gpu 1":
+            raise FakeError
+        return 123_450
 
     calls: list[str] = []
     working = {
@@ -65,6 +70,9 @@ def a_fake_nvml(**changes: Any) -> SimpleNamespace:
         "nvmlDeviceGetHandleByIndex": "gpu {}".format,
         "nvmlDeviceGetUtilizationRates": utilization,
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=2**30 if handle == "gpu 0" else 5, total=2**34),
+        "NVML_TEMPERATURE_GPU": 0,
+        "nvmlDeviceGetTemperature": lambda handle, sensor: 61 if (handle, sensor) == ("gpu 0", 0) else 40,
+        "nvmlDeviceGetPowerUsage": power_mw,
         "calls": calls,
     }
     return SimpleNamespace(**(working | changes))
@@ -92,6 +100,7 @@ def test_gpus_are_read_and_what_one_does_not_tell_is_none(
     probe = Probe(7)
     reading = probe.read()
     assert (reading.gpu_ratio, reading.gpu_memory_bytes) == ((0.37, None), (2**30, 5))
+    assert (reading.gpu_celsius, reading.gpu_watts) == ((61.0, 40.0), (123.45, None))
     probe.close()
     assert nvml.calls == ["init", "shutdown"]
 

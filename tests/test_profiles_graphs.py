@@ -110,6 +110,14 @@ def test_every_gpu_has_a_line() -> None:
     assert close(points(graph(trace, "GPU use").lines[1].polylines[0])[:1], [(0.125, 0.5)])
 
 
+def test_temperature_and_power_are_drawn_on_scales_of_their_own() -> None:
+    trace = a_trace(gpu_celsius=((40.0, 80.0, None, 60.0),), gpu_watts=((90.0, 300.0, 250.0, 100.0),))
+    heat = graph(trace, "GPU temperature")
+    assert [level.text for level in heat.levels] == ["0 °C", "20 °C", "40 °C", "60 °C", "80 °C"]
+    assert [len(polyline.split()) for polyline in heat.lines[0].polylines] == [2, 1]
+    assert [level.text for level in graph(trace, "GPU power").levels] == ["0 W", "100 W", "200 W", "300 W"]
+
+
 def many_cores(count: int) -> Trace:
     ratios = tuple((core / 100,) * 4 for core in range(count))
     return a_trace(cores=tuple(range(count)), cpu_ratio=ratios)

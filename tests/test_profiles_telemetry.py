@@ -87,6 +87,24 @@ def test_a_trace_survives_strict_json() -> None:
     assert trace_from_dict(json.loads(json.dumps(trace.to_dict(), allow_nan=False))) == trace
 
 
+# The first reading is where the others begin, and no row.
+HOT = [a_reading(10.0 + at, 0, 0, gpu_celsius=(50.0 + at, 30.0), gpu_watts=(100.0 * at, None)) for at in range(3)]
+
+
+def test_temperature_and_power_of_gpus_are_kept_and_averaged() -> None:
+    trace = a_trace(HOT)
+    assert (trace.gpu_celsius, trace.gpu_watts) == (((51.0, 52.0), (30.0, 30.0)), ((100.0, 200.0), (None, None)))
+    assert during(trace, [(0.5, 2.0)]) == MachineUse(
+        cpu_ratio=0.0, gpu_ratio=None, gpu_celsius=pytest.approx(51 + 2 / 3), gpu_watts=pytest.approx(500 / 3)
+    )
+    assert trace_from_dict(json.loads(json.dumps(trace.to_dict(), allow_nan=False))) == trace
+
+
+def test_a_trace_from_before_temperatures_were_kept_can_still_be_read() -> None:
+    values = {key: value for key, value in a_trace(FOUR).to_dict().items() if key not in ("gpu_celsius", "gpu_watts")}
+    assert trace_from_dict(values) == a_trace(FOUR)
+
+
 def test_columns_of_unequal_length_are_refused() -> None:
     values = a_trace(FOUR).to_dict() | {"memory_bytes": [1]}
     with pytest.raises(ValueError, match=r"must be of one length\. Received: lengths=\[1, 3\]\."):

@@ -1,0 +1,34 @@
+"""Opens Keras' backend in a child process: what computes there, and whether it is the device that is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.session import Refused
+from profiles.devices import Device
+
+
+def open_backend(device: Device) -> dict[str, Any]:
+    """Describes the backend; TensorFlow is kept off a GPU on which another backend trains.
+
+    Raises:
+      Refused: where the device is not there, or the backend is not known here.
+    """
+    import keras
+
+    from profiles import provenance
+    from profiles.backends import check_backend, check_device
+
+    try:
+        check_backend()
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    if keras.backend.backend() != "tensorflow":
+        import tensorflow as tf
+
+        tf.config.set_visible_devices([], "GPU")  # it only loads data here
+    try:
+        check_device(device)
+    except ValueError as error:
+        raise Refused(f"{error} Use --device cpu or emulated:RATE, or install the GPU build of the backend.") from error
+    return provenance.backend()

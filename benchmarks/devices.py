@@ -1,0 +1,109 @@
+"""The published comparisons of CPU and GPU, reproduced: who is how fast, and how much of it loading takes.
+
+python -m benchmarks.devices --experiment mnist
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.command import (
+    check_out,
+    devices_here,
+    new_folder,
+    progress_bar,
+    read_source,
+    remove_if_empty,
+    say,
+    say_unwritable,
+)
+from benchmarks.devices_check import check
+from benchmarks.devices_options import Request, parser, read_request
+from benchmarks.experiments import EXPERIMENTS
+from benchmarks.options import UserError
+from pipeline.signals import Stopped, signals
+from pipeline.sources import SourceError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Returns 0; 1 where `--check` finds a device that does not compute; 2 for bad input, 3 if nothing could be measured,
+    128 + signal if stopped.
+    """
+    arguments = parser().parse_args(argv)
+    console, errors = Console(), Console(stderr=True)
+    if arguments.list:
+        _list(console)
+        return 0
+    if arguments.check:
+        try:
+            return check(console)
+        except UserError as error:
+            return say(errors, error)
+    try:
+        request = read_request(arguments, new_folder())
+        return _run(request, console, errors)
+    except (UserError, SourceError) as error:
+        return say(errors, error)
+    except Stopped as stopped:
+        return stopped.exit_code
+    except OSError as error:
+        return say_unwritable(errors, request.out, error)
+
+
+def _list(console: Console) -> None:
+    for name, experiment in EXPERIMENTS.items():
+        console.print(f"\n[bold]{name}[/]: {experiment.title}", highlight=False)
+        for case in experiment.cases:
+            console.print(Text(f"  {case.name}", style="dim"))
+        for claim in experiment.claims:
+            figure = claim.figure
+            console.print(Text(f"  published: {figure.text}, {figure.on}{'; ' * bool(figure.when)}{figure.when}"))
+
+
+def _run(request: Request, console: Console, errors: Console) -> int:
+    try:
+        check_out(request.out)
+        return _measure(request, console, errors)
+    finally:
+        remove_if_empty(request.out)
+
+
+def _measure(request: Request, console: Console, errors: Console) -> int:
+    from benchmarks.devices_outcome import Outcome
+    from benchmarks.devices_run import Run
+
+    with signals(), progress_bar(errors) as progress:
+        takes_photos = any(case.config is not None for case in request.cases)
+        source = read_source(request.data, progress, errors) if takes_photos else None
+        devices = [*devices_here(), *([] if request.emulated is None else [request.emulated])]
+        run = Run(request, source, devices, progress, errors)
+        outcome = Outcome(request, source, run)
+        try:
+            run.measure()
+            written = outcome.write(complete=True)
+            run.close()
+        except BaseException as error:
+            run.kill()
+            progress.stop()
+            if not isinstance(error, UserError):
+                kept = outcome.write(complete=False)
+                said = f"what was measured so far is in {request.out}" if kept else "nothing measured"
+                errors.print(f"stopped: {said}", highlight=False, markup=False, soft_wrap=True)
+            raise
+    if not written:
+        reasons = "; ".join(dict.fromkeys(f"{one.who}: {one.reason}" for one in run.left_out))
+        raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
+    outcome.print(console)
+    files = f"{request.out}/results.json, {request.out}/report.html"
+    console.print(f"\nresults and report: {files}", highlight=False, markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""How long epochs and trainings take, and what was drawn out to say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.devices_measured import Epoch
+from profiles.results import Result
+from profiles.statistics import median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duration:
+    """Seconds, and what they are drawn out from where they were not measured whole."""
+
+    seconds: float
+    extrapolated: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """How long training took to an accuracy, in which epoch; both None where it was not reached, in `epochs`."""
+
+    target: float
+    seconds: float | None
+    epoch: int | None
+    epochs: int
+    best: float | None
+
+    @property
+    def text(self) -> str:
+        if self.seconds is not None:
+            return f"{self.target:g} reached in epoch {self.epoch}, {self.seconds:.1f} s"
+        best = "no accuracy told" if self.best is None else f"{self.best:.2f}"
+        return f"{self.target:g} not reached in {self.epochs} epoch{'s' * (self.epochs != 1)} ({best})"
+
+
+def epoch_duration(epochs: Sequence[Epoch], examples: int, result: Result | None) -> Duration:
+    """Returns how long an epoch of all examples takes, without tracing: the median of those after the first."""
+    if not epochs:
+        assert result is not None
+        return Duration(seconds=examples / result.epoch_images_per_sec, extrapolated="from windows of training")
+    steady = epochs[1:] or epochs
+    seconds = median([one.seconds / one.examples for one in steady]) * examples
+    if steady[0].examples >= examples:
+        return Duration(seconds=seconds)
+    return Duration(seconds=seconds, extrapolated=f"from {steady[0].examples:,} of {examples:,} examples")
+
+
+def training_duration(epochs: Sequence[Epoch], epoch: Duration, published: int) -> Duration:
+    """Returns how long the published number of epochs takes, tracing included."""
+    traced_s = sum(one.traced_s for one in epochs)
+    if epoch.extrapolated is None and len(epochs) >= published:
+        return Duration(seconds=sum(one.seconds + one.traced_s for one in epochs[:published]))
+    from_ = [f"from {len(epochs)} of {published} epochs"] if epochs and len(epochs) < published else []
+    if epoch.extrapolated is not None:
+        from_.append(epoch.extrapolated)
+    return Duration(seconds=traced_s + published * epoch.seconds, extrapolated=", ".join(from_))
+
+
+def reached(epochs: Sequence[Epoch], target: float) -> Reached:
+    """Returns when training first came to an accuracy, tracing included."""
+    known = [one.accuracy for one in epochs if one.accuracy is not None]
+    seconds = 0.0
+    for number, one in enumerate(epochs, start=1):
+        seconds += one.seconds + one.traced_s
+        if one.accuracy is not None and one.accuracy >= target:
+            return Reached(target=target, seconds=seconds, epoch=number, epochs=len(epochs), best=max(known))
+    return Reached(target=target, seconds=None, epoch=None, epochs=len(epochs), best=max(known, default=None))

@@ -1,0 +1,208 @@
+"""What is left of a comparison: tables within 80 columns, strict JSON, a page that fetches and runs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from test_benchmarks_devices_judgement import a_gpu
+from test_benchmarks_devices_rows import CPU, EMULATED, GPU, MNIST, TRACE, a_row, an_epoch
+from test_profiles_html_report import Page, assert_harmless
+
+from benchmarks.devices_findings import backend_notes, findings_of, swept_of
+from benchmarks.devices_graphs import FRAME, bars_of, panels_of
+from benchmarks.devices_options import parser, read_request
+from benchmarks.devices_report import Report
+from benchmarks.devices_rows import Row
+from benchmarks.devices_sweeps import Sweep
+from benchmarks.devices_tables import (
+    EFFORTS,
+    effort_cells,
+    footnotes,
+    print_findings,
+    print_sweep,
+    rate_cells,
+    rate_columns,
+    rate_lines,
+    share_text,
+)
+from benchmarks.experiments import EXPERIMENTS, Experiment
+from profiles.devices import parse_device
+from profiles.flops import Work
+
+PRICES = {"cpu": 0.36, "gpu": 3.6}
+BATCHES = Sweep(axis="batch-size", values=(8, 128))
+
+
+def rows_of_all() -> list[Row]:
+    return [a_row(prices=PRICES), a_gpu(prices=PRICES, epochs=(an_epoch(0.4),)), a_row(EMULATED)]
+
+
+def shown(print_: Any, *arguments: Any) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    print_(console, *arguments)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_first_table_says_how_fast_how_long_and_how_much_is_loading() -> None:
+    cpu, gpu, emulated = rows_of_all()
+    assert rate_columns([cpu]) == (
+        "device",
+        "img/s",
+        "model",
+        "load%",
+        "predict",
+        "epoch",
+        "15 epochs",
+        "cost",
+        "speed-up",
+    )
+    assert [line[-1] for line in rate_lines([cpu, gpu, emulated])] == ["-", "5.00x", "1.00x"]
+    assert rate_cells(cpu) == ("cpu", "1,000", "2,000", "50%", "5,000", "2.0 s", "30.0 s*", "0.0002")
+    assert rate_cells(gpu) == ("gpu (jax)", "5,000", "20,000", "75%", "5,000", "400 ms", "6.0 s*", "0.0004")
+    assert rate_cells(emulated)[5:] == ("1.0 s*", "15.0 s*", "-")
+
+
+def test_the_second_table_says_what_a_device_makes_of_itself() -> None:
+    cpu, gpu, emulated = rows_of_all()
+    assert len(EFFORTS) == len(effort_cells(cpu))
+    # Whatever else runs on a GPU of this machine is not the CPU's.
+    assert effort_cells(cpu) == ("cpu", "80%", "-", "-", "-", "3", "3", "38%", "75%", "40%")
+    assert effort_cells(gpu)[:5] == ("gpu (jax)", "80%", "30%", "60", "200")
+    assert effort_cells(emulated) == ("emulated:5000", "80%", "-", "-", "-", "3", "-", "-", "-", "-")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(None, "-"), (0.0, "0.0%"), (0.0123, "1.2%"), (0.0996, "10%"), (0.5, "50%"), (-0.11, "-11%")]
+)
+def test_small_shares_have_a_decimal(ratio: float | None, text: str) -> None:
+    assert share_text(ratio) == text
+
+
+def test_footnotes_say_what_was_drawn_out_or_made_up_or_not_counted_once() -> None:
+    unknown = Work(forward_flops=None, reason="no reason", activation_bytes=1, input_bytes=1)
+    row = a_row(generated=True, target=0.9, work=unknown, notes=("a note",), rounds=1)
+    assert footnotes([row, row]) == [
+        "* cpu: training, extrapolated from 1 of 15 epochs",
+        "FLOPs not counted: no reason",
+        "mnist is made up: its accuracy says nothing of the published data",
+        "accuracy is that of test data",
+        "a note",
+        "cpu: few rounds: 1, too few for an interval",
+    ]
+    assert footnotes([a_row(EMULATED)]) == ["* emulated:5000: an epoch, extrapolated from windows of training"]
+    named = parse_device("emulated:a100-resnet50")
+    assert footnotes([a_row(named)])[-1] == "emulated:a100-resnet50 is a rate for 224x224 images"
+    assert "cpu: img/s are over whole epochs" in footnotes([dataclasses.replace(row, result=None)])[2]
+
+
+def test_an_experiment_is_printed_within_80_columns() -> None:
+    text = shown(print_findings, findings_of("mnist", EXPERIMENTS["mnist"], rows_of_all()))
+    assert max(map(len, text.splitlines())) <= 80
+    lines = " ".join(text.split())
+    assert "mnist: an extremely simple network on MNIST digits mnist-digits, arrays, batch 128" in lines
+    assert "cpu 1,000 2,000 50% 5,000 2.0 s 30.0 s* 0.0002 -" in lines
+    assert "computes 10.0x as fast as the CPU and trains 5.00x as fast: loading eats 50% of the advantage" in lines
+    assert "published, and here published on here on" in lines
+    assert "13x Tesla P100 5x gpu (jax)" in lines
+
+
+def swept_rows() -> list[Row]:
+    cases = [BATCHES.case(MNIST, value) for value in BATCHES.values]
+    return [a_row(device, case=case) for case in cases for device in (CPU, EMULATED)]
+
+
+def a_sweep() -> Any:
+    return swept_of("mnist", Experiment(title="", cases=(MNIST,), claims=()), BATCHES, swept_rows())
+
+
+def test_a_sweep_is_printed_a_row_a_value() -> None:
+    text = shown(print_sweep, a_sweep()[0])
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[1:5] == [
+        "mnist, mnist-digits, arrays on cpu",
+        "batch-size img/s model load% predict epoch peak%",
+        "8 1,000 2,000 50% 5,000 2.0 s 38%",
+        "128 1,000 2,000 50% 5,000 2.0 s 38%",
+    ]
+
+
+def test_bars_are_as_long_as_the_time_of_an_example() -> None:
+    cpu, gpu = bars_of([a_row(), a_gpu()])
+    assert (cpu.label, cpu.text, gpu.label, gpu.text) == ("cpu", "1 ms", "gpu (jax)", "0.2 ms")
+    assert [piece.width for piece in cpu.pieces] == [50.0, 40.0, 10.0]
+    assert sum(piece.width for piece in gpu.pieces) == pytest.approx(20)
+
+
+def test_a_sweep_is_drawn_from_nothing_up_with_the_model_alone_dashed() -> None:
+    (panel,) = panels_of(a_sweep())
+    assert panel.title == "mnist-digits: images/sec by batch-size"
+    assert [level.text for level in panel.levels] == ["0", "500", "1,000", "1,500", "2,000"]
+    assert [(curve.label, curve.dashed) for curve in panel.curves[:2]] == [
+        ("arrays on cpu", False),
+        ("arrays on cpu, the model alone", True),
+    ]
+    trains, alone = panel.curves[0].dots[0], panel.curves[1].dots[0]
+    assert alone.y == FRAME.top and trains.y == (FRAME.top + FRAME.bottom) / 2
+    assert [value.text for value in panel.values] == ["8", "128"]
+
+
+def a_report(tmp_path: Path, *words: str, **changes: Any) -> Report:
+    rows = rows_of_all()
+    request = read_request(parser().parse_args([*words, "--price", "cpu=0.36,gpu=3.6"]), tmp_path / "out")
+    values: dict[str, Any] = {
+        "request": request,
+        "rows": tuple(rows),
+        "found": (findings_of("mnist", EXPERIMENTS["mnist"], rows),),
+        "swept": (),
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "backends": {
+            "cpu": {"keras_backend": "tensorflow", "gpus": []},
+            "gpu": {"keras_backend": "jax", "gpus": ["H"]},
+        },
+        "left_out": [("someone", "<b>some reason</b>")],
+        "notes": backend_notes(rows, []),
+        "dataset": None,
+        "trace": TRACE,
+    }
+    return Report(**(values | changes))
+
+
+def test_both_files_are_written_and_the_results_are_strict_json(tmp_path: Path) -> None:
+    report = a_report(tmp_path)
+    report.write()
+    document = json.loads((tmp_path / "out" / "results.json").read_text(), parse_constant=pytest.fail)
+    assert document["schema_version"] == 1 and document["complete"] is True
+    assert [row["device"]["name"] for row in document["results"]] == ["cpu", "gpu", "emulated:5000"]
+    assert document["experiments"][0]["advantages"][0]["lost_ratio"] == pytest.approx(0.5)
+    assert document["left_out"] == [{"who": "someone", "reason": "<b>some reason</b>"}]
+    assert document["settings"]["prices_per_hour"] == PRICES
+    assert str(tmp_path) not in (tmp_path / "out" / "results.json").read_text()
+
+
+def test_the_page_fetches_and_runs_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
+    report = a_report(tmp_path, swept=a_sweep())
+    text = report.page(report.document())
+    seen = Page(text)
+    assert_harmless(seen)
+    assert not re.search(r"(https?:)?//[a-z]|url\(|@import|javascript:", text, re.IGNORECASE)
+    assert "<b>some reason</b>" in seen.text and "GPU figures were measured here, with Keras on jax." in seen.text
+    for title in ("GPU temperature", "GPU power", "CPU use", "mnist-digits: images/sec by batch-size"):
+        assert title in seen.text
+    assert [tag for tag, _ in seen.tags].count("circle") == 8
+
+
+def test_a_run_that_was_stopped_says_so_on_its_page(tmp_path: Path) -> None:
+    report = a_report(tmp_path, complete=False)
+    assert "This run was stopped before its end" in report.page(report.document())
+
+
+def test_a_gpu_is_named_with_the_backend_that_it_was_measured_on() -> None:
+    assert rate_cells(a_row(GPU, backend="tensorflow"))[0] == "gpu (tensorflow)"

@@ -1,0 +1,271 @@
+"""Rows: every figure exact on planted samples; what was not measured whole says from what it was drawn out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from test_profiles_samples import a_sample, rounds_of
+
+from benchmarks.devices_measured import CaseFacts, Epoch, Extent, Measured, extent_of
+from benchmarks.devices_rows import USED, Row, row_of
+from benchmarks.devices_times import Duration, epoch_duration, reached, training_duration
+from benchmarks.experiments import Case, arrays
+from profiles.devices import Device
+from profiles.flops import Work
+from profiles.peak import Peak
+from profiles.results import to_json
+from profiles.telemetry import MachineUse, Mark, Trace
+
+MNIST = arrays("mnist-digits")
+CPU = Device(kind="cpu", name="cpu")
+GPU = Device(kind="gpu", name="gpu")
+EMULATED = Device(kind="emulated", name="emulated:5000", images_per_sec=5000.0)
+# Half a second, then a second and a half that ran at twice the rate.
+TRACE = Trace(
+    seconds=(1.0, 2.0),
+    cores=(0,),
+    cpu_ratio=((0.2, 0.8),),
+    memory_bytes=(1, 1),
+    disk_read_bytes_per_sec=(0, 0),
+    gpu_ratio=((0.1, 0.3),),
+    gpu_memory_bytes=((1, 1),),
+    marks=(Mark(seconds=0.0, text="resident"), Mark(seconds=1.0, text="train")),
+    gpu_celsius=((50.0, 60.0),),
+    gpu_watts=((100.0, 200.0),),
+)
+
+
+def some_facts(**changes: Any) -> CaseFacts:
+    values: dict[str, Any] = {
+        "examples": 1000,
+        "batch_size": 10,
+        "buffered_batches": 0,
+        "parameters": 7,
+        "optimizer": "adam",
+        "loss": "mse",
+        "jit_compile": False,
+        "step_s": 0.01,
+        "data": "mnist",
+        "fingerprint": "abc",
+        "generated": False,
+        "validated": True,
+        "notes": (),
+        "work": Work(forward_flops=1_000_000, reason=None, activation_bytes=1, input_bytes=1),
+        "step_bytes": 4_000_000,
+        "warmup": a_sample("warmup", ms=10),
+    }
+    return CaseFacts(**(values | changes))
+
+
+def an_epoch(
+    seconds: float = 2.0, *, traced_s: float = 0.0, accuracy: float | None = None, examples: int = 1000
+) -> Epoch:
+    return Epoch(examples=examples, seconds=seconds, traced_s=traced_s, accuracy=accuracy)
+
+
+def measured(
+    *,
+    resident_ms: float = 5,
+    train_ms: float = 10,
+    wait_ms: float = 4,
+    rounds: int = 3,
+    epochs: tuple[Epoch, ...] = (),
+    replay: bool = True,
+    **facts: Any,
+) -> Measured:
+    """A case whose steps of 10 images take these milliseconds."""
+    samples = [
+        *rounds_of("resident", *(resident_ms,) * rounds),
+        *(rounds_of("replay", *(resident_ms,) * rounds) if replay else ()),
+        *rounds_of("loader", *(2.0,) * rounds),
+        *rounds_of("train", *(train_ms,) * rounds, wait_ms=wait_ms),
+    ]
+    return Measured(
+        facts=some_facts(**facts),
+        samples=samples,
+        peaks=[],
+        predicted_per_sec=[4000.0, 6000.0, 5000.0],
+        epochs=[*epochs],
+    )
+
+
+def a_peak(flops_per_sec: float = 8e9, bytes_per_sec: float = 2e9) -> Peak:
+    return Peak(precision="float32", side=256, flops_per_sec=flops_per_sec, bytes_per_sec=bytes_per_sec)
+
+
+def a_row(device: Device = CPU, *, case: Case = MNIST, backend: str = "tensorflow", **changes: Any) -> Row:
+    """A row of a device; `changes` are of `measured`, and prices and target."""
+    prices, target = changes.pop("prices", {}), changes.pop("target", None)
+    emulated = device.kind == "emulated"
+    row = row_of(
+        case,
+        device,
+        measured(**({"epochs": () if emulated else (an_epoch(),), "replay": not emulated} | changes)),
+        [] if emulated else [a_peak(6e9), a_peak()],
+        backend=backend,
+        trace=TRACE,
+        names={window: window for window in USED},
+        prices=prices,
+        target=target,
+        typical_canary_ns=5e6,
+    )
+    assert row is not None
+    return row
+
+
+def test_rates_and_shares_come_from_the_windows() -> None:
+    row = a_row()
+    assert row.images_per_sec == pytest.approx(1000)
+    assert row.compute_images_per_sec == pytest.approx(2000)
+    assert row.loading_ratio == pytest.approx(0.5)
+    assert row.predicted_per_sec == 5000
+
+
+def test_achieved_operations_are_held_against_the_highest_peak_of_the_run() -> None:
+    row = a_row()
+    assert row.flops_per_image == 3_000_000
+    assert row.achieved_flops_per_sec == pytest.approx(3e9)
+    assert row.compute_flops_per_sec == pytest.approx(6e9)
+    assert row.peak_flops_per_sec == 8e9
+    assert (row.peak_ratio, row.compute_peak_ratio) == (pytest.approx(3 / 8), pytest.approx(6 / 8))
+
+
+def test_bytes_are_those_of_the_models_own_steps() -> None:
+    # 200 steps a second of 4 MB, of 2 GB a second.
+    assert a_row().bandwidth_ratio == pytest.approx(0.4)
+
+
+def test_unknown_operations_leave_the_rest_as_it_is() -> None:
+    work = Work(forward_flops=None, reason="how much X multiplies is not known here", activation_bytes=1, input_bytes=1)
+    row = a_row(work=work)
+    assert (row.flops_per_image, row.achieved_flops_per_sec, row.peak_ratio, row.compute_peak_ratio) == (None,) * 4
+    assert row.flops_unknown == work.reason and row.bandwidth_ratio is not None
+
+
+def test_an_emulated_device_computes_nothing_and_its_epoch_is_drawn_out_of_windows() -> None:
+    row = a_row(EMULATED)
+    assert (row.achieved_flops_per_sec, row.peak_ratio, row.bandwidth_ratio, row.reached) == (None,) * 4
+    assert row.epoch == Duration(seconds=pytest.approx(1.0), extrapolated="from windows of training")
+
+
+def test_the_machine_is_told_by_window() -> None:
+    row = a_row()
+    assert row.use["resident"] == MachineUse(cpu_ratio=0.2, gpu_ratio=0.1, gpu_celsius=50.0, gpu_watts=100.0)
+    assert row.use["train"].cpu_ratio == 0.8
+    assert row.use["epochs"] == MachineUse(cpu_ratio=None, gpu_ratio=None)
+
+
+@pytest.mark.parametrize(
+    ("device", "prices", "cost"),
+    [
+        (CPU, {}, None),
+        (CPU, {"gpu": 9.0}, None),
+        (CPU, {"cpu": 3.6}, 0.002),
+        (EMULATED, {"emulated": 3.6}, 0.001),
+        (EMULATED, {"emulated": 3.6, "emulated:5000": 7.2}, 0.002),
+    ],
+)
+def test_an_epoch_costs_its_share_of_the_hour(device: Device, prices: dict[str, float], cost: float | None) -> None:
+    assert a_row(device, prices=prices).cost_per_epoch == (None if cost is None else pytest.approx(cost))
+
+
+def test_without_windows_the_rate_is_that_of_epochs() -> None:
+    row = row_of(
+        MNIST,
+        CPU,
+        Measured(
+            facts=some_facts(step_s=None, warmup=None),
+            samples=[],
+            peaks=[],
+            predicted_per_sec=[],
+            epochs=[an_epoch(9.0), an_epoch(2.0)],
+        ),
+        [],
+        backend="tensorflow",
+        trace=TRACE,
+        names={window: window for window in USED},
+        prices={},
+        target=None,
+        typical_canary_ns=1.0,
+    )
+    assert row is not None and row.result is None
+    assert (row.images_per_sec, row.compute_images_per_sec, row.loading_ratio) == (500, None, None)
+    assert row.achieved_flops_per_sec == 1.5e9 and row.compute_flops_per_sec is None
+
+
+@pytest.mark.parametrize("warmup", [None, a_sample("warmup")])
+def test_too_little_for_a_row_is_no_row(warmup: Any) -> None:
+    nothing = Measured(facts=some_facts(warmup=warmup), samples=[], peaks=[], predicted_per_sec=[], epochs=[])
+    settings: dict[str, Any] = {"backend": "", "trace": TRACE, "names": {}, "prices": {}, "target": None}
+    assert row_of(MNIST, CPU, nothing, [], typical_canary_ns=1.0, **settings) is None
+
+
+def test_a_row_is_strict_json_with_its_raw_samples() -> None:
+    values = json.loads(to_json(a_row(target=0.9, epochs=(an_epoch(accuracy=0.5),)).to_dict()))
+    assert len(values["samples"]) == 13
+    assert values["training_time"] == {"seconds": 30.0, "extrapolated": "from 1 of 15 epochs"}
+    assert values["reached"]["seconds"] is None and values["accuracy_of"] == "test data"
+    assert values["data"] == {"name": "mnist", "examples": 1000, "generated": False, "fingerprint": "abc"}
+    assert values["keras_backend"] == "tensorflow" and values["training_flops_per_image"] == 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("epochs", "duration"),
+    [
+        # The first one fills buffers: where there are others, they say how long one takes.
+        ([an_epoch(5.0), an_epoch(2.0), an_epoch(3.0), an_epoch(2.5)], Duration(seconds=2.5)),
+        ([an_epoch(5.0)], Duration(seconds=5.0)),
+        ([an_epoch(5.0, examples=250)], Duration(seconds=20.0, extrapolated="from 250 of 1,000 examples")),
+    ],
+)
+def test_an_epoch_is_drawn_out_to_all_examples(epochs: list[Epoch], duration: Duration) -> None:
+    assert epoch_duration(epochs, 1000, None) == duration
+
+
+@pytest.mark.parametrize(
+    ("epochs", "published", "duration"),
+    [
+        ([an_epoch(3.0, traced_s=1.0), an_epoch(2.0)], 2, Duration(seconds=6.0)),
+        ([an_epoch(3.0, traced_s=1.0), an_epoch(2.0)], 1, Duration(seconds=4.0)),
+        ([an_epoch(3.0, traced_s=1.0), an_epoch(2.0)], 10, Duration(seconds=21.0, extrapolated="from 2 of 10 epochs")),
+        (
+            [an_epoch(1.0, traced_s=1.0, examples=500)],
+            10,
+            Duration(seconds=21.0, extrapolated="from 1 of 10 epochs, from 500 of 1,000 examples"),
+        ),
+    ],
+)
+def test_training_is_drawn_out_to_the_published_epochs(epochs: list[Epoch], published: int, duration: Duration) -> None:
+    assert training_duration(epochs, epoch_duration(epochs, 1000, None), published) == duration
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "target", "text"),
+    [
+        ((0.5, 0.7, 0.8), 0.6, "0.6 reached in epoch 2, 5.0 s"),
+        ((0.5, 0.7), 0.5, "0.5 reached in epoch 1, 3.0 s"),
+        ((0.5, 0.61), 0.9, "0.9 not reached in 2 epochs (0.61)"),
+        ((0.5,), 0.9, "0.9 not reached in 1 epoch (0.50)"),
+        ((None,), 0.9, "0.9 not reached in 1 epoch (no accuracy told)"),
+    ],
+)
+def test_time_to_an_accuracy_counts_tracing(accuracies: tuple[float | None, ...], target: float, text: str) -> None:
+    epochs = [an_epoch(traced_s=float(not number), accuracy=one) for number, one in enumerate(accuracies)]
+    assert reached(epochs, target).text == text
+
+
+@pytest.mark.parametrize(
+    ("step_s", "batch_size", "extent"),
+    [
+        # 0.3 s of steps; a second of them, but no more than 2,048 examples.
+        (0.001, 32, Extent(ready_steps=300, train_batches=64)),
+        (0.02, 32, Extent(ready_steps=15, train_batches=50)),
+        (0.2, 32, Extent(ready_steps=5, train_batches=12)),
+        # As slow as the published CPU with the very deep network.
+        (10.0, 32, Extent(ready_steps=2, train_batches=3)),
+    ],
+)
+def test_windows_end_soon_where_steps_are_slow(step_s: float, batch_size: int, extent: Extent) -> None:
+    assert extent_of(step_s, batch_size) == extent
