@@ -82,8 +82,9 @@ class Examiner:
             child = self._child or self._open()
             try:
                 return child.ask("examine", str(root), file, known, timeout_s=HANG_S)
-            except JobRefused as error:
-                raise ChildDied(f"{shown(file)}: {error}") from error
+            except JobRefused as error:  # it vanished, or changed into something else, while it was looked at
+                finding = Finding(path=file, trouble="unreadable", detail=str(error))
+                return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
             except ChildDied as error:
                 self._child = None
                 decoder, said = self._last_words()

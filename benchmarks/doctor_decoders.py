@@ -23,8 +23,8 @@ _SCALE = 8
 _MOST_SAID_BYTES = 4096
 # Said of whole images, and of no use to anybody: libpng on colour profiles, Pillow on palettes with transparency.
 _CHATTER = re.compile(r"iCCP|sRGB|cHRM|gAMA|Palette images with Transparency")
-# In front of a line that TensorFlow logs: level, date, time, thread, place; of OpenCV: level, time, place, function; and
-# behind one of OpenCV's where in its own code that was.
+# In front of a line that TensorFlow logs: level, date, time, thread, place. In front of one of OpenCV's: level, time,
+# place, function; behind it: where in its code that was.
 _LOGGED = re.compile(
     r"^[IWEF]\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] |^\[ *[A-Z]+:\d+@[\d.]+\] global \S+ \S+ (?:\w+\(''\): )?|: OpenCV\(.*$"
 )

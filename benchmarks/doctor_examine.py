@@ -55,10 +55,10 @@ def examine(root: Path, file: str, judge: Judge, known: Mapping[str, Finding] | 
             found.append(("unreadable", error.strerror or str(error)))
     if content is not None:
         if isinstance(header, Unusable):
-            findings.append(Finding(path=file, trouble="truncated", detail=header.reason))
-        findings += [
-            Finding(path=file, trouble=trouble, detail=detail) for trouble, detail in _of_pixels(file, content)
-        ]
+            found.append((header.kind, "no end marker"))
+        found += _of_pixels(file, content)
+    findings = [Finding(path=file, trouble=trouble, detail=detail) for trouble, detail in found]
+    if content is not None:
         findings += _of_decoders(file, content, judge, known or {})
     return Examined(
         path=file,
