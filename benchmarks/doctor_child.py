@@ -6,7 +6,7 @@ import queue
 import resource
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from pipeline.folders import shown
 from profiles.devices import Device
 
 # Three decoders of an image at the limit of pixels take some 3 s together; a slow disk takes the rest.
-HANG_S = 30.0
+_HANG_S = 30.0
 # Imports, on a machine that does much else.
 _OPEN_S = 300.0
 # What a child may take beyond what it has when it starts. 50 megapixels in four channels of 16 bits are 0.4 GB, and a
@@ -64,10 +64,14 @@ class Examiner:
 
     Args:
       log: a file for what the child says.
+      main: the child's main function.
+      hang_s: after so long without an answer about a file, the child is ended.
     """
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, main: Callable[..., None] = serve, hang_s: float = _HANG_S) -> None:
         self._log = log
+        self._main = main
+        self._hang_s = hang_s
         self._child: Child | None = None
         self._ended = False
 
@@ -81,7 +85,7 @@ class Examiner:
         while not self._ended:
             child = self._child or self._open()
             try:
-                return child.ask("examine", str(root), file, known, timeout_s=HANG_S)
+                return child.ask("examine", str(root), file, known, timeout_s=self._hang_s)
             except JobRefused as error:  # it vanished, or changed into something else, while it was looked at
                 finding = Finding(path=file, trouble="unreadable", detail=str(error))
                 return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
@@ -97,7 +101,7 @@ class Examiner:
 
     def _open(self) -> Child:
         self._log.unlink(missing_ok=True)
-        self._child = Child(serve, str(self._log))
+        self._child = Child(self._main, str(self._log))
         try:
             self._child.ask("open", timeout_s=_OPEN_S)
         except JobRefused as error:

@@ -143,7 +143,7 @@ def _of_decoders(file: str, content: bytes, judge: Judge, known: Mapping[str, Fi
     errors = {name: verdict.error for name, verdict in verdicts.items() if verdict.error is not None}
     if errors:
         why = "; ".join(f"{name}: {error}" for name, error in errors.items())
-        yield Finding(path=file, trouble="undecodable", detail=f"by {', '.join(errors)} ({why})")
+        yield Finding(path=file, trouble="undecodable", detail=f"by {', '.join(errors)}: {why}")
     said = [line for verdict in verdicts.values() for line in verdict.warnings]
     if said:
         yield Finding(path=file, trouble="warnings", detail="; ".join(dict.fromkeys(said)))

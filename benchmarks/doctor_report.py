@@ -17,7 +17,7 @@ from pipeline.folders import shown
 from pipeline.skip_list import Entry
 
 # Files that the terminal gets of each trouble; doctor.json names all.
-_SHOWN_FILES, _SHOWN_LETTERS = 3, 120
+_SHOWN_FILES, _SHOWN_LETTERS = 3, 60
 
 
 def entries(examined: Sequence[Examined], split: str) -> list[Entry]:

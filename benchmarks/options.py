@@ -10,6 +10,7 @@ from pathlib import Path
 
 import models
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_from_toml, did_you_mean
+from pipeline.skip_list import add_skip_list_option
 from pipeline.variants import BASELINE, DEFAULT, GENERATORS, TF_DATA, VARIANTS
 from profiles.devices import Device, parse_device
 
@@ -48,6 +49,7 @@ class Request:
     stages: bool
     lines: bool
     out: Path
+    skip_list: Path | None = None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = arguments.add_argument
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
+    add_skip_list_option(arguments)
     add("--model", default=MODEL, metavar="NAME,...", help="a known name, module:function, or FILE.keras")
     add(
         "--variants",
@@ -95,6 +98,7 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
             raise UserError(f"--model {error}") from error
     return Request(
         data=arguments.data,
+        skip_list=arguments.skip_list,
         models=names,
         variants=_variants(arguments),
         devices=_devices(arguments.device),

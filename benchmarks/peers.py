@@ -28,6 +28,7 @@ from benchmarks.peer_runs import Launcher, LeftOut, Material, PeerRun, Row, make
 from pipeline.cache import scratch_folder
 from pipeline.config import did_you_mean
 from pipeline.signals import Stopped, signals
+from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource, SourceError
 from profiles.provenance import machine, usable_threads
 from profiles.results import to_json, write_atomically
@@ -59,6 +60,7 @@ class Request:
     pythons: dict[str, str]
     prepared_images: int
     out: Path
+    skip_list: Path | None = None
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--data", default=DATA, metavar="DIR|generated:N", help=f"images to load (default: {DATA})")
+    add_skip_list_option(parser)
     add("--work", default=",".join(WORKS), metavar="NAME,...", help=f"any of {', '.join(WORKS)} (default: all)")
     add("--peers", default="", metavar="NAME,...", help="names from --list, or ours (default: all)")
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"windows a peer (default: {ROUNDS})")
@@ -135,6 +138,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         raise UserError(f"--peers: none of {', '.join(chosen)} does the work {', '.join(works)}.")
     return Request(
         data=arguments.data,
+        skip_list=arguments.skip_list,
         works=works,
         peers=peers,
         rounds=arguments.rounds,
@@ -174,7 +178,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
         launcher = Launcher(scratch, link_packages(scratch / "modules"), request.pythons, sys.executable)
         source: ImageSource | None = None
         try:
-            source = read_source(request.data, progress, errors, "peers.json")
+            source = read_source(request.data, progress, errors, "peers.json", request.skip_list)
             _measure(request, source, launcher, scratch, outcome, progress)
             _write(request, source, outcome, complete=True)
         except BaseException:

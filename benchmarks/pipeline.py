@@ -77,7 +77,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
     from benchmarks.run import Run
 
     with signals(), progress_bar(errors) as progress:
-        source = read_source(request.data, progress, errors)
+        source = read_source(request.data, progress, errors, skip_list=request.skip_list)
         devices = request.devices or _devices_here()
         run = Run(request, source, devices, progress, errors)
         try:

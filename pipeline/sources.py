@@ -89,6 +89,20 @@ class ImageSource:
             "fingerprint": self.fingerprint,
         }
 
+    def left_out(self, where: str) -> list[str]:
+        """Says which files are left out, and which entries of a skip list are not, a sentence each.
+
+        Args:
+          where: all of them are named.
+        """
+        total = self.images + len(self.skipped)
+        said = [
+            (f"skipped {len(self.skipped)} of {total} files", self.skipped),
+            (f"{len(self.stale_skips)} entries of the skip list no longer apply", self.stale_skips),
+        ]
+        more = {what: f" and {len(files) - 1} more" if len(files) > 1 else "" for what, files in said}
+        return [f"{what}: {files[0].path} ({files[0].reason}){more[what]}; {where}" for what, files in said if files]
+
     def take(self, images: int) -> ImageSource:
         """Returns a source of at most `images`, spread evenly over the list and so over the classes."""
         if images >= self.images:
