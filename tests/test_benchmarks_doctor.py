@@ -14,7 +14,8 @@ import pytest
 from benchmarks import doctor
 from benchmarks.doctor_decoders import Verdict
 from benchmarks.doctor_examine import SUFFIXES, examine
-from benchmarks.doctor_troubles import TROUBLES
+from benchmarks.doctor_folder import findings_of, list_folder
+from benchmarks.doctor_troubles import TROUBLES, Examined
 from pipeline import photographs
 from pipeline.folders import FORMATS, MAX_BYTES, shown
 from pipeline.skip_list import read_skip_list
@@ -219,15 +220,20 @@ def test_splits_are_told_apart_and_compared(tmp_path, capsys):
     assert not (tmp_path / "out" / "skip-train.jsonl").exists()
 
 
-@pytest.mark.parametrize(("cats", "expected"), [(7, []), (8, ["cats 8, dogs 2: 4.0 times"])])
-def test_classes_of_very_different_sizes_are_named(cats, expected, tmp_path, capsys):
-    root = photo_folder(tmp_path / "pets", {"cats": cats, "dogs": 2})
-    code, document, _ = run(root, tmp_path / "out", capsys)
-    assert (code, [one["detail"] for one in document["findings"]]) == (0, expected)
+def folder_findings(root: pathlib.Path) -> list[tuple[str, str, str]]:
+    """What is odd about a folder as a whole, were every file in it a whole JPEG of its own."""
+    folder = list_folder(root)
+    whole = [Examined(path=file, format="JPEG", bytes=1, sha256=file, findings=()) for file in folder.files]
+    return [(one.trouble, one.path, one.detail) for one in findings_of(folder, whole)]
 
 
-def test_a_folder_that_cannot_be_listed_is_found(tmp_path, capsys, monkeypatch):
-    root = photo_folder(tmp_path / "pets", {"cats": 2, "dogs": 2})
+@pytest.mark.parametrize(("cats", "expected"), [(7, []), (8, [("imbalance", "", "cats 8, dogs 2: 4.0 times")])])
+def test_classes_of_very_different_sizes_are_named(cats, expected, tmp_path):
+    assert folder_findings(photo_folder(tmp_path / "pets", {"cats": cats, "dogs": 2})) == expected
+
+
+def test_a_folder_that_cannot_be_listed_is_found(tmp_path, monkeypatch):
+    root = photo_folder(tmp_path / "pets", {"cats": 1, "dogs": 1})
     (root / "cats" / "closed").mkdir()
     scandir = os.scandir
 
@@ -237,14 +243,7 @@ def test_a_folder_that_cannot_be_listed_is_found(tmp_path, capsys, monkeypatch):
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", denied)
-    code, document, _ = run(root, tmp_path / "out", capsys)
-    [finding] = document["findings"]
-    assert code == 1
-    assert (finding["trouble"], finding["path"], finding["detail"]) == (
-        "unreadable folder",
-        "cats/closed",
-        "Permission denied",
-    )
+    assert folder_findings(root) == [("unreadable folder", "cats/closed", "Permission denied")]
 
 
 @pytest.mark.parametrize(
