@@ -98,7 +98,7 @@ class ImageSource:
         total = self.images + len(self.skipped)
         said = [
             (f"skipped {len(self.skipped)} of {total} files", self.skipped),
-            (f"{len(self.stale_skips)} entries of the skip list no longer apply", self.stale_skips),
+            (f"{len(self.stale_skips)} of the skip list's entries no longer apply", self.stale_skips),
         ]
         more = {what: f" and {len(files) - 1} more" if len(files) > 1 else "" for what, files in said}
         return [f"{what}: {files[0].path} ({files[0].reason}){more[what]}; {where}" for what, files in said if files]
