@@ -23,6 +23,7 @@ from benchmarks.options import UserError, known_names
 from pipeline.signals import Stopped, signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource, SourceError
+from profiles.terminal import Terminal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
       stopped.
     """
     arguments = _parser().parse_args(argv)
-    errors = Console(stderr=True)
+    errors = Terminal(stderr=True)
     try:
         request = _read(arguments)
     except UserError as error:
         return say(errors, error)
     try:
         check_out(request.out, _RESULTS)
-        return _run(request, Console(), errors)
+        return _run(request, Terminal(), errors)
     except (UserError, SourceError) as error:
         return say(errors, error)
     except Stopped as stopped:

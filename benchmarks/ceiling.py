@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
@@ -30,6 +29,7 @@ from profiles import clock
 from profiles.devices import parse_device
 from profiles.provenance import usable_cores
 from profiles.statistics import median, ratio_interval
+from profiles.terminal import Terminal
 
 _IMAGE_SIZE = MODELS[MODEL].image_size
 ROUNDS = 9
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         configs = _configs(arguments)
         source = open_source(arguments.data, skip_list=read_skip_list(arguments.skip_list))
-        say_left_out(Console(stderr=True), source)
+        say_left_out(Terminal(stderr=True), source)
         if source.formats != ("JPEG",):
             raise UserError(
                 f"--data {arguments.data} must hold JPEG files only. Received: {', '.join(source.formats)}."
@@ -66,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with decoders_unheard() as noise:
             rates = measure(configs, source, arguments.rounds)
     except (UserError, SourceError) as error:
-        return say(Console(stderr=True), error)
-    say_noise(Console(stderr=True), noise)
+        return say(Terminal(stderr=True), error)
+    say_noise(Terminal(stderr=True), noise)
     _print(rates, source, arguments.rounds)
     return 0
 
@@ -103,7 +103,7 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
         for name, loader in loaders.items():
             runs[name] = _loader(windows, loader)
         rates: dict[str, list[float]] = {name: [] for name in runs}
-        errors = Console(stderr=True)
+        errors = Terminal(stderr=True)
         for number in track(range(rounds), description="rounds", console=errors, transient=True, auto_refresh=False):
             for name, run in runs.items():
                 rates[name].append(run(number))
@@ -170,7 +170,7 @@ def _print(rates: dict[str, list[float]], source: ImageSource, rounds: int) -> N
             ratio, low, high = ratio_interval(measured, rates[CEILING])
             row += [f"{ratio:.0%}", f"{low:.0%} to {high:.0%}"]
         table.add_row(*row)
-    Console().print(table)
+    Terminal().print(table)
 
 
 if __name__ == "__main__":

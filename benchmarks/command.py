@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import shutil
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -49,9 +50,7 @@ def check_out(out: Path, results: str = "results.json") -> None:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".writable"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=out).close()
         free_bytes = shutil.disk_usage(out).free
     except OSError as error:
         raise UserError(f"--out {out}: results cannot be written there: {error.strerror}.") from error
@@ -71,7 +70,7 @@ def progress_bar(console: Console) -> Progress:
     """Returns a bar with time left, for terminals only."""
     # It redraws only when told to, between windows: a thread that redraws would take a core from what is measured.
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

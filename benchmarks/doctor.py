@@ -16,6 +16,7 @@ from benchmarks.command import check_out, new_folder, progress_bar, remove_if_em
 from benchmarks.options import UserError
 from pipeline.folders import SourceError, shown
 from pipeline.signals import Stopped, signals
+from profiles.terminal import Terminal
 
 _RESULTS = "doctor.json"
 _EPILOG = (
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       0; 1 if something would stop a training; 2 for bad input; 3 if nothing can be examined or written; 128 + signal.
     """
     arguments = _parser().parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.out or new_folder()
     try:
         return _run(arguments.folder, out, console, errors)

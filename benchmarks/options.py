@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ DATA = "generated:2000"
 MODEL = "cats-dogs-64"
 ROUNDS = 5
 
+# What names rows of tables and files of results.
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SETS = {"default": DEFAULT, "all": tuple(VARIANTS), "generators": GENERATORS, "tf-data": TF_DATA}
 
 
@@ -145,6 +148,11 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     if only_files:
         chosen = {"generator": BASELINE}
     for path in arguments.config:
+        if not _NAME.fullmatch(path.stem):
+            raise UserError(
+                f"--config {path}: its name is the variant's, of letters, digits, dots, hyphens and underscores. "
+                "Rename the file."
+            )
         if path.stem in chosen:
             raise UserError(f"--config {path}: there is a variant {path.stem!r} already. Give the file another name.")
         chosen[path.stem] = config_from_file(path)

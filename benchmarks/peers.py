@@ -33,6 +33,7 @@ from pipeline.sources import ImageSource, SourceError
 from profiles.provenance import machine, usable_threads
 from profiles.results import to_json, write_atomically
 from profiles.statistics import median
+from profiles.terminal import Terminal
 
 DATA = "generated:2000"
 ROUNDS = 5
@@ -74,7 +75,7 @@ class Outcome:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     try:
         arguments = _parser().parse_args(argv)
         if arguments.list:

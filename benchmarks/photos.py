@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command import say, say_left_out, say_noise
@@ -20,6 +19,7 @@ from pipeline.decoder_noise import decoders_unheard
 from pipeline.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
 from profiles import clock
+from profiles.terminal import Terminal
 
 # Blocks of the one kind and the other in turn, so that both meet the same machine.
 _BLOCK_PHOTOS = 50
@@ -38,13 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.rounds < 1:
             raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
         real = open_source(arguments.against, skip_list=read_skip_list(arguments.skip_list))
-        say_left_out(Console(stderr=True), real)
+        say_left_out(Terminal(stderr=True), real)
         generated = open_source(f"generated:{max(real.images, 4)}")
         with decoders_unheard() as noise:
             rates = _rates(real, generated, arguments.rounds)
     except (UserError, SourceError) as error:
-        return say(Console(stderr=True), error)
-    say_noise(Console(stderr=True), noise)
+        return say(Terminal(stderr=True), error)
+    say_noise(Terminal(stderr=True), noise)
     ratios = _print(_sizes(real), _sizes(generated), rates)
     return 0 if all(abs(ratio - 1) <= _BOUND_RATIO for ratio in ratios) else 1
 
@@ -121,7 +121,7 @@ def _print(
     for name, (theirs, ours, ratio) in rates.items():
         table.add_row(f"{name}, photos/sec on one core", f"{theirs:,.0f}", f"{ours:,.0f}", f"{ratio:.3f}")
         ratios.append(ratio)
-    Console().print(table)
+    Terminal().print(table)
     return ratios
 
 

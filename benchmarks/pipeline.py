@@ -22,13 +22,14 @@ from pipeline.signals import Stopped, signals
 from pipeline.sources import SourceError
 from pipeline.variants import DEFAULT, VARIANTS, other_work
 from profiles.devices import NAMED_RATES, Device
+from profiles.terminal import Terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
     arguments = parser().parse_args(argv)
-    console = Console()
-    errors = Console(stderr=True)
+    console = Terminal()
+    errors = Terminal(stderr=True)
     if arguments.list:
         _list(console)
         return 0

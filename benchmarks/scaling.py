@@ -21,6 +21,7 @@ from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import SourceError
 from pipeline.variants import VARIANTS
 from profiles.provenance import usable_cores
+from profiles.terminal import Terminal
 
 # One of each kind: Python threads, OpenCV in Keras' workers, tf.data, and tf.data with less to decode.
 _VARIANTS = ("generator", "py-dataset", "tf-data-autotune", "tf-data-scaled-decode")
@@ -35,7 +36,7 @@ _FILES = 10_000
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
     arguments = _parser().parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.out or new_folder()
     try:
         return run(_plan(arguments), arguments.data, out, console, errors, skip_list=arguments.skip_list)

@@ -57,6 +57,16 @@ def shown(path: str | os.PathLike[str]) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
+def check_folder_name(class_name: str) -> None:
+    """Refuses a class whose name cannot be that of a folder, or would lead out of the one that it is made in.
+
+    Raises:
+      SourceError: if so.
+    """
+    if not class_name or class_name.startswith(".") or "/" in class_name or "\0" in class_name:
+        raise SourceError(f"class {shown(class_name)!r} cannot be the name of a folder.")
+
+
 def class_folders(root: Path) -> list[str]:
     """Returns the names of a folder's class folders, sorted.
 

@@ -103,7 +103,7 @@ def _size(text: str) -> tuple[int, int]:
 def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rates]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
         *columns, console=errors, auto_refresh=False, transient=True, disable=not errors.is_terminal
     ) as progress:

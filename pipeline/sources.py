@@ -15,7 +15,16 @@ import numpy as np
 from PIL import Image
 
 from pipeline.cache import built_aside, cache_root
-from pipeline.folders import FORMATS, SourceError, Unusable, class_folders, files_below, inspect, shown
+from pipeline.folders import (
+    FORMATS,
+    SourceError,
+    Unusable,
+    check_folder_name,
+    class_folders,
+    files_below,
+    inspect,
+    shown,
+)
 from pipeline.skip_list import SkipList
 from pipeline.stored import MappedImages, Records
 
@@ -24,10 +33,20 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A file that is left out, by its path below the source's root, and why."""
+    """A file that is left out, and why.
 
-    path: str
+    Attributes:
+      file: below the source's root, as the system names it.
+      reason: in words.
+    """
+
+    file: str
     reason: str
+
+    @property
+    def path(self) -> str:
+        """Its name as it is safe to show."""
+        return shown(self.file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -165,11 +184,11 @@ def from_folder(
         if entry is not None and not isinstance(found, Unusable):
             changed = entry.stale(root / file)
             if changed is not None:
-                stale.append(Skipped(path=shown(file), reason=changed))
+                stale.append(Skipped(file=file, reason=changed))
             else:
                 found = Unusable(kind="listed", reason=f"skip list: {shown(entry.reason)}")
         if isinstance(found, Unusable):
-            skipped.append(Skipped(path=shown(file), reason=found.reason))
+            skipped.append(Skipped(file=file, reason=found.reason))
         else:
             digest.update(os.fsencode(file) + f"\0{found.status.st_size}\0{found.status.st_mtime_ns}\n".encode())
             files.append(file)
@@ -178,7 +197,7 @@ def from_folder(
             formats.add(found.format)
         if progress:
             progress(done, len(listed))
-    stale += [Skipped(path=shown(file), reason="is not there") for file in entries]
+    stale += [Skipped(file=file, reason="is not there") for file in entries]
     found_labels = set(labels)
     empty = [shown(name_) for label, name_ in enumerate(classes) if label not in found_labels]
     if empty:
@@ -282,6 +301,8 @@ def from_tfds(
 
 
 def _export(records: Any, class_names: list[str], folder: Path, progress: Progress | None, total: int) -> None:
+    for class_name in class_names:
+        check_folder_name(class_name)
     with built_aside(folder) as partial:
         for class_name in class_names:
             (partial / class_name).mkdir(parents=True)
@@ -302,6 +323,8 @@ def folder_of_links(source: ImageSource, folder: Path | None = None) -> Path:
         root_digest = hashlib.sha256(os.fsencode(source.root or "")).hexdigest()[:8]
         folder = cache_root() / "links" / f"{source.fingerprint}-{root_digest}"
     if not folder.is_dir():
+        for class_name in source.class_names:
+            check_folder_name(class_name)
         with built_aside(folder) as partial:
             for class_name in source.class_names:
                 (partial / class_name).mkdir()
