@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from typing import IO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -30,8 +31,24 @@ class Terminal(Console):
     """A console that prints names, errors and settings as they are, whatever they hold.
 
     Colours are the console's own; an escape sequence in a text is shown as one. Whoever prints a text that is not ours
-    switches rich's markup off.
+    switches rich's markup off; its emoji codes are off.
+
+    Args:
+      stderr: whether it is standard error, not standard output.
+      file: where to instead.
+      width: columns; those of the terminal unless given.
+      force_terminal: whether to write as to a terminal, whatever it is.
     """
+
+    def __init__(
+        self,
+        *,
+        stderr: bool = False,
+        file: IO[str] | None = None,
+        width: int | None = None,
+        force_terminal: bool | None = None,
+    ) -> None:
+        super().__init__(stderr=stderr, file=file, width=width, force_terminal=force_terminal, emoji=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
