@@ -68,9 +68,8 @@ def print_findings(console: Console, folder: Folder, findings: Sequence[Finding]
     of_trouble: dict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
         of_trouble[finding.trouble].append(finding)
-    console.print(
-        Text(f"{len(folder.files):,} files in {shown(folder.root)}, examined in {seconds:.1f} s", style="bold")
-    )
+    title = f"{len(folder.files):,} files in {shown(folder.root)}, examined in {seconds:.1f} s"
+    console.print(Text(title, style="bold"), soft_wrap=True)
     if not findings:
         console.print("nothing is wrong", highlight=False)
         return

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from conftest import build_fed
 
-from benchmarks import doctor
 from benchmarks.serving import one_line
 from pipeline import ConfigError, PipelineConfig, from_folder, open_source, read_skip_list
 from pipeline.config import CHOICES
+from pipeline.export import export
 from pipeline.loaders import READS, UnavailableError, build
 from pipeline.sources import ImageSource, image_format
 
@@ -79,11 +79,9 @@ def part(source: ImageSource, formats: set[str]) -> ImageSource:
 
 
 @pytest.fixture(scope="module")
-def examined(tmp_path_factory):
+def listed(examined):
     """A folder of every kind of file, their names by kind, and the doctor's skip list."""
-    root, out = tmp_path_factory.mktemp("bad") / "photos", tmp_path_factory.mktemp("out")
-    names = bad_files.write_all(root)
-    assert doctor.main([str(root), "--out", str(out)]) == 1
+    root, names, *_, out = examined
     return root, names, read_skip_list(out / "skip.jsonl")
 
 
@@ -93,8 +91,8 @@ def test_every_loader_is_among_those_that_are_tried():
     assert len(CONFIGS) >= 24
 
 
-def test_kept_and_skipped_files_are_all_files_and_each_skipped_one_is_named_with_a_reason(examined):
-    root, names, skip_list = examined
+def test_kept_and_skipped_files_are_all_files_and_each_skipped_one_is_named_with_a_reason(listed):
+    root, names, skip_list = listed
     source = open_source(str(root), skip_list=skip_list)
     files = [path for path in root.rglob("*") if path.is_symlink() or not path.is_dir()]
     assert source.images + len(source.skipped) == len(files)
@@ -107,8 +105,8 @@ def test_kept_and_skipped_files_are_all_files_and_each_skipped_one_is_named_with
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_loader_serves_all_that_the_skip_list_leaves_and_is_silent(name, examined, capfd):
-    root, _, skip_list = examined
+def test_a_loader_serves_all_that_the_skip_list_leaves_and_is_silent(name, listed, capfd):
+    root, _, skip_list = listed
     config = CONFIGS[name]
     source = open_source(str(root), skip_list=skip_list)
     unreadable = set(source.formats) - READS[config.loader]
@@ -132,9 +130,9 @@ def with_one_bad(root: pathlib.Path, kind: str) -> pathlib.Path:
     return root
 
 
-# All kinds in files; the copies once.
+# All kinds in files; the copies once. Where resampling is composed, and of copies: as `slow`.
 PAIRS = [
-    (name, kind)
+    pytest.param(name, kind, marks=() if config.storage == "files" and not config.composed else pytest.mark.slow)
     for name, config in CONFIGS.items()
     for kind in REFUSED
     if config.storage == "files" or kind == "bad Huffman table"
@@ -159,16 +157,37 @@ def test_without_the_skip_list_a_loader_ends_with_an_error_where_its_decoder_ref
         assert len(images) == 3
 
 
+@pytest.mark.parametrize("decode", CHOICES["decode"])
+def test_where_all_files_are_jpegs_the_ops_for_jpegs_serve_what_the_skip_list_leaves(decode, listed, capfd):
+    root, _, skip_list = listed
+    source = part(open_source(str(root), skip_list=skip_list), {"JPEG"})
+    assert source.formats == ("JPEG",) and source.images > 20
+    [(images, _)] = build_fed(CONFIGS[f"tf_data-{decode}-separate-files"], source)
+    assert len(images) == source.images
+    assert "JPEG" not in capfd.readouterr().err
+
+
+def test_a_written_script_serves_what_the_skip_list_leaves(listed, tmp_path):
+    """It lists the folder by itself: names as the system has them, UTF-8 or not, and those to leave out."""
+    root, names, skip_list = listed
+    source = open_source(str(root), skip_list=skip_list)
+    assert names["no UTF-8"] in source.files and names["link loop"] in {one.file for one in source.skipped}
+    script: dict = {"__name__": "exported"}
+    exec(compile(export(CONFIGS["tf_data-full-separate-files"], source), "exported.py", "exec"), script)
+    labels = np.concatenate([labels.numpy() for _, labels in script["make_dataset"]()])
+    assert labels.tolist() == source.labels.tolist()
+
+
 @pytest.mark.parametrize("kind", REFUSED)
-def test_the_doctors_verdict_on_a_file_is_that_of_the_loaders(kind, examined):
-    _, names, skip_list = examined
+def test_the_doctors_verdict_on_a_file_is_that_of_the_loaders(kind, listed):
+    _, names, skip_list = listed
     reason = skip_list.entries[names[kind]].reason
     named = reason.split("by ")[1].split(":")[0].split(", ")
     assert set(named) == REFUSED[kind]
 
 
-def test_a_fifo_keeps_no_scan_waiting(examined):
-    root, names, _ = examined
+def test_a_fifo_keeps_no_scan_waiting(listed):
+    root, names, _ = listed
     source = from_folder(root)
     reasons = {one.path: one.reason for one in source.skipped}
     assert reasons[names["FIFO"]] == reasons[names["socket"]] == "not a regular file"
