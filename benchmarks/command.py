@@ -16,6 +16,7 @@ from pipeline.decoder_noise import Noise
 from pipeline.folders import shown
 from pipeline.skip_list import read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
+from profiles.devices import Device
 
 
 def say(errors: Console, error: UserError | SourceError) -> int:
@@ -66,6 +67,14 @@ def remove_if_empty(out: Path) -> None:
         out.rmdir()
 
 
+def devices_here() -> tuple[Device, ...]:
+    """Returns the CPU, and the GPU beside it where a driver is."""
+    devices = [Device(kind="cpu", name="cpu")]
+    if any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+        devices.append(Device(kind="gpu", name="gpu"))
+    return tuple(devices)
+
+
 def progress_bar(console: Console) -> Progress:
     """Returns a bar with time left, for terminals only."""
     # It redraws only when told to, between windows: a thread that redraws would take a core from what is measured.
@@ -84,15 +93,19 @@ def progress_bar(console: Console) -> Progress:
 
 
 def read_source(
-    data: str, progress: Progress, errors: Console, results: str = "results.json", skip_list: Path | None = None
+    data: str,
+    progress: Progress,
+    errors: Console,
+    results: str | None = "results.json",
+    skip_list: Path | None = None,
 ) -> ImageSource:
-    """Opens what `--data` names, and says which files are left out and that `results` names them.
+    """Opens what `--data` names, and says which files are left out and that `results`, if any, names them.
 
     Args:
       data: the images.
       progress: gets a task while they are read.
       errors: where it is said.
-      results: the name of the file that names them.
+      results: the name of the file that names them, if there is one.
       skip_list: a list of files to leave out, too.
     Raises:
       SourceError: if it cannot be used.
@@ -105,7 +118,7 @@ def read_source(
 
     source = open_source(data, skip_list=listed, progress=report)
     progress.remove_task(task)
-    say_left_out(errors, source, f"all named in {results}")
+    say_left_out(errors, source, *([f"all named in {results}"] if results else []))
     return source
 
 

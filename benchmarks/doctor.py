@@ -18,7 +18,7 @@ from pipeline.folders import SourceError, shown
 from pipeline.signals import Stopped, signals
 from profiles.terminal import Terminal
 
-_RESULTS = "doctor.json"
+_RESULTS, _SKIP_LIST = "doctor.json", "skip.jsonl"
 _EPILOG = (
     "Exit code 1: something would stop a training. docs/doctor.md says what each trouble means. "
     "The files to leave out are listed in skip.jsonl, for --skip-list of other commands."
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(root: Path, out: Path, console: Console, errors: Console) -> int:
     from benchmarks.doctor_child import examine_all
     from benchmarks.doctor_folder import findings_of, list_folder
-    from benchmarks.doctor_report import document, entries, list_name, print_findings, said
+    from benchmarks.doctor_report import document, entries, print_findings, said
     from benchmarks.doctor_troubles import in_order
     from benchmarks.supervise import ChildDied
     from pipeline.skip_list import skip_list_text
@@ -82,12 +82,12 @@ def _run(root: Path, out: Path, console: Console, errors: Console) -> int:
         raise UserError(f"nothing could be examined. {shown(str(error))}.", exit_code=3) from error
     seconds = (clock.now_ns() - begin_ns) / 1e9
     findings = in_order([finding for one in examined for finding in one.findings] + findings_of(folder, examined))
-    for split in folder.classes:
-        if listed := entries(examined, split):
-            write_atomically(out / list_name(split), skip_list_text(listed))
+    if listed := entries(examined):
+        splits = [split for split in folder.classes if split]
+        write_atomically(out / _SKIP_LIST, skip_list_text(listed, splits))
     write_atomically(out / _RESULTS, to_json(document(folder, examined, findings)))
     print_findings(console, folder, findings, seconds)
-    console.print(f"\n{said(folder, examined, findings, out)}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\n{said(examined, findings, out / _SKIP_LIST)}", highlight=False, markup=False, soft_wrap=True)
     return 1 if any(finding.stops for finding in findings) else 0
 
 

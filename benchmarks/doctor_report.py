@@ -20,18 +20,12 @@ from pipeline.skip_list import Entry
 _SHOWN_FILES, _SHOWN_LETTERS = 3, 60
 
 
-def entries(examined: Sequence[Examined], split: str) -> list[Entry]:
-    """Returns a split's files that are to be left out, by their paths below it."""
-    prefix = f"{split}/" if split else ""
+def entries(examined: Sequence[Examined]) -> list[Entry]:
+    """Returns the files that are to be left out."""
     return [
-        Entry(
-            path=one.path.removeprefix(prefix),
-            reason=reason(in_order(one.findings)),
-            bytes=one.bytes,
-            sha256=one.sha256,
-        )
+        Entry(path=one.path, reason=reason(in_order(one.findings)), bytes=one.bytes, sha256=one.sha256)
         for one in examined
-        if one.quarantined and one.path.startswith(prefix)
+        if one.quarantined
     ]
 
 
@@ -95,18 +89,12 @@ def _line(finding: Finding) -> Text:
     return line.append(short, style="dim")
 
 
-def list_name(split: str) -> str:
-    """Returns the name of a split's skip list."""
-    return f"skip-{shown(split)}.jsonl" if split else "skip.jsonl"
-
-
-def said(folder: Folder, examined: Sequence[Examined], findings: Sequence[Finding], out: Path) -> str:
-    """Returns the sentence that ends the output: what stops a training, and where the lists are."""
+def said(examined: Sequence[Examined], findings: Sequence[Finding], skip_list: Path) -> str:
+    """Returns the sentences that end the output: what stops a training, and where the list is."""
     stopping = {finding.path for finding in findings if finding.stops}
     by_hand = {finding.path for finding in findings if finding.stops and not finding.quarantined}
     listed = sum(one.quarantined for one in examined)
     first = f"{len(stopping):,} of these would stop a training." if stopping else "Nothing would stop a training."
-    lists = ", ".join(str(out / list_name(split)) for split in folder.classes)
-    second = f" {listed:,} files to leave out are in {shown(lists)}: use --skip-list." if listed else ""
+    second = f" {listed:,} files to leave out are in {shown(skip_list)}: use --skip-list." if listed else ""
     third = f" {len(by_hand):,} must be mended by hand." if by_hand else ""
     return first + second + third

@@ -8,20 +8,28 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 if importlib.util.find_spec("pipeline") is None or "benchmarks" not in str(__package__ or ""):
     sys.exit("Run it as a module, from the project's folder or installed: python -m benchmarks.pipeline")
 
 from rich.console import Console
 
-from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
+from benchmarks.command import (
+    check_out,
+    devices_here,
+    new_folder,
+    progress_bar,
+    read_source,
+    remove_if_empty,
+    say,
+    say_unwritable,
+)
 from benchmarks.options import Request, UserError, parser, read_request
 from models import MODELS
 from pipeline.signals import Stopped, signals
 from pipeline.sources import SourceError
 from pipeline.variants import DEFAULT, VARIANTS, other_work
-from profiles.devices import NAMED_RATES, Device
+from profiles.devices import NAMED_RATES
 from profiles.terminal import Terminal
 
 
@@ -59,9 +67,12 @@ def _list(console: Console) -> None:
     table = Table(box=None, title="\nmodels", title_justify="left", title_style="bold")
     for column in ("name", "image", "published in"):
         table.add_column(column)
-    for name, model in MODELS.items():
-        table.add_row(name, "x".join(map(str, model.image_size)), model.source)
+    for name, network in MODELS.items():
+        if hasattr(network, "image_size"):
+            table.add_row(name, "x".join(map(str, network.image_size)), network.source)
     console.print(table)
+    others = ", ".join(name for name, network in MODELS.items() if not hasattr(network, "image_size"))
+    console.print(f"for python -m benchmarks.devices, since they take no colour images: {others}", highlight=False)
     rates = ", ".join(f"emulated:{name}" for name in NAMED_RATES)
     console.print(f"\n[bold]devices[/]\ncpu, gpu, emulated:RATE (images/sec), {rates}", highlight=False)
 
@@ -79,7 +90,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
 
     with signals(), progress_bar(errors) as progress:
         source = read_source(request.data, progress, errors, skip_list=request.skip_list)
-        devices = request.devices or _devices_here()
+        devices = request.devices or devices_here()
         run = Run(request, source, devices, progress, errors)
         try:
             run.measure()
@@ -101,14 +112,6 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
     files = f"{request.out}/results.json, {request.out}/report.html"
     console.print(f"\nresults and report: {files}", highlight=False, markup=False)
     return 0
-
-
-def _devices_here() -> tuple[Device, ...]:
-    """Returns the CPU, and the GPU beside it where a driver is."""
-    devices = [Device(kind="cpu", name="cpu")]
-    if any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
-        devices.append(Device(kind="gpu", name="gpu"))
-    return tuple(devices)
 
 
 if __name__ == "__main__":

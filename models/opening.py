@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from models.network import Network, Training
 from models.networks import MODELS
+
+# What a network of the user's own is compiled as: the tutorial's way.
+_TUTORIAL = MODELS["cats-dogs-64"].training
 
 
 class ModelError(ValueError):
@@ -19,9 +23,17 @@ def check_name(text: str) -> None:
     """Checks what can be checked without importing Keras.
 
     Raises:
-      ModelError: if `text` is no known name, no `module:function` and no `.keras` file that is there.
+      ModelError: if `text` is no known name, no `module:function` and no `.keras` file that is there; or the name of a
+        network that takes no images of 3 channels.
     """
-    if text in MODELS or ":" in text:
+    if text in MODELS:
+        if not hasattr(MODELS[text], "image_size"):
+            shape = MODELS[text].input_shape
+            raise ModelError(
+                f"{text} takes {shape}, not images of 3 channels. To measure it, use python -m benchmarks.devices."
+            )
+        return
+    if ":" in text:
         return
     if text.endswith((".h5", ".hdf5")):
         raise ModelError(f"{text}: HDF5 models are not opened, since they can run code. Save it as a .keras file.")
@@ -29,11 +41,10 @@ def check_name(text: str) -> None:
         if not Path(text).is_file():
             raise ModelError(f"{text} does not exist.")
         return
-    near = difflib.get_close_matches(text, MODELS, n=1)
+    known = [name for name, network in MODELS.items() if hasattr(network, "image_size")]
+    near = difflib.get_close_matches(text, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ModelError(
-        f"{text!r} is not a model.{hint} Known: {', '.join(MODELS)}; or module:function, or a .keras file."
-    )
+    raise ModelError(f"{text!r} is not a model.{hint} Known: {', '.join(known)}; or module:function, or a .keras file.")
 
 
 def open_model(text: str, *, classes: int) -> Any:
@@ -50,21 +61,24 @@ def open_model(text: str, *, classes: int) -> Any:
     """
     check_name(text)
     if text in MODELS:
-        model = MODELS[text].build(classes)
-    elif text.endswith(".keras"):
-        model = _load(text)
-    else:
-        model = _call(text, classes)
+        return compiled(MODELS[text], classes)
+    model = load(text) if text.endswith(".keras") else _call(text, classes)
     image_size(model, text)
     _check_outputs(model, text, classes)
     if not model.compiled:
-        compile_for(model, classes)
+        compile_for(model)
     return model
 
 
-def _load(path: str) -> Any:
+def load(path: str) -> Any:
+    """Opens a `.keras` file in safe mode.
+
+    Raises:
+      ModelError: if it cannot be.
+    """
     import keras
 
+    importlib.import_module("models.normalization")  # the file may hold this layer of ours
     try:
         return keras.models.load_model(path, safe_mode=True)
     except Exception as error:  # Keras raises many kinds; all mean that the file is no model that can be opened
@@ -124,11 +138,37 @@ def _check_outputs(model: Any, text: str, classes: int) -> None:
         )
 
 
-def compile_for(model: Any, classes: int) -> None:
-    """Compiles as the tutorial does: adam, and the cross-entropy that belongs to the outputs."""
-    binary = model.output_shape[-1] == 1
-    loss = "binary_crossentropy" if binary else "sparse_categorical_crossentropy"
-    model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
+def compiled(network: Network, classes: int | None = None) -> Any:
+    """Builds a network of the catalogue, any of them, and compiles it as it was published.
+
+    Args:
+      network: a value of `MODELS`.
+      classes: those of the published data unless given; needed where the data are the user's photos.
+    Raises:
+      ValueError: if `classes` is neither given nor published.
+    """
+    classes = network.classes if classes is None else classes
+    if classes is None:
+        raise ValueError("`classes` must be given for a network of photos. Received: classes=None.")
+    model = network.build(classes)
+    compile_for(model, network.training)
+    return model
+
+
+def compile_for(model: Any, training: Training = _TUTORIAL) -> None:
+    """Compiles with the optimizer and metrics of `training`, and the cross-entropy that belongs to the outputs.
+
+    Labels are integers throughout. One output is binary; with more, Keras' `sparse_categorical_crossentropy` is
+    `categorical_crossentropy` of the one-hot label on every backend: it, too, divides the outputs by their sum, so that
+    sigmoid outputs may be published with either. They differ only where an output lies within 1e-7 of 0 or 1.
+    """
+    import keras
+
+    optimizer = keras.optimizers.get(training.optimizer)
+    if training.learning_rate is not None:
+        optimizer.learning_rate = training.learning_rate
+    loss = "binary_crossentropy" if model.output_shape[-1] == 1 else "sparse_categorical_crossentropy"
+    model.compile(optimizer=optimizer, loss=loss, metrics=list(training.metrics))
 
 
 def behind(layers: tuple[Any, ...], model: Any, *, dtype: str) -> Any:

@@ -2,7 +2,7 @@
 
 JSON lines: one that says what this is, then one a file, to be removed by hand where a file is wanted after all. An
 entry names a file by its path, its size and a digest of its content: a list that was made for another version of the
-folder leaves out nothing that it was not made for.
+folder leaves out nothing that it was not made for. A list of a folder with splits serves each of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Entry:
     """A file to leave out.
 
     Attributes:
-      path: below the data folder, as the system names it; it is compared, never opened.
+      path: below the folder that was examined, as the system names it; it is compared, never opened.
       reason: in words.
       bytes, sha256: of the file's content; None of what could not be read.
     """
@@ -57,9 +57,22 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipList:
-    """Entries by their path."""
+    """Entries by their path.
+
+    Attributes:
+      splits: folders such as train and test below the one that was examined; empty where that held classes.
+    """
 
     entries: Mapping[str, Entry]
+    splits: tuple[str, ...] = ()
+
+    def below(self, root: Path) -> dict[str, Entry]:
+        """Returns the entries of a folder of classes, by their path below it: of a split, its own."""
+        name = root.resolve().name
+        if name not in self.splits:
+            return dict(self.entries)
+        begin = f"{name}/"
+        return {path.removeprefix(begin): one for path, one in self.entries.items() if path.startswith(begin)}
 
 
 def add_skip_list_option(parser: argparse.ArgumentParser) -> None:
@@ -72,9 +85,9 @@ def add_skip_list_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def skip_list_text(entries: Iterable[Entry]) -> str:
+def skip_list_text(entries: Iterable[Entry], splits: Iterable[str] = ()) -> str:
     """Returns the content of a skip list; names that are no UTF-8 survive as escapes of single bytes."""
-    lines: list[dict[str, Any]] = [{"format": FORMAT, "version": VERSION}]
+    lines: list[dict[str, Any]] = [{"format": FORMAT, "version": VERSION, "splits": list(splits)}]
     lines += [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.path)]
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
 
@@ -96,8 +109,9 @@ def read_skip_list(path: Path | None) -> SkipList | None:
         raise SkipListError(f"{name} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise SkipListError(f"{name} is not a skip list: it is not ASCII text.") from error
-    if not lines or _object(lines[0]) != {"format": FORMAT, "version": VERSION}:
-        first = json.dumps({"format": FORMAT, "version": VERSION})
+    splits = _splits(_object(lines[0])) if lines else None
+    if splits is None:
+        first = json.dumps({"format": FORMAT, "version": VERSION, "splits": []})
         raise SkipListError(f"{name} is not a skip list of this version. Its first line must be {first}.")
     entries = {}
     for number, line in enumerate(lines[1:], start=2):
@@ -109,7 +123,7 @@ def read_skip_list(path: Path | None) -> SkipList | None:
                 f"{name}, line {number}: an entry must be an object of path, reason, bytes and sha256. "
                 f"Received: {shown(line[:80])}."
             )
-    return SkipList(entries=entries)
+    return SkipList(entries=entries, splits=splits)
 
 
 def _object(line: str) -> Any:
@@ -117,6 +131,15 @@ def _object(line: str) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
+
+
+def _splits(first: Any) -> tuple[str, ...] | None:
+    """Returns the splits that a list's first line names; None if it is not such a line."""
+    if not isinstance(first, dict) or first.keys() != {"format", "version", "splits"}:
+        return None
+    splits = first["splits"]
+    known = (first["format"], first["version"]) == (FORMAT, VERSION)
+    return tuple(splits) if known and type(splits) is list and all(type(one) is str for one in splits) else None
 
 
 def _entry(values: Any) -> Entry | None:

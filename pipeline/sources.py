@@ -126,7 +126,15 @@ class ImageSource:
         """Returns a source of at most `images`, spread evenly over the list and so over the classes."""
         if images >= self.images:
             return self
-        chosen = np.linspace(0, self.images - 1, images).round().astype(int)
+        return self.part(np.linspace(0, self.images - 1, images).round().astype(int), str(images))
+
+    def part(self, chosen: np.ndarray, name: str) -> ImageSource:
+        """Returns a source of some of the images.
+
+        Args:
+          chosen: (images,) indices, in the order in which they are to be listed.
+          name: added to the fingerprint: tells this part from any other of the same source.
+        """
         arrays = self.arrays.part(chosen) if isinstance(self.arrays, MappedImages) else self.arrays
         return replace(
             self,
@@ -135,7 +143,7 @@ class ImageSource:
             arrays=arrays[chosen] if isinstance(arrays, np.ndarray) else arrays,
             records=self.records.part(chosen) if self.records is not None else None,
             jpeg_sizes=self.jpeg_sizes[chosen] if len(self.jpeg_sizes) else self.jpeg_sizes,
-            fingerprint=f"{self.fingerprint}-{images}",
+            fingerprint=f"{self.fingerprint}-{name}",
         )
 
 
@@ -176,7 +184,7 @@ def from_folder(
         raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
     files, labels, jpeg_sizes, skipped, formats = [], [], [], [], set()
     digest = hashlib.sha256()
-    entries = dict(skip_list.entries) if skip_list else {}
+    entries = skip_list.below(root) if skip_list else {}
     stale = []
     for done, (label, file) in enumerate(listed, start=1):
         found = inspect(root / file)

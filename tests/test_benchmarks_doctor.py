@@ -13,7 +13,7 @@ from benchmarks import doctor
 from benchmarks.doctor_decoders import Verdict
 from benchmarks.doctor_examine import SUFFIXES, examine
 from benchmarks.doctor_folder import findings_of, list_folder
-from benchmarks.doctor_report import entries, list_name
+from benchmarks.doctor_report import entries
 from benchmarks.doctor_troubles import TROUBLES, Examined, in_order
 from pipeline import photographs
 from pipeline.folders import FORMATS, MAX_BYTES, shown
@@ -190,10 +190,7 @@ def test_splits_are_told_apart_and_compared(tmp_path):
         ("in two classes", "train/dogs/cat.jpg", "same content as train/cats/1.jpg"),
         ("duplicate", "train/cats/again.jpg", "same content as train/cats/2.jpg"),
     ]
-    # A list for each split, by the paths below its own folder.
-    assert [(one.path, one.reason) for one in entries(files, "test")] == [("birds/0.jpg", "zero bytes: zero bytes")]
-    assert entries(files, "train") == []
-    assert (list_name("test"), list_name("")) == ("skip-test.jsonl", "skip.jsonl")
+    assert [(one.path, one.reason) for one in entries(files)] == [("test/birds/0.jpg", "zero bytes: zero bytes")]
 
 
 def folder_findings(root: pathlib.Path) -> list[tuple[str, str, str]]:

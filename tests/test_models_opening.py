@@ -1,5 +1,6 @@
 """Whatever model a user names: what is opened, what is refused, and layers put in front of it."""
 
+import dataclasses
 import pathlib
 import subprocess
 import sys
@@ -9,11 +10,12 @@ import keras
 import numpy as np
 import pytest
 
-from models import MODELS, ModelError, behind, check_name, image_size, open_model
+from models import MODELS, ModelError, behind, check_name, compiled, image_size, open_model
 from models.opening import compile_for
 
 PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
-KNOWN = ", ".join(MODELS)
+IMAGE_MODELS = [name for name, network in MODELS.items() if hasattr(network, "image_size")]
+KNOWN = ", ".join(IMAGE_MODELS)
 
 
 def small(units: int = 1, size: tuple[int | None, ...] = (8, 10, 3)) -> keras.Model:
@@ -77,12 +79,25 @@ MODULE = """
 # By name
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_our_models_are_opened_by_name_and_compiled(name):
     check_name(name)
     model = open_model(name, classes=2)
-    assert model.compiled and model.loss == "binary_crossentropy"
+    one_output = MODELS[name].data == "photos"
+    assert model.compiled and model.output_shape == (None, 1 if one_output else 2)
+    assert model.loss == ("binary_crossentropy" if one_output else "sparse_categorical_crossentropy")
     assert image_size(model) == MODELS[name].image_size
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("mnist-digits", "(28, 28, 1)"), ("text-classifier", "(200,)"), ("feed-forward", "(1000,)")]
+)
+def test_a_network_that_takes_no_colour_images_is_refused(name, shape):
+    expected = f"{name} takes {shape}, not images of 3 channels. To measure it, use python -m benchmarks.devices."
+    assert refusal(name) == expected
+    with pytest.raises(ModelError) as caught:
+        check_name(name)
+    assert str(caught.value) == expected
 
 
 def test_many_classes_are_compiled_for_the_sparse_loss():
@@ -196,6 +211,15 @@ def test_a_keras_file_is_opened_as_it_was_saved(tmp_path):
     np.testing.assert_array_equal(opened(images), model(images))
 
 
+def test_a_keras_file_of_the_network_with_a_layer_of_ours_is_opened(tmp_path):
+    path = str(tmp_path / "own.keras")
+    model = compiled(MODELS["cifar10-cnn"])
+    model.save(path)
+    code = f"import models; model = models.open_model({path!r}, classes=10); print(model.count_params(), model.loss)"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["1068298", "sparse_categorical_crossentropy"]
+
+
 def test_a_keras_file_that_was_not_compiled_is(tmp_path):
     path = str(tmp_path / "own.keras")
     small(3).save(path)
@@ -292,10 +316,37 @@ def test_a_model_that_gives_a_picture_is_refused(tmp_path):
 @pytest.mark.parametrize(("units", "loss"), [(1, "binary_crossentropy"), (2, "sparse_categorical_crossentropy")])
 def test_an_uncompiled_model_is_compiled_for_its_outputs(units, loss):
     model = small(units)
-    compile_for(model, 2)
+    compile_for(model)
     assert (model.loss, type(model.optimizer).__name__) == (loss, "Adam")
     history = model.fit(np.zeros((4, 8, 10, 3), np.float32), np.array([0, 1, 0, 1]), verbose=0).history
     assert sorted(history) == ["accuracy", "loss"]
+
+
+def test_the_sparse_loss_is_the_published_one_of_one_hot_labels():
+    # The CIFAR-10 MLP: sigmoid outputs and `categorical_crossentropy`. Both losses divide by the outputs' sum.
+    random = np.random.default_rng(0)
+    outputs, labels = random.uniform(1e-6, 1 - 1e-6, (500, 10)).astype(np.float32), random.integers(0, 10, 500)
+    one_hot = np.eye(10, dtype=np.float32)[labels]
+    sparse = np.asarray(keras.losses.sparse_categorical_crossentropy(labels, outputs))
+    np.testing.assert_allclose(sparse, keras.losses.categorical_crossentropy(one_hot, outputs), rtol=1e-5, atol=1e-6)
+    by_hand = -np.log(outputs[np.arange(500), labels] / outputs.sum(1))
+    np.testing.assert_allclose(sparse, by_hand, rtol=1e-4, atol=1e-6)
+
+
+def test_training_with_the_sparse_loss_moves_the_weights_as_the_published_one():
+    random = np.random.default_rng(0)
+    images, labels = random.random((32, 32, 32, 3), np.float32), np.arange(32) % 10
+    network = dataclasses.replace(MODELS["cifar10-mlp"], hidden=(30, 20))
+    sparse = compiled(network)
+    published = network.build(10)
+    published.set_weights(sparse.get_weights())
+    published.compile(optimizer="sgd", loss="categorical_crossentropy", metrics=["accuracy"])
+    for step in range(5):
+        ours = sparse.train_on_batch(images, labels)
+        theirs = published.train_on_batch(images, np.eye(10, dtype=np.float32)[labels])
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, err_msg=f"step {step}")
+    for one, other in zip(sparse.get_weights(), published.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 # Layers in front
@@ -304,7 +355,7 @@ def test_an_uncompiled_model_is_compiled_for_its_outputs(units, loss):
 @pytest.fixture
 def bare():
     model = small()
-    compile_for(model, 2)
+    compile_for(model)
     return model
 
 

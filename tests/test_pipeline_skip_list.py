@@ -13,7 +13,7 @@ import pytest
 from pipeline import SourceError, materialize_command, open_source, photographs, read_skip_list
 from pipeline.skip_list import Entry, SkipList, SkipListError, skip_list_text
 
-HEADER = '{"format": "unstall skip list", "version": 1}\n'
+HEADER = '{"format": "unstall skip list", "version": 1, "splits": []}\n'
 
 
 @pytest.fixture
@@ -119,6 +119,22 @@ def test_a_prepared_copy_has_no_skip_list(pets, tmp_path):
         open_source(str(tmp_path / "copy"), skip_list=listed())
 
 
+def test_one_list_serves_every_split(pets, tmp_path):
+    pets.rename(tmp_path / "train")
+    shutil.copytree(tmp_path / "train", tmp_path / "test")
+    skip_list = SkipList(
+        entries={one.path: one for one in (entry(tmp_path, "train/cats/1.jpg"), entry(tmp_path, "test/dogs/0.jpg"))},
+        splits=("test", "train"),
+    )
+    for split, expected in (("train", "cats/1.jpg"), ("test", "dogs/0.jpg")):
+        source = open_source(str(tmp_path / split), skip_list=skip_list)
+        assert pairs(source.skipped) == [(expected, "skip list: undecodable")] and source.stale_skips == ()
+    # Of a folder that is none of the splits, nothing is left out, and all is said.
+    (tmp_path / "test").rename(tmp_path / "holidays")
+    source = open_source(str(tmp_path / "holidays"), skip_list=skip_list)
+    assert source.skipped == () and len(source.stale_skips) == 2
+
+
 # The file
 
 
@@ -148,7 +164,9 @@ def test_no_list_is_none():
     [
         (b"", "is not a skip list of this version. Its first line must be"),
         (b"cats/1.jpg\n", "is not a skip list of this version"),
-        (HEADER.replace("1}", "2}").encode(), "is not a skip list of this version"),
+        (HEADER.replace("1,", "2,").encode(), "is not a skip list of this version"),
+        (HEADER.replace("[]", "1").encode(), "is not a skip list of this version"),
+        (HEADER.replace("[]", "[1]").encode(), "is not a skip list of this version"),
         (b"[" * 100_000, "is not a skip list of this version"),
         ("Kätzchen".encode(), "is not a skip list: it is not ASCII text"),
         (HEADER.encode() + b"cats/1.jpg\n", r"line 2: an entry must be an object .* Received: cats/1.jpg"),
@@ -190,12 +208,15 @@ def test_materialize_leaves_the_listed_files_out_and_says_so(pets, tmp_path, cap
     assert len(json.loads((tmp_path / "copy" / "index.json").read_text())["names"]) == 4
 
 
-@pytest.mark.parametrize("module", ["pipeline", "scaling", "augmentation", "peers", "ceiling", "photos"])
+@pytest.mark.parametrize(
+    "module", ["pipeline", "scaling", "augmentation", "peers", "ceiling", "photos", "train", "accuracy"]
+)
 def test_a_command_that_reads_images_refuses_a_list_that_is_none(module, pets, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "skip.jsonl").write_text("nothing")
     command = importlib.import_module(f"benchmarks.{module}")
     data = "--against" if module == "photos" else "--data"
-    assert command.main([data, str(pets), "--skip-list", "skip.jsonl"]) == 2
+    words = ["--out", "trained.keras"] if module == "train" else []
+    assert command.main([data, str(pets), "--skip-list", "skip.jsonl", *words]) == 2
     assert "--skip-list skip.jsonl is not a skip list of this version" in capsys.readouterr().err.replace("\n", " ")
     assert not list((tmp_path / "runs").glob("*/*"))

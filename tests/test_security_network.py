@@ -23,19 +23,7 @@ def spoken(words: list[str], folder: pathlib.Path, expected: int = 0) -> list[st
     # As a user has it: nothing of the tests' own quiets a library.
     environment = {key: value for key, value in os.environ.items() if key != "NO_ALBUMENTATIONS_UPDATE"}
     environment |= {"UNSTALL_CACHE": str(folder / "cache"), "PYTHONPATH": str(PROJECT_ROOT)}
-    trace = [
-        "strace",
-        "-f",
-        "--seccomp-bpf",
-        "-qq",
-        "-e",
-        "trace=network",
-        "-e",
-        "signal=none",
-        "-o",
-        str(log),
-        sys.executable,
-    ]
+    trace = f"strace -f --seccomp-bpf -qq -e trace=network -e signal=none -o {log}".split()
     words = [*trace, sys.executable, *words]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False)
     if "ptrace" in done.stderr and "not permitted" in done.stderr:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.progress import Progress
+from test_benchmarks_accuracy import CPU, a_plan, all_trained
 from test_benchmarks_augmentation import a_document as an_augmentation
 from test_benchmarks_augmentation import a_measured, a_row
 from test_benchmarks_scaling import ONE_VARIANT, plan, rows_of
@@ -22,6 +23,8 @@ from test_profiles_results import a_result
 from test_profiles_stage_report import TABLE
 
 from benchmarks import command
+from benchmarks.accuracy_report import render as render_accuracy
+from benchmarks.accuracy_results import to_document
 from benchmarks.augmentation_report import cautions, legend
 from benchmarks.augmentation_report import render as render_augmentation
 from benchmarks.doctor_folder import Folder
@@ -33,6 +36,7 @@ from benchmarks.peer_report import print_left_out
 from benchmarks.peer_runs import LeftOut
 from benchmarks.scaling_report import Report
 from benchmarks.serving import one_line
+from benchmarks.splits import held_out
 from pipeline import PipelineConfig, from_arrays
 from pipeline.export import export
 from pipeline.materialize import Prepared
@@ -120,13 +124,31 @@ def augmentation_report(text: str) -> str:
     return render_augmentation(document, measured, np.zeros((4, 4, 3), np.uint8))
 
 
+def accuracy_report(text: str) -> str:
+    planned = a_plan(tuned_name=text)
+    splits = held_out(hostile_source(text), seed=0)
+    trained = all_trained(planned, generator="11", tuned="10")
+    failures = {planned.runs[0]: text}
+    document = to_document(planned, splits, CPU, trained, failures, data="d", created="c", complete=False)
+    for part in ("dataset", "provenance"):
+        document[part] = with_text(document[part], text)
+    document["provenance"] |= {"packages": {text: text}, text: text}
+    document["settings"]["tested_with"] = document["settings"]["device"] = document["created"] = text
+    return render_accuracy(document, planned, splits, trained)
+
+
 def hostile_source(text: str) -> ImageSource:
     arrays = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]), class_names=(text, "b"))
     left_out = (Skipped(file=text, reason=printable(text)),)
     return dataclasses.replace(arrays, name=text, skipped=left_out, stale_skips=left_out)
 
 
-PAGES = {"main": main_report, "scaling": scaling_report, "augmentation": augmentation_report}
+PAGES = {
+    "main": main_report,
+    "scaling": scaling_report,
+    "augmentation": augmentation_report,
+    "accuracy": accuracy_report,
+}
 
 
 def shape(page: str) -> list[tuple[str, list[str]]]:
@@ -161,7 +183,7 @@ def test_a_page_forbids_itself_everything_but_its_own_style_and_pictures(name):
 def test_every_template_of_a_page_is_among_those_that_are_tried():
     root = pathlib.Path(__file__).resolve().parents[1]
     pages = {path.name for path in root.glob("*/templates/*.html.j2") if "<!doctype html>" in path.read_text()}
-    assert pages == {"report.html.j2", "scaling.html.j2", "augmentation.html.j2"}
+    assert pages == {"report.html.j2", "scaling.html.j2", "augmentation.html.j2", "accuracy.html.j2"}
 
 
 def in_a_browser(page: str, folder: pathlib.Path) -> tuple[str, str]:
@@ -171,7 +193,7 @@ def in_a_browser(page: str, folder: pathlib.Path) -> tuple[str, str]:
     done = subprocess.run(
         [*words, "--dump-dom", f"file://{folder}/page.html"], capture_output=True, text=True, timeout=60, check=True
     )
-    [title] = re.findall(r"<title>(.*?)</title>", done.stdout)
+    title = re.findall(r"<title>(.*?)</title>", done.stdout)[0]  # a graph's lines have titles, too
     return title, done.stderr
 
 
@@ -225,7 +247,7 @@ def show_doctor(console: Terminal, text: str) -> None:
     findings = [Finding(path=text, trouble=trouble, detail=text) for trouble in TROUBLES]
     folder = Folder(root=pathlib.Path(text.replace("\0", "")), classes={"": (text,)}, files=(text,), findings=())
     print_findings(console, folder, findings, 1.0)
-    console.print(said(folder, [], findings, pathlib.Path("out")), markup=False)
+    console.print(said([], findings, pathlib.Path("out")), markup=False)
 
 
 def show_left_out(console: Terminal, text: str) -> None:
