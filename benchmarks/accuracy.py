@@ -27,9 +27,11 @@ from benchmarks.options import UserError, config_from_file, known_names
 from benchmarks.splits import Splits, open_splits
 from pipeline.config import PipelineConfig
 from pipeline.signals import Stopped, signals
+from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import SourceError
 from pipeline.variants import BASELINE, VARIANTS
 from profiles.devices import Device, parse_device
+from profiles.terminal import Terminal
 
 _TUNED = "tf-data-composed"
 # As often as the tutorial says "epochs": passes, which is what that word is taken for.
@@ -55,6 +57,7 @@ class Request:
     device: Device | None
     out: Path
     resume: bool
+    skip_list: Path | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       input; 3 if nothing could be trained; 128 + signal if stopped.
     """
     arguments = _parser().parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.resume or arguments.out or new_folder()
     try:
         return _run(read_request(arguments, out), console, errors)
@@ -92,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR|tfds:NAME|generated:N",
         help="photos of two classes, split as models train",
     )
+    add_skip_list_option(parser)
     add("--rungs", metavar="NAME,...", help=f"any of {', '.join(RUNGS)} (default: all)")
     add("--seeds", type=int, metavar="N", help=f"runs of each rung and pipeline (default: {_SEEDS})")
     add("--images-seen", type=int, metavar="N", help=f"by each run; published: 6400000 (default: {_PASSES} passes)")
@@ -130,6 +134,7 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
         device=None if arguments.device is None else _device(arguments.device),
         out=out,
         resume=arguments.resume is not None,
+        skip_list=arguments.skip_list,
     )
 
 
@@ -169,7 +174,9 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
     earlier: Earlier | None = read_earlier(request.out) if request.resume else None
     with signals(), progress_bar(errors) as progress:
         # The photos to test with are the same for all runs: they are not drawn by a run's seed.
-        splits = open_splits(request.data, seed=0, progress=progress, errors=errors, results=RESULTS)
+        splits = open_splits(
+            request.data, seed=0, progress=progress, errors=errors, results=RESULTS, skip_list=request.skip_list
+        )
         if len(splits.train.class_names) != 2:
             raise UserError(f"--data must be of two classes. Received: {len(splits.train.class_names)}.")
         if earlier is not None and earlier.fingerprints != fingerprints(splits):

@@ -22,6 +22,7 @@ VERBS = {
     "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),
     "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),
     "augmentation": ("benchmarks.augmentation", "what each augmentation costs, by library and place, with pictures"),
+    "doctor": ("benchmarks.doctor", "what is wrong with a folder of images, and which files to leave out"),
     "ceiling": ("benchmarks.ceiling", "loaders beside all cores doing nothing but decoding the same files"),
     "gate": ("benchmarks.gate", "images/sec in CI: compare, record, check"),
     "photos": ("benchmarks.photos", "generated photos against real ones: bytes, bits per pixel, decode rates"),

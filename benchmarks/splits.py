@@ -29,7 +29,15 @@ class Splits:
     how: str
 
 
-def open_splits(data: str, *, seed: int, progress: Progress, errors: Console, results: str | None = None) -> Splits:
+def open_splits(
+    data: str,
+    *,
+    seed: int,
+    progress: Progress,
+    errors: Console,
+    results: str | None = None,
+    skip_list: Path | None = None,
+) -> Splits:
     """Opens the photos to train on and those to test with.
 
     Those to test with are `test` beside `train`, where `data` is a folder that holds the two, or is the folder `train`
@@ -38,6 +46,7 @@ def open_splits(data: str, *, seed: int, progress: Progress, errors: Console, re
     Args:
       data: a folder, `tfds:NAME` or `generated:N`.
       results: the file that will name those that are left out, if one will.
+      skip_list: files to leave out, of either part.
     Raises:
       SourceError: if the photos cannot be used, or the two parts hold other classes.
     """
@@ -46,9 +55,10 @@ def open_splits(data: str, *, seed: int, progress: Progress, errors: Console, re
         folder = folder / "train"
     beside = folder.resolve().with_name("test")
     if folder.resolve().name == "train" and beside.is_dir():
-        train = read_source(str(folder), progress, errors, results)
-        return _given(train, read_source(str(beside), progress, errors, results), "the folder test beside it")
-    whole = read_source(data, progress, errors, results)
+        train = read_source(str(folder), progress, errors, results, skip_list)
+        test = read_source(str(beside), progress, errors, results, skip_list)
+        return _given(train, test, "the folder test beside it")
+    whole = read_source(data, progress, errors, results, skip_list)
     if whole.kind == "tfds":
         try:
             test = from_tfds(data.removeprefix("tfds:"), split="test")

@@ -18,14 +18,17 @@ from rich.console import Console
 from rich.progress import Progress
 
 import models
-from benchmarks.command import progress_bar, say, say_unwritable
+from benchmarks.command import progress_bar, say, say_noise, say_unwritable
 from benchmarks.options import MODEL, UserError, config_from_file
 from benchmarks.splits import Splits, open_splits
 from models.quiet import import_keras
 from pipeline.config import PipelineConfig
+from pipeline.decoder_noise import decoders_unheard
 from pipeline.signals import Stopped, signals
+from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import SourceError
 from pipeline.variants import VARIANTS
+from profiles.terminal import Terminal
 
 if TYPE_CHECKING:
     from benchmarks.training import Evaluation, Pass
@@ -44,6 +47,7 @@ class Request:
     epochs: int
     out: Path
     overwrite: bool
+    skip_list: Path | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       stopped.
     """
     arguments = _parser().parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     try:
         with signals(), progress_bar(errors) as progress:
@@ -79,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model", default=MODEL, metavar="NAME", help=f"a name, module:function or .keras file (default: {MODEL})")
     add("--data", required=True, metavar="DIR|tfds:NAME|generated:N", help="a folder with a folder of photos a class")
+    add_skip_list_option(parser)
     add("--out", required=True, type=Path, metavar="FILE.keras", help="where the model goes")
     add("--pipeline", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune, or your own (default: {_VARIANT})")
     add("--epochs", type=int, metavar="N", help="passes over the photos (default: as published)")
@@ -115,6 +120,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         epochs=epochs,
         out=arguments.out,
         overwrite=arguments.overwrite,
+        skip_list=arguments.skip_list,
     )
 
 
@@ -132,7 +138,7 @@ def _check_file(out: Path, *, overwrite: bool) -> None:
 
 def _run(request: Request, progress: Progress, console: Console, errors: Console) -> int:
     seed = request.config.seed
-    splits = open_splits(request.data, seed=seed, progress=progress, errors=errors)
+    splits = open_splits(request.data, seed=seed, progress=progress, errors=errors, skip_list=request.skip_list)
     import_keras()
     network = _open(request.model, splits, seed)
     config = replace(request.config, image_size=models.image_size(network, request.model))
@@ -143,7 +149,9 @@ def _run(request: Request, progress: Progress, console: Console, errors: Console
         highlight=False,
         markup=False,
     )
-    correct = _train(network, splits, config, request, progress, console)
+    with decoders_unheard() as noise:
+        correct = _train(network, splits, config, request, progress, console)
+    say_noise(errors, noise)
     out = _keep(network, splits, config, request, errors)
     console.print(f"{out}: {accuracy_text(correct, splits.test.images)}", highlight=False, markup=False)
     return 0

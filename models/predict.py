@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(one, Classified):
             print(f"{shown(one.picture):<{width}}  {shown(one.class_name)}  {one.probability:.1%}", flush=True)
         else:
-            print(f"{shown(one.picture)}: {one.error}.", file=sys.stderr, flush=True)
+            print(f"{shown(one.picture)}: {shown(one.error)}.", file=sys.stderr, flush=True)
     if arguments.json:
         print(json.dumps([_to_dict(one) for one in found], indent=1))
     return 1 if any(isinstance(one, Unclassified) for one in found) else 0
