@@ -13,12 +13,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from benchmarks.command import say, say_unwritable
 from benchmarks.options import DATA, MODEL, UserError
 from pipeline.signals import Stopped, signals
+from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import SourceError
+from profiles.terminal import Terminal
 
 _SUBJECT = "tf-data-composed"
 _BASELINES = Path("benchmarks_baseline")
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     from benchmarks import gate_command
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     try:
         with signals():
             return gate_command.run(arguments, console, errors)
@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument(
                 "--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images (default: {DATA})"
             )
+            add_skip_list_option(one)
             one.add_argument("--measure", choices=("loader", "train"), default="loader", help="(default: loader)")
             one.add_argument("--model", default=MODEL, metavar="NAME", help=f"for train (default: {MODEL})")
             one.add_argument("--device", default="cpu", metavar="DEV", help="for train: cpu, gpu, emulated:RATE")

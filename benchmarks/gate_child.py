@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 # Of the data, in an epoch of the measurement: as the main job's.
@@ -108,7 +109,10 @@ def _loader(request: dict[str, Any]) -> tuple[Any, Any]:
         config = (
             pipeline.VARIANTS[request["text"]] if request["kind"] == "variant" else config_from_toml(request["text"])
         )
-        source = pipeline.open_source(request["data"])
+        options: dict[str, Any] = {}
+        if request["skip_list"] is not None:
+            options["skip_list"] = pipeline.read_skip_list(Path(request["skip_list"]))
+        source = pipeline.open_source(request["data"], **options)
         model = None
         if request["measure"] == "train":
             model = _open_model(request["model"], len(source.class_names))

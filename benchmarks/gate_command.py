@@ -75,7 +75,7 @@ def _compare(arguments: argparse.Namespace, out: Path, console: Console, errors:
     setting = _setting(arguments)
     with _sides(arguments) as (a, b):
         if "function" not in (a.kind, b.kind):
-            read_source(setting.data, progress, errors, report.RESULTS)
+            read_source(setting.data, progress, errors, report.RESULTS, arguments.skip_list)
         seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
         question = Question(
             a=a,
@@ -226,7 +226,12 @@ def _setting(arguments: argparse.Namespace) -> Setting:
     # The processes run elsewhere: a folder is named so that they find it.
     data = str(Path(arguments.data).resolve()) if Path(arguments.data).is_dir() else arguments.data
     return Setting(
-        data=data, measure=arguments.measure, model=arguments.model, device=device, timeout_s=arguments.timeout
+        data=data,
+        measure=arguments.measure,
+        model=arguments.model,
+        device=device,
+        timeout_s=arguments.timeout,
+        skip_list=None if arguments.skip_list is None else str(arguments.skip_list.resolve()),
     )
 
 
@@ -235,7 +240,7 @@ def _benchmark(arguments: argparse.Namespace, errors: Console, progress: Progres
     subject, setting = _subject(arguments.subject, "--subject"), _setting(arguments)
     dataset = None
     if subject.kind != "function":
-        source = read_source(setting.data, progress, errors, report.RESULTS)
+        source = read_source(setting.data, progress, errors, report.RESULTS, arguments.skip_list)
         dataset = {"images": source.images, "content": content_fingerprint(source)}
     trained = f" {setting.model} on {setting.device.name}" if setting.measure == "train" else ""
     place = Place(measure=f"{setting.measure}{trained}", provenance=provenance.machine(), dataset=dataset)

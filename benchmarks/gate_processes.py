@@ -60,6 +60,7 @@ class Setting:
     model: str
     device: Device
     timeout_s: float = TIMEOUT_S
+    skip_list: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,7 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
         "kind": subject.kind,
         "text": subject.text,
         "data": setting.data,
+        "skip_list": setting.skip_list,
         "measure": setting.measure,
         "model": setting.model,
         "device": setting.device.name,

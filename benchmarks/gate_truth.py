@@ -37,6 +37,7 @@ from pipeline.signals import Stopped, signals
 from profiles.devices import Device
 from profiles.gate_verdict import FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME, THRESHOLD_RATIO
 from profiles.looks import ALARM_ERROR
+from profiles.terminal import Terminal
 
 # What the design of this project asks for.
 _TRIES, _SIMULATED, _CAUGHT_RATIO = 20, 200, 0.95
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tries", type=int, default=_TRIES, metavar="N", help=f"of each part (default: {_TRIES})")
     parser.add_argument("--only", choices=(*PARTS, _SIMULATION, _FAULTS), action="append", help="this part alone")
     arguments = parser.parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     chosen = arguments.only or (*PARTS, _SIMULATION, _FAULTS)
     try:
         if arguments.tries < 1:
