@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import pipeline.sources
+import pipeline.folders
 from models import __main__ as command
 from models import pictures
 from models.finished import finish, save
@@ -37,7 +37,7 @@ def model_file(tmp_path_factory):
 
 
 def test_the_limit_of_pixels_is_the_pipeline_s():
-    assert pictures.MAX_PIXELS == pipeline.sources.MAX_PIXELS
+    assert pictures.MAX_PIXELS == pipeline.folders.MAX_PIXELS
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.gif", "a.webp", "a.tiff", "a.jpg", "a.ppm", "a.ico"])
