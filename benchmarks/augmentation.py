@@ -21,7 +21,9 @@ from benchmarks.augmentation_operations import LEAST_IMAGE_SIZE, OPERATIONS
 from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
 from benchmarks.options import UserError, known_names
 from pipeline.signals import Stopped, signals
+from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource, SourceError
+from profiles.terminal import Terminal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +46,7 @@ class Request:
     libraries: tuple[str, ...]
     rounds: int
     out: Path
+    skip_list: Path | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
       stopped.
     """
     arguments = _parser().parse_args(argv)
-    errors = Console(stderr=True)
+    errors = Terminal(stderr=True)
     try:
         request = _read(arguments)
     except UserError as error:
         return say(errors, error)
     try:
         check_out(request.out, _RESULTS)
-        return _run(request, Console(), errors)
+        return _run(request, Terminal(), errors)
     except (UserError, SourceError) as error:
         return say(errors, error)
     except Stopped as stopped:
@@ -81,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--data", default=DATA, metavar="DIR", help=f"a folder of class folders, or generated:N (default: {DATA})")
+    add_skip_list_option(parser)
     add("--image-size", type=int, default=IMAGE_SIZE, metavar="N", help=f"pixels a side (default: {IMAGE_SIZE})")
     add("--batch-size", type=int, default=BATCH_SIZE, metavar="N", help=f"images a batch (default: {BATCH_SIZE})")
     add("--operations", default=",".join(OPERATIONS), metavar="NAME,...", help="which operations (default: all)")
@@ -97,6 +101,7 @@ def _read(arguments: argparse.Namespace) -> Request:
             raise UserError(f"--{name.replace('_', '-')} must be at least {least}. Received: {value}.")
     return Request(
         data=arguments.data,
+        skip_list=arguments.skip_list,
         image_size=arguments.image_size,
         batch_size=arguments.batch_size,
         operations=known_names(arguments.operations, "--operations", OPERATIONS),
@@ -123,7 +128,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
 
     cores = usable_threads()
     with signals(), progress_bar(errors) as progress:
-        source = read_source(request.data, progress, errors, _RESULTS).take(_MOST_PHOTOS)
+        source = read_source(request.data, progress, errors, _RESULTS, request.skip_list).take(_MOST_PHOTOS)
         images = _photos(source, request.image_size)
         task = progress.add_task("", total=len(chosen) * (request.rounds + 1))
         measured = run(

@@ -15,6 +15,7 @@ from benchmarks.augmentation_libraries import LIBRARIES
 from benchmarks.augmentation_operations import OPERATIONS
 from benchmarks.augmentation_run import REFERENCE_LIBRARY, Measured
 from benchmarks.augmentation_workers import Sample
+from profiles import html_report
 from profiles.statistics import median, median_interval
 
 # Levels of 255. Bilinear interpolation differs by less than one between the libraries; a wrong sign, by some twenty.
@@ -151,18 +152,10 @@ def render(document: Mapping[str, Any], measured: Sequence[Measured], original: 
       measured: the rows that `document["results"]` was made of, with their pictures.
       original: (side, side, 3) uint8.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for one in document["results"]:
         groups.setdefault(one["operation"], []).append(one)
+    environment = html_report.environment(Path(__file__).parent / "templates")
     return environment.get_template("augmentation.html.j2").render(
         document=document,
         groups=groups,

@@ -14,20 +14,22 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.command import say
+from benchmarks.command import say, say_left_out, say_noise
 from benchmarks.options import DATA, MODEL, UserError
 from models import MODELS
 from pipeline.config import PipelineConfig
+from pipeline.decoder_noise import decoders_unheard
+from pipeline.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
 from pipeline.variants import VARIANTS
 from profiles import clock
 from profiles.devices import parse_device
 from profiles.provenance import usable_cores
 from profiles.statistics import median, ratio_interval
+from profiles.terminal import Terminal
 
 _IMAGE_SIZE = MODELS[MODEL].image_size
 ROUNDS = 9
@@ -48,20 +50,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", default=DATA, metavar="DIR|generated:N", help=f"JPEG photos (default: {DATA})")
+    add_skip_list_option(parser)
     parser.add_argument("--variants", default=",".join(_VARIANTS), metavar="NAME,...", help="of the main job's")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"of all in turn (default: {ROUNDS})")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         configs = _configs(arguments)
-        source = open_source(arguments.data)
+        source = open_source(arguments.data, skip_list=read_skip_list(arguments.skip_list))
+        say_left_out(Terminal(stderr=True), source)
         if source.formats != ("JPEG",):
             raise UserError(
                 f"--data {arguments.data} must hold JPEG files only. Received: {', '.join(source.formats)}."
             )
+        with decoders_unheard() as noise:
+            rates = measure(configs, source, arguments.rounds)
     except (UserError, SourceError) as error:
-        return say(Console(stderr=True), error)
-    _print(measure(configs, source, arguments.rounds), source, arguments.rounds)
+        return say(Terminal(stderr=True), error)
+    say_noise(Terminal(stderr=True), noise)
+    _print(rates, source, arguments.rounds)
     return 0
 
 
@@ -92,11 +99,11 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
     windows.prepare([(np.zeros((1, *_IMAGE_SIZE, 3), np.float32), np.zeros(1))])
     loaders = {name: build(config, source) for name, config in configs.items()}
     try:
-        runs: dict[str, Callable[[int], float]] = {CEILING: _ceiling(source, _IMAGE_SIZE)}
+        runs: dict[str, Callable[[int], float]] = {CEILING: decoding_alone(source, _IMAGE_SIZE)}
         for name, loader in loaders.items():
             runs[name] = _loader(windows, loader)
         rates: dict[str, list[float]] = {name: [] for name in runs}
-        errors = Console(stderr=True)
+        errors = Terminal(stderr=True)
         for number in track(range(rounds), description="rounds", console=errors, transient=True, auto_refresh=False):
             for name, run in runs.items():
                 rates[name].append(run(number))
@@ -120,7 +127,7 @@ def _loader(windows: Any, loader: Any) -> Callable[[int], float]:
     return run
 
 
-def _ceiling(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int], float]:
+def decoding_alone(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int], float]:
     """Returns a run of one thread a core, each decoding its share of the files from memory, scaled as loaders do."""
     from pipeline.opencv_decode import OpenCVDecoder
 
@@ -128,9 +135,14 @@ def _ceiling(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int]
     encoded = [np.fromfile(path, np.uint8) for path in source.paths]
     threads_wanted = max(1, round(usable_cores()))
 
+    failed: list[ValueError] = []
+
     def decode(first: int) -> None:
-        for index in range(first, len(encoded), threads_wanted):
-            decoder.decode(index, encoded[index])
+        try:
+            for index in range(first, len(encoded), threads_wanted):
+                decoder.decode(index, encoded[index])
+        except ValueError as error:
+            failed.append(error)
 
     def run(number: int) -> float:
         threads = [threading.Thread(target=decode, args=(first,)) for first in range(threads_wanted)]
@@ -139,6 +151,8 @@ def _ceiling(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int]
             thread.start()
         for thread in threads:
             thread.join()
+        if failed:
+            raise SourceError(f"{failed[0]} python -m benchmarks.doctor names all such files.")
         return len(encoded) / (clock.now_ns() - begin_ns) * 1e9
 
     return run
@@ -156,7 +170,7 @@ def _print(rates: dict[str, list[float]], source: ImageSource, rounds: int) -> N
             ratio, low, high = ratio_interval(measured, rates[CEILING])
             row += [f"{ratio:.0%}", f"{low:.0%} to {high:.0%}"]
         table.add_row(*row)
-    Console().print(table)
+    Terminal().print(table)
 
 
 if __name__ == "__main__":

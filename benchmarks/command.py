@@ -5,25 +5,36 @@ from __future__ import annotations
 import contextlib
 import datetime
 import shutil
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.options import UserError
+from pipeline.decoder_noise import Noise
+from pipeline.folders import shown
+from pipeline.skip_list import read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
 from profiles.devices import Device
 
 
 def say(errors: Console, error: UserError | SourceError) -> int:
     """Prints what the user can mend, in one line. Returns the exit code."""
-    errors.print(str(error), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
+    errors.print(shown(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
     return error.exit_code if isinstance(error, UserError) else 2
+
+
+def say_noise(errors: Console, noise: Noise) -> None:
+    """Says how much decoders said of damaged files."""
+    if said := noise.sentence():
+        errors.print(said, style="yellow", markup=False, emoji=False, highlight=False)
 
 
 def say_unwritable(errors: Console, out: Path, error: OSError) -> int:
     """Prints why a folder could not be written to in the end. Returns the exit code."""
-    errors.print(f"{out}: {error.strerror or error}.", style="bold red", markup=False, soft_wrap=True)
+    said = shown(f"{out}: {error.strerror or error}.")
+    errors.print(said, style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
     return 3
 
 
@@ -40,9 +51,7 @@ def check_out(out: Path, results: str = "results.json") -> None:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".writable"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=out).close()
         free_bytes = shutil.disk_usage(out).free
     except OSError as error:
         raise UserError(f"--out {out}: results cannot be written there: {error.strerror}.") from error
@@ -70,7 +79,7 @@ def progress_bar(console: Console) -> Progress:
     """Returns a bar with time left, for terminals only."""
     # It redraws only when told to, between windows: a thread that redraws would take a core from what is measured.
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -83,27 +92,37 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def read_source(data: str, progress: Progress, errors: Console, results: str = "results.json") -> ImageSource:
-    """Opens what `--data` names, and says which files are left out and that `results` names them.
+def read_source(
+    data: str,
+    progress: Progress,
+    errors: Console,
+    results: str | None = "results.json",
+    skip_list: Path | None = None,
+) -> ImageSource:
+    """Opens what `--data` names, and says which files are left out and that `results`, if any, names them.
 
+    Args:
+      data: the images.
+      progress: gets a task while they are read.
+      errors: where it is said.
+      results: the name of the file that names them, if there is one.
+      skip_list: a list of files to leave out, too.
     Raises:
       SourceError: if it cannot be used.
     """
+    listed = read_skip_list(skip_list)
     task = progress.add_task(f"reading {data}"[:40], total=None)
 
     def report(done: int, total: int) -> None:
         progress.update(task, completed=done, total=total, refresh=done % 50 == 0 or done == total)
 
-    source = open_source(data, progress=report)
+    source = open_source(data, skip_list=listed, progress=report)
     progress.remove_task(task)
-    if source.skipped:
-        first = source.skipped[0]
-        more = f" and {len(source.skipped) - 1} more" if len(source.skipped) > 1 else ""
-        errors.print(
-            f"skipped {len(source.skipped)} of {source.images + len(source.skipped)} files: "
-            f"{first.path} ({first.reason}){more}; all named in {results}",
-            style="yellow",
-            markup=False,
-            highlight=False,
-        )
+    say_left_out(errors, source, *([f"all named in {results}"] if results else []))
     return source
+
+
+def say_left_out(errors: Console, source: ImageSource, where: str = "python -m benchmarks.doctor names all") -> None:
+    """Says which of a source's files are left out, and which entries of a skip list are not."""
+    for sentence in source.left_out(where):
+        errors.print(sentence, style="yellow", markup=False, emoji=False, highlight=False)

@@ -27,6 +27,7 @@ from benchmarks.experiments import EXPERIMENTS
 from benchmarks.options import UserError
 from pipeline.signals import Stopped, signals
 from pipeline.sources import SourceError
+from profiles.terminal import Terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     128 + signal if stopped.
     """
     arguments = parser().parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     if arguments.list:
         _list(console)
         return 0
@@ -80,7 +81,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
 
     with signals(), progress_bar(errors) as progress:
         takes_photos = any(case.config is not None for case in request.cases)
-        source = read_source(request.data, progress, errors) if takes_photos else None
+        source = read_source(request.data, progress, errors, skip_list=request.skip_list) if takes_photos else None
         devices = [*devices_here(), *([] if request.emulated is None else [request.emulated])]
         run = Run(request, source, devices, progress, errors)
         outcome = Outcome(request, source, run)

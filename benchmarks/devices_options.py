@@ -13,6 +13,7 @@ from benchmarks.experiments import EXPERIMENTS, FLOAT32, PRECISIONS, Case, Exper
 from benchmarks.options import DATA, UserError, known_names
 from pipeline.config import did_you_mean
 from pipeline.published_data import FORMS
+from pipeline.skip_list import add_skip_list_option
 from profiles.devices import NAMED_RATES, Device, parse_device
 
 # The shortest of the published experiments.
@@ -53,6 +54,7 @@ class Request:
     arrays: Mapping[str, str]
     download: bool
     out: Path
+    skip_list: Path | None = None
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -100,6 +102,7 @@ def parser() -> argparse.ArgumentParser:
     add("--price", metavar="DEV=X,...", help="per hour of a device, in any currency: cpu=0.10,gpu=0.90")
     add("--target-accuracy", type=float, metavar="X", help="tells the time to this accuracy, 0 to 1")
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos (default: {DATA})")
+    add_skip_list_option(arguments)
     add("--arrays", metavar="NAME=PATH,...", help=f"files of the published data: {', '.join(FORMS)}")
     add("--download", action="store_true", help="lets Keras fetch the published data that are not here")
     add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each kind (default: {_ROUNDS})")
@@ -148,6 +151,7 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
         arrays=_arrays(arguments.arrays),
         download=arguments.download,
         out=arguments.out or out,
+        skip_list=arguments.skip_list,
     )
     if not request.cases:
         raise UserError(f"--sweep {arguments.sweep[0]}: {request.without[0][1]}. Choose another --experiment.")

@@ -15,6 +15,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
+from profiles.terminal import Terminal
+
 # What the design of this project promises.
 PROMISED_RATIO = 0.01
 PAIRS = 160
@@ -32,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.pairs < 3:
         parser.error(f"--pairs must be at least 3. Received: {arguments.pairs}.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     worst = 0
     for variant in _VARIANTS:
         ratio, low, high = _ratio(arguments.model, variant, arguments.pairs, errors)

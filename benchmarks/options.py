@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import models
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_from_toml, did_you_mean
+from pipeline.skip_list import add_skip_list_option
 from pipeline.variants import BASELINE, DEFAULT, GENERATORS, TF_DATA, VARIANTS
 from profiles.devices import Device, parse_device
 
@@ -17,6 +19,8 @@ DATA = "generated:2000"
 MODEL = "cats-dogs-64"
 ROUNDS = 5
 
+# What names rows of tables and files of results.
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SETS = {"default": DEFAULT, "all": tuple(VARIANTS), "generators": GENERATORS, "tf-data": TF_DATA}
 
 
@@ -48,6 +52,7 @@ class Request:
     stages: bool
     lines: bool
     out: Path
+    skip_list: Path | None = None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = arguments.add_argument
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
+    add_skip_list_option(arguments)
     add("--model", default=MODEL, metavar="NAME,...", help="a known name, module:function, or FILE.keras")
     add(
         "--variants",
@@ -95,6 +101,7 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
             raise UserError(f"--model {error}") from error
     return Request(
         data=arguments.data,
+        skip_list=arguments.skip_list,
         models=names,
         variants=_variants(arguments),
         devices=_devices(arguments.device),
@@ -141,6 +148,11 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     if only_files:
         chosen = {"generator": BASELINE}
     for path in arguments.config:
+        if not _NAME.fullmatch(path.stem):
+            raise UserError(
+                f"--config {path}: its name is the variant's, of letters, digits, dots, hyphens and underscores. "
+                "Rename the file."
+            )
         if path.stem in chosen:
             raise UserError(f"--config {path}: there is a variant {path.stem!r} already. Give the file another name.")
         chosen[path.stem] = config_from_file(path)

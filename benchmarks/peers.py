@@ -28,10 +28,12 @@ from benchmarks.peer_runs import Launcher, LeftOut, Material, PeerRun, Row, make
 from pipeline.cache import scratch_folder
 from pipeline.config import did_you_mean
 from pipeline.signals import Stopped, signals
+from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource, SourceError
 from profiles.provenance import machine, usable_threads
 from profiles.results import to_json, write_atomically
 from profiles.statistics import median
+from profiles.terminal import Terminal
 
 DATA = "generated:2000"
 ROUNDS = 5
@@ -59,6 +61,7 @@ class Request:
     pythons: dict[str, str]
     prepared_images: int
     out: Path
+    skip_list: Path | None = None
 
 
 @dataclass(slots=True)
@@ -72,7 +75,7 @@ class Outcome:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     try:
         arguments = _parser().parse_args(argv)
         if arguments.list:
@@ -93,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--data", default=DATA, metavar="DIR|generated:N", help=f"images to load (default: {DATA})")
+    add_skip_list_option(parser)
     add("--work", default=",".join(WORKS), metavar="NAME,...", help=f"any of {', '.join(WORKS)} (default: all)")
     add("--peers", default="", metavar="NAME,...", help="names from --list, or ours (default: all)")
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"windows a peer (default: {ROUNDS})")
@@ -135,6 +139,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         raise UserError(f"--peers: none of {', '.join(chosen)} does the work {', '.join(works)}.")
     return Request(
         data=arguments.data,
+        skip_list=arguments.skip_list,
         works=works,
         peers=peers,
         rounds=arguments.rounds,
@@ -174,7 +179,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
         launcher = Launcher(scratch, link_packages(scratch / "modules"), request.pythons, sys.executable)
         source: ImageSource | None = None
         try:
-            source = read_source(request.data, progress, errors, "peers.json")
+            source = read_source(request.data, progress, errors, "peers.json", request.skip_list)
             _measure(request, source, launcher, scratch, outcome, progress)
             _write(request, source, outcome, complete=True)
         except BaseException:

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.command import say
+from benchmarks.command import say, say_left_out, say_noise
 from benchmarks.options import UserError
+from pipeline.decoder_noise import decoders_unheard
+from pipeline.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
 from profiles import clock
+from profiles.terminal import Terminal
 
 # Blocks of the one kind and the other in turn, so that both meet the same machine.
 _BLOCK_PHOTOS = 50
@@ -29,16 +31,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0 if all ratios lie within 10 % of 1, 1 if not, 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.photos", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--against", required=True, metavar="DIR", help="a folder of class folders of real photos")
+    add_skip_list_option(parser)
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="times that all are decoded (default: 7)")
     arguments = parser.parse_args(argv)
     try:
         if arguments.rounds < 1:
             raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
-        real = open_source(arguments.against)
+        real = open_source(arguments.against, skip_list=read_skip_list(arguments.skip_list))
+        say_left_out(Terminal(stderr=True), real)
         generated = open_source(f"generated:{max(real.images, 4)}")
+        with decoders_unheard() as noise:
+            rates = _rates(real, generated, arguments.rounds)
     except (UserError, SourceError) as error:
-        return say(Console(stderr=True), error)
-    ratios = _print(_sizes(real), _sizes(generated), _rates(real, generated, arguments.rounds))
+        return say(Terminal(stderr=True), error)
+    say_noise(Terminal(stderr=True), noise)
+    ratios = _print(_sizes(real), _sizes(generated), rates)
     return 0 if all(abs(ratio - 1) <= _BOUND_RATIO for ratio in ratios) else 1
 
 
@@ -85,7 +92,11 @@ def _rates(real: ImageSource, generated: ImageSource, rounds: int) -> dict[str, 
                 for kind, photos in enumerate(contents):
                     begin_ns = clock.now_ns()
                     for encoded in photos[start : start + _BLOCK_PHOTOS]:
-                        decode(encoded)
+                        try:
+                            decode(encoded)
+                        except OSError as error:
+                            problem = f"a photo cannot be decoded by {name.partition(',')[0]}: {error}"
+                            raise SourceError(f"{problem}. python -m benchmarks.doctor names it.") from error
                     seconds[number, kind] += (clock.now_ns() - begin_ns) / 1e9
         rates = np.array([len(photos) for photos in contents]) / seconds
         middle = np.median(rates, axis=0)
@@ -110,7 +121,7 @@ def _print(
     for name, (theirs, ours, ratio) in rates.items():
         table.add_row(f"{name}, photos/sec on one core", f"{theirs:,.0f}", f"{ours:,.0f}", f"{ratio:.3f}")
         ratios.append(ratio)
-    Console().print(table)
+    Terminal().print(table)
     return ratios
 
 

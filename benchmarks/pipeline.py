@@ -30,13 +30,14 @@ from pipeline.signals import Stopped, signals
 from pipeline.sources import SourceError
 from pipeline.variants import DEFAULT, VARIANTS, other_work
 from profiles.devices import NAMED_RATES
+from profiles.terminal import Terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
     arguments = parser().parse_args(argv)
-    console = Console()
-    errors = Console(stderr=True)
+    console = Terminal()
+    errors = Terminal(stderr=True)
     if arguments.list:
         _list(console)
         return 0
@@ -88,7 +89,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
     from benchmarks.run import Run
 
     with signals(), progress_bar(errors) as progress:
-        source = read_source(request.data, progress, errors)
+        source = read_source(request.data, progress, errors, skip_list=request.skip_list)
         devices = request.devices or devices_here()
         run = Run(request, source, devices, progress, errors)
         try:

@@ -17,9 +17,11 @@ from benchmarks.command import check_out, new_folder, progress_bar, read_source,
 from benchmarks.options import DATA, UserError, known_names
 from benchmarks.scaling_points import AXES, Plan
 from pipeline.signals import Stopped, signals
+from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import SourceError
 from pipeline.variants import VARIANTS
 from profiles.provenance import usable_cores
+from profiles.terminal import Terminal
 
 # One of each kind: Python threads, OpenCV in Keras' workers, tf.data, and tf.data with less to decode.
 _VARIANTS = ("generator", "py-dataset", "tf-data-autotune", "tf-data-scaled-decode")
@@ -34,10 +36,10 @@ _FILES = 10_000
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
     arguments = _parser().parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.out or new_folder()
     try:
-        return run(_plan(arguments), arguments.data, out, console, errors)
+        return run(_plan(arguments), arguments.data, out, console, errors, skip_list=arguments.skip_list)
     except (UserError, SourceError) as error:
         return say(errors, error)
     except Stopped as stopped:
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return say_unwritable(errors, out, error)
 
 
-def run(plan: Plan, data: str, out: Path, console: Console, errors: Console) -> int:
+def run(plan: Plan, data: str, out: Path, console: Console, errors: Console, *, skip_list: Path | None = None) -> int:
     """Measures a plan, prints what it came to and writes `scaling.json` and `scaling.html`.
 
     Raises:
@@ -60,7 +62,7 @@ def run(plan: Plan, data: str, out: Path, console: Console, errors: Console) -> 
     try:
         check_out(out, RESULTS)
         with signals(), progress_bar(errors) as progress:
-            source = read_source(data, progress, errors, RESULTS)
+            source = read_source(data, progress, errors, RESULTS, skip_list)
             measured = Run(plan, source, out)
             report = Report(plan, source, data)
             try:
@@ -88,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos to take (default: {DATA})")
+    add_skip_list_option(parser)
     add("--variants", default=",".join(_VARIANTS), metavar="NAME,...", help=f"(default: {', '.join(_VARIANTS)})")
     add("--axes", default=",".join(AXES), metavar="NAME,...", help=f"any of {', '.join(AXES)} (default: all)")
     add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"measurements of a point (default: {_ROUNDS})")

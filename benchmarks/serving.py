@@ -15,8 +15,15 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.session import Refused, Session
+from pipeline.folders import shown
 from pipeline.sources import ImageSource
 from profiles.devices import Device
+
+# What TensorFlow, Pillow and OpenCV say of an image that they cannot decode, and not of which.
+_UNDECODABLE = re.compile(
+    r"(?:jpeg::Uncompress|Invalid (?:JPEG|PNG|GIF|BMP)|Unknown image file|WebP|Input size should match)"
+    r"|(?:image file is truncated|broken data stream|cannot identify image|cannot be decoded)"
+)
 
 
 def serve(connection: Connection, device: Device, source: ImageSource, log: str) -> None:
@@ -58,8 +65,10 @@ def one_line(error: Exception) -> str:
     lines = text.strip().splitlines() or [""]
     if "OOM" in str(error) or isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"out of memory ({type(error).__name__})"
-    first = lines[0].strip()[:200]
-    return first if first.split(":")[0].endswith(("Error", "Exception")) else f"{type(error).__name__}: {first}"
+    first = shown(lines[0].strip()[:200])
+    hint = " (python -m benchmarks.doctor names the file)" if _UNDECODABLE.search(first) else ""
+    named = first if first.split(":")[0].endswith(("Error", "Exception")) else f"{type(error).__name__}: {first}"
+    return named + hint
 
 
 def settle(device: Device, log: str) -> None:

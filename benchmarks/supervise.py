@@ -38,6 +38,10 @@ class ChildDied(Exception):
     """The child is gone, or was ended because it hung; the message says which."""
 
 
+class ChildHung(ChildDied):
+    """The child did not answer in time and was ended."""
+
+
 class JobRefused(Exception):
     """The child lives and says why it cannot do this."""
 
@@ -67,7 +71,7 @@ class Child:
             self._connection.send((method, arguments))
             if not self._connection.poll(timeout_s):
                 self.kill()
-                raise ChildDied(f"no answer within {timeout_s:.0f} s: it hung and was ended")
+                raise ChildHung(f"no answer within {timeout_s:.0f} s: it hung and was ended")
             kind, value = self._connection.recv()
         except (EOFError, BrokenPipeError, ConnectionError) as error:
             self._process.join(5)

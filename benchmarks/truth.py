@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from profiles.statistics import median
+from profiles.terminal import Terminal
 
 # What the design of this project promises.
 SHARE_POINTS, LAW_RATIO, COUNT_RATIO, COLUMN_RATIO = 3.0, 0.03, 0.01, 0.10
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     logging.getLogger("tensorflow").setLevel(logging.ERROR)  # many small models are traced, and it says so
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     checks: list[Check] = []
     for name in arguments.only or _GROUPS:
         with errors.status(f"{name} ..."):

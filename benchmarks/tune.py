@@ -30,11 +30,13 @@ from pipeline.cache import cache_root
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_to_dict, config_to_toml
 from pipeline.exactness import CLASSES, Exactness
 from pipeline.signals import Stopped, signals
+from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource, SourceError
 from profiles import provenance
 from profiles.devices import Device, parse_device
 from profiles.results import to_json, write_atomically
 from profiles.statistics import median
+from profiles.terminal import Terminal
 
 BUDGET_S = 60.0
 # What a search may take unasked, of what is free.
@@ -53,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       misses its goal, 4 where that could not be shown.
     """
     arguments = _parser().parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.out or new_folder()
     try:
         return _run(arguments, out, console, errors)
@@ -83,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--config", type=Path, metavar="FILE.toml", help="the draws, batch size and seed to keep")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
     add("--check", action="store_true", help="holds the tuner against exhaustive search over a small space")
+    add_skip_list_option(parser)
     add("--out", type=Path, metavar="DIR", help="where tuned.toml, tuned.py and tune.json go (default: runs/TIME)")
     return parser
 
@@ -95,7 +98,7 @@ def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Con
     if arguments.check:
         return _check(arguments, limits, out, console, errors)
     with signals(), progress_bar(errors) as progress:
-        source = read_source(arguments.data, progress, errors, _RESULTS)
+        source = read_source(arguments.data, progress, errors, _RESULTS, arguments.skip_list)
         tuner = Tuner(source, model, device, base, limits, out, _shown_by(progress))
         try:
             tuned = tuner.search()
@@ -131,7 +134,7 @@ def _advise(
 
 def _check(arguments: argparse.Namespace, limits: Limits, out: Path, console: Console, errors: Console) -> int:
     with signals(), progress_bar(errors) as progress:
-        source = read_source(arguments.data, progress, errors, _RESULTS)
+        source = read_source(arguments.data, progress, errors, _RESULTS, arguments.skip_list)
         checks = tune_check.check(source, limits, out, _shown_by(progress))
     document = {"schema_version": 1, "provenance": provenance.machine(), **tune_check.to_dict(checks)}
     write_atomically(out / _RESULTS, to_json(document))

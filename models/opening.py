@@ -62,7 +62,7 @@ def open_model(text: str, *, classes: int) -> Any:
     check_name(text)
     if text in MODELS:
         return compiled(MODELS[text], classes)
-    model = _load(text) if text.endswith(".keras") else _call(text, classes)
+    model = load(text) if text.endswith(".keras") else _call(text, classes)
     image_size(model, text)
     _check_outputs(model, text, classes)
     if not model.compiled:
@@ -70,7 +70,12 @@ def open_model(text: str, *, classes: int) -> Any:
     return model
 
 
-def _load(path: str) -> Any:
+def load(path: str) -> Any:
+    """Opens a `.keras` file in safe mode.
+
+    Raises:
+      ModelError: if it cannot be.
+    """
     import keras
 
     importlib.import_module("models.normalization")  # the file may hold this layer of ours

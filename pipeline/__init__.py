@@ -2,6 +2,7 @@
 
 from pipeline.augmentation import Augmentation
 from pipeline.config import ConfigError, PipelineConfig
+from pipeline.skip_list import read_skip_list
 from pipeline.sources import ImageSource, SourceError, from_arrays, from_folder, from_tfds, open_source
 from pipeline.variants import BASELINE, VARIANTS
 
@@ -19,6 +20,7 @@ __all__ = [
     "from_folder",
     "from_tfds",
     "open_source",
+    "read_skip_list",
 ]
 
 

@@ -72,7 +72,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
         "border": _BORDERS[config.augmentation.fill_mode] if config.augmentation is not None else "",
         "layers": config.augmentation is not None and config.augment_with == "keras_layers",
         "jpeg_only": source.formats == ("JPEG",),
-        "skipped": [one.path for one in source.skipped],
+        "skipped": [one.file for one in source.skipped],
         "shuffles": config.shuffle_buffer > 0,
     }
     if source.root is not None:

@@ -14,8 +14,7 @@ import psutil
 from pipeline.cache import cache_root, scratch_folder
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.copies import cached_copy, prepared_copy
-from pipeline.prepared import PreparedError
-from pipeline.sources import ImageSource, copied_to_ram, folder_of_links
+from pipeline.sources import ImageSource, SourceError, copied_to_ram, folder_of_links
 
 if TYPE_CHECKING:
     from pipeline.py_dataset import WorkerRecord
@@ -109,7 +108,7 @@ def build(
     except BaseException as error:
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, PreparedError):
+        if isinstance(error, SourceError):
             raise UnavailableError(str(error)) from error
         raise
 

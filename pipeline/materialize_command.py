@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import clock
 from pipeline.config import AUTO, CHOICES, PipelineConfig
+from pipeline.decoder_noise import decoders_unheard
 from pipeline.prepared import FORMS, WriteError
 from pipeline.signals import Stopped, signals
+from pipeline.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source, shown
 
 if TYPE_CHECKING:
@@ -56,14 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     errors = Console(stderr=True)
     try:
-        with signals():
+        with signals(), decoders_unheard() as noise:
             prepared, rates = _run(arguments, errors)
     except SourceError as error:
-        errors.print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
+        errors.print(shown(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
         return 3 if isinstance(error, WriteError) else 2
     except Stopped as stopped:
         errors.print("stopped: nothing was left behind", highlight=False)
         return stopped.exit_code
+    if said := noise.sentence():
+        errors.print(said, style="yellow", markup=False, emoji=False, highlight=False)
     Console().print(describe(prepared, rates), highlight=False, markup=False, soft_wrap=True)
     return 0
 
@@ -83,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=FORMS,
         help="resized: JPEG files at one size; records: TFRecord of the files' bytes; raw: pixels in one mapped file",
     )
+    add_skip_list_option(parser)
     add("--image-size", type=_size, default=(64, 64), metavar="N|HxW", help="pixels of raw and resized (default: 64)")
     add("--decode", choices=CHOICES["decode"], default="full", help="scaled: JPEGs at a fraction of their size")
     return parser
@@ -98,7 +103,7 @@ def _size(text: str) -> tuple[int, int]:
 def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rates]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
         *columns, console=errors, auto_refresh=False, transient=True, disable=not errors.is_terminal
     ) as progress:
@@ -107,7 +112,9 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
         def report(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total, refresh=done % 32 == 0 or done == total)
 
-        source = open_source(arguments.source, progress=report)
+        source = open_source(arguments.source, skip_list=read_skip_list(arguments.skip_list), progress=report)
+        for sentence in source.left_out("python -m benchmarks.doctor names all"):
+            errors.print(sentence, style="yellow", markup=False, emoji=False, highlight=False)
         progress.reset(task, description=f"writing {arguments.form}")
         materialize = _materialize()
 
@@ -122,19 +129,12 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
 
 
 def _materialize() -> Callable[..., Prepared]:
-    """Imports TensorFlow without what it says of the machine, which its log level does not keep from stderr."""
-    stderr = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        import tensorflow as tf
+    """Imports TensorFlow now, which says much of the machine."""
+    import tensorflow as tf
 
-        from pipeline.materialize import materialize
+    from pipeline.materialize import materialize
 
-        tf.config.list_physical_devices()  # or it would look for GPUs later
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
+    tf.config.list_physical_devices()  # or it would look for GPUs later
     return materialize
 
 

@@ -1,16 +1,12 @@
-"""Where images come from: one scan yields the list that every loader serves.
-
-Over 400 lines: a folder, arrays and TFDS are one subject, and share the scan.
-"""
+"""Where images come from: one scan yields the list that every loader serves."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,29 +15,38 @@ import numpy as np
 from PIL import Image
 
 from pipeline.cache import built_aside, cache_root
+from pipeline.folders import (
+    FORMATS,
+    SourceError,
+    Unusable,
+    check_folder_name,
+    class_folders,
+    files_below,
+    inspect,
+    shown,
+)
+from pipeline.skip_list import SkipList
 from pipeline.stored import MappedImages, Records
-
-# File formats that at least one loader reads, by Pillow's name, with the suffix that links to them get.
-FORMATS = {"JPEG": ".jpg", "PNG": ".png", "BMP": ".bmp", "GIF": ".gif", "WEBP": ".webp"}
-# What ends a whole image. A JPEG's compressed data cannot hold its end marker (ITU-T T.81, F.1.2.3).
-_ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}
-_TAIL_BYTES = 16384
-# Refused before decoding: 50 megapixels are 150 MB in memory, per parallel call.
-MAX_PIXELS = 50_000_000
 
 Progress = Callable[[int, int], None]
 
 
-class SourceError(ValueError):
-    """Images that cannot be used; the message says what, where, the rule and the fix."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A file that is left out, by its path below the source's root, and why."""
+    """A file that is left out, and why.
 
-    path: str
+    Attributes:
+      file: below the source's root, as the system names it.
+      reason: in words.
+    """
+
+    file: str
     reason: str
+
+    @property
+    def path(self) -> str:
+        """Its name as it is safe to show."""
+        return shown(self.file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,6 +62,7 @@ class ImageSource:
       files: paths in sorted order, one an image; empty for arrays. Where there is no `root`, they are but names.
       formats: Pillow's name of each format found, sorted.
       skipped: files left out.
+      stale_skips: entries of the skip list that no longer apply, and why.
       jpeg_sizes: (images, 2) int64, height and width in the header of each JPEG file; 0 for anything else.
       fingerprint: of names, sizes and modification times, or of the arrays' bytes.
       arrays: (images, height, width, 3) uint8 in memory, or mapped into it (float32 in a loader's own cache); or None.
@@ -71,6 +77,7 @@ class ImageSource:
     files: tuple[str, ...] = field(default=(), repr=False)
     formats: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = field(default=(), repr=False)
+    stale_skips: tuple[Skipped, ...] = field(default=(), repr=False)
     fingerprint: str = ""
     arrays: np.ndarray | MappedImages | None = field(default=None, repr=False)
     records: Records | None = field(default=None, repr=False)
@@ -88,22 +95,46 @@ class ImageSource:
     def to_dict(self) -> dict[str, Any]:
         """Returns what a results file says of the source; no paths but those of skipped files."""
         counts = Counter(self.labels.tolist())
+        stale = [{"path": one.path, "reason": one.reason} for one in self.stale_skips]
         return {
             "kind": self.kind,
             "name": self.name,
             "images": self.images,
             "skipped": len(self.skipped),
             "skipped_files": [{"path": one.path, "reason": one.reason} for one in self.skipped],
+            **({"stale_skips": stale} if stale else {}),
             "classes": {shown(name): counts.get(label, 0) for label, name in enumerate(self.class_names)},
             "formats": list(self.formats),
             "fingerprint": self.fingerprint,
         }
 
+    def left_out(self, where: str) -> list[str]:
+        """Says which files are left out, and which entries of a skip list are not, a sentence each.
+
+        Args:
+          where: all of them are named.
+        """
+        total = self.images + len(self.skipped)
+        said = [
+            (f"skipped {len(self.skipped)} of {total} files", self.skipped),
+            (f"{len(self.stale_skips)} of the skip list's entries no longer apply", self.stale_skips),
+        ]
+        more = {what: f" and {len(files) - 1} more" if len(files) > 1 else "" for what, files in said}
+        return [f"{what}: {files[0].path} ({files[0].reason}){more[what]}; {where}" for what, files in said if files]
+
     def take(self, images: int) -> ImageSource:
         """Returns a source of at most `images`, spread evenly over the list and so over the classes."""
         if images >= self.images:
             return self
-        chosen = np.linspace(0, self.images - 1, images).round().astype(int)
+        return self.part(np.linspace(0, self.images - 1, images).round().astype(int), str(images))
+
+    def part(self, chosen: np.ndarray, name: str) -> ImageSource:
+        """Returns a source of some of the images.
+
+        Args:
+          chosen: (images,) indices, in the order in which they are to be listed.
+          name: added to the fingerprint: tells this part from any other of the same source.
+        """
         arrays = self.arrays.part(chosen) if isinstance(self.arrays, MappedImages) else self.arrays
         return replace(
             self,
@@ -112,7 +143,7 @@ class ImageSource:
             arrays=arrays[chosen] if isinstance(arrays, np.ndarray) else arrays,
             records=self.records.part(chosen) if self.records is not None else None,
             jpeg_sizes=self.jpeg_sizes[chosen] if len(self.jpeg_sizes) else self.jpeg_sizes,
-            fingerprint=f"{self.fingerprint}-{images}",
+            fingerprint=f"{self.fingerprint}-{name}",
         )
 
 
@@ -121,6 +152,7 @@ def from_folder(
     *,
     kind: str = "folder",
     name: str | None = None,
+    skip_list: SkipList | None = None,
     progress: Progress | None = None,
 ) -> ImageSource:
     """Scans a folder of class folders.
@@ -132,6 +164,7 @@ def from_folder(
       folder: holds one folder a class.
       kind: what the results file calls the source.
       name: what the results file calls this one; the folder's own name unless given.
+      skip_list: files to leave out, too.
       progress: called with (files done, files in all).
     Raises:
       SourceError: if the folder is missing, empty, holds fewer than two classes or no image.
@@ -141,31 +174,38 @@ def from_folder(
         problem = "is not a folder" if root.exists() else "does not exist"
         raise SourceError(f"{shown(root)} {problem}. Give a folder that holds one folder of images per class.")
     try:
-        classes = _class_folders(root)
+        classes = class_folders(root)
         listed = [
             (label, os.path.relpath(path, root))
             for label, name_ in enumerate(classes)
-            for path in _files_below(root / name_)
+            for path in files_below(root / name_)
         ]
     except OSError as error:
         raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
     files, labels, jpeg_sizes, skipped, formats = [], [], [], [], set()
     digest = hashlib.sha256()
+    entries = skip_list.below(root) if skip_list else {}
+    stale = []
     for done, (label, file) in enumerate(listed, start=1):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such a file is refused, not decoded
-            found = _inspect(root / file)
-        if isinstance(found, str):
-            skipped.append(Skipped(path=shown(file), reason=found))
+        found = inspect(root / file)
+        entry = entries.pop(file, None)
+        if entry is not None and not isinstance(found, Unusable):
+            changed = entry.stale(root / file)
+            if changed is not None:
+                stale.append(Skipped(file=file, reason=changed))
+            else:
+                found = Unusable(kind="listed", reason=f"skip list: {shown(entry.reason)}")
+        if isinstance(found, Unusable):
+            skipped.append(Skipped(file=file, reason=found.reason))
         else:
-            file_format, size, status = found
-            digest.update(os.fsencode(file) + f"\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            digest.update(os.fsencode(file) + f"\0{found.status.st_size}\0{found.status.st_mtime_ns}\n".encode())
             files.append(file)
             labels.append(label)
-            jpeg_sizes.append(size if file_format == "JPEG" else (0, 0))
-            formats.add(file_format)
+            jpeg_sizes.append((found.height, found.width) if found.format == "JPEG" else (0, 0))
+            formats.add(found.format)
         if progress:
             progress(done, len(listed))
+    stale += [Skipped(file=file, reason="is not there") for file in entries]
     found_labels = set(labels)
     empty = [shown(name_) for label, name_ in enumerate(classes) if label not in found_labels]
     if empty:
@@ -183,80 +223,10 @@ def from_folder(
         files=tuple(files),
         formats=tuple(sorted(formats)),
         skipped=tuple(skipped),
+        stale_skips=tuple(stale),
         jpeg_sizes=np.array(jpeg_sizes, np.int64),
         fingerprint=digest.hexdigest()[:16],
     )
-
-
-def _class_folders(root: Path) -> list[str]:
-    entries = sorted(os.scandir(root), key=lambda entry: entry.name)
-    folders = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
-    rule = "Give a folder that holds one folder of images per class, such as cats/ and dogs/."
-    if not folders:
-        what = "is empty" if not entries else "has no class folders"
-        raise SourceError(f"{shown(root)} {what}. {rule}")
-    inside = [{entry.name for entry in os.scandir(root / name) if entry.is_dir()} for name in folders]
-    if all(len(names) > 1 for names in inside) and all(names == inside[0] for names in inside):
-        raise SourceError(
-            f"{shown(root)} holds splits ({', '.join(map(shown, folders))}), each with the classes "
-            f"{', '.join(map(shown, sorted(inside[0])))}. Give one of them: {shown(root / folders[-1])}."
-        )
-    if len(folders) == 1:
-        raise SourceError(f"{shown(root)} has one class folder, {shown(folders[0])}; at least 2 are needed. {rule}")
-    return folders
-
-
-def _files_below(folder: Path) -> Iterator[str]:
-    for parent, folders, files in os.walk(folder, onerror=_raise):
-        folders.sort()
-        for file in sorted(files):
-            yield os.path.join(parent, file)
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _inspect(path: Path) -> tuple[str, tuple[int, int], os.stat_result] | str:
-    """Returns the format, (height, width) and status of an image file, or why it is skipped.
-
-    Opens regular files only.
-    """
-    try:
-        status = path.stat()
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    if not os.path.isfile(path):
-        return "not a regular file"
-    if status.st_size == 0:
-        return "zero bytes"
-    try:
-        with Image.open(path, formats=tuple(FORMATS)) as image:
-            width, height = image.size
-            file_format = "JPEG" if image.format == "MPO" else image.format or ""  # MPO: a JPEG with more behind it
-    except OSError as error:
-        return f"cannot be read: {error.strerror}" if error.errno else "not an image"
-    except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        return f"not a readable image: {error}"
-    if file_format in _ENDS and not _ends(path, _ENDS[file_format]):
-        return "truncated: the image has no end"
-    if width * height > MAX_PIXELS:
-        return f"{width}x{height} pixels, over the limit of {MAX_PIXELS // 10**6} megapixels"
-    return file_format, (height, width), status
-
-
-def _ends(path: Path, end: bytes) -> bool:
-    """Whether a file holds its format's end marker; bytes behind it are harmless."""
-    with path.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - _TAIL_BYTES))
-        return end in file.read()
-
-
-def shown(path: str | os.PathLike[str]) -> str:
-    """Returns a path that is safe to print: what is not printable UTF-8 is escaped."""
-    text = os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def from_arrays(images: np.ndarray, labels: np.ndarray, *, class_names: tuple[str, ...] | None = None) -> ImageSource:
@@ -298,7 +268,9 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, class_names: tuple[st
     )
 
 
-def from_tfds(name: str, *, split: str = "train", progress: Progress | None = None) -> ImageSource:
+def from_tfds(
+    name: str, *, split: str = "train", skip_list: SkipList | None = None, progress: Progress | None = None
+) -> ImageSource:
     """Exports the encoded images of a prepared TFDS data set into the cache, once, and scans them.
 
     Nothing is downloaded: the data set must be there (`tfds build NAME`), in TFDS' own folder or `TFDS_DATA_DIR`.
@@ -333,10 +305,12 @@ def from_tfds(name: str, *, split: str = "train", progress: Progress | None = No
     except OSError as error:
         where = shown(cache_root())
         raise SourceError(f"tfds:{name} cannot be exported to {where}: {error.strerror or error}.") from error
-    return from_folder(folder, kind="tfds", name=name)
+    return from_folder(folder, kind="tfds", name=name, skip_list=skip_list)
 
 
 def _export(records: Any, class_names: list[str], folder: Path, progress: Progress | None, total: int) -> None:
+    for class_name in class_names:
+        check_folder_name(class_name)
     with built_aside(folder) as partial:
         for class_name in class_names:
             (partial / class_name).mkdir(parents=True)
@@ -357,6 +331,8 @@ def folder_of_links(source: ImageSource, folder: Path | None = None) -> Path:
         root_digest = hashlib.sha256(os.fsencode(source.root or "")).hexdigest()[:8]
         folder = cache_root() / "links" / f"{source.fingerprint}-{root_digest}"
     if not folder.is_dir():
+        for class_name in source.class_names:
+            check_folder_name(class_name)
         with built_aside(folder) as partial:
             for class_name in source.class_names:
                 (partial / class_name).mkdir()
@@ -382,25 +358,34 @@ def copied_to_ram(source: ImageSource, folder: Path) -> ImageSource:
     return replace(source, root=folder)
 
 
-def open_source(text: str, *, progress: Progress | None = None) -> ImageSource:
+def open_source(text: str, *, skip_list: SkipList | None = None, progress: Progress | None = None) -> ImageSource:
     """Opens what `--data` names: a folder, a folder that `materialize` wrote, `tfds:NAME` or `generated:N`.
 
+    Args:
+      text: the name.
+      skip_list: files to leave out, by their paths below the folder.
+      progress: called with (files done, files in all).
     Raises:
       SourceError: if it cannot be used.
     """
     kind, _, name = text.partition(":")
     if kind == "generated" and name:
-        return _generated(name, progress)
+        return _generated(name, skip_list, progress)
     if kind == "tfds" and name:
-        return from_tfds(name, progress=progress)
+        return from_tfds(name, skip_list=skip_list, progress=progress)
     from pipeline.prepared import is_prepared, open_prepared
 
     if is_prepared(Path(text)):
+        if skip_list is not None:
+            raise SourceError(
+                f"{shown(text)} is a prepared copy, from which nothing can be left out. "
+                "Make it again from the photos, with the skip list."
+            )
         return open_prepared(Path(text))
-    return from_folder(text, progress=progress)
+    return from_folder(text, skip_list=skip_list, progress=progress)
 
 
-def _generated(count: str, progress: Progress | None) -> ImageSource:
+def _generated(count: str, skip_list: SkipList | None, progress: Progress | None) -> ImageSource:
     from pipeline.generated import generated_folder
 
     if not count.isdecimal():
@@ -412,4 +397,4 @@ def _generated(count: str, progress: Progress | None) -> ImageSource:
     except OSError as error:
         where = shown(cache_root())
         raise SourceError(f"the photos cannot be written to {where}: {error.strerror or error}.") from error
-    return from_folder(folder, kind="generated", name=f"generated:{count}")
+    return from_folder(folder, kind="generated", name=f"generated:{count}", skip_list=skip_list)

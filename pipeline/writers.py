@@ -15,8 +15,9 @@ import tensorflow as tf
 from pipeline import reading
 from pipeline.augmentation import epoch_order
 from pipeline.config import PipelineConfig
+from pipeline.folders import check_folder_name, shown
 from pipeline.prepared import Index, PreparedError, bytes_of
-from pipeline.sources import ImageSource, Progress, shown
+from pipeline.sources import ImageSource, Progress
 
 # Of JPEG: at 64 px, 4:2:0 would keep colours at 32 px. See docs/prepared.md for what either costs.
 _QUALITY = 95
@@ -92,8 +93,7 @@ def write_resized(source: ImageSource, config: PipelineConfig, folder: Path, dty
         )
 
     for name in source.class_names:
-        if not name or name.startswith(".") or "/" in name or "\0" in name:
-            raise PreparedError(f"class {shown(name)!r} cannot be the name of a folder.")
+        check_folder_name(name)
         (folder / name).mkdir()
     bytes_of: dict[str, int] = {}
     for indices, batch in _images(source, config, encode, np.arange(source.images)):

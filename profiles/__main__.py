@@ -159,9 +159,8 @@ def _report(
             why = "" if profiler is not None else " (it did not import Keras 3)"
             _say(f"nothing measured, {script} made no step of fit{why}.")
             return False
-        from rich.console import Console
-
         from profiles.script_report import report_on, with_stages
+        from profiles.terminal import Terminal
 
         profiler.pause()
         found = report_on(profiler, script=script, complete=ended_well)
@@ -170,7 +169,7 @@ def _report(
         if ended_well:
             found, blocked = with_stages(found, profiler, lines=lines)
             found.write(out)
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         found.print(console)
         files = f"\nresults and report: {out}/results.json, {out}/report.html"
         console.print(files, highlight=False, markup=False, soft_wrap=True)

@@ -42,7 +42,7 @@ def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
         raise ValueError("The data must be finite. Received a tf.data.Dataset that repeats for ever: drop .repeat().")
     batches: list[Any] = []
     total_bytes = 0
-    for batch in _by_hand(data):
+    for batch in by_hand(data):
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             received = type(batch).__name__
             received += f" of {len(batch)}; sample weights are not supported" if received in ("tuple", "list") else ""
@@ -61,7 +61,8 @@ def _is_read_once(data: Any) -> bool:
     return isinstance(data, Iterator) and not isinstance(data, keras.utils.PyDataset)
 
 
-def _by_hand(data: Any) -> Iterator[Any]:
+def by_hand(data: Any) -> Iterator[Any]:
+    """Yields one epoch's batches without `fit`; of a PyDataset without its workers."""
     if isinstance(data, keras.utils.PyDataset):  # Keras' old generators never end when they are iterated
         return (data[index] for index in range(data.num_batches))
     return iter(data() if callable(data) and not hasattr(data, "element_spec") else data)

@@ -10,6 +10,7 @@ import jinja2
 
 from profiles.graphs import FRAME, graphs_of
 from profiles.telemetry import trace_from_dict
+from profiles.terminal import printable
 
 # Loading from the darkest to the lightest; compute stands apart in hue. Readable by people with red-green blindness.
 PART_COLOURS = {
@@ -30,10 +31,14 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def environment(*templates: Path) -> jinja2.Environment:
-    """Returns what renders the templates of some folders and of this one: all escaped, nothing missing passed over."""
+    """Returns what renders the templates of some folders and of this one: all escaped, nothing missing passed over.
+
+    Characters that are no text, such as those that turn the direction of what follows, are shown as escapes.
+    """
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader([*templates, _TEMPLATES]),
         autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,  # markup of our own is no plain `str`
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

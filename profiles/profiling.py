@@ -18,6 +18,7 @@ from profiles.results import Result
 from profiles.schedule import ROUNDS
 from profiles.stage_pass import stage_table
 from profiles.stage_report import print_stages
+from profiles.terminal import Terminal
 from profiles.tfdata_graph import random_before_cache
 from profiles.verdict import Verdict, evidence_of, judge
 
@@ -31,7 +32,7 @@ class Profile:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        self.print(Console(width=100, file=text))
+        self.print(Terminal(width=100, file=text))
         return text.getvalue().strip("\n")
 
     def __repr__(self) -> str:
@@ -39,7 +40,7 @@ class Profile:
 
     def print(self, console: Console | None = None) -> None:
         """Prints the table, the stages and the verdict."""
-        console = console or Console()
+        console = console or Terminal()
         text_report.print_results(console, [self.verdict], baseline=None)
         if self.result.stages is not None:
             print_stages(console, self.result.contender.label, self.result.stages)

@@ -59,6 +59,14 @@ def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
     )
 
 
+def workers_seen(data: Any, windows: Windows) -> int:
+    """Returns how many workers of a PyDataset are busy at once, at most, while `fit` draws some batches."""
+    workers = max(int(getattr(data, "workers", 1) or 1), 1)
+    timer = CallTimer()
+    windows.loader(_Head(data, _batches(data, workers), timer), epochs=1, ramp_steps=workers, round_=0)
+    return timer.times.workers
+
+
 def _stages(times: CallTimes) -> tuple[Stage, ...]:
     stages = []
     for call, wall_ns, cpu_ns in times.by_call:

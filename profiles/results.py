@@ -225,7 +225,8 @@ def write_atomically(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        with open(descriptor, "w", encoding="utf-8") as file:
+        # A name that is no UTF-8 must not cost the results.
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         os.chmod(partial, 0o644)
         os.replace(partial, path)

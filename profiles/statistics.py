@@ -1,4 +1,4 @@
-"""Medians and their bootstrap intervals, over the rounds of a measurement."""
+"""Medians and their bootstrap intervals, over the rounds of a measurement; shares and theirs."""
 
 from __future__ import annotations
 
@@ -67,3 +67,15 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -
     logs = np.log(np.asarray(numerators, float) / np.asarray(denominators, float))
     low, high = median_interval(logs.tolist())
     return float(np.exp(np.median(logs))), float(np.exp(low)), float(np.exp(high))
+
+
+def share_interval(hits: int, trials: int) -> tuple[float, float]:
+    """Returns the 95 % interval of a share that was counted. Source: E. B. Wilson, 1927.
+
+    Raises:
+      ValueError: if there are no trials, or more hits than trials.
+    """
+    if not 0 <= hits <= trials or trials < 1:
+        raise ValueError(f"`hits` must be from 0 to `trials`, of at least 1. Received: hits={hits}, trials={trials}.")
+    interval = stats.binomtest(hits, trials).proportion_ci(CONFIDENCE, method="wilson")
+    return float(interval.low), float(interval.high)

@@ -1,6 +1,10 @@
 """What all tests share: a quiet TensorFlow on the CPU, a cache of their own, photographs, and what `fit` is fed."""
 
+import contextlib
 import gc
+import hashlib
+import io
+import json
 import os
 import pathlib
 
@@ -94,3 +98,30 @@ def build_fed(config, source, epochs: int = 1) -> list[tuple[np.ndarray, np.ndar
 
     with build(config, source) as loader:
         return [whole(batches) for batches in fed(loader.data, epochs)]
+
+
+def state(root: pathlib.Path) -> dict[str, object]:
+    """What can be changed below a folder: names, status, and the content of what can be read."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        status = path.lstat()
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        found[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, content)
+    return found
+
+
+@pytest.fixture(scope="session")
+def examined(tmp_path_factory: pytest.TempPathFactory):
+    """A folder of every kind of file: its root, names by kind; and of the doctor: exit code, document, text, out."""
+    import bad_files
+
+    from benchmarks import doctor
+
+    root, out = tmp_path_factory.mktemp("bad") / "photos", tmp_path_factory.mktemp("out")
+    names = bad_files.write_all(root)
+    before = state(root)
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setenv("COLUMNS", "80")
+        code = doctor.main([str(root), "--out", str(out)])
+    assert state(root) == before, "the doctor changed something"
+    return root, names, code, json.loads((out / "doctor.json").read_text()), printed.getvalue(), out

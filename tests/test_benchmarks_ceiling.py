@@ -24,7 +24,7 @@ def test_the_ceiling_decodes_every_file_once_at_the_fraction_of_the_loaders(phot
 
     monkeypatch.setattr(OpenCVDecoder, "decode", counting)
     source = from_folder(photos)
-    assert ceiling._ceiling(source, (64, 64))(0) > 0
+    assert ceiling.decoding_alone(source, (64, 64))(0) > 0
     expected = OpenCVDecoder(source, PipelineConfig(decode="scaled"))
     assert sorted(index for index, _ in seen) == list(range(40))
     assert dict(seen) == {

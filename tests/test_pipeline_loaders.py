@@ -17,10 +17,10 @@ from PIL import Image
 
 from pipeline import VARIANTS, Augmentation, ConfigError, PipelineConfig, build, from_arrays, from_folder, loaders
 from pipeline.cache import cache_root
+from pipeline.folders import FORMATS
 from pipeline.keras_loaders import RecordingDirectoryIterator
 from pipeline.loaders import RAM_DISK, READS, UnavailableError
 from pipeline.opencv_decode import OpenCVDecoder, decode_ratios
-from pipeline.sources import FORMATS
 from pipeline.stages import decode_scaled
 
 DiskUsage = namedtuple("DiskUsage", "total used free")

@@ -19,7 +19,8 @@ from PIL import Image
 
 from pipeline import SourceError, from_arrays, from_folder, from_tfds, open_source, sources
 from pipeline.cache import cache_root
-from pipeline.sources import FORMATS, MAX_PIXELS, copied_to_ram, folder_of_links, image_format
+from pipeline.folders import FORMATS, MAX_PIXELS
+from pipeline.sources import copied_to_ram, folder_of_links, image_format
 
 RULE = "Give a folder that holds one folder of images per class, such as cats/ and dogs/."
 DiskUsage = collections.namedtuple("DiskUsage", "total used free")

@@ -1,0 +1,93 @@
+"""Makes the runs of a plan, one child process each, and keeps what each came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.progress import Progress
+
+from benchmarks.accuracy_child import Order, State, Trained, serve_run
+from benchmarks.accuracy_plan import RUNGS, Plan, Run
+from benchmarks.splits import Splits
+from benchmarks.supervise import Child, ChildDied, JobRefused
+from profiles import clock
+from profiles.devices import Device
+
+# An answer is a look at a number: a child that owes it for so long is stuck outside Python.
+_ANSWER_S = 120.0
+# Without one more image or pass for so long, a run hangs. The longest that is none: a copy prepared, a network
+# compiled, the test photos read for the first time.
+_STUCK_S = 1800.0
+
+
+class Ladder:
+    """The runs of a plan.
+
+    Args:
+      trained: runs that an earlier process has made.
+      log: where the children's output goes; removed where none failed.
+    """
+
+    def __init__(self, plan: Plan, splits: Splits, device: Device, trained: dict[Run, Trained], log: Path) -> None:
+        self.trained = dict(trained)
+        self.failures: dict[Run, str] = {}
+        self._plan = plan
+        self._splits = splits
+        self._device = device
+        self._log = log
+
+    def measure(self, progress: Progress, keep: Callable[[], None]) -> None:
+        """Makes the runs that are not made yet; one that fails is left out.
+
+        Args:
+          keep: called after each, to write what there is.
+        """
+        runs = self._plan.runs
+        images = self._plan.passes(self._splits.train.images) * self._splits.train.images
+        task = progress.add_task("", total=len(runs) * images)
+        try:
+            for number, run in enumerate(runs):
+                progress.update(task, description=run.label, completed=number * images, refresh=True)
+                if run in self.trained:
+                    continue
+
+                def tell(state: State, done: int = number * images) -> None:
+                    progress.update(task, completed=done + state.images, refresh=True)
+
+                try:
+                    self.trained[run] = self._make(run, tell)
+                except (ChildDied, JobRefused) as error:
+                    self.failures[run] = str(error)
+                keep()
+        finally:
+            progress.remove_task(task)
+            if not self.failures:
+                self._log.unlink(missing_ok=True)
+
+    def _make(self, run: Run, tell: Callable[[State], None]) -> Trained:
+        rung = RUNGS[run.rung]
+        order = Order(
+            model=rung.model,
+            config=self._plan.config(run),
+            passes=self._plan.passes(self._splits.train.images),
+            script=run.pipeline == "generator",  # it is the tutorial's, as the script is
+        )
+        child = Child(serve_run, self._device, self._splits.train, self._splits.test, str(self._log))
+        try:
+            child.ask("begin", order, timeout_s=_ANSWER_S)
+            before, since_ns = State(), clock.now_ns()
+            while True:
+                state: State = child.ask("look", timeout_s=_ANSWER_S)
+                tell(state)
+                if state.trained is not None:
+                    child.close()
+                    return state.trained
+                if state.failure is not None:
+                    raise JobRefused(state.failure)
+                if state != before:
+                    before, since_ns = state, clock.now_ns()
+                elif clock.now_ns() - since_ns > _STUCK_S * 1e9:
+                    raise ChildDied(f"nothing was trained for {_STUCK_S:.0f} s: it hung and was ended")
+        finally:
+            child.kill()

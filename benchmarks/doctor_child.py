@@ -1,0 +1,171 @@
+"""Examines files in child processes, one file at a time in each: a decoder that crashes or hangs takes only a child."""
+
+from __future__ import annotations
+
+import queue
+import resource
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.doctor_decoders import DECODERS, judge
+from benchmarks.doctor_examine import examine
+from benchmarks.doctor_troubles import Examined, Finding
+from benchmarks.serving import answer, settle
+from benchmarks.supervise import Child, ChildDied, ChildHung, JobRefused
+from pipeline.folders import shown
+from profiles.devices import Device
+
+# Three decoders of an image at the limit of pixels take some 3 s together; a slow disk takes the rest.
+_HANG_S = 30.0
+# Imports, on a machine that does much else.
+_OPEN_S = 300.0
+# What a child may take beyond what it has when it starts. 50 megapixels in four channels of 16 bits are 0.4 GB, and a
+# decoder holds an image up to three times.
+_MOST_GROWTH_BYTES = 2 << 30
+_MOST_CHILDREN = 8
+# 1x1, as bytes that any decoder reads: the first call of each sets up what it needs, and says so.
+_PIXEL = b"BM:\0\0\0\0\0\0\x006\0\0\0(\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\x18\0\0\0\0\0\x04\0\0\0" + bytes(20)
+
+
+class Session:
+    """What a child is asked."""
+
+    def open(self) -> None:
+        """Imports the decoders, and takes no more memory than it may from here on."""
+        import cv2
+        import tensorflow as tf
+
+        cv2.setNumThreads(0)
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        for name in DECODERS:
+            judge(name, _PIXEL)
+        taken_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken_bytes + _MOST_GROWTH_BYTES,) * 2)
+
+    def examine(self, root: str, file: str, known: dict[str, Finding]) -> Examined:
+        return examine(Path(root), file, judge, known)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def serve(connection: Connection, log: str) -> None:
+    """The main function of a child."""
+    settle(Device(kind="cpu", name="cpu"), log)
+    answer(connection, Session())
+
+
+class Examiner:
+    """One child, replaced when it dies.
+
+    Args:
+      log: a file for what the child says.
+      main: the child's main function.
+      hang_s: after so long without an answer about a file, the child is ended.
+    """
+
+    def __init__(self, log: Path, main: Callable[..., None] = serve, hang_s: float = _HANG_S) -> None:
+        self._log = log
+        self._main = main
+        self._hang_s = hang_s
+        self._child: Child | None = None
+        self._ended = False
+
+    def examine(self, root: Path, file: str) -> Examined:
+        """Examines a file, without the decoder that the last child died of.
+
+        Raises:
+          ChildDied: if a child cannot be started, or dies of no decoder.
+        """
+        known: dict[str, Finding] = {}
+        while not self._ended:
+            child = self._child or self._open()
+            try:
+                return child.ask("examine", str(root), file, known, timeout_s=self._hang_s)
+            except JobRefused as error:  # it vanished, or changed into something else, while it was looked at
+                finding = Finding(path=file, trouble="unreadable", detail=str(error))
+                return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
+            except ChildDied as error:
+                self._child = None
+                decoder, said = self._last_words()
+                if self._ended or decoder not in DECODERS or decoder in known:
+                    raise
+                trouble = "hangs" if isinstance(error, ChildHung) else "crashes"
+                detail = f"{decoder}: {error}" + (f" ({shown(said)})" if said else "")
+                known[decoder] = Finding(path=file, trouble=trouble, detail=detail)
+        raise ChildDied("ended")
+
+    def _open(self) -> Child:
+        self._log.unlink(missing_ok=True)
+        self._child = Child(self._main, str(self._log))
+        try:
+            self._child.ask("open", timeout_s=_OPEN_S)
+        except JobRefused as error:
+            raise ChildDied(f"the decoders cannot be used: {error}") from error
+        return self._child
+
+    def _last_words(self) -> tuple[str, str]:
+        """Returns the decoder that was at work, and the first line that it said."""
+        with self._log.open("rb") as file:
+            said = file.read(4096).decode("utf-8", "replace").splitlines()
+        first, second, *_ = *said, "", ""
+        return first, second[:200]
+
+    def end(self) -> None:
+        """Ends the child at once, in whatever thread it is asked."""
+        self._ended = True
+        child = self._child
+        if child is not None:
+            child.kill()
+
+
+def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Examined]:
+    """Yields what each file was found to be, in any order, as they are done.
+
+    Args:
+      root: the examined folder.
+      files: paths below it.
+      children: processes to share them, at most.
+    Raises:
+      ChildDied: if the decoders cannot be used at all.
+    """
+    left: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for file in files:
+        left.put(file)
+    total = left.qsize()
+    done: queue.SimpleQueue[Examined | ChildDied] = queue.SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="unstall-doctor-") as scratch:
+        count = max(1, min(children, _MOST_CHILDREN, total))
+        examiners = [Examiner(Path(scratch) / f"{number}.log") for number in range(count)]
+        threads = [threading.Thread(target=_work, args=(one, root, left, done), daemon=True) for one in examiners]
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in range(total):
+                result = done.get()
+                if isinstance(result, ChildDied):
+                    raise result
+                yield result
+        finally:
+            for examiner in examiners:
+                examiner.end()
+            for thread in threads:
+                thread.join()
+
+
+def _work(
+    examiner: Examiner, root: Path, left: queue.SimpleQueue[str], done: queue.SimpleQueue[Examined | ChildDied]
+) -> None:
+    try:
+        while True:
+            done.put(examiner.examine(root, left.get_nowait()))
+    except queue.Empty:
+        pass
+    except ChildDied as error:
+        done.put(error)
+    finally:
+        examiner.end()

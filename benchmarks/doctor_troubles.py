@@ -1,0 +1,117 @@
+"""What can be wrong with a file or a folder of images, and what that means for a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A class of trouble.
+
+    Attributes:
+      stops: whether a training would stop or wait for ever, or learn wrong labels: ours, or a stock Keras script.
+      quarantined: whether the file is put on the skip list.
+      meaning: what happens, in a few words.
+    """
+
+    stops: bool
+    quarantined: bool
+    meaning: str
+
+
+def _stops(meaning: str, *, quarantined: bool = True) -> Trouble:
+    return Trouble(stops=True, quarantined=quarantined, meaning=meaning)
+
+
+def _harmless(meaning: str, *, quarantined: bool = False) -> Trouble:
+    return Trouble(stops=False, quarantined=quarantined, meaning=meaning)
+
+
+# In the order in which they are told. docs/doctor.md explains each; a test holds the two together.
+TROUBLES = {
+    "crashes": _stops("a decoder ends the whole process"),
+    "hangs": _stops("a decoder does not come back"),
+    "undecodable": _stops("a decoder raises an error"),
+    "zero bytes": _stops("there is nothing to decode"),
+    "not an image": _stops("named like an image, and none"),
+    "over the limit": _stops("a decoder would take gigabytes of memory"),
+    "unreadable": _stops("cannot be opened"),
+    "broken link": _stops("links to nothing"),
+    "link loop": _stops("links to itself"),
+    "not a file": _stops("a FIFO, socket or device: reading it may wait for ever"),
+    "name is not UTF-8": _stops("stock Keras loaders stop at it; ours read it", quarantined=False),
+    "unreadable folder": _stops("nothing in it can be listed", quarantined=False),
+    "empty class": _stops("a class folder without an image that can be used", quarantined=False),
+    "splits differ": _stops("the same label would mean another class", quarantined=False),
+    "truncated": _harmless("the image has no end; our loaders leave it out", quarantined=True),
+    "warnings": _harmless("decodes, but is damaged: a part may be grey or shifted", quarantined=True),
+    "in two splits": _harmless("the same bytes in two splits: a test that the training has seen"),
+    "in two classes": _harmless("the same bytes with two labels"),
+    "duplicate": _harmless("the same bytes more than once"),
+    "imbalance": _harmless("classes of very different sizes"),
+    "refused by loaders": _harmless("they leave themselves out of a comparison, and say so"),
+    "wrong suffix": _harmless("decoders go by content, but loaders choose files by suffix"),
+    "animated": _harmless("the first frame is used, where a decoder takes it at all"),
+    "CMYK": _harmless("each decoder turns it into RGB in its own way"),
+    "grey": _harmless("becomes RGB with three equal channels"),
+    "alpha": _harmless("transparency is dropped"),
+    "16 bit": _harmless("cut to 8 bits; Pillow clips grey ones to white"),
+    "palette": _harmless("becomes RGB"),
+    "EXIF-rotated": _harmless("no loader turns it; a viewer does"),
+    "not JFIF": _harmless("TensorFlow Datasets drops such files from cats_vs_dogs; decoders do not mind"),
+    "odd name": _harmless("control or direction characters, which terminals obey"),
+    "not listed": _harmless("no image, and not named like one: no loader takes it"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One trouble of one file or folder.
+
+    Attributes:
+      path: below the examined folder, as the system names it; "" for the folder itself.
+      trouble: a key of `TROUBLES`.
+      detail: in words.
+    """
+
+    path: str
+    trouble: str
+    detail: str
+
+    @property
+    def stops(self) -> bool:
+        return TROUBLES[self.trouble].stops
+
+    @property
+    def quarantined(self) -> bool:
+        return TROUBLES[self.trouble].quarantined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """One file.
+
+    Attributes:
+      path: below the examined folder, as the system names it.
+      format: Pillow's name of an image's format, where the loaders would keep it by its header; else None.
+      bytes, sha256: of its content; None if that was not read.
+      findings: what is odd about it.
+    """
+
+    path: str
+    format: str | None
+    bytes: int | None
+    sha256: str | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def quarantined(self) -> bool:
+        return any(finding.quarantined for finding in self.findings)
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Returns findings as they are told: the worst first, then by path."""
+    rank = {name: position for position, name in enumerate(TROUBLES)}
+    return sorted(findings, key=lambda finding: (rank[finding.trouble], finding.path))

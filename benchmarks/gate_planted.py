@@ -1,0 +1,57 @@
+"""A pipeline of known cost, and the same with more work planted in one of its stages."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+IMAGES, _BATCH = 512, 32
+# About a millisecond of work an image, in blocks that let Python's lock go: what tf.data takes around it, some 20 us,
+# is then 2 % of the cost, so that a planted loss is what the rate really loses, within that.
+_BLOCKS, _BLOCK = 200, bytes(2**13)
+
+
+def pipeline(loss: float = 0.0) -> Any:
+    """Returns a tf.data pipeline, one thing done at a time, that serves (1 - loss) times the images/sec of none.
+
+    The work is an amount, not a time: on a slower machine it takes longer, as real work does.
+    """
+    blocks = round(_BLOCKS / (1 - loss))
+
+    def work(index: np.ndarray) -> np.ndarray:
+        digest = hashlib.sha256()
+        for _ in range(blocks):
+            digest.update(_BLOCK)
+        return np.full((8, 8, 3), digest.digest()[0] + 0 * index, np.uint8)
+
+    def worked(index: Any) -> tuple[Any, Any]:
+        image = tf.ensure_shape(tf.numpy_function(work, [index], tf.uint8), (8, 8, 3))
+        return tf.cast(image, tf.float32) / 255, tf.cast(index % 2, tf.int32)
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    return tf.data.Dataset.range(IMAGES).map(worked).batch(_BATCH).with_options(options)
+
+
+def as_it_is() -> Any:
+    return pipeline()
+
+
+def slower_by_5() -> Any:
+    return pipeline(0.05)
+
+
+def slower_by_10() -> Any:
+    return pipeline(0.10)
+
+
+def slower_by_20() -> Any:
+    return pipeline(0.20)
+
+
+def slower_by_50() -> Any:
+    return pipeline(0.50)

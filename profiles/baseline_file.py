@@ -1,0 +1,162 @@
+"""The file of a baseline: small JSON that people read and commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from profiles import anchors
+from profiles.baseline import RECORDED, Baseline
+from profiles.gate_verdict import check_rates
+from profiles.invariants import invariants_from_dict
+
+SCHEMA_VERSION = 1
+# What follows the fourth digit of a rate is noise.
+_DIGITS = 4
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+# A list of numbers, a line each, as `json` indents it.
+_NUMBERS = re.compile(r"\[\n\s+([-+.0-9e,\s]+?)\n\s+\]")
+
+
+class BaselineError(Exception):
+    """A baseline that cannot be used or written; the message says which, why and the fix.
+
+    Attributes:
+      exit_code: 2 for what was asked wrongly, 3 for what is there and no baseline: nothing can be held against it.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Returns the file of a benchmark.
+
+    Raises:
+      BaselineError: if the name is none.
+    """
+    if not _NAME.fullmatch(name):
+        raise BaselineError(
+            f"A benchmark's name must be letters, digits, '.', '_' and '-', 100 at most, not with a '.' first. "
+            f"Received: {name!r}."
+        )
+    return folder / f"{name}.json"
+
+
+def write(baseline: Baseline, path: Path, *, overwrite: bool) -> None:
+    """Writes a baseline aside and gives it its name when it is whole.
+
+    Raises:
+      BaselineError: if there is one, or it cannot be written.
+    """
+    text = json.dumps(_to_dict(baseline), indent=2, allow_nan=False) + "\n"
+    text = _NUMBERS.sub(lambda match: "[" + " ".join(match[1].split()) + "]", text)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BaselineError(f"{path} cannot be written: {error.strerror or error}.") from error
+    try:
+        aside.write_text(text, encoding="utf-8")
+        if overwrite:
+            aside.replace(path)
+        else:
+            os.link(aside, path)  # fails where there is one, also one that came meanwhile
+    except FileExistsError as error:
+        raise BaselineError(f"{path} is there already. Give --overwrite to record it anew.") from error
+    except OSError as error:
+        raise BaselineError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Baseline:
+    """Reads a baseline.
+
+    Raises:
+      BaselineError: if it is not there, or is none.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+    except FileNotFoundError as error:
+        raise BaselineError(f"{path} does not exist. Record it first: `gate record`.", exit_code=3) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BaselineError(f"{path} cannot be read: {reason}.", exit_code=3) from error
+    try:
+        return _from_dict(values)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise BaselineError(
+            f"{path} is no baseline: {reason.rstrip('.')}. Record it anew with --overwrite.", exit_code=3
+        ) from error
+
+
+def _from_dict(values: Any) -> Baseline:
+    for key, version in (("schema_version", SCHEMA_VERSION), ("anchors_version", anchors.VERSION)):
+        if values[key] != version:
+            raise ValueError(f"`{key}` must be {version}. Received: {values[key]!r}")
+    ratios = {str(name): tuple(float(value) for value in one["samples"]) for name, one in values["ratios"].items()}
+    for samples in ratios.values():
+        check_rates(samples)
+    if values["judge"] not in ratios or {len(samples) for samples in ratios.values()} != {RECORDED}:
+        raise ValueError(f"`ratios` must hold {RECORDED} samples each, the judge's among them")
+    rates = values["images_per_sec"]
+    check_rates([float(rates["median"]), float(rates["floor"])])
+    return Baseline(
+        measure=str(values["measure"]),
+        ratios=ratios,
+        judge=values["judge"],
+        images_per_sec=float(rates["median"]),
+        floor_images_per_sec=float(rates["floor"]),
+        invariants=invariants_from_dict(values["invariants"]),
+        machine=dict(values["machine"]),
+        dataset=None if values["dataset"] is None else dict(values["dataset"]),
+    )
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
+def _to_dict(baseline: Baseline) -> dict[str, Any]:
+    """Returns what the file holds; medians and intervals are for whoever reads it."""
+    from profiles.statistics import median_interval
+
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "anchors_version": anchors.VERSION,
+        "measure": baseline.measure,
+        "judge": baseline.judge,
+        "ratios": {
+            name: {
+                "median": _rounded(float(np.median(values))),
+                "interval_95": _all_rounded(median_interval(values)),
+                "samples": _all_rounded(values),
+            }
+            for name, values in baseline.ratios.items()
+        },
+        "images_per_sec": {
+            "median": _rounded(baseline.images_per_sec),
+            "floor": _rounded(baseline.floor_images_per_sec),
+        },
+        "invariants": baseline.invariants.to_dict(),
+        "machine": dict(baseline.machine),
+        "dataset": None if baseline.dataset is None else dict(baseline.dataset),
+    }
+
+
+def _all_rounded(values: Sequence[float]) -> list[float]:
+    return [_rounded(value) for value in values]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

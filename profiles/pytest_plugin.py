@@ -1,0 +1,109 @@
+"""A pytest plugin: images/sec in a project's own tests, held against an anchor or against what was recorded.
+
+It is loaded in every pytest run of whoever has installed this project: it imports nothing but pytest before a test
+asks for its fixture.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from profiles.gate_verdict import Decision
+
+_MARKER = (
+    "images_per_sec(at_least=None, anchor='decode', baseline=None, threshold=0.1): what the fixture of that name "
+    "demands: `at_least` times the rate of the anchor ('decode': photos decoded on all cores; 'copy': copies of "
+    "64 MiB); without `at_least`, no slower than recorded as `baseline` (the test's own name unless given) by more "
+    "than `threshold`"
+)
+_KNOWN = ("anchor", "at_least", "baseline", "threshold")
+_ANCHORS = ("decode", "copy")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("images per second")
+    group.addoption(
+        "--images-per-sec-record",
+        action="store_true",
+        help="tests that demand 'no slower than recorded' and have no baseline yet record one",
+    )
+    group.addoption("--images-per-sec-overwrite", action="store_true", help="the others replace theirs, too")
+    parser.addini("images_per_sec_baselines", "folder of the recorded baselines, from rootdir", default="baselines")
+    parser.addini(
+        "images_per_sec_strict", "fail where nothing can be told, in place of skipping", "bool", default=False
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.fixture
+def images_per_sec(request: pytest.FixtureRequest) -> Callable[[Any], None]:
+    """Returns a function that measures what it is given, and passes, fails or skips the test.
+
+    It takes batches of (images, labels) (a tf.data.Dataset, a PyDataset, any iterable that can be read again), a
+    function that returns batches, or one that does the work and returns how many images it went through.
+    """
+    demands = _demands(request)
+
+    def measure(feed: Any) -> None:
+        with warnings.catch_warnings():
+            # Of the anchors' own `fit`: nothing that a test could mend.
+            warnings.filterwarnings("ignore", message=".*`shuffle=True` was passed", category=UserWarning)
+            decided = _decided(feed, request, demands)
+        _end(decided, strict=request.config.getini("images_per_sec_strict"))
+
+    return measure
+
+
+def _decided(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any]) -> Decision:
+    from profiles import pytest_rates
+
+    if "at_least" in demands:
+        return pytest_rates.at_least(feed, demands["at_least"], demands.get("anchor", "decode"))
+    overwrite = request.config.getoption("--images-per-sec-overwrite")
+    return pytest_rates.no_slower(
+        feed,
+        request.config.rootpath / Path(request.config.getini("images_per_sec_baselines")),
+        demands.get("baseline") or request.node.name,
+        threshold=demands.get("threshold"),
+        record=overwrite or request.config.getoption("--images-per-sec-record"),
+        overwrite=overwrite,
+    )
+
+
+def _demands(request: pytest.FixtureRequest) -> dict[str, Any]:
+    marker = request.node.get_closest_marker("images_per_sec")
+    if marker is None:
+        return {}
+    demands = dict(marker.kwargs)
+    if marker.args or set(demands) - set(_KNOWN):
+        raise pytest.UsageError(f"@pytest.mark.images_per_sec takes {', '.join(_KNOWN)}, by name.")
+    if demands.get("anchor", "decode") not in _ANCHORS:
+        raise pytest.UsageError(f"`anchor` must be one of {', '.join(_ANCHORS)}. Received: {demands['anchor']!r}.")
+    if not demands.get("at_least", 1) > 0:
+        raise pytest.UsageError(f"`at_least` must be above 0. Received: {demands['at_least']}.")
+    if not 0 < demands.get("threshold", 0.5) < 1:
+        raise pytest.UsageError(f"`threshold` must be above 0 and below 1. Received: {demands['threshold']}.")
+    return demands
+
+
+def _end(decided: Decision, *, strict: bool) -> None:
+    """Passes, fails or skips the test that runs."""
+    if decided.exit_code == 0:
+        return
+    text = f"images/sec: {decided.verdict}"
+    if decided.ratio is not None and decided.interval is not None:
+        low, high = decided.interval
+        text += f", ratio {decided.ratio:.3g} ({low:.3g} to {high:.3g}; {decided.pairs} rounds)"
+    text += f": {decided.reason}" if decided.reason else ""
+    if decided.exit_code == 1 or strict:
+        pytest.fail(text, pytrace=False)
+    pytest.skip(text)

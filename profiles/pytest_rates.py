@@ -1,0 +1,98 @@
+"""What the pytest plugin measures, in the test's own process: rounds of a feed and of anchors beside it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from profiles import anchors, provenance
+from profiles.backends import BACKENDS, check_backend
+from profiles.baseline import (
+    RECORDED,
+    THRESHOLD_RATIO,
+    Measured,
+    broken,
+    check,
+    looks,
+    machine_of,
+    not_comparable,
+    recorded,
+)
+from profiles.baseline_file import path_of, read, write
+from profiles.evidence_of_change import Paired
+from profiles.feed import Feed
+from profiles.gate_verdict import NOT_COMPARABLE, SAME, Decision, decision, first_decision, floor, paired
+from profiles.inspection import inspect
+from profiles.looks import Look, plan
+
+# What a baseline of this kind is of: rounds within one process are not the fresh processes of the command's.
+_MEASURE = "pytest"
+
+
+def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
+    """Measures pairs of a window of the feed and one of the anchor, until a look tells above from below."""
+    opened = Feed(feed)
+    anchor_rate = {"decode": anchors.decode, "copy": anchors.copy}[anchor]
+    coin = random.Random()
+    fed: list[float] = []
+    beside: list[float] = []
+    measures: list[Callable[[], None]] = [lambda: fed.append(opened.rate()), lambda: beside.append(anchor_rate())]
+
+    def decide(look: Look, last: bool) -> Decision | None:
+        while len(fed) < look.pairs:
+            coin.shuffle(measures)
+            for measure in measures:
+                measure()
+        evidence = paired(fed, beside)
+        return decision(evidence, look, floor(evidence, look, least_ratio), last=last)
+
+    return first_decision(plan(Paired.least_p), decide)
+
+
+def no_slower(
+    feed: Any, folder: Path, name: str, *, threshold: float | None, record: bool, overwrite: bool
+) -> Decision:
+    """Measures rounds of the feed and all anchors until a look tells them from what was recorded; or records.
+
+    Args:
+      folder, name: of the baseline.
+      threshold: the loss that counts; the baselines' usual one unless given.
+      record: records where there is nothing yet, or where `overwrite` says to do it anew.
+    Raises:
+      BaselineError: if what was recorded cannot be used, or nothing can be written.
+    """
+    path = path_of(folder, re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-"))
+    machine = machine_of(provenance.machine(), BACKENDS[check_backend()].gpus())
+    recording = record and (overwrite or not path.exists())
+    if not recording and not path.exists():
+        return Decision(verdict=NOT_COMPARABLE, reason=f"no {path.name}: record it with pytest --images-per-sec-record")
+    baseline = None if recording else read(path)
+    if baseline is not None:
+        elsewhere = not_comparable(baseline, measure=_MEASURE, machine=machine, dataset=None)
+        if elsewhere is not None:
+            return elsewhere
+    opened, resident = Feed(feed), anchors.Resident()
+    if baseline is None:
+        rounds = [_round(opened, resident) for _ in range(RECORDED)]
+        made = recorded(rounds, measure=_MEASURE, invariants=inspect(opened), machine=machine, dataset=None)
+        write(made, path, overwrite=overwrite)
+        return Decision(verdict=SAME, reason=f"recorded: {path.name}")
+    changed = broken(baseline, inspect(opened))
+    if changed is not None:
+        return changed
+    rounds = []
+
+    def decide(look: Look, last: bool) -> Decision | None:
+        while len(rounds) < look.pairs:
+            rounds.append(_round(opened, resident))
+        return check(baseline, rounds, look, threshold=threshold or THRESHOLD_RATIO, last=last)
+
+    return first_decision(looks(baseline), decide)
+
+
+def _round(feed: Feed, resident: Callable[[], float]) -> Measured:
+    rates = {"decode": anchors.decode(), "copy": anchors.copy(), "resident": resident()}
+    return Measured(images_per_sec=feed.rate(), anchors=rates)

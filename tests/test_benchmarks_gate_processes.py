@@ -1,0 +1,133 @@
+"""One measurement in a fresh process: its answer, and every way in which there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks import gate_processes
+from benchmarks.gate_processes import MeasureError, Setting, Subject, measure
+from profiles.devices import Device
+
+CPU = Device(kind="cpu", name="cpu")
+SETTING = Setting(data="generated:8", measure="loader", model="cats-dogs-64", device=CPU, timeout_s=120)
+
+FEEDS = """
+import sys
+
+import pipeline  # the user's own, of the same name as ours
+
+print("this is no answer")
+
+def count():
+    return pipeline.IMAGES * len(sys.argv[:1])
+
+def fails():
+    raise RuntimeError("no photos today")
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A user's folder with feeds, and a package of its own called `pipeline`."""
+    (tmp_path / "feeds.py").write_text(FEEDS)
+    (tmp_path / "pipeline.py").write_text("IMAGES = 7\n")
+    return tmp_path
+
+
+def a_function(project, name):
+    return Subject(label=name, kind="function", text=f"feeds:{name}", root=project)
+
+
+def test_a_function_is_measured_beside_the_anchors_in_the_users_folder(project, tmp_path):
+    process = measure(a_function(project, "count"), SETTING, tmp_path / "log", anchors=True, inspect=True)
+    assert len(process.rates) == gate_processes.WINDOWS
+    assert {name: len(rates) for name, rates in process.anchors.items()} == {"decode": 4, "copy": 4, "resident": 4}
+    assert process.invariants.images == 7
+    assert "this is no answer" in (tmp_path / "log").read_text()
+    assert not (project / "__pycache__").exists()
+
+
+def test_a_function_that_is_not_there_or_fails_is_said_in_one_line(project, tmp_path):
+    with pytest.raises(MeasureError, match="^missing: AttributeError: module 'feeds' has no attribute 'missing'$"):
+        measure(a_function(project, "missing"), SETTING, tmp_path / "log")
+    with pytest.raises(MeasureError, match="^fails: RuntimeError: no photos today$"):
+        measure(a_function(project, "fails"), SETTING, tmp_path / "log")
+
+
+def test_a_revision_without_the_public_parts_says_which(project, tmp_path):
+    old = Subject(label="tf-data at v0", kind="variant", text="tf-data", root=project)
+    with pytest.raises(MeasureError, match=r"tf-data at v0: .* lacks what is measured of it \(pipeline.VARIANTS"):
+        measure(old, SETTING, tmp_path / "log")
+
+
+@pytest.fixture
+def a_child(monkeypatch, tmp_path):
+    """Puts a script in the place of the child."""
+
+    def write(script):
+        path = tmp_path / "child.py"
+        path.write_text(script)
+        monkeypatch.setattr(gate_processes, "_CHILD", path)
+        return Subject(label="loader", kind="variant", text="tf-data", root=tmp_path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("script", "match"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "gave no answer and ended with signal SIGKILL"),
+        ("raise SystemExit(3)", "gave no answer and ended with exit code 3"),
+        ("print('{')", "gave no answer and ended with exit code 0"),
+        ("print('[]')", "gave no answer that can be read"),
+        ("print('{}')", "no figures that can be used: 'images_per_sec'"),
+        ("""print('{"error": "it is broken"}')""", "^loader: it is broken$"),
+        ("""print('{"images_per_sec": [], "anchors": {}, "invariants": null, "gpus": []}')""", "at least one window"),
+        ("""print('{"images_per_sec": [0], "anchors": {}, "invariants": null, "gpus": []}')""", "number above 0"),
+        ("""print('{"images_per_sec": [NaN], "anchors": {}, "invariants": null, "gpus": []}')""", "number above 0"),
+    ],
+)
+def test_a_process_without_an_answer_could_not_measure(a_child, tmp_path, script, match):
+    with pytest.raises(MeasureError, match=match):
+        measure(a_child(script), SETTING, tmp_path / "log")
+
+
+def test_a_process_that_hangs_is_ended_with_all_that_it_started(a_child, tmp_path):
+    script = """
+import pathlib, subprocess, sys, time
+worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+pathlib.Path("worker").write_text(str(worker.pid))
+time.sleep(60)
+"""
+    patience = Setting(data="", measure="loader", model="", device=CPU, timeout_s=2)
+    with pytest.raises(MeasureError, match=r"no answer within 2 s. Measure less, such as dataset.take\(100\)"):
+        measure(a_child(script), patience, tmp_path / "log")
+    pid = (tmp_path / "worker").read_text()
+    for _ in range(50):  # a killed process is there until its new parent has looked
+        state = subprocess.run(["ps", "-o", "stat=", pid], capture_output=True, text=True).stdout.strip()
+        if not state or state.startswith("Z"):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"the worker lives on: {state}")
+
+
+def test_a_child_ends_when_its_parent_is_gone(project, tmp_path):
+    """Its standard input closes when the parent dies, of whatever."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(gate_processes._OURS)!r})
+from benchmarks import gate_child
+import os, threading, time
+os.setsid()
+threading.Thread(target=gate_child._end_with_parent, daemon=True).start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"ready\n"
+        child.stdin.close()
+        assert child.wait(20) == -9
