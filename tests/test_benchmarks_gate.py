@@ -239,7 +239,7 @@ def test_this_projects_own_ratios_are_held_or_broken(machine, capsys, monkeypatc
     machine["monitor on"] = 700.0
     shutil.rmtree("out")
     assert run(*words) == 1
-    assert "monitor-on-against-off: regression" in capsys.readouterr().out
+    assert "monitor-on-against-off: asked for at least 0.9 times A: regression" in capsys.readouterr().out
 
 
 def test_every_recorded_ratio_is_well_above_its_floor():
