@@ -31,8 +31,8 @@ def test_every_option_that_it_names_exists(capsys):
     for module, _ in VERBS.values():
         text = help_of(module)
         # A command of several verbs has each verb's options in a help of its own.
-        verbs = re.search(r"^ +\{([a-z,]+)\}", text, flags=re.MULTILINE)
-        for words in ([], *([verb] for verb in (verbs[1].split(",") if verbs else ()))):
+        verbs = re.findall(r"^    ([a-z]+) {2,}\S", text, flags=re.MULTILINE) if " VERB " in text else []
+        for words in ([], *([verb] for verb in verbs)):
             known |= set(re.findall(r"--[a-z-]+", help_of(module, *words)))
     assert set(re.findall(r"(?<![\w-])--[a-z-]+", README)) <= known
 
