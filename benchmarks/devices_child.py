@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 # One step that does not count, and one that does.
 _TRIAL_STEPS = 2
-# Batches of an epoch that says how fast a case is where no window can, and at least of any; it is run twice, since the
-# first time traces.
+# Batches of an epoch at least, and of one that tells a rate where no window can: twice, since the first time traces.
 _LEAST_BATCHES, _RATE_EPOCHS = 3, 2
 
 
