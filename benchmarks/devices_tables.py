@@ -40,7 +40,7 @@ def rate_columns(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def rate_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Returns the first table's lines; the last cell is the speed-up over the CPU, as it trains, edges of epochs and all."""
+    """Returns the first table's lines; the last cell is the speed-up over the CPU, over whole epochs as they run."""
     faster = {one.accelerator.device: times(one.train_ratio) for one in advantages(rows)}
     return [(*rate_cells(row), faster.get(row.device, "-")) for row in rows]
 
