@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.backend import open_backend
+from benchmarks.backend import Refused, open_backend
 from benchmarks.devices_feeds import Feed, Feeds, Sources
 from benchmarks.devices_measured import CaseFacts, Epoch, extent_of
 from benchmarks.experiments import Case
 from benchmarks.serving import answer, settle
-from benchmarks.session import Refused
 from models import MODELS
 from profiles.devices import Device
 from profiles.peak import Peak
