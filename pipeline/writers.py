@@ -19,7 +19,7 @@ from pipeline.folders import check_folder_name, shown
 from pipeline.prepared import Index, PreparedError, bytes_of
 from pipeline.sources import ImageSource, Progress
 
-# Of JPEG: at 64 px, 4:2:0 would keep colours at 32 px. See docs/prepared.md for what either costs.
+# Of JPEG: at 64 px, 4:2:0 would keep colours at 32 px.
 _QUALITY = 95
 # TensorFlow's guide: shards of 100 MB or more; but enough of them to be read 16 at a time.
 _SHARD_BYTES, _MIN_SHARDS = 100_000_000, 16

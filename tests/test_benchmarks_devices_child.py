@@ -121,6 +121,7 @@ def test_an_epoch_that_would_take_too_long_is_cut_short(session: DeviceSession) 
     assert epoch.examples == 48  # three batches
 
 
+@pytest.mark.slow
 def test_a_case_of_photos_is_measured_in_half_precision(session: DeviceSession) -> None:
     facts = session.open(replace(photos("cats-dogs-64", "generator"), precision="mixed_bfloat16"))
     assert (facts.examples, facts.data, facts.validated) == (40, session._feeds._sources.photos.name, False)
@@ -129,6 +130,7 @@ def test_a_case_of_photos_is_measured_in_half_precision(session: DeviceSession) 
     assert session.window("train", 0).images > 0
 
 
+@pytest.mark.slow
 def test_several_steps_in_an_execution_are_trained_and_not_split(session: DeviceSession) -> None:
     facts = session.open(replace(SMALL, steps_per_execution=2))
     assert (facts.step_s, facts.warmup) == (None, None) and facts.step_bytes > 0
@@ -147,6 +149,7 @@ def test_an_emulated_device_sleeps_and_has_no_executions(sources: Sources) -> No
     assert session._opened is None
 
 
+@pytest.mark.slow
 def test_another_case_closes_the_one_before(session: DeviceSession) -> None:
     ram = photos("cats-dogs-64", "generator-ram")
     session.open(ram)

@@ -636,6 +636,7 @@ def finished(photos, tmp_path_factory):
         return exit_code, sys.stdout.getvalue(), json.loads((out / "peers.json").read_text()), out
 
 
+@pytest.mark.slow
 def test_a_run_has_every_peer_at_equal_work(finished):
     exit_code, _, document, _ = finished
     assert exit_code == 0
@@ -647,6 +648,7 @@ def test_a_run_has_every_peer_at_equal_work(finished):
     ]
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_raw_samples(finished):
     _, _, document, _ = finished
     assert document["complete"] is True
@@ -658,6 +660,7 @@ def test_a_run_keeps_its_raw_samples(finished):
     assert str(pathlib.Path.home()) not in json.dumps(document)
 
 
+@pytest.mark.slow
 def test_a_run_prints_its_tables_and_leaves_nothing_else_behind(finished):
     _, shown, _, out = finished
     assert "cold: JPEG files to float32 in [0, 1]" in shown
