@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,6 +129,14 @@ def files_below(folder: Path, *, failed: Callable[[OSError], None] | None = None
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def fingerprint_of(statuses: Mapping[str, tuple[int, int]]) -> str:
+    """Returns a digest of files' names, sizes and modification times in nanoseconds, in their order."""
+    digest = hashlib.sha256()
+    for file, (size_bytes, modified_ns) in statuses.items():
+        digest.update(os.fsencode(file) + f"\0{size_bytes}\0{modified_ns}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def inspect(path: Path) -> Header | Unusable:

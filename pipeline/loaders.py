@@ -63,8 +63,8 @@ class Loader:
     folders: tuple[Path, ...] = ()
 
     def close(self) -> None:
-        """Ends its workers, and removes what it wrote for itself on the RAM disk; prepared copies and caches are kept."""
-        if self.record is not None and hasattr(self.data, "close"):
+        """Ends its workers, and removes its copies on the RAM disk; prepared copies and caches are kept."""
+        if hasattr(self.data, "close"):
             self.data.close()
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)

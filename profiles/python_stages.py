@@ -108,7 +108,7 @@ class _Head(keras.utils.PyDataset):
     def __init__(self, data: Any, batches: int, timer: CallTimer | None) -> None:
         super().__init__(workers=data.workers, use_multiprocessing=_forks(data), max_queue_size=data.max_queue_size)
         self._data = data
-        # Of data that hands its batches on to workers of its own: where the timer is, the batch must be made.
+        # Data that hands its batches on to workers of its own has to make them here, where the timer is.
         self._make = getattr(data, "make_in_caller", data.__getitem__)
         self._batches = batches
         self._timer = timer

@@ -136,7 +136,7 @@ def test_a_training_that_is_broken_off_leaves_no_worker():
 def test_workers_of_data_that_nobody_has_any_more_leave():
     before = children()
     data = failing(at=-1)
-    thread = threading.Thread(target=lambda: data[0])
+    thread = threading.Thread(target=data.__getitem__, args=(0,))
     thread.start()
     thread.join()
     assert len(children() - before) == WORKERS
