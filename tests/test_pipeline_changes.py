@@ -15,39 +15,39 @@ from pipeline.prepared import open_prepared
 @pytest.fixture
 def folder(photos, tmp_path):
     shutil.copytree(photos, tmp_path / "photos")
-    (tmp_path / "photos" / "cats" / "notes.txt").write_text("no image")
+    (tmp_path / "photos" / "discs" / "notes.txt").write_text("no image")
     return tmp_path / "photos"
 
 
 def delete(folder):
-    (folder / "cats" / "000.jpg").unlink()
-    return [("cats/000.jpg", "deleted")]
+    (folder / "discs" / "000.jpg").unlink()
+    return [("discs/000.jpg", "deleted")]
 
 
 def change_of_size(folder):
-    with (folder / "dogs" / "001.jpg").open("ab") as file:
+    with (folder / "stripes" / "001.jpg").open("ab") as file:
         file.write(b"\0")
-    return [("dogs/001.jpg", "changed")]
+    return [("stripes/001.jpg", "changed")]
 
 
 def change_of_time(folder):
-    os.utime(folder / "dogs" / "001.jpg", (0, 0))
-    return [("dogs/001.jpg", "changed")]
+    os.utime(folder / "stripes" / "001.jpg", (0, 0))
+    return [("stripes/001.jpg", "changed")]
 
 
 def add(folder):
-    shutil.copy(folder / "cats" / "000.jpg", folder / "cats" / "0 \x1b[31m.jpg")
-    return [("cats/0 \\x1b[31m.jpg", "new")]
+    shutil.copy(folder / "discs" / "000.jpg", folder / "discs" / "0 \x1b[31m.jpg")
+    return [("discs/0 \\x1b[31m.jpg", "new")]
 
 
 def change_what_is_no_image(folder):
-    (folder / "cats" / "notes.txt").write_text("still none")
-    return [("cats/notes.txt", "changed")]
+    (folder / "discs" / "notes.txt").write_text("still none")
+    return [("discs/notes.txt", "changed")]
 
 
 def remove_a_class(folder):
-    shutil.rmtree(folder / "dogs")
-    return [(f"dogs/{index:03d}.jpg", "deleted") for index in range(1, 40, 2)]
+    shutil.rmtree(folder / "stripes")
+    return [(f"stripes/{index:03d}.jpg", "deleted") for index in range(1, 40, 2)]
 
 
 OF_THE_SOURCE = [delete, change_of_size, change_of_time, remove_a_class]
@@ -72,9 +72,9 @@ def test_every_change_is_named(do, folder):
 def test_the_first_is_said_and_the_others_are_counted(folder):
     watch = FolderWatch(from_folder(folder))
     delete(folder)
-    assert watch.changes().sentence() == "cats/000.jpg (deleted)"
+    assert watch.changes().sentence() == "discs/000.jpg (deleted)"
     change_of_size(folder)
-    assert watch.changes().sentence() == "cats/000.jpg (deleted), and 1 more"
+    assert watch.changes().sentence() == "discs/000.jpg (deleted), and 1 more"
 
 
 def test_nothing_is_said_of_what_did_not_change(folder):
