@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.session import Refused
 from profiles.devices import Device
+
+
+class Refused(Exception):
+    """The job, the model or the device cannot be measured; the message says why."""
 
 
 def open_backend(device: Device) -> dict[str, Any]:

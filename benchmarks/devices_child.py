@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.backend import open_backend
+from benchmarks.backend import Refused, open_backend
 from benchmarks.devices_feeds import Feed, Feeds, Sources
 from benchmarks.devices_measured import CaseFacts, Epoch, extent_of
 from benchmarks.experiments import Case
 from benchmarks.serving import answer, settle
-from benchmarks.session import Refused
 from models import MODELS
 from profiles.devices import Device
 from profiles.peak import Peak
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
 # One step that does not count, and one that does.
 _TRIAL_STEPS = 2
-# Batches of an epoch that says how fast a case is where no window can, and at least of any; it is run twice, since the
-# first time traces.
+# Batches of an epoch at least, and of one that tells a rate where no window can: twice, since the first time traces.
 _LEAST_BATCHES, _RATE_EPOCHS = 3, 2
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.backend import Refused
 from benchmarks.experiments import Case
-from benchmarks.session import Refused
 from models import MODELS
 from pipeline.config import PipelineConfig
 from pipeline.sources import ImageSource

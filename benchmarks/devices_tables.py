@@ -23,7 +23,7 @@ LEGEND = {
     "predict": "examples predicted a second, from a batch that lies on the device",
     "epoch": "one pass over all the data",
     "cost": "of an epoch, at the price per hour given",
-    "speed-up": "over the CPU, training as it runs, whole epochs",
+    "x cpu": "speed-up over the CPU, training as it runs, whole epochs",
     "CPU, GPU": "busy while it trains",
     "MFLOP/img": "of a training step: three times the products of a forward pass",
     "peak%": "of what a large matrix product reached beside it, as it trains; model%: of the model alone",
@@ -36,11 +36,11 @@ def rate_columns(rows: Sequence[Row]) -> tuple[str, ...]:
     """Returns the first table's columns."""
     epochs = rows[0].training_epochs
     last = f"{epochs} epochs" if epochs > 1 else "1 epoch"
-    return ("device", "img/s", "model", "load%", "predict", "epoch", last, "cost", "speed-up")
+    return ("device", "img/s", "model", "load%", "predict", "epoch", last, "cost", "x cpu")
 
 
 def rate_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Returns the first table's lines; speed-up is over the CPU, training as it runs, edges of epochs and all."""
+    """Returns the first table's lines; the last cell is the speed-up over the CPU, over whole epochs as they run."""
     faster = {one.accelerator.device: times(one.train_ratio) for one in advantages(rows)}
     return [(*rate_cells(row), faster.get(row.device, "-")) for row in rows]
 
@@ -69,8 +69,8 @@ def effort_cells(row: Row) -> tuple[str, ...]:
         share_text(use.gpu_ratio if gpu else None),
         "-" if use.gpu_celsius is None or not gpu else f"{use.gpu_celsius:.0f}",
         "-" if use.gpu_watts is None or not gpu else f"{use.gpu_watts:.0f}",
-        "-" if row.flops_per_image is None else f"{row.flops_per_image / 1e6:,.3g}",
-        "-" if row.achieved_flops_per_sec is None else f"{row.achieved_flops_per_sec / 1e9:,.3g}",
+        "-" if row.flops_per_image is None else digits_text(row.flops_per_image / 1e6),
+        "-" if row.achieved_flops_per_sec is None else digits_text(row.achieved_flops_per_sec / 1e9),
         share_text(row.peak_ratio),
         share_text(row.compute_peak_ratio),
         share_text(row.bandwidth_ratio),
@@ -97,6 +97,11 @@ def device_text(row: Row) -> str:
 
 def rate_text(rate: float | None) -> str:
     return "-" if rate is None else f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
+def digits_text(number: float) -> str:
+    """Returns a number with the three digits that it is worth, and no exponent."""
+    return f"{float(f'{number:.3g}'):,.10g}"
 
 
 def share_text(ratio: float | None) -> str:

@@ -142,8 +142,8 @@ def _of_decoders(file: str, content: bytes, judge: Judge, known: Mapping[str, Fi
     verdicts = {name: judge(name, content) for name in DECODERS if name not in known}
     errors = {name: verdict.error for name, verdict in verdicts.items() if verdict.error is not None}
     if errors:
-        why = "; ".join(f"{name}: {error}" for name, error in errors.items())
-        yield Finding(path=file, trouble="undecodable", detail=f"by {', '.join(errors)}: {why}")
+        why = "; ".join(f"{name}: {error}" if len(errors) > 1 else f"{error}" for name, error in errors.items())
+        yield Finding(path=file, trouble="undecodable", detail=f"by {', '.join(errors)} ({why})")
     said = [line for verdict in verdicts.values() for line in verdict.warnings]
     if said:
         yield Finding(path=file, trouble="warnings", detail="; ".join(dict.fromkeys(said)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from benchmarks.doctor_troubles import Examined, Finding
-from pipeline.folders import SourceError, class_folders, files_below, shown, split_folders
+from pipeline.folders import SourceError, class_folders, files_below, shown, split_folders, subfolders
 from pipeline.loaders import READS
 from pipeline.prepared import is_prepared
 
@@ -53,7 +53,8 @@ def list_folder(root: Path) -> Folder:
         raise SourceError(f"{shown(root)} is a prepared copy. Give the folder of images that it was made from.")
     try:
         splits = split_folders(root)
-        classes = {split: tuple(class_folders(root / split)) for split in splits or [""]}
+        # A split may lack classes that another has: that is told, where a folder of classes would be refused.
+        classes = {split: tuple(subfolders(root / split)) for split in splits} or {"": tuple(class_folders(root))}
     except OSError as error:
         raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
     files: list[str] = []

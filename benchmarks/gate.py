@@ -24,9 +24,8 @@ _SUBJECT = "tf-data-composed"
 _BASELINES = Path("benchmarks_baseline")
 # Fewer are no choice: six pairs cannot show a regression.
 _MOST_PAIRS = (10, 16, 24)
-_EPILOG = (
-    "Exit codes: 0 same or improved, 1 regression, 2 bad input, 3 could not measure or not comparable, 4 too noisy."
-)
+_EPILOG = """Exit codes: 0 same or improved, 1 regression, 2 bad input,
+3 could not measure or not comparable, 4 too noisy."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gate", description=(__doc__ or "").splitlines()[0], epilog=_EPILOG
+        prog="python -m benchmarks.gate",
+        description=(__doc__ or "").splitlines()[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     compare = verbs.add_parser("compare", help="B against A, in pairs of fresh processes", epilog=_EPILOG)
@@ -100,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--device", default="cpu", metavar="DEV", help="for train: cpu, gpu, emulated:RATE")
         one.add_argument("--timeout", type=float, default=600.0, metavar="S", help="for one process (default: 600)")
         one.add_argument("--out", type=Path, metavar="DIR", help="where gate.json goes (default: runs/TIME)")
+    # What `--help` shows of each verb, too: somebody who reads about an option looks for it here.
+    parser.epilog = "\n".join([*(one.format_usage() for one in verbs.choices.values()), _EPILOG])
     return parser
 
 

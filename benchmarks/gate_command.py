@@ -8,6 +8,7 @@ import random
 import re
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ def run(arguments: argparse.Namespace, console: Console, errors: Console) -> int
       Stopped: by a signal.
     """
     run_verb = {"compare": _compare, "record": _record, "check": _check, "ratios": _ratios}[arguments.verb]
+    if not arguments.timeout > 0:
+        raise UserError(f"--timeout must be above 0. Received: {arguments.timeout}.")
     out = arguments.out or new_folder()
     check_out(out, report.RESULTS)
     log = out / _LOG
@@ -100,7 +103,8 @@ def _ratios(arguments: argparse.Namespace, out: Path, console: Console, errors: 
         ratio = RATIOS[name]
         read_source(ratio.setting.data, progress, errors, report.RESULTS)
         question = Question(a=ratio.a, b=ratio.b, threshold=0.05, at_least=ratio.at_least, pairs=_looks(arguments))
-        comparisons[name] = _measured(question, ratio.setting, out, progress, coin)
+        setting = replace(ratio.setting, timeout_s=arguments.timeout)
+        comparisons[name] = _measured(question, setting, out, progress, coin)
     return _report(comparisons, arguments, seed, out, console)
 
 
@@ -221,8 +225,6 @@ def _setting(arguments: argparse.Namespace) -> Setting:
         device = parse_device(arguments.device)
     except ValueError as error:
         raise UserError(str(error)) from error
-    if not arguments.timeout > 0:
-        raise UserError(f"--timeout must be above 0. Received: {arguments.timeout}.")
     # The processes run elsewhere: a folder is named so that they find it.
     data = str(Path(arguments.data).resolve()) if Path(arguments.data).is_dir() else arguments.data
     return Setting(

@@ -91,7 +91,7 @@ def _table(columns: Sequence[str]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
         words = number == 0 or column in ("", "verdict")
-        table.add_column(column, justify="left" if words else "right")
+        table.add_column(column, justify="left" if words else "right", overflow="fold")
     return table
 
 
@@ -111,10 +111,10 @@ def _ratio_cells(made: Decision) -> tuple[str, ...]:
 def _sentence(comparison: Comparison) -> str:
     question, made = comparison.question, comparison.decision
     assert made is not None
-    asked = f", at least {question.at_least:g} times A asked" if question.at_least is not None else ""
+    asked = f"asked for at least {question.at_least:g} times A: " if question.at_least is not None else ""
     spread = comparison.spread
     noise = "" if spread is None else f", one measurement varies by {spread:.1%}"
-    return _verdict(made, f"{made.pairs} pairs{noise}") + asked
+    return asked + _verdict(made, f"{made.pairs} pairs{noise}")
 
 
 def _verdict(made: Decision, measured: str) -> str:

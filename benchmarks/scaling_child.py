@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.backend import Refused
 from benchmarks.scaling_points import Measurement, Place
 from benchmarks.serving import answer, settle
-from benchmarks.session import Refused
 from profiles import clock
 from profiles.devices import Device
 from profiles.samples import Sample

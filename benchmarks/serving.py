@@ -14,7 +14,8 @@ import warnings
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.session import Refused, Session
+from benchmarks.backend import Refused
+from benchmarks.session import Session
 from pipeline.folders import shown
 from pipeline.sources import ImageSource
 from profiles.devices import Device

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.backend import Refused, open_backend
 from pipeline.config import PipelineConfig
 from pipeline.sources import ImageSource
 from profiles.devices import Device
@@ -84,10 +85,6 @@ class JobFacts:
     frozen_by_cache: tuple[str, ...] = ()
 
 
-class Refused(Exception):
-    """The job or the model cannot be measured; the message says why."""
-
-
 class _Measured:
     """A prepared job: its loader, the files that an epoch reads, and the windows of the model that it feeds."""
 
@@ -123,26 +120,7 @@ class Session:
 
     def backend(self) -> dict[str, Any]:
         """Describes the backend; refuses where the device is not there."""
-        import keras
-
-        from profiles import provenance
-        from profiles.backends import check_backend, check_device
-
-        try:
-            check_backend()
-        except ValueError as error:
-            raise Refused(str(error)) from error
-        if keras.backend.backend() != "tensorflow":
-            import tensorflow as tf
-
-            tf.config.set_visible_devices([], "GPU")  # it only loads data here
-        try:
-            check_device(self._device)
-        except ValueError as error:
-            raise Refused(
-                f"{error} Use --device cpu or emulated:RATE, or install the GPU build of the backend."
-            ) from error
-        return provenance.backend()
+        return open_backend(self._device)
 
     def open_model(self, name: str, batch_size: int) -> ModelFacts:
         """Opens a model and times a few steps of it."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from benchmarks.backend import Refused
 from benchmarks.serving import answer, settle
-from benchmarks.session import Refused, Session, noise_batch
+from benchmarks.session import Session, noise_batch
 from pipeline.config import PipelineConfig
 from pipeline.exactness import Exactness
 from pipeline.sources import ImageSource

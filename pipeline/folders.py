@@ -78,13 +78,13 @@ def class_folders(root: Path) -> list[str]:
       SourceError: if there are fewer than two, or these are the splits of a data set.
       OSError: if a folder cannot be listed.
     """
-    folders = _folders(root)
+    folders = subfolders(root)
     rule = "Give a folder that holds one folder of images per class, such as cats/ and dogs/."
     if not folders:
         what = "has no class folders" if any(root.iterdir()) else "is empty"
         raise SourceError(f"{shown(root)} {what}. {rule}")
     if split_folders(root):
-        inside = sorted({name for folder in folders for name in _folders(root / folder)})
+        inside = sorted({name for folder in folders for name in subfolders(root / folder)})
         raise SourceError(
             f"{shown(root)} holds splits ({', '.join(map(shown, folders))}), each with the classes "
             f"{', '.join(map(shown, inside))}. Give one of them: {shown(root / folders[-1])}."
@@ -102,8 +102,8 @@ def split_folders(root: Path) -> list[str]:
     Raises:
       OSError: if a folder cannot be listed.
     """
-    folders = _folders(root)
-    inside = [_folders(root / name) for name in folders]
+    folders = subfolders(root)
+    inside = [subfolders(root / name) for name in folders]
     alike = len(folders) > 0 and all(len(names) > 1 and names == inside[0] for names in inside)
     named = len(folders) > 1 and all(
         name.lower() in _SPLITS and inner for name, inner in zip(folders, inside, strict=True)
@@ -111,7 +111,8 @@ def split_folders(root: Path) -> list[str]:
     return folders if alike or named else []
 
 
-def _folders(root: Path) -> list[str]:
+def subfolders(root: Path) -> list[str]:
+    """Returns the names of the folders in a folder, sorted; hidden ones do not count."""
     # Not an entry's own `is_dir`: it raises at a link that leads to itself.
     names = sorted(entry.name for entry in os.scandir(root))
     return [name for name in names if not name.startswith(".") and os.path.isdir(root / name)]

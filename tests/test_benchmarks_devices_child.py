@@ -14,12 +14,11 @@ import pytest
 from test_benchmarks_devices_rows import CPU
 
 from benchmarks import devices
-from benchmarks.backend import open_backend
+from benchmarks.backend import Refused, open_backend
 from benchmarks.devices_check import CheckSession, check
 from benchmarks.devices_child import DeviceSession
 from benchmarks.devices_feeds import Feeds, Sources
 from benchmarks.experiments import BEST, Case, arrays, photos
-from benchmarks.session import Refused
 from pipeline.sources import from_folder
 from profiles.devices import Device
 

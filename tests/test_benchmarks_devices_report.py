@@ -23,6 +23,7 @@ from benchmarks.devices_rows import Row
 from benchmarks.devices_sweeps import Sweep
 from benchmarks.devices_tables import (
     EFFORTS,
+    digits_text,
     effort_cells,
     footnotes,
     print_findings,
@@ -61,7 +62,7 @@ def test_the_first_table_says_how_fast_how_long_and_how_much_is_loading() -> Non
         "epoch",
         "15 epochs",
         "cost",
-        "speed-up",
+        "x cpu",
     )
     assert [line[-1] for line in rate_lines([cpu, gpu, emulated])] == ["-", "5.00x", "1.00x"]
     assert rate_cells(cpu) == ("cpu", "1,000", "2,000", "50%", "5,000", "2.0 s", "30.0 s*", "0.0002")
@@ -83,6 +84,17 @@ def test_the_second_table_says_what_a_device_makes_of_itself() -> None:
 )
 def test_small_shares_have_a_decimal(ratio: float | None, text: str) -> None:
     assert share_text(ratio) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(27_534.0, "27,500"), (71.24, "71.2"), (0.01234, "0.0123")])
+def test_large_numbers_have_three_digits_and_no_exponent(number: float, text: str) -> None:
+    assert digits_text(number) == text
+
+
+def test_a_device_is_not_folded_where_all_columns_are_as_wide_as_they_get() -> None:
+    slow = a_row(prices=PRICES, epochs=(an_epoch(119.0),), train_ms=9_000, resident_ms=8_000)
+    text = shown(print_findings, findings_of("mnist", EXPERIMENTS["mnist"], [slow, a_row(EMULATED)]))
+    assert "emulated:5000 " in text and max(map(len, text.splitlines())) <= 80
 
 
 def test_footnotes_say_what_was_drawn_out_or_made_up_or_not_counted_once() -> None:

@@ -143,8 +143,8 @@ def test_the_files_that_stop_a_training_come_first_and_are_counted(examined):
 def test_every_decoder_that_refuses_a_file_is_named(examined):
     _, names, _, document, *_ = examined
     details = {one["path"]: one["detail"] for one in document["findings"] if one["trouble"] == "undecodable"}
-    assert details[names["animated WebP"]].startswith("by TensorFlow: TensorFlow: WebP Animation")
-    assert details[names["bad Huffman table"]].startswith("by TensorFlow, Pillow, OpenCV: ")
+    assert details[names["animated WebP"]].startswith("by TensorFlow (WebP Animation")
+    assert details[names["bad Huffman table"]].startswith("by TensorFlow, Pillow, OpenCV (TensorFlow: ")
     assert "Bogus Huffman table definition" in details[names["bad Huffman table"]]
 
 
@@ -191,6 +191,14 @@ def test_splits_are_told_apart_and_compared(tmp_path):
         ("duplicate", "train/cats/again.jpg", "same content as train/cats/2.jpg"),
     ]
     assert [(one.path, one.reason) for one in entries(files)] == [("test/birds/0.jpg", "zero bytes: zero bytes")]
+
+
+def test_a_split_that_lacks_all_classes_but_one_is_told_and_not_refused(tmp_path):
+    root = photo_folder(tmp_path / "pets", {"train/cats": 1, "train/dogs": 1, "test/cats": 1})
+    folder = list_folder(root)
+    assert folder.classes == {"test": ("cats",), "train": ("cats", "dogs")}
+    differing = [one for one in findings_of(folder, []) if one.trouble == "splits differ"]
+    assert [(one.path, one.detail, one.stops) for one in differing] == [("test", "has no dogs", True)]
 
 
 def folder_findings(root: pathlib.Path) -> list[tuple[str, str, str]]:

@@ -182,7 +182,7 @@ def test_a_written_script_serves_what_the_skip_list_leaves(listed, tmp_path):
 def test_the_doctors_verdict_on_a_file_is_that_of_the_loaders(kind, listed):
     _, names, skip_list = listed
     reason = skip_list.entries[names[kind]].reason
-    named = reason.split("by ")[1].split(":")[0].split(", ")
+    named = reason.split("by ")[1].split(" (")[0].split(", ")
     assert set(named) == REFUSED[kind]
 
 

@@ -232,14 +232,15 @@ def test_this_projects_own_ratios_are_held_or_broken(machine, capsys, monkeypatc
     monkeypatch.setattr(gate_command, "read_source", lambda *_: None)  # makes 2,000 photos
     for ratio in RATIOS.values():
         machine[ratio.b.label] = 1000.0 * ratio.recorded
-    words = ("ratios", *(word for name in RATIOS for word in ("--only", name)))
+    words = ("ratios", "--timeout", "77", *(word for name in RATIOS for word in ("--only", name)))
     machine["tf-data-composed"] = 7600.0
     machine["decode alone"] = 7600.0 / 0.7
     assert run(*words) == 0
+    assert {setting.timeout_s for _, setting in machine["asked"]} == {77}
     machine["monitor on"] = 700.0
     shutil.rmtree("out")
     assert run(*words) == 1
-    assert "monitor-on-against-off: regression" in capsys.readouterr().out
+    assert "monitor-on-against-off: asked for at least 0.9 times A: regression" in capsys.readouterr().out
 
 
 def test_every_recorded_ratio_is_well_above_its_floor():

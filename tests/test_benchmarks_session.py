@@ -17,7 +17,8 @@ import pytest
 from test_profiles_windows import IMAGES, Sleeper, a_batch, a_model, emulated
 
 from benchmarks import session
-from benchmarks.session import Job, Refused, Session
+from benchmarks.backend import Refused
+from benchmarks.session import Job, Session
 from pipeline.loaders import Loader
 from pipeline.sources import from_arrays, from_folder
 from pipeline.variants import VARIANTS

@@ -7,6 +7,8 @@ import importlib.util
 import pathlib
 import re
 
+import pytest
+
 from benchmarks.cli import VERBS
 
 PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -20,12 +22,18 @@ def test_every_module_that_it_runs_exists():
 
 
 def test_every_option_that_it_names_exists(capsys):
+    def help_of(module, *words):
+        with pytest.raises(SystemExit):
+            importlib.import_module(module).main([*words, "--help"])
+        return capsys.readouterr().out
+
     known = set()
     for module, _ in VERBS.values():
-        try:
-            importlib.import_module(module).main(["--help"])
-        except SystemExit:
-            known |= set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+        text = help_of(module)
+        # A command of several verbs has each verb's options in a help of its own.
+        verbs = re.findall(r"^    ([a-z]+) {2,}\S", text, flags=re.MULTILINE) if " VERB " in text else []
+        for words in ([], *([verb] for verb in verbs)):
+            known |= set(re.findall(r"--[a-z-]+", help_of(module, *words)))
     assert set(re.findall(r"(?<![\w-])--[a-z-]+", README)) <= known
 
 

@@ -53,6 +53,7 @@ def test_albumentations_asks_for_no_newer_release(tmp_path):
     assert spoken(["-c", code + "WARPS['albumentations'](Augmentation())"], tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_script_that_was_written_for_albumentations_asks_for_none(photos, tmp_path):
     from pipeline import PipelineConfig, from_folder
     from pipeline.export import export
