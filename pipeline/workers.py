@@ -10,7 +10,6 @@ import faulthandler
 import multiprocessing
 import multiprocessing.connection
 import os
-import pickle
 import queue
 import signal
 import sys
@@ -20,6 +19,7 @@ import traceback
 import weakref
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import IO, Any, Protocol
 
 # Twice what an NFS client waits before it says that its server does not answer (nfs(5), `timeo`).
@@ -266,7 +266,7 @@ def _end_with(parent: int) -> None:
 def _sendable(error: Exception) -> Exception:
     """Returns the error, or one that says the same if it cannot be sent; with its traceback as a note."""
     try:
-        pickle.loads(pickle.dumps(error))
+        ForkingPickler.loads(ForkingPickler.dumps(error))
     except Exception:
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note("in a worker process:\n" + traceback.format_exc())

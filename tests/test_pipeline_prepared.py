@@ -227,7 +227,7 @@ def test_a_resized_copy_is_a_folder_that_anybody_can_read(greys, copies):
 
 def test_a_class_that_cannot_be_a_folder_is_refused(tmp_path):
     arrays = from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1]), class_names=("a/b", "c"))
-    with pytest.raises(PreparedError, match=r"^class 'a/b' cannot be the name of a folder\.$"):
+    with pytest.raises(SourceError, match=r"^class 'a/b' cannot be the name of a folder\.$"):
         materialize(arrays, tmp_path / "out", "resized", (8, 8))
     assert list(tmp_path.iterdir()) == []
 
