@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -17,7 +18,9 @@ from conftest import PROJECT_ROOT
 
 from benchmarks import pipeline as main_job
 from benchmarks.supervise import Group
+from pipeline import folders, from_folder
 from pipeline.prepared import open_prepared
+from pipeline.signals import Stopped, signals
 
 GONE_S = 5
 STORED = "tf-data-raw,tf-data-cache-disk"
@@ -44,13 +47,19 @@ def stopped_after(process, wait_s, number):
     """Lets a command run for a while, signals it, and holds that it and all that it started are gone in time."""
     try:
         process.communicate(timeout=wait_s)
+        return
     except subprocess.TimeoutExpired:
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        os.kill(process.pid, number)
-        deadline = time.monotonic() + GONE_S
+    os.kill(process.pid, number)
+    deadline = time.monotonic() + GONE_S
+    try:
         process.communicate(timeout=GONE_S)
-        _, alive = psutil.wait_procs(family, timeout=deadline - time.monotonic())
+        _, alive = psutil.wait_procs(family, timeout=max(deadline - time.monotonic(), 0))
         assert alive == []
+    finally:
+        for one in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
 
 
 def assert_cache_is_whole(cache):
@@ -113,6 +122,23 @@ def test_other_commands_that_are_stopped_leave_nothing_half(name, wait_s, photos
     assert process.returncode < 0 or left == []
     if (out / "copy").exists():
         assert open_prepared(out / "copy").images == 40
+
+
+def test_a_signal_in_a_scan_stops_it_and_costs_no_photo(photos, monkeypatch):
+    """Even where whatever Pillow raises would be the file's fault."""
+    opened = []
+
+    def interrupted(*arguments, **options):
+        opened.append(arguments)
+        if len(opened) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return open_image(*arguments, **options)
+
+    open_image = folders.Image.open
+    monkeypatch.setattr(folders.Image, "open", interrupted)
+    with pytest.raises(Stopped, match="SIGINT"), signals():
+        from_folder(photos)
+    assert len(opened) == 3
 
 
 @pytest.fixture
