@@ -14,6 +14,7 @@ from rich.progress import Progress, TaskID
 from benchmarks.options import Request, UserError
 from benchmarks.session import Job
 from benchmarks.supervise import ChildDied, Group, JobRefused, LeftOut, Measured
+from pipeline.changes import Changes, FolderWatch
 from pipeline.config import config_to_dict
 from pipeline.sources import ImageSource
 from pipeline.variants import other_work
@@ -53,6 +54,8 @@ class Run:
         self._stages: dict[tuple[Device, str, str], tuple[StageTable, tuple[AnnotatedFunction, ...]]] = {}
         self._before_rounds: tuple[Throttling, ...] = ()
         self._throttled_ratio: float | None = None
+        self._watch = FolderWatch(source)
+        self._changes = Changes()
         self._groups = [group for device in devices for group in self._groups_of(device)]
 
     def _groups_of(self, device: Device) -> list[Group]:
@@ -162,7 +165,8 @@ class Run:
 
     def write(self, *, complete: bool) -> bool:
         """Writes results.json and report.html of what there is; returns whether there is anything."""
-        results = self._results()
+        self._changes = self._watch.changes()
+        results = [self._flagged(result) for result in self._results()]
         if not results:
             return False
         self._throttled_ratio = throttled_ratio(self._before_rounds, Throttling.now())
@@ -174,6 +178,12 @@ class Run:
             texts[one.model, one.device.name] = text_report.verdict_lines(group, BASELINE)
         report.write(self._request.out, self._document(results, complete), texts)
         return True
+
+    def _flagged(self, result: Result) -> Result:
+        """Returns the result, with a flag if the photos are not what they were when the run began."""
+        if not self._changes:
+            return result
+        return replace(result, flags=(*result.flags, f"data changed during the run: {self._changes.sentence()}"))
 
     def print(self, console: Console) -> None:
         for group in self._groups[:1]:
@@ -289,7 +299,7 @@ class Run:
             complete=complete,
             provenance={**provenance.machine(), **backend, "throttled_ratio": self._throttled_ratio},
             settings={"rounds": self._request.rounds, "data": provenance.without_folder(self._request.data)},
-            dataset=self._source.to_dict(),
+            dataset=self._source.to_dict() | self._changes.to_dict(),
             left_out=[
                 report.left_out_row(
                     one.job.variant, one.job.model, one.device.name, one.reason, page_cache=one.page_cache

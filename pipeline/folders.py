@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,8 @@ _TAIL_BYTES = 16384
 MAX_PIXELS = 50_000_000
 # No format takes more for an image within that limit: four channels of 16 bits.
 MAX_BYTES = MAX_PIXELS * 8
+# Not the file's fault: were it left out for that, a training would have fewer images and not know it.
+_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # What people call the parts of a data set.
 _SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev", "holdout"}
 
@@ -131,10 +135,21 @@ def _raise(error: OSError) -> None:
     raise error
 
 
+def fingerprint_of(statuses: Mapping[str, tuple[int, int]]) -> str:
+    """Returns a digest of files' names, sizes and modification times in nanoseconds, in their order."""
+    digest = hashlib.sha256()
+    for file, (size_bytes, modified_ns) in statuses.items():
+        digest.update(os.fsencode(file) + f"\0{size_bytes}\0{modified_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
 def inspect(path: Path) -> Header | Unusable:
     """Reads the header of an image file, or says why there is none to read.
 
     Opens regular files only: opening a FIFO would wait for a writer.
+
+    Raises:
+      SourceError: if this process can open no file, whichever.
     """
     try:
         status = path.stat()
@@ -154,6 +169,8 @@ def inspect(path: Path) -> Header | Unusable:
                 width, height = image.size
                 file_format = "JPEG" if image.format == "MPO" else image.format or ""  # MPO: more behind a JPEG
     except OSError as error:
+        if error.errno in _OF_THE_PROCESS:
+            raise SourceError(f"{shown(path)} cannot be opened: {error.strerror}. See `ulimit -a`.") from error
         if error.errno:
             return Unusable(kind="unreadable", reason=f"cannot be read: {error.strerror}")
         return Unusable(kind="not an image", reason="not an image")

@@ -63,7 +63,9 @@ class Loader:
     folders: tuple[Path, ...] = ()
 
     def close(self) -> None:
-        """Removes what the loader wrote for itself: copies on the RAM disk. Prepared copies and caches are kept."""
+        """Ends its workers, and removes its copies on the RAM disk; prepared copies and caches are kept."""
+        if hasattr(self.data, "close"):
+            self.data.close()
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -148,8 +148,9 @@ def _check_room(needed_bytes: int, out: Path) -> None:
 
 @contextlib.contextmanager
 def _said(out: Path) -> Iterator[None]:
-    """Turns TensorFlow's own errors of writing into ours."""
+    """Turns TensorFlow's own errors of files into ours; a disk that is full can be any of several kinds."""
     try:
         yield
-    except (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.UnknownError) as error:
-        raise WriteError(f"{shown(out)}: {error.message}; nothing was left behind.") from error
+    except tf.errors.OpError as error:
+        message = shown((error.message.splitlines() or [type(error).__name__])[0])
+        raise WriteError(f"{shown(out)}: {message}; nothing was left behind.") from error

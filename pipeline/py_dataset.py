@@ -1,4 +1,4 @@
-"""Our `keras.utils.PyDataset`: OpenCV in Keras' worker threads or processes."""
+"""Our `keras.utils.PyDataset`: OpenCV in worker threads or processes, each watched by one of Keras' threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import math
 import multiprocessing
 import os
 import threading
+import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import cv2
 import keras
@@ -19,6 +21,7 @@ from pipeline.epochs import maps_of, order_of
 from pipeline.opencv_decode import OpenCVDecoder
 from pipeline.sources import ImageSource
 from pipeline.warp import WARPS
+from pipeline.workers import BATCH_TIMEOUT_S, Workers
 
 _INTERPOLATION = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST_EXACT}
 # Slots of a record; pools are made anew each epoch, so that it holds those of a few.
@@ -71,15 +74,28 @@ class ImagePyDataset(keras.utils.PyDataset):
 
     The order and the draws of an epoch come from the seed and the epoch's number alone. A batch is images
     (batch, height, width, 3) float32 in [0, 1] and labels (batch,) int32.
+
+    A worker that is killed, or hangs, ends `fit` with a `pipeline.workers.WorkerError` that names it. So Keras gets
+    threads only: each has its batches made by a worker of ours, and watches it.
+
+    Args:
+      source: what to serve.
+      config: how.
+      batch_timeout_s: for one batch; then its worker counts as hung.
+    Attributes:
+      worker_processes: whether the workers are forked processes, or threads.
     """
 
-    def __init__(self, source: ImageSource, config: PipelineConfig) -> None:
-        super().__init__(
-            workers=int(config.workers),
-            use_multiprocessing=config.use_multiprocessing,
-            max_queue_size=config.max_queue_size,
-        )
+    def __init__(
+        self, source: ImageSource, config: PipelineConfig, *, batch_timeout_s: float = BATCH_TIMEOUT_S
+    ) -> None:
+        super().__init__(workers=int(config.workers), max_queue_size=config.max_queue_size)
+        self.worker_processes = config.use_multiprocessing
         self.record = WorkerRecord()
+        self._batch_timeout_s = batch_timeout_s
+        self._starting = threading.Lock()
+        self._crew: Workers | None = None
+        self._end_crew: Any = None
         self._source = source
         self._config = config
         self._decode = OpenCVDecoder(source, config)
@@ -102,11 +118,41 @@ class ImagePyDataset(keras.utils.PyDataset):
     def on_epoch_end(self) -> None:
         # Here and not in `on_epoch_begin`, which Keras 3.15 calls when the workers are running already. `fit` calls
         # this once before its first epoch, too, so that the first epoch it trains on is number 1.
+        self.close()
         self._plan_next_epoch()
 
+    def close(self) -> None:
+        """Ends the workers of an epoch that was broken off; `fit` does so at the end of a whole one, or when it begins.
+
+        Keras keeps what is left of such an epoch, this object too, as long as the process lives.
+        """
+        if self._crew is not None:
+            self._end_crew()
+            self._crew = None
+
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        # By hand, or where Keras draws two batches before its epochs.
+        if threading.current_thread() is threading.main_thread():
+            return self.make_in_caller(index)
+        return self._epochs_crew().make(index)
+
+    def make_in_caller(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Makes a batch in the calling thread, whichever that is."""
         with self.record.serving():
             return self._batch(index)
+
+    def _epochs_crew(self) -> Workers:
+        """Returns the epoch's workers; processes are forked when they are first needed, and know its plan from that."""
+        with self._starting:
+            if self._crew is None:
+                self._crew = Workers(
+                    self.make_in_caller,
+                    self.workers,
+                    processes=self.worker_processes,
+                    timeout_s=self._batch_timeout_s,
+                )
+                self._end_crew = weakref.finalize(self, self._crew.close)
+            return self._crew
 
     def _batch(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         start = index * self._config.batch_size

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class Stopped(Exception):
-    """A signal asked the run to end."""
+class Stopped(BaseException):
+    """A signal asked the run to end; like `KeyboardInterrupt` no `Exception`, that nobody takes it for a bad image."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

@@ -22,6 +22,7 @@ from pipeline.folders import (
     check_folder_name,
     class_folders,
     files_below,
+    fingerprint_of,
     inspect,
     shown,
 )
@@ -182,8 +183,7 @@ def from_folder(
         ]
     except OSError as error:
         raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
-    files, labels, jpeg_sizes, skipped, formats = [], [], [], [], set()
-    digest = hashlib.sha256()
+    statuses, labels, jpeg_sizes, skipped, formats = {}, [], [], [], set()
     entries = skip_list.below(root) if skip_list else {}
     stale = []
     for done, (label, file) in enumerate(listed, start=1):
@@ -198,8 +198,7 @@ def from_folder(
         if isinstance(found, Unusable):
             skipped.append(Skipped(file=file, reason=found.reason))
         else:
-            digest.update(os.fsencode(file) + f"\0{found.status.st_size}\0{found.status.st_mtime_ns}\n".encode())
-            files.append(file)
+            statuses[file] = found.status.st_size, found.status.st_mtime_ns
             labels.append(label)
             jpeg_sizes.append((found.height, found.width) if found.format == "JPEG" else (0, 0))
             formats.add(found.format)
@@ -220,12 +219,12 @@ def from_folder(
         class_names=tuple(classes),
         labels=np.array(labels, np.int64),
         root=root.resolve(),
-        files=tuple(files),
+        files=tuple(statuses),
         formats=tuple(sorted(formats)),
         skipped=tuple(skipped),
         stale_skips=tuple(stale),
         jpeg_sizes=np.array(jpeg_sizes, np.int64),
-        fingerprint=digest.hexdigest()[:16],
+        fingerprint=fingerprint_of(statuses),
     )
 
 

@@ -54,7 +54,7 @@ def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
         workers=workers,
         workers_seen=times.workers,
         rest="Keras' queue and its copies to tensors"
-        + (", and sending batches between processes" if data.use_multiprocessing else ""),
+        + (", and sending batches between processes" if _forks(data) else ""),
         tail=_tail(times),
     )
 
@@ -97,14 +97,19 @@ def _batches(data: Any, workers: int) -> int:
     return wanted if data.num_batches is None else min(wanted, data.num_batches)
 
 
+def _forks(data: Any) -> bool:
+    """Tells whether the workers of a PyDataset are processes: those of Keras, or its own behind Keras' threads."""
+    return bool(data.use_multiprocessing or getattr(data, "worker_processes", False))
+
+
 class _Head(keras.utils.PyDataset):
     """The first batches of a PyDataset, made as it makes them, by as many workers."""
 
     def __init__(self, data: Any, batches: int, timer: CallTimer | None) -> None:
-        super().__init__(
-            workers=data.workers, use_multiprocessing=data.use_multiprocessing, max_queue_size=data.max_queue_size
-        )
+        super().__init__(workers=data.workers, use_multiprocessing=_forks(data), max_queue_size=data.max_queue_size)
         self._data = data
+        # Data that hands its batches on to workers of its own has to make them here, where the timer is.
+        self._make = getattr(data, "make_in_caller", data.__getitem__)
         self._batches = batches
         self._timer = timer
 
@@ -114,8 +119,8 @@ class _Head(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         if self._timer is None:
-            return self._data[index]
-        return self._timer.batch(lambda: self._data[index], batch_images)
+            return self._make(index)
+        return self._timer.batch(lambda: self._make(index), batch_images)
 
     def on_epoch_end(self) -> None:
         self._data.on_epoch_end()

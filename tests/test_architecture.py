@@ -55,6 +55,20 @@ def test_pipeline_models_and_profiles_import_nothing_of_each_other(package):
     assert {name: others for name, others in found.items() if others} == ENTRY_POINTS.get(package, {})
 
 
+def test_one_module_of_a_package_reads_the_time_and_none_reads_a_clock_that_jumps():
+    modules = [path for package in OURS for path in sorted((PROJECT_ROOT / package).rglob("*.py"))]
+    reading = {str(path.relative_to(PROJECT_ROOT)) for path in modules if "time" in imported(path)}
+    # The peers' loaders are what their users would write, and are given a clock.
+    assert reading == {"pipeline/clock.py", "profiles/clock.py"}
+    for name in reading:
+        calls = {
+            node.attr
+            for node in ast.walk(ast.parse((PROJECT_ROOT / name).read_text()))
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
+        }
+        assert calls <= {"perf_counter_ns", "process_time_ns", "thread_time_ns", "sleep"}
+
+
 def test_the_networks_need_no_backend_but_what_keras_offers():
     found = set().union(*(imported(path) for path in (PROJECT_ROOT / "models").rglob("*.py")))
     assert found & {"tensorflow", "jax", "torch"} == set()

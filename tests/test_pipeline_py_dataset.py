@@ -50,14 +50,15 @@ def test_fit_gets_the_same_batches_from_any_workers(photos, expected, workers, p
 @pytest.mark.parametrize("queue", [1, 2, 64])
 def test_the_length_of_the_queue_does_not_change_the_batches(photos, expected, queue):
     data = ImagePyDataset(from_folder(photos), dataclasses.replace(CONFIG, max_queue_size=queue))
-    assert (data.workers, data.use_multiprocessing, data.max_queue_size) == (4, False, queue)
+    assert (data.workers, data.worker_processes, data.max_queue_size) == (4, False, queue)
     assert_same(fed(data, 3), expected[1:])
 
 
-def test_workers_processes_and_queue_reach_keras(photos):
+def test_workers_and_queue_reach_keras_and_processes_are_our_own(photos):
     config = dataclasses.replace(CONFIG, workers=3, use_multiprocessing=True, max_queue_size=7)
     data = ImagePyDataset(from_folder(photos), config)
-    assert (data.workers, data.use_multiprocessing, data.max_queue_size) == (3, True, 7)
+    assert (data.workers, data.use_multiprocessing, data.max_queue_size) == (3, False, 7)
+    assert data.worker_processes
 
 
 def test_the_last_batch_is_short(expected):

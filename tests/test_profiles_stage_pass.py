@@ -85,6 +85,28 @@ def test_a_py_dataset_is_split_into_known_calls_and_the_rest(
     assert cpu_and_wait_ms(table, "cv2.imread")[0] == pytest.approx((time.thread_time() - began) * 5 * IMAGES, rel=0.5)
 
 
+class HandedOn(Photographs):
+    """Hands its batches on to worker processes of its own, in which no timer is."""
+
+    worker_processes = True
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("handed on")
+
+    def make_in_caller(self, index: int) -> Any:
+        return super().__getitem__(index)
+
+
+def test_data_with_workers_of_its_own_is_made_where_the_timer_is(
+    windows: Windows, photo: str, monkeypatch: Any
+) -> None:
+    data = HandedOn(photo, 2)
+    monkeypatch.setattr(python_stages, "_batches", lambda data, workers: 12)
+    table = stage_table(data, windows)
+    assert {stage.name for stage in table.stages} == {"cv2.imread", "other python"}
+    assert table.rest == "Keras' queue and its copies to tensors, and sending batches between processes"
+
+
 def test_slow_files_of_a_py_dataset_are_named(windows: Windows, photo: str) -> None:
     tail = stage_table(Photographs(photo, 1), windows).tail
     assert tail is not None

@@ -1,0 +1,186 @@
+"""The main job under faults: stopped anywhere, photos that change, variants that fail."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from conftest import PROJECT_ROOT
+
+from benchmarks import pipeline as main_job
+from benchmarks.supervise import Group
+from pipeline import folders, from_folder
+from pipeline.prepared import open_prepared
+from pipeline.signals import Stopped, signals
+
+GONE_S = 5
+STORED = "tf-data-raw,tf-data-cache-disk"
+QUICK = ["--device", "cpu", "--rounds", "1", "--batch-size", "4"]
+# Imports, scan, warm-up, copies, a round, stages and the report of `STORED` take about so long on two quiet cores.
+WHOLE_RUN_S = 25
+
+
+def running(*words, cache, **options):
+    environment = {**os.environ, "UNSTALL_CACHE": str(cache), "COLUMNS": "200"}
+    return subprocess.Popen(
+        [sys.executable, "-m", *map(str, words)],
+        cwd=PROJECT_ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
+
+
+def stopped_after(process, wait_s, number):
+    """Lets a command run for a while, signals it, and holds that it and all that it started are gone in time."""
+    try:
+        process.communicate(timeout=wait_s)
+        return
+    except subprocess.TimeoutExpired:
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    os.kill(process.pid, number)
+    deadline = time.monotonic() + GONE_S
+    try:
+        process.communicate(timeout=GONE_S)
+        _, alive = psutil.wait_procs(family, timeout=max(deadline - time.monotonic(), 0))
+        assert alive == []
+    finally:
+        for one in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+
+
+def assert_cache_is_whole(cache):
+    """Whatever has a name of its own can be opened; nothing lies in it half."""
+    for folder in [*cache.glob("prepared/*"), *cache.glob("cached/*")]:
+        assert ".building-" not in folder.name
+        assert open_prepared(folder).images == 40
+
+
+def random_stops(number):
+    """Moments of a run, drawn anew each time, and printed with a failure as the test's name."""
+    draw = random.Random()
+    names = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    return [(round(draw.uniform(1, WHOLE_RUN_S), 1), names[index % 3]) for index in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "number"),
+    [*random_stops(2), *[pytest.param(*one, marks=pytest.mark.slow) for one in random_stops(18)]],
+)
+def test_a_main_job_that_is_stopped_anywhere_leaves_nothing_half(wait_s, number, photos, tmp_path):
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    (earlier / "results.json").write_text("{}")
+    cache, out = tmp_path / "cache", tmp_path / "out"
+    words = ["--data", photos, "--variants", STORED, *QUICK, "--out", out]
+    process = running("benchmarks.pipeline", *words, cache=cache)
+    stopped_after(process, wait_s, number)
+    # Before Python is up, and when all is done, a signal does what it does by itself.
+    assert process.returncode in (0, 128 + number, -number)
+    files = {path.name for path in out.iterdir()} if out.exists() else set()
+    assert not [name for name in files if name.startswith(".")]
+    if "results.json" in files:
+        document = json.loads((out / "results.json").read_text())
+        assert document["results"]
+        assert document["complete"] or process.returncode
+    assert_cache_is_whole(cache)
+    assert (earlier / "results.json").read_text() == "{}"
+
+
+COMMANDS = {
+    "materialize": ("pipeline", "materialize", "{photos}", "{out}/copy", "--as", "raw", "--image-size", "1500"),
+    "doctor": ("benchmarks.doctor", "{photos}", "--out", "{out}"),
+    "generated": ("benchmarks.ceiling", "--data", "generated:2000"),
+}
+
+
+@pytest.mark.slow  # 6 processes
+@pytest.mark.parametrize("wait_s", [0.7, 2.5])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_other_commands_that_are_stopped_leave_nothing_half(name, wait_s, photos, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    words = [word.format(photos=photos, out=out) for word in COMMANDS[name]]
+    process = running(*words, cache=tmp_path / "cache")
+    stopped_after(process, wait_s, signal.SIGTERM)
+    assert process.returncode in (0, 1, 128 + signal.SIGTERM, -signal.SIGTERM)
+    left = sorted(path.name for path in tmp_path.rglob("*") if ".building-" in path.name)
+    # What was killed before it could clean up goes when the next one builds.
+    assert process.returncode < 0 or left == []
+    if (out / "copy").exists():
+        assert open_prepared(out / "copy").images == 40
+
+
+def test_a_signal_in_a_scan_stops_it_and_costs_no_photo(photos, monkeypatch):
+    """Even where whatever Pillow raises would be the file's fault."""
+    opened = []
+
+    def interrupted(*arguments, **options):
+        opened.append(arguments)
+        if len(opened) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return open_image(*arguments, **options)
+
+    open_image = folders.Image.open
+    monkeypatch.setattr(folders.Image, "open", interrupted)
+    with pytest.raises(Stopped, match="SIGINT"), signals():
+        from_folder(photos)
+    assert len(opened) == 3
+
+
+@pytest.fixture
+def folder(photos, tmp_path):
+    shutil.copytree(photos, tmp_path / "photos")
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def before_the_first_round(monkeypatch):
+    """Does something when everything is warmed up."""
+
+    def at(action):
+        run_round = Group.run_round
+
+        def first(self, number, **options):
+            if number == 0:
+                action()
+            run_round(self, number, **options)
+
+        monkeypatch.setattr(Group, "run_round", first)
+
+    return at
+
+
+def test_a_photo_that_is_deleted_in_a_run_is_named_and_costs_only_whoever_reads_it(
+    folder, tmp_path, before_the_first_round, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "120")
+    before_the_first_round((folder / "discs" / "008.jpg").unlink)
+    out = tmp_path / "out"
+    words = ["--data", str(folder), "--variants", "tf-data,tf-data-cache", *QUICK, "--out", str(out)]
+    assert main_job.main(words) == 0
+    document = json.loads((out / "results.json").read_text())
+    assert [one["variant"] for one in document["results"]] == ["tf-data-cache"]
+    assert "data changed during the run: discs/008.jpg (deleted)" in document["results"][0]["flags"]
+    [left_out] = document["left_out"]
+    assert left_out["variant"] == "tf-data"
+    assert "008.jpg" in left_out["reason"]
+    assert "No such file or directory" in left_out["reason"]
+    assert document["dataset"]["changed_files"] == [{"path": "discs/008.jpg", "what": "deleted"}]
+    assert document["dataset"]["fingerprint_at_end"] != document["dataset"]["fingerprint"]
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "data changed during the run: discs/008.jpg (deleted)" in printed
+    assert "008.jpg" in (out / "report.html").read_text()
