@@ -163,9 +163,8 @@ class _Process:
         with _FORKING:
             self._connection, theirs = context.Pipe()
             _OPEN.add(self._connection)
-            self._process = context.Process(
-                target=_serve_process, args=(theirs, self._stacks, make), name=f"unstall {name}", daemon=True
-            )
+            arguments = (theirs, self._stacks, make, os.getpid())
+            self._process = context.Process(target=_serve_process, args=arguments, name=f"unstall {name}", daemon=True)
             try:
                 self._process.start()
             finally:
@@ -237,14 +236,14 @@ class _Process:
 _OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-def _serve_process(connection: Connection, stacks: IO[bytes], make: Make) -> None:
+def _serve_process(connection: Connection, stacks: IO[bytes], make: Make, parent: int) -> None:
     for other in list(_OPEN):
         other.close()
     for number in (signal.SIGINT, signal.SIGHUP):  # the parent decides, and ends this process
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     with contextlib.suppress(EOFError, OSError):
         while True:
             index = connection.recv()
