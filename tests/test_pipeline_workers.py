@@ -1,6 +1,7 @@
 """Workers that are killed, crash or hang: an error that names them, soon, and nobody left behind."""
 
 import dataclasses
+import faulthandler
 import gc
 import os
 import pathlib
@@ -34,6 +35,7 @@ def crash(how: str) -> None:
     elif how == "exit":
         os._exit(3)
     else:
+        faulthandler.disable()  # the test's own, which would print what is planted here
         os.kill(os.getpid(), signal.Signals[how])
         sleep_for_ever()  # until it arrives
 
