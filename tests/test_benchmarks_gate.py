@@ -34,7 +34,7 @@ def machine(monkeypatch, tmp_path):
         asked.append((subject, setting))
         log.touch()
         rate = rates.get(subject.label, 1000.0)
-        if isinstance(rate, Exception):
+        if isinstance(rate, BaseException):
             log.write_text("Traceback")
             raise rate
         return Process(
