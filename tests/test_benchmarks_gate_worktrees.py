@@ -64,7 +64,11 @@ def test_nothing_is_left_behind_however_it_ends(repository, error):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_stopped_leaves_nothing_behind(repository, number):
-    words = ("compare", "main~1", "main", "--rev", "--subject", "module:feed", "--out", "out")
+    # It must not end by itself before the signal comes.
+    (repository / "module.py").write_text("import time\n\n\ndef feed():\n    time.sleep(120)\n")
+    git(repository, "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-a", "-m", "waits")
+    (repository / "module.py").write_text("not committed")
+    words = ("compare", "main", "main", "--rev", "--subject", "module:feed", "--out", "out")
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.gate", *words],
         cwd=repository,
