@@ -17,21 +17,19 @@ from benchmarks.accuracy_plan import RUNGS, Plan
 from benchmarks.command import (
     check_out,
     devices_here,
+    exit_code_of,
     new_folder,
     progress_bar,
     remove_if_empty,
-    say,
-    say_unwritable,
 )
 from benchmarks.options import UserError, config_from_file, known_names
 from benchmarks.splits import Splits, open_splits
 from pipeline.config import PipelineConfig
-from pipeline.signals import Stopped, signals
+from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
-from pipeline.sources import SourceError
 from pipeline.variants import BASELINE, VARIANTS
 from profiles.devices import Device, parse_device
-from profiles.terminal import Terminal
+from profiles.terminal import Terminal, print_files
 
 _TUNED = "tf-data-composed"
 # As often as the tutorial says "epochs": passes, which is what that word is taken for.
@@ -70,14 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.resume or arguments.out or new_folder()
-    try:
-        return _run(read_request(arguments, out), console, errors)
-    except (UserError, SourceError) as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, out, error)
+    return exit_code_of(lambda: _run(read_request(arguments, out), console, errors), errors, out)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -215,9 +206,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
         raise UserError(f"nothing could be trained. {'; '.join(dict.fromkeys(ladder.failures.values()))}", exit_code=3)
     keep(complete=not ladder.failures)
     print_ladder(console, plan, splits, ladder.trained, ladder.failures)
-    console.print(
-        f"\nresults and report: {request.out}/{RESULTS}, {request.out}/{REPORT}", highlight=False, markup=False
-    )
+    print_files(console, "results and report", request.out / RESULTS, request.out / REPORT)
     return VERDICTS[judge(difference(plan, ladder.trained))]
 
 

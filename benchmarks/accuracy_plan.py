@@ -51,9 +51,9 @@ RUNGS: dict[str, Rung] = {
 
 def published_images_seen(model: str) -> int:
     """Returns how many images the published training of a network saw: epochs x steps x batch."""
-    training = MODELS[model].training
-    assert training.steps_per_epoch is not None and training.batch_size is not None
-    return training.epochs * training.steps_per_epoch * training.batch_size
+    images_seen = MODELS[model].training.images_seen
+    assert images_seen is not None
+    return images_seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

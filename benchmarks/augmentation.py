@@ -18,12 +18,12 @@ from rich.console import Console
 
 from benchmarks.augmentation_libraries import LIBRARIES, rows
 from benchmarks.augmentation_operations import LEAST_IMAGE_SIZE, OPERATIONS
-from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
+from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source, remove_if_empty
 from benchmarks.options import UserError, known_names
-from pipeline.signals import Stopped, signals
+from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource, SourceError
-from profiles.terminal import Terminal
+from profiles.terminal import Terminal, print_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,22 +58,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     errors = Terminal(stderr=True)
-    try:
-        request = _read(arguments)
-    except UserError as error:
-        return say(errors, error)
-    try:
-        check_out(request.out, _RESULTS)
-        return _run(request, Terminal(), errors)
-    except (UserError, SourceError) as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        errors.print("stopped: nothing was kept", highlight=False)
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, request.out, error)
-    finally:
-        remove_if_empty(request.out)
+    out = arguments.out or new_folder()
+
+    def run() -> int:
+        request = _read(arguments, out)
+        try:
+            check_out(out, _RESULTS)
+            return _run(request, Terminal(), errors)
+        finally:
+            remove_if_empty(out)
+
+    return exit_code_of(run, errors, out, "stopped: nothing was kept")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read(arguments: argparse.Namespace) -> Request:
+def _read(arguments: argparse.Namespace, out: Path) -> Request:
     for name, least in (("rounds", 1), ("batch_size", 1), ("image_size", LEAST_IMAGE_SIZE)):
         value = getattr(arguments, name)
         if value < least:
@@ -107,7 +102,7 @@ def _read(arguments: argparse.Namespace) -> Request:
         operations=known_names(arguments.operations, "--operations", OPERATIONS),
         libraries=known_names(arguments.libraries, "--libraries", LIBRARIES),
         rounds=arguments.rounds,
-        out=arguments.out or new_folder(),
+        out=out,
     )
 
 
@@ -161,8 +156,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
         console.print(line, style="dim", markup=False, highlight=False)
     for line in cautions(document):
         console.print(line, style="yellow", markup=False, highlight=False)
-    files = f"{request.out}/augmentation.json, {request.out}/augmentation.html"
-    console.print(f"\nresults and pictures: {files}", highlight=False, markup=False, soft_wrap=True)
+    print_files(console, "results and pictures", request.out / "augmentation.json", request.out / "augmentation.html")
     if all(one.failed for one in measured):
         return 3
     return 1 if too_different(results) else 0

@@ -14,14 +14,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.command import say, say_left_out, say_noise
+from benchmarks.command import exit_code_of, say_left_out, say_noise
 from benchmarks.options import DATA, MODEL, UserError
 from models import MODELS
+from pipeline.cache import cache_root
 from pipeline.config import PipelineConfig
 from pipeline.decoder_noise import decoders_unheard
+from pipeline.python_batches import PythonBatches
+from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
 from pipeline.variants import VARIANTS
@@ -42,32 +46,39 @@ _VARIANTS = (
     "tf-data-scaled-decode",
     "tf-data-composed",
 )
+# The last one without tf.data: by processes, in a loop in Python.
+PYTHON = "python-composed"
 _EPOCH_S = 1.0
 CEILING = "decode only"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 0, or 2 for bad input."""
+    """Runs the command. Returns 0, or 2 for bad input, 128 + signal if stopped."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", default=DATA, metavar="DIR|generated:N", help=f"JPEG photos (default: {DATA})")
     add_skip_list_option(parser)
-    parser.add_argument("--variants", default=",".join(_VARIANTS), metavar="NAME,...", help="of the main job's")
+    known = f"of the main job's, or {PYTHON}"
+    parser.add_argument("--variants", default=",".join((*_VARIANTS, PYTHON)), metavar="NAME,...", help=known)
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"of all in turn (default: {ROUNDS})")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
-        configs = _configs(arguments)
+    errors = Terminal(stderr=True)
+    # Files of its own it has in the cache alone.
+    return exit_code_of(lambda: _run(arguments, errors), errors, cache_root())
+
+
+def _run(arguments: argparse.Namespace, errors: Console) -> int:
+    configs = _configs(arguments)
+    with signals():
         source = open_source(arguments.data, skip_list=read_skip_list(arguments.skip_list))
-        say_left_out(Terminal(stderr=True), source)
+        say_left_out(errors, source)
         if source.formats != ("JPEG",):
             raise UserError(
                 f"--data {arguments.data} must hold JPEG files only. Received: {', '.join(source.formats)}."
             )
         with decoders_unheard() as noise:
             rates = measure(configs, source, arguments.rounds)
-    except (UserError, SourceError) as error:
-        return say(Terminal(stderr=True), error)
-    say_noise(Terminal(stderr=True), noise)
+    say_noise(errors, noise)
     _print(rates, source, arguments.rounds)
     return 0
 
@@ -76,12 +87,12 @@ def _configs(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     if arguments.rounds < 2:
         raise UserError(f"--rounds must be at least 2. Received: {arguments.rounds}.")
     chosen = {}
+    known = {name: config for name, config in VARIANTS.items() if not config.use_multiprocessing}
+    known[PYTHON] = VARIANTS["tf-data-composed"]
     for name in arguments.variants.split(","):
-        if name not in VARIANTS or VARIANTS[name].use_multiprocessing:
-            raise UserError(
-                f"--variants: {name!r} is no variant without worker processes. Known: {', '.join(VARIANTS)}."
-            )
-        chosen[name] = replace(VARIANTS[name], image_size=_IMAGE_SIZE)
+        if name not in known:
+            raise UserError(f"--variants: {name!r} is no variant without worker processes. Known: {', '.join(known)}.")
+        chosen[name] = replace(known[name], image_size=_IMAGE_SIZE)
     return chosen
 
 
@@ -89,7 +100,7 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
     """Measures decoding alone and every loader in turn, round by round.
 
     Returns:
-      Images per second by round: of `CEILING`, and of each variant in its steady steps.
+      Images per second by round: of `CEILING`, of each variant in its steady steps, and of `PYTHON` in whole epochs.
     """
     from models import open_model
     from pipeline.loaders import build
@@ -97,11 +108,16 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
 
     windows = Windows(open_model(MODEL, classes=2), parse_device("emulated:1000000"))
     windows.prepare([(np.zeros((1, *_IMAGE_SIZE, 3), np.float32), np.zeros(1))])
-    loaders = {name: build(config, source) for name, config in configs.items()}
+    loaders: dict[str, Any] = {}
     try:
         runs: dict[str, Callable[[int], float]] = {CEILING: decoding_alone(source, _IMAGE_SIZE)}
-        for name, loader in loaders.items():
-            runs[name] = _loader(windows, loader)
+        for name, config in configs.items():
+            if name == PYTHON:
+                loaders[name] = PythonBatches(source, config, workers=2 * _cores())
+                runs[name] = _epochs(loaders[name])
+            else:
+                loaders[name] = build(config, source)
+                runs[name] = _loader(windows, loaders[name])
         rates: dict[str, list[float]] = {name: [] for name in runs}
         errors = Terminal(stderr=True)
         for number in track(range(rounds), description="rounds", console=errors, transient=True, auto_refresh=False):
@@ -127,14 +143,28 @@ def _loader(windows: Any, loader: Any) -> Callable[[int], float]:
     return run
 
 
+def _epochs(batches: PythonBatches) -> Callable[[int], float]:
+    def run(number: int) -> float:
+        images, begin_ns = 0, clock.now_ns()
+        while clock.now_ns() - begin_ns < _EPOCH_S * 1e9:
+            images += sum(len(labels) for _, labels in batches)
+        return images / (clock.now_ns() - begin_ns) * 1e9
+
+    run(-1)  # forks its workers
+    return run
+
+
+def _cores() -> int:
+    return max(1, round(usable_cores()))
+
+
 def decoding_alone(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int], float]:
     """Returns a run of one thread a core, each decoding its share of the files from memory, scaled as loaders do."""
     from pipeline.opencv_decode import OpenCVDecoder
 
     decoder = OpenCVDecoder(source, PipelineConfig(decode="scaled", image_size=image_size))
     encoded = [np.fromfile(path, np.uint8) for path in source.paths]
-    threads_wanted = max(1, round(usable_cores()))
-
+    threads_wanted = _cores()
     failed: list[ValueError] = []
 
     def decode(first: int) -> None:

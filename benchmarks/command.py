@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -14,9 +15,33 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.options import UserError
 from pipeline.decoder_noise import Noise
 from pipeline.folders import shown
+from pipeline.signals import Stopped
 from pipeline.skip_list import read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
 from profiles.devices import Device
+
+
+def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stopped: str = "") -> int:
+    """Runs a command's work, and says in one line what ends it.
+
+    Args:
+      run: the work. Returns the exit code.
+      errors: where it is said.
+      out: where the work writes, for what cannot be written.
+      when_stopped: said if a signal stops it.
+    Returns:
+      The work's exit code, or that of what ended it: 2 or 3, and 128 + signal.
+    """
+    try:
+        return run()
+    except (UserError, SourceError) as error:
+        return say(errors, error)
+    except Stopped as stopped:
+        if when_stopped:
+            errors.print(when_stopped, highlight=False, markup=False, soft_wrap=True)
+        return stopped.exit_code
+    except OSError as error:
+        return say_unwritable(errors, out, error)
 
 
 def say(errors: Console, error: UserError | SourceError) -> int:

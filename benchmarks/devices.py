@@ -6,7 +6,9 @@ python -m benchmarks.devices --experiment mnist
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -14,20 +16,18 @@ from rich.text import Text
 from benchmarks.command import (
     check_out,
     devices_here,
+    exit_code_of,
     new_folder,
     progress_bar,
     read_source,
     remove_if_empty,
-    say,
-    say_unwritable,
 )
 from benchmarks.devices_check import check
 from benchmarks.devices_options import Request, parser, read_request
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.options import UserError
-from pipeline.signals import Stopped, signals
-from pipeline.sources import SourceError
-from profiles.terminal import Terminal
+from pipeline.signals import signals
+from profiles.terminal import Terminal, print_files
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,19 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _list(console)
         return 0
     if arguments.check:
-        try:
-            return check(console)
-        except UserError as error:
-            return say(errors, error)
-    try:
-        request = read_request(arguments, new_folder())
-        return _run(request, console, errors)
-    except (UserError, SourceError) as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, request.out, error)
+        return exit_code_of(lambda: check(console), errors, Path(tempfile.gettempdir()))
+    out = arguments.out or new_folder()
+    return exit_code_of(lambda: _run(read_request(arguments, out), console, errors), errors, out)
 
 
 def _list(console: Console) -> None:
@@ -101,8 +91,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
         reasons = "; ".join(dict.fromkeys(f"{one.who}: {one.reason}" for one in run.left_out))
         raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
     outcome.print(console)
-    files = f"{request.out}/results.json, {request.out}/report.html"
-    console.print(f"\nresults and report: {files}", highlight=False, markup=False)
+    print_files(console, "results and report", request.out / "results.json", request.out / "report.html")
     return 0
 
 

@@ -10,6 +10,7 @@ from benchmarks.devices_measured import CaseFacts, Epoch, Measured
 from benchmarks.devices_times import Duration, Reached, epoch_duration, reached, training_duration
 from benchmarks.experiments import Case
 from models import MODELS
+from models.network import Training
 from pipeline.config import config_to_dict
 from profiles.devices import Device
 from profiles.peak import Peak
@@ -32,8 +33,8 @@ class Row:
       predicted_per_sec: None where nothing predicts.
       epochs: real ones.
       epoch: how long one takes, of all examples.
-      training_epochs: as published.
-      training: how long they take, tracing included.
+      published: the training, as it was published.
+      training: how long all of it takes, tracing included.
       reached: the accuracy that was asked for; None if none was, or nothing learns.
       flops_per_image: a training step's, forward and backward; None where a layer is not known.
       flops_unknown: why not.
@@ -55,7 +56,7 @@ class Row:
     predicted_per_sec: float | None
     epochs: tuple[Epoch, ...]
     epoch: Duration
-    training_epochs: int
+    published: Training
     training: Duration
     reached: Reached | None
     flops_per_image: int | None
@@ -120,7 +121,8 @@ class Row:
             "epochs": [one.to_dict() for one in self.epochs],
             "accuracy_of": "test data" if facts.validated else "training data",
             "epoch": self.epoch.to_dict(),
-            "training_epochs": self.training_epochs,
+            "training_epochs": self.published.epochs,
+            "training_images_seen": self.published.images_seen,
             "training_time": self.training.to_dict(),
             "reached": None if self.reached is None else asdict(self.reached),
             "forward_flops_per_image": facts.work.forward_flops,
@@ -177,7 +179,7 @@ def row_of(
     elif not measured.epochs:
         return None
     epoch = epoch_duration(measured.epochs, facts.examples, result)
-    training_epochs = MODELS[case.model].training.epochs
+    training = MODELS[case.model].training
     rate = facts.examples / epoch.seconds if result is None else result.images_per_sec
     flops = facts.work.training_flops
     computes = device.kind != "emulated"
@@ -192,8 +194,8 @@ def row_of(
         predicted_per_sec=median(measured.predicted_per_sec) if measured.predicted_per_sec else None,
         epochs=tuple(measured.epochs),
         epoch=epoch,
-        training_epochs=training_epochs,
-        training=training_duration(measured.epochs, epoch, training_epochs),
+        published=training,
+        training=training_duration(measured.epochs, epoch, facts.examples, training),
         reached=None if target is None or not measured.epochs else reached(measured.epochs, target),
         flops_per_image=flops,
         flops_unknown=facts.work.reason,

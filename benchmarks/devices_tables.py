@@ -12,6 +12,7 @@ from benchmarks.devices_findings import Findings, Swept
 from benchmarks.devices_judgement import Comparison, advantages, cost_text, seconds_text, times
 from benchmarks.devices_rows import Row
 from models import MODELS
+from models.network import Training
 
 # The second table's columns; the first one's differ by the epochs that were published.
 EFFORTS = ("device", "CPU", "GPU", "°C", "W", "MFLOP/img", "GFLOP/s", "peak%", "model%", "mem%")
@@ -25,7 +26,7 @@ LEGEND = {
     "cost": "of an epoch, at the price per hour given",
     "x cpu": "speed-up over the CPU, training as it runs, whole epochs",
     "CPU, GPU": "busy while it trains",
-    "MFLOP/img": "of a training step: three times the products of a forward pass",
+    "MFLOP/img": "of a training step: the products of the forward and the backward pass",
     "peak%": "of what a large matrix product reached beside it, as it trains; model%: of the model alone",
     "mem%": "of what a large copy reached, that the tensors of the model alone ask for at least",
     "*": "extrapolated",
@@ -34,9 +35,15 @@ LEGEND = {
 
 def rate_columns(rows: Sequence[Row]) -> tuple[str, ...]:
     """Returns the first table's columns."""
-    epochs = rows[0].training_epochs
-    last = f"{epochs} epochs" if epochs > 1 else "1 epoch"
+    last = _training_text(rows[0].published)
     return ("device", "img/s", "model", "load%", "predict", "epoch", last, "cost", "x cpu")
+
+
+def _training_text(published: Training) -> str:
+    """Returns the length of a training: in images where epochs are no passes over the data."""
+    if published.images_seen is not None:
+        return f"{published.images_seen / 1e6:g}M images"
+    return f"{published.epochs} epochs" if published.epochs > 1 else "1 epoch"
 
 
 def rate_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -112,6 +119,9 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
     """Returns what a reader must know of these rows."""
     lines: dict[str, None] = {}
     for row in rows:
+        if row.published.images_seen is not None:
+            text = f"{_training_text(row.published)}: as published, {row.published.epochs} epochs of "
+            lines[f"{text}{row.published.steps_per_epoch:,} steps of {row.published.batch_size}"] = None
         for what, duration in (("an epoch", row.epoch), ("training", row.training)):
             if duration.extrapolated and (duration is row.epoch or duration.extrapolated != row.epoch.extrapolated):
                 lines[f"* {device_text(row)}: {what}, extrapolated {duration.extrapolated}"] = None

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.devices_measured import Epoch
+from models.network import Training
 from profiles.results import Result
 from profiles.statistics import median
 
@@ -52,9 +53,27 @@ def epoch_duration(epochs: Sequence[Epoch], examples: int, result: Result | None
     return Duration(seconds=seconds, extrapolated=f"from {steady[0].examples:,} of {examples:,} examples")
 
 
-def training_duration(epochs: Sequence[Epoch], epoch: Duration, published: int) -> Duration:
-    """Returns how long the published number of epochs takes, tracing included."""
+def training_duration(epochs: Sequence[Epoch], epoch: Duration, examples: int, training: Training) -> Duration:
+    """Returns how long the published training takes, tracing included.
+
+    Args:
+      epochs: as measured.
+      epoch: one pass over all examples.
+      examples: of such a pass.
+      training: as published: so many passes, or so many steps whatever the number of examples.
+    """
     traced_s = sum(one.traced_s for one in epochs)
+    published = training.epochs
+    if training.images_seen is not None:
+        trained = sum(one.examples for one in epochs)
+        seconds = traced_s + training.images_seen / examples * epoch.seconds
+        if not trained:
+            return Duration(seconds=seconds, extrapolated=epoch.extrapolated)
+        drawn_out = trained < training.images_seen
+        return Duration(
+            seconds=seconds,
+            extrapolated=f"from {trained:,} of {training.images_seen:,} images" if drawn_out else None,
+        )
     if epoch.extrapolated is None and len(epochs) >= published:
         return Duration(seconds=sum(one.seconds + one.traced_s for one in epochs[:published]))
     from_ = [f"from {len(epochs)} of {published} epochs"] if epochs and len(epochs) < published else []

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.command import check_out, new_folder, progress_bar, remove_if_empty, say, say_unwritable
+from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, remove_if_empty
 from benchmarks.options import UserError
-from pipeline.folders import SourceError, shown
-from pipeline.signals import Stopped, signals
+from pipeline.folders import shown
+from pipeline.signals import signals
 from profiles.terminal import Terminal
 
 _RESULTS, _SKIP_LIST = "doctor.json", "skip.jsonl"
@@ -35,14 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.out or new_folder()
     try:
-        return _run(arguments.folder, out, console, errors)
-    except (UserError, SourceError) as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        errors.print("stopped: nothing was kept", highlight=False)
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, out, error)
+        return exit_code_of(
+            lambda: _run(arguments.folder, out, console, errors), errors, out, "stopped: nothing was kept"
+        )
     finally:
         remove_if_empty(out)
 

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.command import say, say_unwritable
+from benchmarks.command import exit_code_of
 from benchmarks.options import DATA, MODEL, UserError
-from pipeline.signals import Stopped, signals
+from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import SourceError
 from profiles.terminal import Terminal
@@ -34,19 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     from benchmarks import gate_command
 
     console, errors = Terminal(), Terminal(stderr=True)
-    try:
-        with signals():
-            return gate_command.run(arguments, console, errors)
-    except SourceError as error:
-        say(errors, error)
-        return 3  # there is nothing to measure
-    except UserError as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        errors.print("stopped: nothing was decided", highlight=False)
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, arguments.out or Path("runs"), error)
+
+    def run() -> int:
+        try:
+            with signals():
+                return gate_command.run(arguments, console, errors)
+        except SourceError as error:
+            raise UserError(str(error), exit_code=3) from error  # there is nothing to measure
+
+    return exit_code_of(run, errors, arguments.out or Path("runs"), "stopped: nothing was decided")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -33,6 +33,7 @@ from profiles.baseline import RECORDED
 from profiles.baseline_file import BaselineError, path_of, read, write
 from profiles.devices import parse_device
 from profiles.looks import PAIRS
+from profiles.terminal import print_files
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _LOG = "gate.log"
@@ -143,7 +144,7 @@ def _check(arguments: argparse.Namespace, out: Path, console: Console, errors: C
     progress.stop()
     report.print_check(console, arguments.name, check)
     report.write(out, {"verb": "check", "name": arguments.name, **check.to_dict(), "machine": provenance.machine()})
-    console.print(f"\nresults: {out}/{report.RESULTS}", highlight=False, markup=False, emoji=False, soft_wrap=True)
+    print_files(console, "results", out / report.RESULTS)
     assert check.decision is not None
     return check.decision.exit_code
 
@@ -173,7 +174,7 @@ def _report(
         "machine": provenance.machine(),
     }
     report.write(out, values)
-    console.print(f"\nresults: {out}/{report.RESULTS}", highlight=False, markup=False, emoji=False, soft_wrap=True)
+    print_files(console, "results", out / report.RESULTS)
     codes = [one.decision.exit_code for one in comparisons.values() if one.decision is not None]
     # What was found comes first, then what could not be measured, then what could not be told.
     return next((code for code in (1, 3, 4) if code in codes), 0)

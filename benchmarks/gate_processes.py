@@ -26,8 +26,6 @@ _CHILD = _OURS / "benchmarks" / "gate_child.py"
 WINDOWS = 4
 # Imports, a first epoch that fills a cache, the windows.
 TIMEOUT_S = 600.0
-# How a child is measured, whatever it measures.
-MEASURES = ("loader", "train")
 
 
 class MeasureError(Exception):

@@ -27,7 +27,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.command import say, say_unwritable
+from benchmarks.command import exit_code_of
 from benchmarks.gate_compare import Comparison, Question, compare
 from benchmarks.gate_faults import faults
 from benchmarks.gate_processes import Process, Setting, Subject, measure
@@ -98,23 +98,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)
     chosen = arguments.only or (*PARTS, _SIMULATION, _FAULTS)
-    try:
+
+    def run() -> int:
         if arguments.tries < 1:
             raise UserError(f"--tries must be at least 1. Received: {arguments.tries}.")
         arguments.out.mkdir(parents=True, exist_ok=True)
-        with signals():
-            for name in (one for one in PARTS if one in chosen):
-                _try(name, arguments.out, arguments.tries, errors)
-        held = _print(arguments.out, chosen, console)
-        return 0 if held else 1
-    except UserError as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        _print(arguments.out, [one for one in chosen if one in PARTS], console)
-        errors.print("stopped: call it again with the same --out to go on", highlight=False)
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, arguments.out, error)
+        try:
+            with signals():
+                for name in (one for one in PARTS if one in chosen):
+                    _try(name, arguments.out, arguments.tries, errors)
+        except Stopped:
+            _print(arguments.out, [one for one in chosen if one in PARTS], console)
+            raise
+        return 0 if _print(arguments.out, chosen, console) else 1
+
+    return exit_code_of(run, errors, arguments.out, "stopped: call it again with the same --out to go on")
 
 
 def _try(name: str, out: Path, tries: int, errors: Console) -> None:

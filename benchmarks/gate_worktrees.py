@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.options import UserError
-from pipeline.cache import cache_root, scratch_folder
+from pipeline.cache import cache_root, remove_scratch, scratch_folder
 
 _TIMEOUT_S = 300.0
 
@@ -53,9 +52,11 @@ def worktree(commit: str, repository: Path) -> Iterator[Path]:
         reason = (error.stderr.strip().splitlines() or ["git failed"])[-1]
         raise UserError(f"--rev: no worktree of {commit[:12]}: {reason}", exit_code=3) from error
     finally:
-        with contextlib.suppress(subprocess.SubprocessError):
-            _git(repository, "worktree", "remove", "--force", str(folder))
-        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            with contextlib.suppress(subprocess.SubprocessError):
+                _git(repository, "worktree", "remove", "--force", str(folder))
+        finally:
+            remove_scratch(scratch)
 
 
 def _remove_dead(repository: Path) -> None:

@@ -87,6 +87,9 @@ OURS: dict[str, dict[str, PipelineConfig]] = {
     "prepared-float": {"tf-data-raw": replace(_CROPS, output_dtype="float32")},
 }
 
+# The same batches from `pipeline.PythonBatches`: name -> the row above.
+_IN_PYTHON = {"python-composed": "tf-data-composed", "python-raw": "tf-data-raw"}
+
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
@@ -165,7 +168,7 @@ PEERS: dict[str, Peer] = {
 
 
 def our_peers() -> dict[str, Peer]:
-    """Returns a peer for each of `OURS`, and the raw ones without tf.data as well."""
+    """Returns a peer for each of `OURS`, and those of `_IN_PYTHON` without tf.data as well."""
     found: dict[str, Peer] = {}
     for work, configs in OURS.items():
         for name, config in configs.items():
@@ -181,17 +184,18 @@ def our_peers() -> dict[str, Peer]:
                 configs={**known, work: config},
                 note="scaled decode" if config.decode == "scaled" else "",
             )
-    raw = found["ours:tf-data-raw"]
-    return found | {
-        "ours:python-raw": replace(
-            raw,
-            name="ours:python-raw",
-            functions=dict.fromkeys(raw.configs, "in_python"),
+    for name, served in _IN_PYTHON.items():
+        peer = found[f"ours:{served}"]
+        found[f"ours:{name}"] = replace(
+            peer,
+            name=f"ours:{name}",
+            functions=dict.fromkeys(peer.configs, "in_python"),
             packages=("unstall", "opencv-python-headless"),
-            kinds=(),
-            note="no tf.data",
+            kinds=("processes",),
+            least=0,
+            note="; ".join(["no tf.data", *([peer.note] if peer.note else [])]),
         )
-    }
+    return found
 
 
 def worker_choices(peer: Peer, cores: int, asked: tuple[int, ...] = ()) -> list[tuple[int | None, bool]]:

@@ -18,22 +18,22 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.command import check_out, new_folder, progress_bar, read_source, say
+from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source
 from benchmarks.options import UserError, known_names
 from benchmarks.peer_catalogue import PEERS, Peer, our_peers
 from benchmarks.peer_loaders.work import WORKS
 from benchmarks.peer_processes import PeerFailed, link_packages
 from benchmarks.peer_report import ours_of, print_left_out, print_rows, ratio_to
 from benchmarks.peer_runs import Launcher, LeftOut, Material, PeerRun, Row, make_material, row_to_json
-from pipeline.cache import scratch_folder
+from pipeline.cache import remove_scratch, scratch_folder
 from pipeline.config import did_you_mean
-from pipeline.signals import Stopped, signals
+from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
-from pipeline.sources import ImageSource, SourceError
+from pipeline.sources import ImageSource
 from profiles.provenance import machine, usable_threads
 from profiles.results import to_json, write_atomically
 from profiles.statistics import median
-from profiles.terminal import Terminal
+from profiles.terminal import Terminal, print_files
 
 DATA = "generated:2000"
 ROUNDS = 5
@@ -76,18 +76,18 @@ class Outcome:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
     console, errors = Terminal(), Terminal(stderr=True)
-    try:
-        arguments = _parser().parse_args(argv)
-        if arguments.list:
-            _list(console)
-            return 0
-        request = read_request(arguments)
-        check_out(request.out, "peers.json")
+    arguments = _parser().parse_args(argv)
+    if arguments.list:
+        _list(console)
+        return 0
+    out = arguments.out or new_folder()
+
+    def run() -> int:
+        request = read_request(arguments, out)
+        check_out(out, "peers.json")
         return _run(request, console, errors)
-    except (UserError, SourceError) as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        return stopped.exit_code
+
+    return exit_code_of(run, errors, out)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_request(arguments: argparse.Namespace) -> Request:
+def read_request(arguments: argparse.Namespace, out: Path) -> Request:
     """Checks what can be checked before anything is opened.
 
     Raises:
@@ -146,7 +146,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         workers=_numbers(arguments.workers),
         pythons=_pythons(arguments.python),
         prepared_images=arguments.prepared_images,
-        out=arguments.out or new_folder(),
+        out=out,
     )
 
 
@@ -175,7 +175,7 @@ def _pythons(pairs: Sequence[str]) -> dict[str, str]:
 def _run(request: Request, console: Console, errors: Console) -> int:
     outcome = Outcome()
     with signals(), progress_bar(errors) as progress:
-        scratch = scratch_folder(request.out)
+        scratch = scratch_folder(request.out.resolve())  # children have folders of their own to work in
         launcher = Launcher(scratch, link_packages(scratch / "modules"), request.pythons, sys.executable)
         source: ImageSource | None = None
         try:
@@ -188,8 +188,10 @@ def _run(request: Request, console: Console, errors: Console) -> int:
                 errors.print(f"stopped: what was measured so far is in {request.out}", highlight=False, markup=False)
             raise
         finally:
-            launcher.end()
-            shutil.rmtree(scratch, ignore_errors=True)
+            try:
+                launcher.end()
+            finally:
+                remove_scratch(scratch)
             with contextlib.suppress(OSError):
                 request.out.rmdir()  # only where nothing was written
     if not any(row.samples for row in outcome.rows):
@@ -284,7 +286,7 @@ def _print(request: Request, outcome: Outcome, console: Console) -> None:
     print_left_out(console, outcome.left_out)
     if all(row.peer.ours for row in outcome.rows):
         console.print("\nNo peer is here: only ours was measured.", highlight=False)
-    console.print(f"\nresults: {request.out}/peers.json", highlight=False, markup=False, soft_wrap=True)
+    print_files(console, "results", request.out / "peers.json")
 
 
 def _list(console: Console) -> None:

@@ -17,20 +17,18 @@ from rich.console import Console
 from benchmarks.command import (
     check_out,
     devices_here,
+    exit_code_of,
     new_folder,
     progress_bar,
     read_source,
     remove_if_empty,
-    say,
-    say_unwritable,
 )
 from benchmarks.options import Request, UserError, parser, read_request
 from models import MODELS
-from pipeline.signals import Stopped, signals
-from pipeline.sources import SourceError
+from pipeline.signals import signals
 from pipeline.variants import DEFAULT, VARIANTS, other_work
 from profiles.devices import NAMED_RATES
-from profiles.terminal import Terminal
+from profiles.terminal import Terminal, print_files
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,18 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.list:
         _list(console)
         return 0
-    try:
-        request = read_request(arguments, new_folder())
-    except UserError as error:
-        return say(errors, error)
-    try:
-        return _run(request, console, errors)
-    except (UserError, SourceError) as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, request.out, error)
+    out = arguments.out or new_folder()
+    return exit_code_of(lambda: _run(read_request(arguments, out), console, errors), errors, out)
 
 
 def _list(console: Console) -> None:
@@ -109,8 +97,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
         reasons = "; ".join(f"{who}: {why}" for who, why in run.left_out())
         raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
     run.print(console)
-    files = f"{request.out}/results.json, {request.out}/report.html"
-    console.print(f"\nresults and report: {files}", highlight=False, markup=False)
+    print_files(console, "results and report", request.out / "results.json", request.out / "report.html")
     return 0
 
 

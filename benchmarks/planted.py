@@ -42,9 +42,6 @@ class Metronome:
         self._s = s
         self._next_ns: int | None = None
 
-    def restart(self) -> None:
-        self._next_ns = None
-
     def __call__(self) -> None:
         now_ns = clock.now_ns()
         self._next_ns = int((now_ns if self._next_ns is None else self._next_ns) + self._s * 1e9)

@@ -13,15 +13,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
+from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source, remove_if_empty
 from benchmarks.options import DATA, UserError, known_names
 from benchmarks.scaling_points import AXES, Plan
-from pipeline.signals import Stopped, signals
+from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
-from pipeline.sources import SourceError
 from pipeline.variants import VARIANTS
 from profiles.provenance import usable_cores
-from profiles.terminal import Terminal
+from profiles.terminal import Terminal, print_files
 
 # One of each kind: Python threads, OpenCV in Keras' workers, tf.data, and tf.data with less to decode.
 _VARIANTS = ("generator", "py-dataset", "tf-data-autotune", "tf-data-scaled-decode")
@@ -38,14 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.out or new_folder()
-    try:
+
+    def work() -> int:
         return run(_plan(arguments), arguments.data, out, console, errors, skip_list=arguments.skip_list)
-    except (UserError, SourceError) as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, out, error)
+
+    return exit_code_of(work, errors, out)
 
 
 def run(plan: Plan, data: str, out: Path, console: Console, errors: Console, *, skip_list: Path | None = None) -> int:
@@ -78,7 +74,7 @@ def run(plan: Plan, data: str, out: Path, console: Console, errors: Console, *, 
             reasons = dict.fromkeys(row.failure for row in measured.rows if row.failure)
             raise UserError(f"nothing could be measured. {'; '.join(reasons)}", exit_code=3)
         report.print(console, measured.rows)
-        console.print(f"\nresults and report: {out}/{RESULTS}, {out}/{REPORT}", highlight=False, markup=False)
+        print_files(console, "results and report", out / RESULTS, out / REPORT)
         return 0
     finally:
         remove_if_empty(out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from benchmarks.scaling_child import serve_place
 from benchmarks.scaling_files import copy_photos, link_files
 from benchmarks.scaling_points import Measurement, Place, Plan, Row
 from benchmarks.supervise import Child, ChildDied, JobRefused
-from pipeline.cache import cache_root, scratch_folder
+from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.sources import ImageSource
 
 # A child that does not answer hangs: imports and some seconds of batches, and the scan of its list with links to it,
@@ -70,7 +69,7 @@ class Run:
                     progress.update(task, advance=1, refresh=True)
             progress.remove_task(task)
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove_scratch(scratch)
             if not self._failures:
                 self._log.unlink(missing_ok=True)
 
@@ -101,8 +100,10 @@ class Run:
         except (ChildDied, JobRefused) as error:
             self._failures[place] = str(error)
         finally:
-            child.kill()
-            shutil.rmtree(cache, ignore_errors=True)
+            try:
+                child.kill()
+            finally:
+                remove_scratch(cache)
 
 
 def _description(place: Place) -> str:

@@ -18,15 +18,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 import models
-from benchmarks.command import progress_bar, say, say_noise, say_unwritable
+from benchmarks.command import exit_code_of, progress_bar, say_noise
 from benchmarks.options import MODEL, UserError, config_from_file
 from benchmarks.splits import Splits, open_splits
 from models.quiet import import_keras
 from pipeline.config import PipelineConfig
 from pipeline.decoder_noise import decoders_unheard
-from pipeline.signals import Stopped, signals
+from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
-from pipeline.sources import SourceError
 from pipeline.variants import VARIANTS
 from profiles.terminal import Terminal
 
@@ -60,16 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
-    try:
+
+    def run() -> int:
         with signals(), progress_bar(errors) as progress:
             return _run(read_request(arguments), progress, console, errors)
-    except (UserError, SourceError) as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        errors.print(f"stopped: {arguments.out} was not written", highlight=False, markup=False, soft_wrap=True)
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, arguments.out, error)
+
+    return exit_code_of(run, errors, arguments.out, f"stopped: {arguments.out} was not written")
 
 
 def _parser() -> argparse.ArgumentParser:

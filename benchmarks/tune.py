@@ -21,7 +21,7 @@ from rich.table import Table
 
 import models
 from benchmarks import tune_check
-from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty, say, say_unwritable
+from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source, remove_if_empty
 from benchmarks.options import DATA, MODEL, UserError, config_from_file, settings
 from benchmarks.tune_pipeline import advise, print_advice, to_dict
 from benchmarks.tuned import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Limits, Say, Tuned
@@ -29,14 +29,14 @@ from benchmarks.tuner import Tuner
 from pipeline.cache import cache_root
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_to_dict, config_to_toml
 from pipeline.exactness import CLASSES, Exactness
-from pipeline.signals import Stopped, signals
+from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
-from pipeline.sources import ImageSource, SourceError
+from pipeline.sources import ImageSource
 from profiles import provenance
 from profiles.devices import Device, parse_device
 from profiles.results import to_json, write_atomically
 from profiles.statistics import median
-from profiles.terminal import Terminal
+from profiles.terminal import Terminal, print_files
 
 BUDGET_S = 60.0
 # What a search may take unasked, of what is free.
@@ -58,13 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.out or new_folder()
     try:
-        return _run(arguments, out, console, errors)
-    except (UserError, SourceError) as error:
-        return say(errors, error)
-    except Stopped as stopped:
-        return stopped.exit_code
-    except OSError as error:
-        return say_unwritable(errors, out, error)
+        return exit_code_of(lambda: _run(arguments, out, console, errors), errors, out)
     finally:
         remove_if_empty(out)
 
@@ -108,7 +102,7 @@ def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Con
             raise
     files = _write(out, tuned, source, model, device, limits)
     _print(console, tuned, source, model, device)
-    console.print(f"\nwritten: {', '.join(map(str, files))}", highlight=False, markup=False, soft_wrap=True)
+    print_files(console, "written", *files)
     return 0
 
 
@@ -128,7 +122,7 @@ def _advise(
     document = {"schema_version": 1, "provenance": provenance.machine(), "model": model, **to_dict(advice)}
     write_atomically(out / _RESULTS, to_json(document))
     print_advice(console, advice, arguments.pipeline, model, device)
-    console.print(f"\nwritten: {out / 'tune.json'}", highlight=False, markup=False, soft_wrap=True)
+    print_files(console, "written", out / _RESULTS)
     return 0
 
 

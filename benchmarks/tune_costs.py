@@ -6,7 +6,6 @@ Runs in a measuring child: see `benchmarks.tune_session`.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -182,7 +181,7 @@ def compared_images(config: PipelineConfig, source: ImageSource) -> np.ndarray:
 
 def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
     """Returns the seconds an image that a prepared copy, or a cache on disk, takes to be made."""
-    from pipeline.cache import cache_root, scratch_folder
+    from pipeline.cache import cache_root, remove_scratch, scratch_folder
     from pipeline.materialize import materialize
 
     source = source.take(COST_IMAGES)
@@ -198,5 +197,5 @@ def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
             dtype="float32" if config.cache == "disk" else "uint8",
         )
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_scratch(folder)
     return made.seconds / source.images

@@ -43,6 +43,13 @@ class Training:
         if self.learning_rate is not None and not self.learning_rate > 0:
             raise ValueError(f"`learning_rate` must be above 0. Received: learning_rate={self.learning_rate}.")
 
+    @property
+    def images_seen(self) -> int | None:
+        """Examples of the whole training, epochs x steps x batch; None where an epoch is one pass over the data."""
+        if self.steps_per_epoch is None or self.batch_size is None:
+            return None
+        return self.epochs * self.steps_per_epoch * self.batch_size
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network(ABC):

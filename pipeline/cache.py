@@ -38,7 +38,7 @@ def built_aside(folder: Path) -> Iterator[Path]:
             if not folder.is_dir():
                 raise
     finally:
-        shutil.rmtree(building, ignore_errors=True)
+        remove_scratch(building)
 
 
 def scratch_folder(parent: Path) -> Path:
@@ -48,6 +48,19 @@ def scratch_folder(parent: Path) -> Path:
     folder = _building(parent / "unstall-scratch")
     folder.mkdir()
     return folder
+
+
+def remove_scratch(folder: Path) -> None:
+    """Removes a folder that this process made, if it is there.
+
+    A signal that comes meanwhile does not leave half of it: of those within `signals()` only the first one raises, so
+    that a second go ends.
+    """
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _building(folder: Path) -> Path:

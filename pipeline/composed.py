@@ -7,6 +7,9 @@ that Python does little between the calls that give up its lock. No TensorFlow h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +17,7 @@ from numpy.typing import NDArray
 from pipeline.augmentation import Augmentation
 from pipeline.config import PipelineConfig
 from pipeline.opencv_decode import OpenCVDecoder
+from pipeline.shared_arrays import Empty
 from pipeline.sources import ImageSource
 from pipeline.warp import BORDER
 
@@ -30,45 +34,68 @@ class ComposedBatches:
         self._border = BORDER[config.augmentation.fill_mode]
         self._only_crops = only_crops(config.augmentation)
 
-    def __call__(self, indices: NDArray[np.int64], matrices: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def plan(self, indices: NDArray[np.int64], matrices: NDArray[np.float32]) -> NDArray[np.generic]:
+        """Returns how images are to be drawn; for those of a whole epoch in much less time than batch by batch.
+
+        Args:
+          indices: (images,), which images.
+          matrices: (images, 2, 3), from output pixels to those of the image at `image_size`: what `Draw.affine` gives.
+        Returns:
+          (images, 2, 3) float64, from output pixels to those of the decoded image; or, where every draw is a crop,
+          (images, 4) int64, the box: first row, the one behind the last; first column, the one behind the last.
+        """
+        return self._plan(matrices, self._decode.sizes[indices])
+
+    def _plan(self, matrices: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.generic]:
+        height, width = self._size
+        composed = through_resize(matrices, sizes, self._size)
+        if not self._only_crops:
+            return composed
+        rows = whole_pixels(composed[:, 1, 1], composed[:, 1, 2], height, sizes[:, 0])
+        columns = whole_pixels(composed[:, 0, 0], composed[:, 0, 2], width, sizes[:, 1])
+        return np.concatenate([rows, columns], axis=1)
+
+    def __call__(
+        self,
+        indices: NDArray[np.int64],
+        matrices: NDArray[np.float32],
+        plan: NDArray[np.generic] | None = None,
+        empty: Empty = np.empty,
+    ) -> NDArray[np.uint8]:
         """Returns (batch, height, width, 3) uint8.
 
         Args:
-          indices: (batch,), which images.
-          matrices: (batch, 2, 3), from output pixels to those of the image at `image_size`: what `Draw.affine` gives.
+          indices, matrices: (batch,) and (batch, 2, 3), as for `plan`.
+          plan: what `plan` returns for these images, if that is known.
+          empty: makes the array.
         """
-        images = np.empty((len(indices), *self._size, 3), np.uint8)
-        if self._only_crops:
-            self._crop(indices, matrices, images)
-        else:
-            self._warp(indices, matrices, images)
+        height, width = self._size
+        images = empty((len(indices), height, width, 3), np.uint8)
+        expected = self._decode.sizes[indices]
+        plan = self._plan(matrices, expected) if plan is None else plan
+        # Plain numbers, where they are numbers: NumPy's own take twice as long to index with.
+        steps: Any = plan.tolist() if self._only_crops else plan
+        draw = self._crop if self._only_crops else self._warp
+        # Each as soon as it is decoded, while the core's cache still holds it.
+        for row, (image, size) in enumerate(zip(self._decode.each(indices), expected.tolist(), strict=True)):
+            step = steps[row]
+            if image.shape[0] != size[0] or image.shape[1] != size[1]:
+                step = self._plan(matrices[row : row + 1], np.array([image.shape[:2]]))[0]
+            draw(image, step, images[row])
+        if self._only_crops and len(mirrored := np.flatnonzero(matrices[:, 0, 0] < 0)):
+            # All in one go.
+            images[mirrored] = cv2.flip(images[mirrored].reshape(-1, width, 3), 1).reshape(-1, height, width, 3)
         return images
 
-    def _warp(self, indices: NDArray[np.int64], matrices: NDArray[np.float32], images: NDArray[np.uint8]) -> None:
-        """Warps each image as soon as it is decoded, while the core's cache still holds it."""
+    def _warp(self, image: NDArray[np.uint8], matrix: NDArray[np.float64], target: NDArray[np.uint8]) -> None:
         height, width = self._size
-        expected = self._decode.sizes[indices]
-        composed = through_resize(matrices, expected, self._size)
-        for row, (image, size) in enumerate(zip(self._decode.each(indices), expected.tolist(), strict=True)):
-            if image.shape[0] != size[0] or image.shape[1] != size[1]:
-                found = np.array([image.shape[:2]])
-                composed[row] = through_resize(matrices[row : row + 1], found, self._size)[0]
-            cv2.warpAffine(image, composed[row], (width, height), images[row], _FLAGS, self._border)
+        cv2.warpAffine(image, matrix, (width, height), target, _FLAGS, self._border)
 
-    def _crop(self, indices: NDArray[np.int64], matrices: NDArray[np.float32], images: NDArray[np.uint8]) -> None:
-        """Resizes boxes of whole pixels, a third of the time of a warp, and mirrors all that are mirrored in one go."""
+    def _crop(self, image: NDArray[np.uint8], box: Sequence[int], target: NDArray[np.uint8]) -> None:
+        """Resizes a box of whole pixels: a third of the time of a warp."""
         height, width = self._size
-        decoded = list(self._decode.each(indices))
-        sizes = np.array([image.shape[:2] for image in decoded])
-        composed = through_resize(matrices, sizes, self._size)
-        columns = whole_pixels(composed[:, 0, 0], composed[:, 0, 2], width, sizes[:, 1])
-        rows = whole_pixels(composed[:, 1, 1], composed[:, 1, 2], height, sizes[:, 0])
-        boxes = np.concatenate([rows, columns], axis=1).tolist()
-        for image, (top, bottom, left, right), target in zip(decoded, boxes, images, strict=True):
-            cv2.resize(image[top:bottom, left:right], (width, height), target, 0, 0, cv2.INTER_LINEAR)
-        mirrored = np.flatnonzero(matrices[:, 0, 0] < 0)
-        if len(mirrored):
-            images[mirrored] = cv2.flip(images[mirrored].reshape(-1, width, 3), 1).reshape(-1, height, width, 3)
+        top, bottom, left, right = box
+        cv2.resize(image[top:bottom, left:right], (width, height), target, 0, 0, cv2.INTER_LINEAR)
 
 
 def only_crops(augmentation: Augmentation) -> bool:

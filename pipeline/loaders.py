@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from pipeline.cache import cache_root, scratch_folder
+from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.copies import cached_copy, prepared_copy
 from pipeline.sources import ImageSource, SourceError, copied_to_ram, folder_of_links
@@ -64,10 +64,12 @@ class Loader:
 
     def close(self) -> None:
         """Ends its workers, and removes its copies on the RAM disk; prepared copies and caches are kept."""
-        if hasattr(self.data, "close"):
-            self.data.close()
-        for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            if hasattr(self.data, "close"):
+                self.data.close()
+        finally:
+            for folder in self.folders:
+                remove_scratch(folder)
 
     def __enter__(self) -> Loader:
         return self
@@ -109,7 +111,7 @@ def build(
         return replace(loader, notes=(*(note for note in notes if note), *loader.notes))
     except BaseException as error:
         for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_scratch(folder)
         if isinstance(error, SourceError):
             raise UnavailableError(str(error)) from error
         raise

@@ -19,6 +19,7 @@ from pipeline.composed import ComposedBatches
 from pipeline.config import PipelineConfig
 from pipeline.epochs import maps_of, order_of
 from pipeline.opencv_decode import OpenCVDecoder
+from pipeline.shared_arrays import Empty
 from pipeline.sources import ImageSource
 from pipeline.warp import WARPS
 from pipeline.workers import BATCH_TIMEOUT_S, Workers
@@ -136,10 +137,10 @@ class ImagePyDataset(keras.utils.PyDataset):
             return self.make_in_caller(index)
         return self._epochs_crew().make(index)
 
-    def make_in_caller(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Makes a batch in the calling thread, whichever that is."""
+    def make_in_caller(self, index: int, empty: Empty = np.empty) -> tuple[np.ndarray, np.ndarray]:
+        """Makes a batch in the calling thread, whichever that is, its images in an array that `empty` makes."""
         with self.record.serving():
-            return self._batch(index)
+            return self._batch(index, empty)
 
     def _epochs_crew(self) -> Workers:
         """Returns the epoch's workers; processes are forked when they are first needed, and know its plan from that."""
@@ -150,20 +151,21 @@ class ImagePyDataset(keras.utils.PyDataset):
                     self.workers,
                     processes=self.worker_processes,
                     timeout_s=self._batch_timeout_s,
+                    batch_bytes=self._config.batch_size * (math.prod(self._config.image_size) * 3 * 4 + 4),
                 )
                 self._end_crew = weakref.finalize(self, self._crew.close)
             return self._crew
 
-    def _batch(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def _batch(self, index: int, empty: Empty) -> tuple[np.ndarray, np.ndarray]:
         start = index * self._config.batch_size
         stop = min(start + self._config.batch_size, self._source.images)
         chosen = self._order[start:stop]
         labels = self._source.labels[chosen].astype(np.int32)
         if self._composed is not None:
             pixels = self._composed(chosen, self._matrices[start:stop])
-            return np.multiply(pixels, np.float32(1 / 255), dtype=np.float32), labels
+            return np.multiply(pixels, np.float32(1 / 255), empty(pixels.shape, np.float32)), labels
         height, width = self._config.image_size
-        images = np.empty((len(chosen), height, width, 3), np.float32)
+        images = empty((len(chosen), height, width, 3), np.float32)
         for row, index in enumerate(chosen.tolist()):
             image = self._load(index)
             if self._warp is not None:

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import multiprocessing
-import multiprocessing.connection
 import os
+import pickle
 import queue
+import select
 import signal
 import sys
 import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import ForkingPickler
-from typing import IO, Any, Protocol
+from typing import IO, Any
+
+import numpy as np
+
+from pipeline.shared_arrays import Empty, SharedArrays
 
 # Twice what an NFS client waits before it says that its server does not answer (nfs(5), `timeo`).
 BATCH_TIMEOUT_S = 120.0
@@ -29,25 +36,53 @@ BATCH_TIMEOUT_S = 120.0
 _LOOK_S = 1.0
 # To write its stacks, and to leave, before it is killed.
 _STACKS_S, _LEAVE_S = 2.0, 2.0
-# Nobody forks while the ends of another's pipe are open in this process.
-_FORKING = threading.Lock()
+# Batches that a worker may be ahead of who takes them: it makes one while another waits.
+_AHEAD = 2
+# Nobody forks while the ends of another's pipe are open in this process. Again by the same thread, whose garbage may be
+# collected meanwhile, and with it other workers.
+_FORKING = threading.RLock()
 
-Make = Callable[[int], Any]
+# Makes a batch by its number, its large arrays by the function that it is given.
+Make = Callable[[int, Empty], Any]
 
 
 class WorkerError(RuntimeError):
-    """A worker that makes batches died or hangs; the first line says which, how and at what."""
+    """No batch will come: a worker died or hangs, and the first line says which, how and at what; or all were ended."""
 
 
-class _Worker(Protocol):
-    """Makes one batch at a time, for one caller at a time."""
+class _Worker(ABC):
+    """Makes one batch at a time, in the order in which one caller asks for them, at most `_AHEAD` of them."""
 
-    def make(self, index: int, timeout_s: float) -> Any:
-        """Returns a batch, or raises what making it raised, or `WorkerError`."""
+    def __init__(self) -> None:
+        self._waiting: deque[int] = deque()
 
+    def ask(self, index: int) -> None:
+        """Has a batch made."""
+        self._waiting.append(index)
+        self._send(index)
+
+    def answer(self, timeout_s: float, *, copy: bool) -> tuple[bool, Any]:
+        """Returns whether the batch that was asked for first was made, and it or the error; or raises `WorkerError`.
+
+        Without a copy, a batch's arrays are good until the worker is asked for another.
+        """
+        index = self._waiting.popleft()
+        found, made, value = self._receive(index, timeout_s, copy)
+        if found != index:  # two stops by the user, one after the other, may come between a batch and its bookkeeping
+            raise WorkerError(f"Batch {found} came where batch {index} was asked for.")
+        return made, value
+
+    @abstractmethod
+    def _send(self, index: int) -> None: ...
+
+    @abstractmethod
+    def _receive(self, index: int, timeout_s: float, copy: bool) -> tuple[int, bool, Any]: ...
+
+    @abstractmethod
     def close(self) -> None:
         """Tells it to leave."""
 
+    @abstractmethod
     def kill(self) -> None:
         """Ends it, if that can be done."""
 
@@ -60,19 +95,31 @@ class Workers:
       number: of workers.
       processes: whether they are forked processes, or threads.
       timeout_s: for one batch; then the worker counts as hung.
+      batch_bytes: of the arrays of a batch, at most: a process gives them through memory that it shares with this one.
+        Larger ones go through its pipe, which takes several times as long.
     """
 
-    def __init__(self, make: Make, number: int, *, processes: bool, timeout_s: float = BATCH_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        make: Make,
+        number: int,
+        *,
+        processes: bool,
+        timeout_s: float = BATCH_TIMEOUT_S,
+        batch_bytes: int = 0,
+    ) -> None:
         self._timeout_s = timeout_s
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        # Of batches that are made in order: the next to be taken, and the next to be asked for.
+        self._taken = self._asked = 0
         self._failing = threading.Lock()
         self._failed: str | None = None
         self._owner = os.getpid()
         try:
             for index in range(number):
                 name = f"worker {index + 1} of {number}"
-                self._workers.append(_Process(name, make) if processes else _Thread(name, make))
+                self._workers.append(_Process(name, make, batch_bytes) if processes else _Thread(name, make))
                 self._idle.put(self._workers[-1])
         except OSError:  # no memory, processes or descriptors
             self.close()
@@ -86,13 +133,62 @@ class Workers:
         """
         worker = self._idle.get()
         try:
-            if self._failed is None:
-                return worker.make(index, self._timeout_s)
-        except WorkerError as error:
-            self._fail(str(error))
+            with self._whole():
+                worker.ask(index)
+                answer = worker.answer(self._timeout_s, copy=True)
         finally:
             self._idle.put(worker)
-        # The first error: those behind it are about workers that were ended because of it.
+        return _made(answer)
+
+    def in_order(self, first: int, count: int) -> Iterator[Any]:
+        """Yields `count` batches from number `first` on, made by all workers in turn, some ahead.
+
+        One caller at a time, who asks for no other batch meanwhile, and is done with a batch's arrays when it asks for
+        the next one. What was asked for by a caller who left early is taken, and dropped, before the first batch.
+
+        Raises:
+          WorkerError: if a worker died or hung.
+        """
+        with self._whole():
+            while self._taken < self._asked:
+                self._take()
+            self._taken = self._asked = first
+        end = first + count
+        for _ in range(count):
+            with self._whole():
+                while self._asked < min(end, self._taken + _AHEAD * len(self._workers)):
+                    self._workers[self._asked % len(self._workers)].ask(self._asked)
+                    self._asked += 1
+                answer = self._take()
+            yield _made(answer)
+
+    def _take(self) -> tuple[bool, Any]:
+        answer = self._workers[self._taken % len(self._workers)].answer(self._timeout_s, copy=False)
+        self._taken += 1
+        return answer
+
+    @property
+    def usable(self) -> bool:
+        """Whether they can make batches: none has failed, they were not closed, and this process started them."""
+        return self._failed is None and os.getpid() == self._owner
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Ends all workers where the block does not end: a batch that nobody took would be taken for the next one.
+
+        The first error is the one that is told: those behind it are about workers that were ended because of it.
+        """
+        if os.getpid() != self._owner:
+            raise WorkerError("These workers belong to the process that this one was forked from.")
+        if self._failed is None:
+            try:
+                yield
+                return
+            except WorkerError as error:
+                self._fail(str(error))
+            except BaseException as error:  # such as Ctrl-C
+                self._fail(f"{type(error).__name__} came while a batch was waited for.")
+                raise
         raise WorkerError(self._failed)
 
     def _fail(self, reason: str) -> None:
@@ -106,34 +202,44 @@ class Workers:
         """Ends them all; those that do not leave are killed."""
         if os.getpid() != self._owner:
             return  # a forked copy, whose garbage is collected
+        if self._failed is None:
+            self._failed = "The workers were closed."
         for worker in self._workers:
             worker.close()
         for worker in self._workers:
             worker.kill()
 
 
-class _Thread:
+def _made(answer: tuple[bool, Any]) -> Any:
+    """Returns a batch, or raises what making it raised."""
+    made, value = answer
+    if not made:
+        raise value
+    return value
+
+
+class _Thread(_Worker):
     """A thread; one that hangs cannot be ended and is left behind."""
 
     def __init__(self, name: str, make: Make) -> None:
+        super().__init__()
         self._name = name
         self._asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._made: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        self._made: queue.SimpleQueue[tuple[int, bool, Any]] = queue.SimpleQueue()
         arguments = (weakref.WeakMethod(make), self._asked, self._made)
         self._thread = threading.Thread(target=_serve_thread, args=arguments, name=f"unstall {name}", daemon=True)
         self._thread.start()
 
-    def make(self, index: int, timeout_s: float) -> Any:
+    def _send(self, index: int) -> None:
         self._asked.put(index)
+
+    def _receive(self, index: int, timeout_s: float, copy: bool) -> tuple[int, bool, Any]:
         try:
-            made, value = self._made.get(timeout=timeout_s)
+            return self._made.get(timeout=timeout_s)
         except queue.Empty:
             frame = sys._current_frames().get(self._thread.ident or 0)
             stack = "".join(traceback.format_stack(frame)) if frame else ""
             raise WorkerError(_hung(f"{self._name} (a thread)", index, timeout_s, stack)) from None
-        if not made:
-            raise value
-        return value
 
     def close(self) -> None:
         self._asked.put(None)
@@ -142,52 +248,59 @@ class _Thread:
 
 
 def _serve_thread(
-    make: weakref.WeakMethod[Make], asked: queue.SimpleQueue[int | None], made: queue.SimpleQueue[tuple[bool, Any]]
+    make: weakref.WeakMethod[Make], asked: queue.SimpleQueue[int | None], made: queue.SimpleQueue[tuple[int, bool, Any]]
 ) -> None:
     while (index := asked.get()) is not None:
         function = make()
         assert function is not None  # who asks for a batch holds what makes it
         try:
-            made.put((True, function(index)))
+            made.put((index, True, function(index, np.empty)))
         except Exception as error:
-            made.put((False, error))
+            made.put((index, False, error))
         del function
 
 
-class _Process:
+class _Process(_Worker):
     """A forked process, with a pipe of its own: the death of one is not the others' matter."""
 
-    def __init__(self, name: str, make: Make) -> None:
+    def __init__(self, name: str, make: Make, batch_bytes: int) -> None:
+        super().__init__()
+        self._shared = SharedArrays(batch_bytes, places=_AHEAD)
         context = multiprocessing.get_context("fork")
         self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         with _FORKING:
             self._connection, theirs = context.Pipe()
             _OPEN.add(self._connection)
-            arguments = (theirs, self._stacks, make, os.getpid())
+            arguments = (theirs, self._stacks, make, self._shared, os.getpid())
             self._process = context.Process(target=_serve_process, args=arguments, name=f"unstall {name}", daemon=True)
             try:
                 self._process.start()
             finally:
                 theirs.close()
         self._name = f"{name} (process {self._process.pid})"
+        # Made once: `multiprocessing.connection.wait` would make one for each batch.
+        self._events = select.poll()
+        for one in (self._connection.fileno(), self._process.sentinel):
+            self._events.register(one, select.POLLIN)
 
-    def make(self, index: int, timeout_s: float) -> Any:
-        try:
+    def _send(self, index: int) -> None:
+        # One that has gone is found when it is to answer.
+        with contextlib.suppress(OSError):
             self._connection.send(index)
+
+    def _receive(self, index: int, timeout_s: float, copy: bool) -> tuple[int, bool, Any]:
+        try:
             if not self._answered(timeout_s):
                 raise WorkerError(_hung(self._name, index, timeout_s, self._stacks_now()))
-            made, value = self._connection.recv()
+            return self._shared.loads(self._connection.recv_bytes(), copy=copy)
         except (EOFError, OSError) as error:
             raise WorkerError(self._death(index)) from error
-        if not made:
-            raise value
-        return value
 
     def _answered(self, timeout_s: float) -> bool:
         """Waits until there is an answer or the process is gone; False if neither comes."""
         left_s = timeout_s
         while left_s > 0:
-            if multiprocessing.connection.wait([self._connection, self._process.sentinel], min(left_s, _LOOK_S)):
+            if self._events.poll(min(left_s, _LOOK_S) * 1000):
                 return True
             if self._process.exitcode is not None:
                 return True
@@ -236,7 +349,7 @@ class _Process:
 _OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-def _serve_process(connection: Connection, stacks: IO[bytes], make: Make, parent: int) -> None:
+def _serve_process(connection: Connection, stacks: IO[bytes], make: Make, shared: SharedArrays, parent: int) -> None:
     for other in list(_OPEN):
         other.close()
     for number in (signal.SIGINT, signal.SIGHUP):  # the parent decides, and ends this process
@@ -245,13 +358,14 @@ def _serve_process(connection: Connection, stacks: IO[bytes], make: Make, parent
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     with contextlib.suppress(EOFError, OSError):
-        while True:
+        for turn in itertools.count():
             index = connection.recv()
+            shared.turn_to(turn)
             try:
-                reply = (True, make(index))
+                reply = shared.dumps((index, True, make(index, shared.empty)))
             except Exception as error:
-                reply = (False, _sendable(error))
-            connection.send(reply)
+                reply = shared.dumps((index, False, _sendable(error)))
+            connection.send_bytes(reply)
 
 
 def _end_with(parent: int) -> None:
@@ -265,7 +379,7 @@ def _end_with(parent: int) -> None:
 def _sendable(error: Exception) -> Exception:
     """Returns the error, or one that says the same if it cannot be sent; with its traceback as a note."""
     try:
-        ForkingPickler.loads(ForkingPickler.dumps(error))
+        pickle.loads(pickle.dumps(error, protocol=5))
     except Exception:
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note("in a worker process:\n" + traceback.format_exc())

@@ -160,7 +160,7 @@ def _report(
             _say(f"nothing measured, {script} made no step of fit{why}.")
             return False
         from profiles.script_report import report_on, with_stages
-        from profiles.terminal import Terminal
+        from profiles.terminal import Terminal, print_files
 
         profiler.pause()
         found = report_on(profiler, script=script, complete=ended_well)
@@ -171,8 +171,7 @@ def _report(
             found.write(out)
         console = Terminal(stderr=True)
         found.print(console)
-        files = f"\nresults and report: {out}/results.json, {out}/report.html"
-        console.print(files, highlight=False, markup=False, soft_wrap=True)
+        print_files(console, "results and report", out / "results.json", out / "report.html")
         return blocked
     except KeyboardInterrupt:
         _say(f"interrupted. What was watched is in {out} if it was written by then.")

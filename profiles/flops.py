@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-# A training step over a forward pass: backward is one product for the gradient of a layer's input and one for that of
-# its weights, each as large as the forward one. Source: Kaplan et al., "Scaling Laws for Neural Language Models",
-# 2020, section 2.1; Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", 2021, appendix.
-TRAINING_RATIO = 3
-# Multiply and add. Source: the same.
+# Multiply and add.
 _MULTIPLY_ADD = 2
 # Gates of a recurrent cell, each a product with the input and one with the state.
 _GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}
@@ -34,21 +30,22 @@ class Work:
       forward_flops: multiplications and additions of the matrix products and convolutions of one forward pass, as is
         usual: what is done to each element (biases, activations, pooling, normalisation) is not counted, nor what a
         layer without weights does that is not Keras' own. None where a layer is not known.
-      reason: why not.
+      training_flops: of a forward and a backward pass. Backward is one product for the gradient of a layer's weights
+        and one for that of its input, each as large as the forward one (Kaplan et al., "Scaling Laws for Neural
+        Language Models", 2020, section 2.1): three times forward, less what nobody needs and nothing computes, which
+        is the gradient of the pictures, of frozen weights, and of what comes before all trained ones. At most: what an
+        operation that is no layer gives counts as coming behind the trained layers that were called before it.
+      reason: why they are not known.
       activation_bytes: of the outputs of all layers that were called, in the type in which they are computed; not of
         those that only see the same numbers in another shape.
       input_bytes: of the example itself.
     """
 
     forward_flops: int | None
+    training_flops: int | None
     reason: str | None
     activation_bytes: int
     input_bytes: int
-
-    @property
-    def training_flops(self) -> int | None:
-        """Forward and backward."""
-        return None if self.forward_flops is None else TRAINING_RATIO * self.forward_flops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +53,24 @@ class _Call:
     """One call of a layer with one example."""
 
     layer: Any
-    input_shape: tuple[int, ...]
-    output_shape: tuple[int, ...]
-    output_bytes: int
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.inputs[0].shape) if self.inputs else ()
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return tuple(self.outputs[0].shape) if self.outputs else ()
+
+    @property
+    def output_bytes(self) -> int:
+        import keras
+
+        return sum(
+            math.prod(one.shape) * _item_bytes(keras.backend.standardize_dtype(one.dtype)) for one in self.outputs
+        )
 
 
 def work_per_example(model: Any, example: Any) -> Work:
@@ -76,21 +88,41 @@ def work_per_example(model: Any, example: Any) -> Work:
     calls: list[_Call] = []
     inside: list[Any] = []
     reasons = [f"{type(one).__name__} is an operation without a layer" for one in _bare_products(model)]
+    given = keras.tree.map_structure(keras.ops.convert_to_tensor, example)
     with _recorded(_watched(model), calls, inside):
-        model(example, training=False)
-    flops = 0
-    for call in calls:
+        model(given, training=False)
+    forward = training = 0
+    for call, behind in zip(calls, _behind_weights(calls, keras.tree.flatten(given)), strict=True):
+        trained = bool(call.layer.trainable_weights)
         counted = _forward_flops(call)
         if isinstance(counted, str):
             reasons.append(counted)
         else:
-            flops += counted
+            forward += counted
+            # Products behind others of the same layer have weights before them where it is trained.
+            first_of = _FIRST.get(type(call.layer).__name__)
+            first = counted if first_of is None else _MULTIPLY_ADD * first_of(call)
+            training += counted * (1 + trained) + first * behind + (counted - first) * (behind or trained)
     return Work(
-        forward_flops=None if reasons else flops,
+        forward_flops=None if reasons else forward,
+        training_flops=None if reasons else training,
         reason=reasons[0] if reasons else None,
         activation_bytes=sum(call.output_bytes for call in calls if type(call.layer).__name__ not in _VIEWS),
         input_bytes=sum(np.asarray(part).nbytes for part in keras.tree.flatten(example)),
     )
+
+
+def _behind_weights(calls: Sequence[_Call], given: Sequence[Any]) -> Iterator[bool]:
+    """Yields of each call whether a gradient goes through it to trained weights before it."""
+    before, behind = {id(one) for one in given}, set[int]()
+    trained = False
+    for call in calls:
+        found = any(id(one) in behind or (trained and id(one) not in before) for one in call.inputs)
+        yield found
+        if not found:
+            before |= {id(one) for one in call.inputs}
+        trained |= bool(call.layer.trainable_weights)
+        (behind if found or call.layer.trainable_weights else before).update(id(one) for one in call.outputs)
 
 
 def step_bytes(model: Any, work: Work, batch_size: int) -> int:
@@ -199,16 +231,10 @@ def _recorded(layers: list[Any], calls: list[_Call], inside: list[Any]) -> Itera
 def _call(layer: Any, given: Any, outputs: Any) -> _Call:
     import keras
 
-    tensors = [one for one in keras.tree.flatten(outputs) if hasattr(one, "shape")]
-    arrived = [one for one in keras.tree.flatten(given) if hasattr(one, "shape")]
-    return _Call(
-        layer=layer,
-        input_shape=tuple(arrived[0].shape) if arrived else (),
-        output_shape=tuple(tensors[0].shape) if tensors else (),
-        output_bytes=sum(
-            math.prod(one.shape) * _item_bytes(keras.backend.standardize_dtype(one.dtype)) for one in tensors
-        ),
-    )
+    def tensors(nested: Any) -> tuple[Any, ...]:
+        return tuple(one for one in keras.tree.flatten(nested) if hasattr(one, "shape"))
+
+    return _Call(layer=layer, inputs=tensors(given), outputs=tensors(outputs))
 
 
 def _forward_flops(call: _Call) -> int | str:
@@ -248,9 +274,15 @@ def _depthwise(call: _Call) -> int:
 
 def _separable(call: _Call) -> int:
     """A depthwise convolution, then one over channels only."""
-    *window, channels, multiplier = call.layer.depthwise_kernel.shape
+    *_, channels, multiplier = call.layer.depthwise_kernel.shape
     *places, filters = _channels_last(call)
-    return math.prod(places) * channels * multiplier * (math.prod(window) + filters)
+    return _separable_depthwise(call) + math.prod(places) * channels * multiplier * filters
+
+
+def _separable_depthwise(call: _Call) -> int:
+    *window, channels, multiplier = call.layer.depthwise_kernel.shape
+    *places, _ = _channels_last(call)
+    return math.prod(places) * channels * multiplier * math.prod(window)
 
 
 def _channels_last(call: _Call) -> tuple[int, ...]:
@@ -261,9 +293,14 @@ def _channels_last(call: _Call) -> tuple[int, ...]:
 
 
 def _recurrent(call: _Call) -> int:
-    layer = call.layer
+    batch, steps, _ = call.input_shape
+    return _recurrent_input(call) + batch * steps * _GATES[type(call.layer).__name__] * call.layer.units**2
+
+
+def _recurrent_input(call: _Call) -> int:
+    """The product with the input; the one with the state comes behind it."""
     batch, steps, features = call.input_shape
-    return batch * steps * _GATES[type(layer).__name__] * layer.units * (features + layer.units)
+    return batch * steps * _GATES[type(call.layer).__name__] * call.layer.units * features
 
 
 # Multiply-adds of one call, by the layer's name; each was checked by hand and against TensorFlow's own count.
@@ -279,4 +316,10 @@ _COUNTED: dict[str, Callable[[_Call], int]] = {
     "DepthwiseConv2D": _depthwise,
     "SeparableConv1D": _separable,
     "SeparableConv2D": _separable,
+}
+# Those of a layer's first product, where it has several.
+_FIRST: dict[str, Callable[[_Call], int]] = {
+    **dict.fromkeys(_GATES, _recurrent_input),
+    "SeparableConv1D": _separable_depthwise,
+    "SeparableConv2D": _separable_depthwise,
 }

@@ -27,6 +27,12 @@ def _escaped(letter: str) -> str:
     return letter.encode("unicode_escape", "backslashreplace").decode()
 
 
+def print_files(console: Console, what: str, *files: object) -> None:
+    """Prints which files a command leaves, in one line however narrow the terminal, so that a path can be copied."""
+    said = f"\n{what}: {', '.join(map(str, files))}"
+    console.print(said, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
 class Terminal(Console):
     """A console that prints names, errors and settings as they are, whatever they hold.
 

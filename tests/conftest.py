@@ -1,27 +1,56 @@
 """What all tests share: a quiet TensorFlow on the CPU, a cache of their own, photographs, and what `fit` is fed."""
 
 import contextlib
+import fcntl
 import gc
 import hashlib
 import io
 import json
 import os
 import pathlib
+import tempfile
+from collections.abc import Generator
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 import numpy as np
+import psutil
 import pytest
 
 from pipeline import photographs
 
 PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
 PHOTOS = 40
+# What may pass until processes that were ended, or belong to nobody, are gone.
+GONE_S = 5
 
 # Holds a figure against planted times, on a machine that others use as well: wrong is what is wrong three times.
 planted = pytest.mark.flaky(reruns=2, only_rerun=["AssertionError"])
+
+_LOCKS = pathlib.Path(tempfile.gettempdir()) / f"unstall-tests-{os.getuid()}"
+_WITHIN = "UNSTALL_WITHIN_A_TEST"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Runs a test with planted times while no other test of this user runs, but those that it runs itself."""
+    if _WITHIN in os.environ:
+        return (yield)
+    _LOCKS.mkdir(exist_ok=True)
+    alone = item.get_closest_marker(planted.name) is not None
+    with (_LOCKS / "runs").open("w") as runs:
+        # Who waits to be alone keeps the turn: those that come later wait behind it.
+        with (_LOCKS / "turn").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            fcntl.flock(runs, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        os.environ[_WITHIN] = "1"
+        try:
+            return (yield)
+        finally:
+            del os.environ[_WITHIN]
+            fcntl.flock(runs, fcntl.LOCK_UN)  # a process that the test forked may hold it open as well
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -81,6 +110,17 @@ def fed(data: object, epochs: int = 1) -> list[list[tuple[np.ndarray, np.ndarray
     # Otherwise `fit` shuffles a PyDataset's batches.
     model.fit(data, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs()])
     return seen
+
+
+def children() -> set[psutil.Process]:
+    """All processes that this one started, and theirs."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def assert_gone(before: set[psutil.Process]) -> None:
+    """Holds that those that were started since `before` leave in time."""
+    _, alive = psutil.wait_procs(children() - before, timeout=GONE_S)
+    assert alive == []
 
 
 def whole(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

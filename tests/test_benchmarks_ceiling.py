@@ -33,11 +33,12 @@ def test_the_ceiling_decodes_every_file_once_at_the_fraction_of_the_loaders(phot
 
 
 def test_loaders_stand_beside_the_ceiling(photos, capsys):
-    assert ceiling.main(["--data", str(photos), "--variants", "tf-data-composed", "--rounds", "2"]) == 0
+    assert ceiling.main(["--data", str(photos), "--variants", "tf-data-composed,python-composed", "--rounds", "2"]) == 0
     shown = capsys.readouterr().out
     assert "loading 40 JPEG photos" in shown and "2 rounds" in shown
     assert re.search(r"decode only +[\d,]+", shown)
-    assert re.search(r"tf-data-composed +[\d,]+ +\d+% +\d+% to \d+%", shown)
+    for name in ("tf-data-composed", "python-composed"):
+        assert re.search(rf"{name} +[\d,]+ +\d+% +\d+% to \d+%", shown)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,15 @@ def test_a_gpu_that_is_fed_needs_no_faster_pipeline() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0005, "0.5 ms"), (0.25, "250 ms"), (2.04, "2.0 s"), (485, "8 min 5 s"), (59.99, "60.0 s"), (7320, "2 h 2 min")],
+    [
+        (0.0005, "0.5 ms"),
+        (0.25, "250 ms"),
+        (2.04, "2.0 s"),
+        (59.99, "60.0 s"),
+        (485, "8 min 5 s"),
+        (7320, "2 h 2 min"),
+        (950_400 + 3600, "11 d 1 h"),
+    ],
 )
 def test_durations_are_written_for_people(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text

@@ -98,7 +98,7 @@ def test_a_device_is_not_folded_where_all_columns_are_as_wide_as_they_get() -> N
 
 
 def test_footnotes_say_what_was_drawn_out_or_made_up_or_not_counted_once() -> None:
-    unknown = Work(forward_flops=None, reason="no reason", activation_bytes=1, input_bytes=1)
+    unknown = Work(forward_flops=None, training_flops=None, reason="no reason", activation_bytes=1, input_bytes=1)
     row = a_row(generated=True, target=0.9, work=unknown, notes=("a note",), rounds=1)
     assert footnotes([row, row]) == [
         "* cpu: training, extrapolated from 1 of 15 epochs",

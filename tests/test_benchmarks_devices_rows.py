@@ -12,6 +12,7 @@ from benchmarks.devices_measured import CaseFacts, Epoch, Extent, Measured, exte
 from benchmarks.devices_rows import USED, Row, row_of
 from benchmarks.devices_times import Duration, epoch_duration, reached, training_duration
 from benchmarks.experiments import Case, arrays
+from models.network import Training
 from profiles.devices import Device
 from profiles.flops import Work
 from profiles.peak import Peak
@@ -52,7 +53,7 @@ def some_facts(**changes: Any) -> CaseFacts:
         "generated": False,
         "validated": True,
         "notes": (),
-        "work": Work(forward_flops=1_000_000, reason=None, activation_bytes=1, input_bytes=1),
+        "work": Work(forward_flops=1_000_000, training_flops=3_000_000, reason=None, activation_bytes=1, input_bytes=1),
         "step_bytes": 4_000_000,
         "warmup": a_sample("warmup", ms=10),
     }
@@ -138,7 +139,13 @@ def test_bytes_are_those_of_the_models_own_steps() -> None:
 
 
 def test_unknown_operations_leave_the_rest_as_it_is() -> None:
-    work = Work(forward_flops=None, reason="how much X multiplies is not known here", activation_bytes=1, input_bytes=1)
+    work = Work(
+        forward_flops=None,
+        training_flops=None,
+        reason="how much X multiplies is not known here",
+        activation_bytes=1,
+        input_bytes=1,
+    )
     row = a_row(work=work)
     assert (row.flops_per_image, row.achieved_flops_per_sec, row.peak_ratio, row.compute_peak_ratio) == (None,) * 4
     assert row.flops_unknown == work.reason and row.bandwidth_ratio is not None
@@ -238,7 +245,16 @@ def test_an_epoch_is_drawn_out_to_all_examples(epochs: list[Epoch], duration: Du
     ],
 )
 def test_training_is_drawn_out_to_the_published_epochs(epochs: list[Epoch], published: int, duration: Duration) -> None:
-    assert training_duration(epochs, epoch_duration(epochs, 1000, None), published) == duration
+    training = Training(optimizer="adam", batch_size=32, epochs=published, loss="mse")
+    assert training_duration(epochs, epoch_duration(epochs, 1000, None), 1000, training) == duration
+
+
+def test_training_of_a_published_number_of_steps_is_drawn_out_to_their_images() -> None:
+    training = Training(optimizer="adam", batch_size=32, epochs=25, steps_per_epoch=8000, loss="mse")
+    epochs = [an_epoch(3.0, traced_s=1.0), an_epoch(2.0)]
+    drawn_out = training_duration(epochs, epoch_duration(epochs, 1000, None), 1000, training)
+    # 6,400 passes over a thousand images, of 2 s each.
+    assert drawn_out == Duration(seconds=1.0 + 6400 * 2.0, extrapolated="from 2,000 of 6,400,000 images")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 
 import pytest
 
+from benchmarks import gate_worktrees
 from benchmarks.gate_processes import Setting, Subject, measure
 from benchmarks.gate_worktrees import commit_of, worktree
 from benchmarks.options import UserError
@@ -60,6 +62,29 @@ def test_nothing_is_left_behind_however_it_ends(repository, error):
     with pytest.raises(type(error)), worktree(commit_of("main", repository), repository):
         raise error
     assert left(repository) == (0, 0)
+
+
+@pytest.mark.parametrize("where", ["git", "rmtree"])
+def test_a_signal_while_it_is_removed_leaves_no_folder_behind(repository, where, monkeypatch):
+    made = worktree(commit_of("main", repository), repository)
+    made.__enter__()
+    stops = [Stopped(signal.SIGTERM)]
+    real = shutil.rmtree
+
+    def stopped(*words, **options):
+        if stops:
+            raise stops.pop()
+        real(*words, **options)
+
+    if where == "git":
+        monkeypatch.setattr(gate_worktrees, "_git", stopped)
+    else:
+        monkeypatch.setattr(gate_worktrees, "_git", lambda *words: "")
+        monkeypatch.setattr(shutil, "rmtree", stopped)
+    with pytest.raises(Stopped):
+        made.__exit__(None, None, None)
+    assert not stops
+    assert list(cache_root().glob("unstall-scratch.*")) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

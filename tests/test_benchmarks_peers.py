@@ -22,6 +22,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import peer_processes, peer_report, peer_runs, peers
+from benchmarks.options import UserError
 from benchmarks.peer_catalogue import OURS, PEERS, Peer, our_peers, worker_choices, workers_text
 from benchmarks.peer_check import differences
 from benchmarks.peer_child import Identity, Survey, one_line
@@ -591,6 +592,19 @@ def test_bad_options_are_refused_in_one_line(capsys, tmp_path, monkeypatch, word
     assert shown.startswith(said)
     assert len(shown.splitlines()) == 1
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_children_find_what_they_are_given_from_their_own_folders(photos, tmp_path, monkeypatch):
+    given = []
+
+    def measured(request, source, launcher, scratch, *others):
+        given.append(scratch)
+        raise UserError("enough")
+
+    monkeypatch.setattr(peers, "_measure", measured)
+    monkeypatch.chdir(tmp_path)
+    assert peers.main(["--data", str(photos), "--out", "out"]) == 2
+    assert given[0].is_absolute() and given[0].parent == tmp_path / "out"
 
 
 def test_an_earlier_run_is_not_overwritten(capsys, tmp_path):

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+from conftest import planted
 from test_profiles_windows import IMAGES, Sleeper, a_batch, a_model, emulated
 
 from benchmarks import session
@@ -65,6 +66,7 @@ def a_session(measured: session._Measured) -> tuple[Session, Job]:
     return one, job
 
 
+@planted
 def test_a_planted_storage_is_found_as_waiting_for_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     data = OnStorage()
     monkeypatch.setattr(session, "drop", lambda paths: data.cached.clear())

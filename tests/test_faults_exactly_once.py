@@ -13,6 +13,8 @@ from pipeline import VARIANTS, build, from_arrays, from_folder
 from pipeline.config import AUTO
 
 SIZES, BATCHES, WORKERS = (1, 7, 64, 1_000, 10_007), (1, 7, 32), (0, 1, 2, 3, 4)
+# Of these, one number of workers has to do: they take minutes.
+MANY_BATCHES = 2_000
 SIDE = 8
 # Loaders that need a folder of files.
 NEED_FILES = ("image_data_generator", "image_dataset_from_directory")
@@ -103,9 +105,15 @@ def test_every_image_comes_exactly_once_from_every_variant(name, images, folder)
         images = max(images, 2)
     some = (0,) if VARIANTS[name].workers == AUTO else WORKERS
     for batch_size, workers in itertools.product(BATCHES, some):
-        # A batch of one each 10,007 times says nothing that 1,000 do not, and takes minutes.
-        if images // batch_size < 2_000:
+        if images // batch_size < MANY_BATCHES:
             assert_exactly_once(name, images, batch_size, workers, folder)
+
+
+@pytest.mark.slow  # 20,014 batches a variant
+@pytest.mark.parametrize("name", VARIANTS)
+def test_ten_thousand_batches_of_one_image_have_every_image_once(name, folder):
+    workers = 0 if VARIANTS[name].workers == AUTO else max(WORKERS)
+    assert_exactly_once(name, max(SIZES), min(BATCHES), workers, folder)
 
 
 # Draws

@@ -69,18 +69,12 @@ def assert_cache_is_whole(cache):
         assert open_prepared(folder).images == 40
 
 
-def random_stops(number):
-    """Moments of a run, drawn anew each time, and printed with a failure as the test's name."""
+@pytest.mark.parametrize("attempt", [0, *[pytest.param(one, marks=pytest.mark.slow) for one in range(1, 19)]])
+def test_a_main_job_that_is_stopped_anywhere_leaves_nothing_half(attempt, photos, tmp_path):
+    """At moments that are drawn anew each time."""
     draw = random.Random()
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    return [(round(draw.uniform(1, WHOLE_RUN_S), 1), draw.choice(numbers)) for _ in range(number)]
-
-
-@pytest.mark.parametrize(
-    ("wait_s", "number"),
-    [*random_stops(1), *[pytest.param(*one, marks=pytest.mark.slow) for one in random_stops(18)]],
-)
-def test_a_main_job_that_is_stopped_anywhere_leaves_nothing_half(wait_s, number, photos, tmp_path):
+    wait_s, number = draw.uniform(1, WHOLE_RUN_S), draw.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    print(f"attempt {attempt}: {number.name} after {wait_s:.1f} s")  # shown with a failure
     earlier = tmp_path / "earlier"
     earlier.mkdir()
     (earlier / "results.json").write_text("{}")

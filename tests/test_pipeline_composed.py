@@ -10,10 +10,9 @@ import pytest
 from conftest import build_fed
 from PIL import Image
 
-from pipeline import VARIANTS, Augmentation, ConfigError, PipelineConfig, from_arrays, from_folder
+from pipeline import VARIANTS, Augmentation, PipelineConfig, from_arrays, from_folder
 from pipeline.composed import ComposedBatches, only_crops, through_resize
 from pipeline.opencv_decode import OpenCVDecoder, decode_ratios
-from pipeline.python_batches import PythonBatches
 
 CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], shuffle_buffer=0)
 CROP = Augmentation(shear_degrees=0.0, zoom_range=0.0, crop_area=(0.08, 1.0))
@@ -186,25 +185,3 @@ def test_a_file_larger_than_the_buffer_is_read_whole(tmp_path):
 
 def test_what_is_no_jpeg_is_decoded_whole():
     assert decode_ratios(np.array([[0, 0], [512, 512], [256, 2000], [63, 512]]), (64, 64)).tolist() == [1, 8, 4, 1]
-
-
-# Batches in Python
-
-
-@pytest.mark.parametrize("storage", ["files", "raw"])
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_batches_in_python_are_those_of_tf_data(photos, storage, dtype):
-    config = dataclasses.replace(CONFIG, storage=storage, output_dtype=dtype, shuffle_buffer=512, batch_size=16)
-    batches = PythonBatches(from_folder(photos), config)
-    assert len(batches) == 3
-    for images, labels in build_fed(config, from_folder(photos), 2):
-        made = list(batches)
-        assert [len(part) for part, _ in made] == [16, 16, 8]
-        np.testing.assert_array_equal(np.concatenate([part for part, _ in made]), images)
-        np.testing.assert_array_equal(np.concatenate([part for _, part in made]), labels)
-
-
-def test_batches_in_python_need_something_to_compose(photos):
-    for config in (PipelineConfig(), dataclasses.replace(CONFIG, augmentation=None)):
-        with pytest.raises(ConfigError, match="`resample` must be 'composed', with an augmentation"):
-            PythonBatches(from_folder(photos), config)

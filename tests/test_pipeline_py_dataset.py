@@ -189,11 +189,11 @@ class Together(ImagePyDataset):
 
     barrier = None
 
-    def _batch(self, index):
+    def _batch(self, index, empty):
         worker = threading.current_thread() is not threading.main_thread() or multiprocessing.parent_process()
         if worker:
             self.barrier.wait(timeout=60)
-        return super()._batch(index)
+        return super()._batch(index, empty)
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import keras
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from profiles.flops import TRAINING_RATIO, Work, step_bytes, work_per_example
+from profiles.flops import Work, step_bytes, work_per_example
 
 
 def an_example(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -59,9 +60,44 @@ def test_an_embedding_looks_up_and_multiplies_nothing() -> None:
     assert flops(layers.Embedding(10, 6), 7, dtype="int32") == 0
 
 
-def test_training_is_three_times_forward() -> None:
-    work = work_per_example(keras.Sequential([keras.Input((7,)), layers.Dense(5)]), an_example(7))
-    assert (TRAINING_RATIO, work.training_flops) == (3, 3 * 70)
+def training_flops(*stack: Any, shape: tuple[int, ...] = (7,)) -> int | None:
+    return work_per_example(keras.Sequential([keras.Input(shape), *stack]), an_example(*shape)).training_flops
+
+
+def test_training_is_three_times_forward_but_for_the_gradient_of_the_input() -> None:
+    assert training_flops(layers.Dense(5), layers.Dense(4)) == 2 * (2 * 7 * 5) + 3 * (2 * 5 * 4)
+    # A layer without weights changes nothing; one with weights in front, and the input's gradient is needed.
+    assert training_flops(layers.ReLU(), layers.Dense(5)) == 2 * (2 * 7 * 5)
+    assert training_flops(layers.BatchNormalization(), layers.Dense(5)) == 3 * (2 * 7 * 5)
+
+
+def test_frozen_layers_have_no_gradient_of_their_own() -> None:
+    frozen = [layers.Dense(5, trainable=False), layers.Dense(5, trainable=False)]
+    forward = 2 * (7 * 5 + 5 * 5)
+    assert training_flops(*frozen, layers.Dense(4)) == forward + 2 * (2 * 5 * 4)
+    # Behind a trained one the gradient goes through it.
+    assert training_flops(layers.Dense(5), layers.Dense(4, trainable=False)) == 2 * (2 * 7 * 5) + 2 * (2 * 5 * 4)
+
+
+def test_products_behind_others_of_the_same_layer_are_counted_in_full() -> None:
+    # The input's part needs no gradient of the input; the state's, which comes behind it, does.
+    assert training_flops(layers.LSTM(3), shape=(7, 6)) == 2 * 7 * 4 * 3 * (2 * 6 + 3 * 3)
+    apart = training_flops(layers.DepthwiseConv2D(3), layers.Conv2D(4, 1), shape=(12, 12, 3))
+    assert training_flops(layers.SeparableConv2D(4, 3), shape=(12, 12, 3)) == apart
+    assert training_flops(layers.Dense(6), layers.LSTM(3), shape=(7, 5)) == (
+        2 * (2 * 7 * 5 * 6) + 3 * 2 * 7 * 4 * 3 * (6 + 3)
+    )
+
+
+def test_branches_from_the_input_need_no_gradient_of_it() -> None:
+    inputs, second = keras.Input((7,)), keras.Input((7,))
+    forward = 2 * 7 * 5
+    both = layers.Add()([layers.Dense(5)(inputs), layers.Dense(5)(inputs)])
+    assert work_per_example(keras.Model(inputs, both), an_example(7)).training_flops == 2 * 2 * forward
+    towers = layers.Concatenate()([layers.Dense(5)(inputs), layers.Dense(5)(second)])
+    last = keras.Model([inputs, second], layers.Dense(3)(towers))
+    work = work_per_example(last, [an_example(7), an_example(7)])
+    assert work.training_flops == 2 * 2 * forward + 3 * (2 * 10 * 3)
 
 
 def test_a_layer_counts_as_often_as_it_is_called() -> None:
@@ -183,12 +219,41 @@ def test_tensorflow_counts_the_same_products() -> None:
     assert counted == work_per_example(model, an_example(12, 12, 3)).forward_flops
 
 
+def test_tensorflow_computes_the_same_products_in_a_step() -> None:
+    import tensorflow as tf
+
+    model = a_network()
+
+    @tf.function
+    def gradients(images: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(images, training=True))
+        return tape.gradient(loss, model.trainable_variables)
+
+    graph = gradients.get_concrete_function(tf.TensorSpec((1, 12, 12, 3))).graph
+    needed, waiting = set(), [one.op for one in graph.outputs]  # what no output needs is not run
+    while waiting:
+        operation = waiting.pop()
+        if operation not in needed:
+            needed.add(operation)
+            waiting += [one.op for one in operation.inputs] + list(operation.control_inputs)
+    products = collections.Counter(one.type for one in needed)
+    # Of two convolutions, one needs the gradient of its input; of two dense layers, both.
+    expected = {"Conv2D": 2, "Conv2DBackpropFilter": 2, "Conv2DBackpropInput": 1, "MatMul": 2 + 2 + 2}
+    assert {name: products[name] for name in expected} == expected
+    first = 2 * 10 * 10 * 8 * 9 * 3
+    work = work_per_example(model, an_example(12, 12, 3))
+    assert work.training_flops == 3 * work.forward_flops - first
+
+
 def test_a_step_moves_weights_gradients_state_activations_and_the_batch() -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(3), layers.Dense(2)])
     model.compile(optimizer="adam", loss="mse")
     model.optimizer.build(model.trainable_variables)
     work = work_per_example(model, an_example(4))
-    assert work == Work(forward_flops=36, reason=None, activation_bytes=4 * 5, input_bytes=16)
+    assert work == Work(
+        forward_flops=36, training_flops=2 * 24 + 3 * 12, reason=None, activation_bytes=4 * 5, input_bytes=16
+    )
     weights_bytes = 4 * (4 * 3 + 3 + 3 * 2 + 2)
     # Weights four times, gradients twice, Adam's two moments read and written; 8 examples.
     assert step_bytes(model, work, 8) == 6 * weights_bytes + 4 * weights_bytes + 8 * (2 * 20 + 16)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import planted
 
 from profiles.lines import AnnotatedFunction, annotate
 
@@ -46,6 +47,7 @@ def the(annotated: tuple[AnnotatedFunction, ...], name: str) -> AnnotatedFunctio
     return one
 
 
+@planted
 def test_the_expensive_line_of_the_expensive_function_is_found() -> None:
     annotated = annotate(Batches())
     function = the(annotated, "slow_part")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import planted
 from test_profiles_windows import IMAGES, a_batch, a_model, tensorflow_only
 
 import profiles
@@ -26,33 +27,31 @@ def load(index: Any) -> Any:
         return tf.zeros((2, 2, 3)), tf.zeros(())
 
 
-@pytest.fixture(scope="module")
 def profiled() -> Profile:
     dataset = tf.data.Dataset.range(300).map(load).batch(IMAGES)
     return profiles.profile(dataset, a_model(), device="emulated:2000", rounds=2, name="slow loader", lines=True)
 
 
+@planted
 @tensorflow_only
-def test_the_culprit_is_named_with_its_place(profiled: Profile) -> None:
-    text = " ".join(str(profiled).split())
+def test_a_planted_loader_is_found_in_every_part_and_named_with_its_place() -> None:
+    found = profiled()
+    # 2 ms an image to load, 0.5 ms to train on.
+    assert found.result.attribution.loading_ratio == pytest.approx(0.8, abs=0.06)
+    assert found.result.stages is not None and found.result.stages.culprit is not None
+    assert found.result.stages.culprit.wait_us_per_image == pytest.approx(2000, rel=0.15)
+    (function,) = found.result.lines
+    assert function.function.endswith("doze")
+    text = " ".join(str(found).split())
     assert "slow loader on" in text and "input-bound" in text
     assert f"load (test_profiles_profiling.py:{load.__code__.co_firstlineno}) takes" in text
     assert "No other variant" not in text  # nothing was measured beside it
 
 
 @tensorflow_only
-def test_the_planted_loader_is_found_in_every_part(profiled: Profile) -> None:
-    # 2 ms an image to load, 0.5 ms to train on.
-    assert profiled.result.attribution.loading_ratio == pytest.approx(0.8, abs=0.06)
-    assert profiled.result.stages is not None and profiled.result.stages.culprit is not None
-    assert profiled.result.stages.culprit.wait_us_per_image == pytest.approx(2000, rel=0.15)
-    (function,) = profiled.result.lines
-    assert function.function.endswith("doze")
-
-
-@tensorflow_only
-def test_it_is_saved_as_results_and_report(profiled: Profile, tmp_path: Path) -> None:
-    report = profiled.save(tmp_path / "out")
+def test_it_is_saved_as_results_and_report(tmp_path: Path) -> None:
+    found = profiled()
+    report = found.save(tmp_path / "out")
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     (result,) = document["results"]
     assert [stage["name"] for stage in result["stages"]][:1] == ["load"]
@@ -60,7 +59,7 @@ def test_it_is_saved_as_results_and_report(profiled: Profile, tmp_path: Path) ->
     html = report.read_text()
     assert "time.sleep(0.002)" in html and "load" in html
     with pytest.raises(FileExistsError, match="holds results already"):
-        profiled.save(tmp_path / "out")
+        found.save(tmp_path / "out")
 
 
 def test_what_is_read_once_has_a_verdict_and_no_stages() -> None:

@@ -626,6 +626,7 @@ ON_JAX = (
 )
 
 
+@planted
 @tensorflow_only
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 def test_planted_truth_holds_on_jax() -> None:

@@ -44,6 +44,8 @@ ALLOWED_CALLS = {
 }
 # Who may import what reads such data, and why.
 ALLOWED_IMPORTS = {
+    ("pipeline/shared_arrays.py", "pickle"): "batches, from a process that this one forked to this one",
+    ("pipeline/workers.py", "pickle"): "whether an error can be sent so; nothing else",
     ("pipeline/checked_pickles.py", "pickle"): "published files alone, by their checksums, and nothing but arrays",
     ("pipeline/dataset_files.py", "zipfile"): "NumPy's .npz, read in memory up to a size; nothing is unpacked to disk",
     ("pipeline/cifar10_files.py", "tarfile"): "CIFAR-10's archive, the same, through tarfile's own filter",

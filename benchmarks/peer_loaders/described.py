@@ -26,8 +26,9 @@ def described(job: Job) -> Loader:
 
 
 def in_python(job: Job) -> Loader:
-    """Builds `job.config` without tf.data: in the thread that asks for batches."""
-    return EachEpoch(PythonBatches(source_of(job), config_from_dict(dict(job.config or {}))))
+    """Builds `job.config` without tf.data."""
+    config = config_from_dict(dict(job.config or {}))
+    return EachEpoch(PythonBatches(source_of(job), config, workers=job.workers or 0))
 
 
 def source_of(job: Job) -> ImageSource:
