@@ -24,6 +24,7 @@ from test_profiles_windows import (
 
 from profiles.measurement import measure, shapes
 from profiles.results import Result, to_json
+from profiles.schedule import epochs_for
 
 STEPS = 40
 
@@ -100,9 +101,10 @@ def test_an_emulated_device_needs_no_replay(result: Result) -> None:
     assert result.attribution.shares["transfer"] == 0
 
 
-def test_a_window_of_training_lasts_half_a_second_in_whole_epochs(result: Result) -> None:
+def test_a_window_of_training_is_as_many_whole_epochs_as_the_warmup_says(result: Result) -> None:
+    (warmup,) = result.of("warmup")
     for sample in result.of("train"):
-        assert sample.epochs >= 3  # 40 steps of 2 ms an epoch
+        assert sample.epochs == epochs_for(warmup)
         assert sample.epoch_images == sample.epochs * STEPS * IMAGES
 
 
