@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.command import exit_code_of
+from benchmarks.command import exit_code_of, say
 from benchmarks.options import DATA, MODEL, UserError
 from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
@@ -30,7 +31,12 @@ _EPILOG = """Exit codes: 0 same or improved, 1 regression, 2 bad input,
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns the verdict's exit code, 2 for bad input, 128 + signal if stopped."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.verb == "compare" and arguments.subject is not None and not arguments.rev:
+        parser.error("--subject is what --rev measures of each revision; without --rev, A and B say what is measured")
+    if arguments.verb != "ratios" and arguments.subject is None:
+        arguments.subject = _SUBJECT
     from benchmarks import gate_command
 
     console, errors = Terminal(), Terminal(stderr=True)
@@ -42,7 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         except SourceError as error:
             raise UserError(str(error), exit_code=3) from error  # there is nothing to measure
 
-    return exit_code_of(run, errors, arguments.out or Path("runs"), "stopped: nothing was decided")
+    try:
+        return exit_code_of(run, errors, arguments.out or Path("runs"), "stopped: nothing was decided")
+    except Exception as error:
+        # Python would end with 1, which says "regression" here.
+        traceback.print_exc()
+        return say(errors, UserError(f"could not measure: {type(error).__name__}: {error}", exit_code=3))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,7 +95,6 @@ def _parser() -> argparse.ArgumentParser:
         if name != "ratios":
             one.add_argument(
                 "--subject",
-                default=_SUBJECT,
                 metavar="WHAT",
                 help=f"what is measured: a variant, FILE.toml or module:function (default: {_SUBJECT})",
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.gate_processes import MeasureError, Process
+from benchmarks.gate_processes import INSPECTED, MeasureError, Process, invariants_of
 from profiles.baseline import RECORDED, Baseline, Measured, broken, check, looks, machine_of, not_comparable, recorded
 from profiles.gate_verdict import FAILED, Decision, first_decision
 from profiles.looks import Look
@@ -21,17 +21,21 @@ class Place:
     """Where and on what a benchmark is measured, as it is held against a baseline's.
 
     Attributes:
+      subject: what is measured, as the user calls it.
       provenance: of `profiles.provenance.machine`.
     """
 
+    subject: str
     measure: str
     provenance: Mapping[str, Any]
     dataset: Mapping[str, Any] | None
 
-    def differs(self, baseline: Baseline, gpus: Sequence[str]) -> Decision | None:
+    def differs(self, baseline: Baseline, backend: str, gpus: Sequence[str]) -> Decision | None:
         """Returns the verdict where the baseline is of another place."""
-        machine = machine_of(self.provenance, gpus)
-        return not_comparable(baseline, measure=self.measure, machine=machine, dataset=self.dataset)
+        machine = machine_of(self.provenance, backend, gpus)
+        return not_comparable(
+            baseline, subject=self.subject, measure=self.measure, machine=machine, dataset=self.dataset
+        )
 
 
 @dataclass(slots=True)
@@ -60,15 +64,16 @@ def record(measure: MeasureBenchmark, place: Place, done: Callable[[Process], No
     """
     processes: list[Process] = []
     for number in range(RECORDED):
-        processes.append(measure(number == 0))
+        processes.append(measure(number < INSPECTED))
         done(processes[-1])
-    invariants = processes[0].invariants
+    invariants = invariants_of(processes)
     assert invariants is not None
     return recorded(
         [measured(one) for one in processes],
+        subject=place.subject,
         measure=place.measure,
         invariants=invariants,
-        machine=machine_of(place.provenance, processes[0].gpus),
+        machine=machine_of(place.provenance, processes[0].backend, processes[0].gpus),
         dataset=place.dataset,
     )
 
@@ -82,18 +87,20 @@ def run_check(
 
     def decide(look: Look, last: bool) -> Decision | None:
         while len(processes) < look.pairs:
-            processes.append(measure(not processes))
+            processes.append(measure(len(processes) < INSPECTED))
             done(processes[-1])
-            seen = processes[0].invariants
-            if len(processes) == 1 and seen is not None:
-                # Only the process knows of the GPUs: this one imports nothing that could ask.
-                changed = place.differs(baseline, processes[0].gpus) or broken(baseline, seen)
-                if changed is not None:
-                    return changed
+            # Only the process knows of the GPUs: this one imports nothing that could ask.
+            changed = place.differs(baseline, processes[0].backend, processes[0].gpus)
+            seen = invariants_of(processes)
+            if changed is None and seen is not None:
+                changed = broken(baseline, seen)
+            if changed is not None:
+                return changed
         return check(baseline, [measured(one) for one in processes], look, threshold=threshold, last=last)
 
     try:
-        elsewhere = place.differs(baseline, baseline.machine.get("gpus", ()))
+        # What only a process can know is taken to be as recorded until there was one.
+        elsewhere = place.differs(baseline, baseline.machine["keras_backend"], baseline.machine["gpus"])
         running.decision = elsewhere or first_decision(looks(baseline), decide)
     except (MeasureError, ValueError) as error:
         running.decision = Decision(verdict=FAILED, pairs=len(processes), reason=str(error))

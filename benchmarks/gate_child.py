@@ -19,6 +19,8 @@ from typing import Any
 
 # Of the data, in an epoch of the measurement: as the main job's.
 IMAGES = 768
+# Of ours, whichever checkout is measured.
+_ALWAYS_OURS = {"profiles"}
 
 
 def main() -> int:
@@ -31,8 +33,11 @@ def main() -> int:
     sys.path.insert(0, request["ours"])
     import profiles  # noqa: F401 - from here on it is ours, whatever stands on the path
 
-    sys.path[0] = request["root"]
+    root = Path(request["root"])
+    sys.path[:1] = [str(folder) for folder in (root, root / "src") if folder.is_dir()]
     sys.path.append(request["ours"])
+    if not request["revision"]:
+        sys.path.append(request["here"])  # a model of the user's own beside a variant of ours
     try:
         answer = _measure(request)
     except Exception as error:  # whatever the measured code raises becomes one line for whoever asked
@@ -52,7 +57,10 @@ def _measure(request: dict[str, Any]) -> dict[str, Any]:
         loader, model = _loader(request)
         feed = loader.data
     try:
-        return _measured(request, feed, model, None if loader is None else loader.parallel_batches)
+        _check_origin(request)
+        measured = _measured(request, feed, model, None if loader is None else loader.parallel_batches)
+        _check_origin(request)  # of what is imported only when it is called, too
+        return measured
     finally:
         if loader is not None:
             loader.close()
@@ -67,6 +75,7 @@ def _measured(request: dict[str, Any], feed: Any, model: Any, parallel_batches: 
 
     device = parse_device(request["device"])
     check_device(device)
+    backend = check_backend()
     opened = Feed(feed, model=model, device=device, parallel_batches=parallel_batches)
     beside: dict[str, Any] = {}
     if request["anchors"]:
@@ -83,9 +92,35 @@ def _measured(request: dict[str, Any], feed: Any, model: Any, parallel_batches: 
     return {
         "images_per_sec": rates,
         "anchors": found,
-        "gpus": BACKENDS[check_backend()].gpus(),
+        "backend": backend,
+        "gpus": BACKENDS[backend].gpus(),
         "invariants": inspect(opened).to_dict() if request["inspect"] else None,
     }
+
+
+def _check_origin(request: dict[str, Any]) -> None:
+    """Checks that a revision's code is its own: an installed copy would be the same code on both sides.
+
+    Raises:
+      ValueError: if what is measured, or another module that the revision has, was loaded from elsewhere.
+    """
+    if not request["revision"]:
+        return
+    root = Path(request["root"])
+    subject = request["text"].partition(":")[0].partition(".")[0] if request["kind"] == "function" else "pipeline"
+    its = {
+        path.stem
+        for folder in (root, root / "src")
+        for path in folder.glob("*")
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
+    for name in sorted({subject} | its - sys.stdlib_module_names - _ALWAYS_OURS):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None and not Path(file).resolve().is_relative_to(root.resolve()):
+            raise ValueError(
+                f"{name!r} was loaded from {Path(file).parent}, not from the revision: both sides would be the same "
+                "code. Name a function of the repository, which lies in it or in its folder src"
+            )
 
 
 def _note(beside: dict[str, Any], found: dict[str, list[float]]) -> None:

@@ -22,7 +22,7 @@ from benchmarks.gate_check import Place, record, run_check
 from benchmarks.gate_compare import Comparison, Question, compare
 from benchmarks.gate_processes import MeasureError, Process, Setting, Subject, measure
 from benchmarks.gate_ratios import RATIOS
-from benchmarks.gate_worktrees import commit_of, worktree
+from benchmarks.gate_worktrees import commit_of, folder_within, worktree
 from benchmarks.options import UserError, config_from_file
 from pipeline.config import did_you_mean
 from pipeline.content import content_fingerprint
@@ -30,7 +30,7 @@ from pipeline.signals import Stopped
 from pipeline.variants import VARIANTS
 from profiles import provenance
 from profiles.baseline import RECORDED
-from profiles.baseline_file import BaselineError, path_of, read, write
+from profiles.baseline_file import BaselineError, check_writable, path_of, read, write
 from profiles.devices import parse_device
 from profiles.looks import PAIRS
 from profiles.terminal import print_files
@@ -111,8 +111,7 @@ def _ratios(arguments: argparse.Namespace, out: Path, console: Console, errors: 
 
 def _record(arguments: argparse.Namespace, out: Path, console: Console, errors: Console, progress: Progress) -> int:
     path = path_of(arguments.baselines, arguments.name)
-    if path.exists() and not arguments.overwrite:
-        raise BaselineError(f"{path} is there already. Give --overwrite to record it anew.")
+    check_writable(path, overwrite=arguments.overwrite)
     subject, setting, place = _benchmark(arguments, errors, progress)
     task = progress.add_task(arguments.name[:40], total=RECORDED)
     try:
@@ -188,18 +187,17 @@ def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Subject, Subject]]:
         return
     here = Path.cwd()
     commits = [commit_of(revision, here) for revision in (arguments.a, arguments.b)]
+    within = folder_within(here)
     subject = _subject(arguments.subject, "--subject", known=False)
     with contextlib.ExitStack() as stack:
-        a, b = (
-            Subject(
-                label=f"{subject.label} at {revision}",
-                kind=subject.kind,
-                text=subject.text,
-                root=stack.enter_context(worktree(commit, here)),
-            )
-            for revision, commit in zip((arguments.a, arguments.b), commits, strict=True)
-        )
-        yield a, b
+        sides = []
+        for revision, commit in zip((arguments.a, arguments.b), commits, strict=True):
+            root = stack.enter_context(worktree(commit, here)) / within
+            if not root.is_dir():
+                raise UserError(f"--rev: {revision} has no folder {within!r}, in which you stand.")
+            label = f"{subject.label} at {revision}"
+            sides.append(Subject(label=label, kind=subject.kind, text=subject.text, root=root, revision=True))
+        yield sides[0], sides[1]
 
 
 def _subject(text: str, option: str, *, known: bool = True) -> Subject:
@@ -226,12 +224,13 @@ def _setting(arguments: argparse.Namespace) -> Setting:
         device = parse_device(arguments.device)
     except ValueError as error:
         raise UserError(str(error)) from error
-    # The processes run elsewhere: a folder is named so that they find it.
+    # The processes run elsewhere: a file or folder is named so that they find it.
     data = str(Path(arguments.data).resolve()) if Path(arguments.data).is_dir() else arguments.data
+    model = str(Path(arguments.model).resolve()) if arguments.model.endswith(".keras") else arguments.model
     return Setting(
         data=data,
         measure=arguments.measure,
-        model=arguments.model,
+        model=model,
         device=device,
         timeout_s=arguments.timeout,
         skip_list=None if arguments.skip_list is None else str(arguments.skip_list.resolve()),
@@ -246,7 +245,12 @@ def _benchmark(arguments: argparse.Namespace, errors: Console, progress: Progres
         source = read_source(setting.data, progress, errors, report.RESULTS, arguments.skip_list)
         dataset = {"images": source.images, "content": content_fingerprint(source)}
     trained = f" {setting.model} on {setting.device.name}" if setting.measure == "train" else ""
-    place = Place(measure=f"{setting.measure}{trained}", provenance=provenance.machine(), dataset=dataset)
+    place = Place(
+        subject=subject.label,
+        measure=f"{setting.measure}{trained}",
+        provenance=provenance.machine(),
+        dataset=dataset,
+    )
     return subject, setting, place
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.gate_processes import MeasureError, Process, Subject
+from benchmarks.gate_processes import INSPECTED, MeasureError, Process, Subject, invariants_of
 from profiles.evidence_of_change import Evidence, Paired
 from profiles.gate_verdict import FAILED, REGRESSION, Claims, Decision, change, decision, first_decision, floor, paired
 from profiles.invariants import losses
@@ -73,9 +73,7 @@ class Comparison:
                 side: {
                     "label": subject.label,
                     "kind": subject.kind,
-                    "invariants": None
-                    if not processes or processes[0].invariants is None
-                    else processes[0].invariants.to_dict(),
+                    "invariants": None if (seen := invariants_of(processes)) is None else seen.to_dict(),
                     "processes": [one.to_dict() for one in processes],
                 }
                 for side, (subject, processes) in sides.items()
@@ -114,7 +112,7 @@ def compare(
             order = coin.choice(("AB", "BA"))
             for side in order:
                 subject, processes = sides[side]
-                processes.append(measure(subject, not processes))
+                processes.append(measure(subject, len(processes) < INSPECTED))
                 done(f"{side} {subject.label}: {processes[-1].images_per_sec:,.0f} images/sec")
             comparison.orders.append(order)
             worse = _worse(comparison)
@@ -133,5 +131,5 @@ def compare(
 def _worse(comparison: Comparison) -> str:
     if not comparison.question.same_work:
         return ""
-    before, now = comparison.a[0].invariants, comparison.b[0].invariants
+    before, now = invariants_of(comparison.a), invariants_of(comparison.b)
     return "; ".join(losses(before, now)) if before is not None and now is not None else ""

@@ -36,6 +36,10 @@ def not_a_number():
     return float("nan")
 
 
+def works():
+    return 5
+
+
 def no_batch():
     return []
 
@@ -147,11 +151,12 @@ def _with_baseline(change: Callable[[str], str]) -> int:
         measured = [Measured(images_per_sec=100.0 + number, anchors={"decode": 200.0}) for number in range(RECORDED)]
         made = recorded(
             measured,
+            subject="feeds:works",
             measure="loader",
-            invariants=Invariants(images=1),
-            machine=machine_of(provenance.machine(), ()),
+            invariants=Invariants(images=5),
+            machine=machine_of(provenance.machine(), "tensorflow", ()),
             dataset=None,
         )
         write(made, path, overwrite=False)
         path.write_text(change(path.read_text()))
-        return _run(folder, "check", "loader", "--baselines", ".", "--subject", "feeds:nothing")
+        return _run(folder, "check", "loader", "--baselines", ".", "--subject", "feeds:works")

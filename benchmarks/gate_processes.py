@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from profiles.devices import Device
 from profiles.gate_verdict import check_rates
-from profiles.invariants import Invariants, invariants_from_dict
+from profiles.invariants import Invariants, agreed, invariants_from_dict
 from profiles.statistics import median
 
 _OURS = Path(__file__).resolve().parents[1]
@@ -24,6 +24,8 @@ _CHILD = _OURS / "benchmarks" / "gate_child.py"
 # Windows of half a second in a process, whose median is its one figure: what differs between processes is more than
 # what differs within one, so that more of them in each would buy nothing.
 WINDOWS = 4
+# Processes that are looked at for what has no noise: what differs between two of the same has some.
+INSPECTED = 2
 # Imports, a first epoch that fills a cache, the windows.
 TIMEOUT_S = 600.0
 
@@ -41,12 +43,14 @@ class Subject:
       kind: "variant", "toml" or "function".
       text: the variant's name, the file's text, or "module:function".
       root: the folder whose code it is.
+      revision: whether nothing else than that folder's code may be measured.
     """
 
     label: str
     kind: str
     text: str
     root: Path = _OURS
+    revision: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,7 @@ class Process:
     rates: tuple[float, ...]
     anchors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     invariants: Invariants | None = None
+    backend: str = ""
     gpus: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -92,6 +97,14 @@ class Process:
         }
 
 
+def invariants_of(processes: Sequence[Process]) -> Invariants | None:
+    """Returns what the inspected of some processes of the same agree on; None before there are two."""
+    if len(processes) < INSPECTED:
+        return None
+    first, second = (one.invariants for one in processes[:INSPECTED])
+    return None if first is None or second is None else agreed(first, second)
+
+
 def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = False, inspect: bool = False) -> Process:
     """Measures in a fresh process.
 
@@ -104,7 +117,9 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
     """
     request = {
         "ours": str(_OURS),
+        "here": str(Path.cwd()),
         "root": str(subject.root),
+        "revision": subject.revision,
         "kind": subject.kind,
         "text": subject.text,
         "data": setting.data,
@@ -124,6 +139,7 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
             rates=tuple(answer["images_per_sec"]),
             anchors={name: tuple(rates) for name, rates in answer["anchors"].items()},
             invariants=None if answer["invariants"] is None else invariants_from_dict(answer["invariants"]),
+            backend=str(answer["backend"]),
             gpus=tuple(answer["gpus"]),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchmarks.gate_check import Check
 from benchmarks.gate_compare import Comparison
-from benchmarks.gate_processes import Process
+from benchmarks.gate_processes import Process, invariants_of
 from profiles.baseline import Baseline
 from profiles.gate_verdict import IMPROVED, INCONCLUSIVE, REGRESSION, SAME, Decision
 from profiles.invariants import differences
@@ -28,8 +28,11 @@ def write(out: Path, values: Mapping[str, Any]) -> None:
     """Writes the results."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **values}, indent=2, allow_nan=False)
     aside = out / f".{RESULTS}"
-    aside.write_text(text + "\n", encoding="utf-8")
-    aside.replace(out / RESULTS)
+    try:
+        aside.write_text(text + "\n", encoding="utf-8")
+        aside.replace(out / RESULTS)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def print_comparisons(console: Console, comparisons: Mapping[str, Comparison]) -> None:
@@ -130,7 +133,7 @@ def _verdict(made: Decision, measured: str) -> str:
 
 
 def _changes(comparison: Comparison) -> tuple[str, ...]:
-    if not comparison.a or not comparison.b or comparison.question.at_least is not None:
+    if comparison.question.at_least is not None:
         return ()  # a floor is asked of two things that differ anyway
-    before, now = comparison.a[0].invariants, comparison.b[0].invariants
+    before, now = invariants_of(comparison.a), invariants_of(comparison.b)
     return differences(before, now) if before is not None and now is not None else ()

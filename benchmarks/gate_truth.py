@@ -66,6 +66,8 @@ class Part:
     def holds(self, verdicts: Counter[str]) -> bool:
         """Whether the tries came to what is promised."""
         tries = sum(verdicts.values())
+        if verdicts[FAILED]:
+            return False
         if self.loss >= 0.2 and not self.burned:
             return verdicts[REGRESSION] >= _CAUGHT_RATIO * tries
         return not verdicts[IMPROVED] and (self.loss > 0 or not verdicts[REGRESSION])
@@ -125,6 +127,8 @@ def _try(name: str, out: Path, tries: int, errors: Console) -> None:
         with said, _burner() if part.burned else nullcontext():
             comparison = _compare(part, out, random.Random(seed))
         with path.open("a", encoding="utf-8") as file:
+            if path.read_bytes()[-1:] not in (b"", b"\n"):
+                file.write("\n")  # what a killed run left half is a line of its own
             file.write(json.dumps({"seed": seed, **comparison.to_dict()}, allow_nan=False) + "\n")
 
 

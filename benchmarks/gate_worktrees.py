@@ -27,7 +27,14 @@ def commit_of(revision: str, repository: Path) -> str:
         raise UserError(f"--rev: {problem}. Give a branch, a tag or an id.") from error
     except FileNotFoundError as error:
         raise UserError("--rev needs git, and there is none.", exit_code=3) from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"--rev: git said nothing for {_TIMEOUT_S:.0f} s.", exit_code=3) from error
     return done.strip()
+
+
+def folder_within(repository: Path) -> str:
+    """Returns the way from the top of the repository to a folder in it; "" for the top."""
+    return _git(repository, "rev-parse", "--show-prefix").removesuffix("\n")
 
 
 @contextlib.contextmanager
@@ -51,6 +58,8 @@ def worktree(commit: str, repository: Path) -> Iterator[Path]:
     except subprocess.CalledProcessError as error:
         reason = (error.stderr.strip().splitlines() or ["git failed"])[-1]
         raise UserError(f"--rev: no worktree of {commit[:12]}: {reason}", exit_code=3) from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"--rev: no worktree of {commit[:12]} within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
     finally:
         try:
             with contextlib.suppress(subprocess.SubprocessError):
@@ -72,6 +81,12 @@ def _remove_dead(repository: Path) -> None:
 
 def _git(repository: Path, *words: str) -> str:
     done = subprocess.run(
-        ["git", *words], cwd=repository, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+        ["git", *words],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",  # a path need not be UTF-8
+        timeout=_TIMEOUT_S,
+        check=True,
     )
     return done.stdout

@@ -17,6 +17,7 @@ from profiles.provenance import usable_threads
 WINDOW_S = 0.3
 # A change of what an anchor does changes this: ratios to another anchor mean something else.
 VERSION = 1
+NAMES = ("decode", "copy", "resident")
 # The size and, within a few per cent, the bytes of a common photo. Source: 10,000 photos of cats and dogs, mean
 # 404x361 pixels and 22.8 KB.
 _WIDTH, _HEIGHT, _GRAIN, _QUALITY = 404, 361, 6, 85

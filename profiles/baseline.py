@@ -51,6 +51,7 @@ class Baseline:
     """What was recorded.
 
     Attributes:
+      subject: what was measured, as the user called it.
       measure: what the rate is of: "loader", "train NETWORK on DEVICE", or a test's own.
       ratios: images/sec over each anchor's rate, one number a process.
       judge: the anchor whose ratio varied least; chosen when recording, so that no check can pick.
@@ -59,6 +60,7 @@ class Baseline:
       dataset: what it is and its fingerprint; None where the benchmark's own code knows.
     """
 
+    subject: str
     measure: str
     ratios: Mapping[str, tuple[float, ...]]
     judge: str
@@ -72,6 +74,7 @@ class Baseline:
 def recorded(
     measured: list[Measured],
     *,
+    subject: str,
     measure: str,
     invariants: Invariants,
     machine: Mapping[str, Any],
@@ -88,6 +91,7 @@ def recorded(
     }
     median = float(np.median([one.images_per_sec for one in measured]))
     return Baseline(
+        subject=subject,
         measure=measure,
         ratios={name: tuple(float(value) for value in np.exp(values)) for name, values in logs.items()},
         judge=min(logs, key=lambda name: float(np.subtract(*np.percentile(logs[name], [75, 25])))),
@@ -106,11 +110,16 @@ def looks(baseline: Baseline) -> tuple[Look, ...]:
 
 
 def not_comparable(
-    baseline: Baseline, *, measure: str, machine: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    baseline: Baseline,
+    *,
+    subject: str,
+    measure: str,
+    machine: Mapping[str, Any],
+    dataset: Mapping[str, Any] | None,
 ) -> Decision | None:
-    """Returns the verdict where this is another machine, other versions or other data; None where it is the same."""
-    found = [] if baseline.measure == measure else [f"measure: {baseline.measure} -> {measure}"]
-    found += _changed("", baseline.machine, machine)
+    """Returns the verdict where another thing is measured, elsewhere or on other data; None where it is the same."""
+    what = {"subject": baseline.subject, "measure": baseline.measure}
+    found = _changed("", {**what, **baseline.machine}, {"subject": subject, "measure": measure, **machine})
     found += _changed("dataset ", baseline.dataset or {}, dataset or {})
     return Decision(verdict=NOT_COMPARABLE, reason="; ".join(found)) if found else None
 
@@ -159,20 +168,27 @@ def _with(made: Decision, verdict: str, reason: str) -> Decision:
     )
 
 
-def machine_of(provenance: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, Any]:
-    """Returns the part of `provenance.machine()` that must be the same for ratios to mean the same.
+def machine_of(provenance: Mapping[str, Any], backend: str, gpus: Sequence[str]) -> dict[str, Any]:
+    """Returns what must be the same for ratios to mean the same.
 
     Memory in whole gigabytes: what the kernel keeps for itself differs from boot to boot.
+
+    Args:
+      provenance: of `profiles.provenance.machine`.
+      backend: Keras' own, in the process that measures.
+      gpus: the names of those that it sees.
     """
-    packages = ("tensorflow", "keras", "numpy", "opencv-python-headless", "pillow")
+    packages = ["tensorflow", "keras", "numpy", "opencv-python-headless", "pillow", "albumentations"]
+    packages += [backend] if backend not in packages else []
     return {
         "cpu": provenance["cpu"],
         "usable_cores": provenance["usable_cores"],
         "memory_gb": round(provenance["memory_bytes"] / 2**30),
+        "keras_backend": backend,
         "gpus": list(gpus),
         "platform": provenance["platform"],
         "python": provenance["python"],
-        **{name: provenance["packages"][name] for name in packages},
+        **{name: provenance["packages"].get(name, "unknown") for name in packages},
     }
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from profiles.baseline import RECORDED, Baseline
 from profiles.gate_verdict import check_rates
 from profiles.invariants import invariants_from_dict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # What follows the fourth digit of a rate is noise.
 _DIGITS = 4
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -49,6 +50,21 @@ def path_of(folder: Path, name: str) -> Path:
             f"Received: {name!r}."
         )
     return folder / f"{name}.json"
+
+
+def check_writable(path: Path, *, overwrite: bool) -> None:
+    """Finds out before minutes of measuring that a baseline can be written.
+
+    Raises:
+      BaselineError: if not, or if there is one that is not to be overwritten.
+    """
+    if path.exists() and not overwrite:
+        raise BaselineError(f"{path} is there already. Give --overwrite to record it anew.")
+    folder = next(one for one in path.absolute().parents if one.exists())
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise BaselineError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def write(baseline: Baseline, path: Path, *, overwrite: bool) -> None:
@@ -93,10 +109,10 @@ def read(path: Path) -> Baseline:
         raise BaselineError(f"{path} cannot be read: {reason}.", exit_code=3) from error
     try:
         return _from_dict(values)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise BaselineError(
-            f"{path} is no baseline: {reason.rstrip('.')}. Record it anew with --overwrite.", exit_code=3
+            f"{path} is no baseline: {reason.rstrip('.')}. Record it anew, over it.", exit_code=3
         ) from error
 
 
@@ -107,20 +123,29 @@ def _from_dict(values: Any) -> Baseline:
     ratios = {str(name): tuple(float(value) for value in one["samples"]) for name, one in values["ratios"].items()}
     for samples in ratios.values():
         check_rates(samples)
+    if not set(ratios) <= set(anchors.NAMES):
+        raise ValueError(f"`ratios` must be to {', '.join(anchors.NAMES)}. Received: {', '.join(ratios)}")
     if values["judge"] not in ratios or {len(samples) for samples in ratios.values()} != {RECORDED}:
         raise ValueError(f"`ratios` must hold {RECORDED} samples each, the judge's among them")
     rates = values["images_per_sec"]
     check_rates([float(rates["median"]), float(rates["floor"])])
     return Baseline(
+        subject=str(values["subject"]),
         measure=str(values["measure"]),
         ratios=ratios,
         judge=values["judge"],
         images_per_sec=float(rates["median"]),
         floor_images_per_sec=float(rates["floor"]),
         invariants=invariants_from_dict(values["invariants"]),
-        machine=dict(values["machine"]),
+        machine=_machine(values["machine"]),
         dataset=None if values["dataset"] is None else dict(values["dataset"]),
     )
+
+
+def _machine(values: Any) -> dict[str, Any]:
+    if not isinstance(values["gpus"], list) or not isinstance(values["keras_backend"], str):
+        raise ValueError(f"`machine` must hold a list of `gpus` and a `keras_backend`. Received: {values!r}")
+    return dict(values)
 
 
 def _refuse(constant: str) -> None:
@@ -134,6 +159,7 @@ def _to_dict(baseline: Baseline) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "anchors_version": anchors.VERSION,
+        "subject": baseline.subject,
         "measure": baseline.measure,
         "judge": baseline.judge,
         "ratios": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 # Where only some images are decoded, how many of an epoch is an accident beyond this digit.
@@ -22,6 +22,7 @@ class Invariants:
       random_before_cache: random operations whose draws a cache keeps.
       workers: of a PyDataset, as asked for; None for others.
       several_at_work: whether two or more of them were busy at once; None where there is one.
+      varying: the names of those above that differ from one inspection of the same to the next.
     """
 
     images: int
@@ -32,6 +33,7 @@ class Invariants:
     random_before_cache: tuple[str, ...] = ()
     workers: int | None = None
     several_at_work: bool | None = None
+    varying: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         values = asdict(self)
@@ -47,40 +49,57 @@ def invariants_from_dict(values: dict[str, Any]) -> Invariants:
     known = {field.name for field in fields(Invariants)}
     if not isinstance(values, dict) or set(values) != known or not isinstance(values["images"], int):
         raise ValueError(f"`invariants` must be a table of {', '.join(sorted(known))}. Received: {values!r}.")
-    for name in ("stages", "random_before_cache"):
+    for name in ("stages", "random_before_cache", "varying"):
         if not (isinstance(values[name], list) and all(isinstance(one, str) for one in values[name])):
             raise ValueError(f"`invariants.{name}` must be a list of texts. Received: {values[name]!r}.")
     table: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
     return Invariants(**table)
 
 
+def agreed(first: Invariants, second: Invariants) -> Invariants:
+    """Returns what two inspections of the same agree on.
+
+    Which images come first, how many a random filter keeps, or who was busy when, can differ from process to process:
+    that is noise, and nothing is said of it.
+    """
+    varying = [name for name in _FIELDS if getattr(first, name) != getattr(second, name)]
+    return replace(first, varying=tuple(varying))
+
+
 def differences(before: Invariants, now: Invariants) -> tuple[str, ...]:
     """Returns what is not as it was, in words."""
     found = []
-    for field in fields(Invariants):
-        was, is_ = getattr(before, field.name), getattr(now, field.name)
+    for name in _same(before, now):
+        was, is_ = getattr(before, name), getattr(now, name)
         if was != is_:
-            found.append(_stages(was, is_) if field.name == "stages" else f"{_NAMES[field.name]}: {was} -> {is_}")
+            found.append(_stages(was, is_) if name == "stages" else f"{_NAMES[name]}: {was} -> {is_}")
     return tuple(found)
 
 
 def losses(before: Invariants, now: Invariants) -> tuple[str, ...]:
     """Returns what got worse, whatever the rate says: less served, more work an image, frozen draws, idle workers."""
+    same = _same(before, now)
     found = []
-    if now.images < before.images:
+    if "images" in same and now.images < before.images:
         found.append(f"{_NAMES['images']}: {before.images} -> {now.images}")
     for name in ("decodes_per_image", "bytes_per_image"):
         was, is_ = getattr(before, name), getattr(now, name)
-        if was is not None and is_ is not None and is_ > was:
+        if name in same and was is not None and is_ is not None and is_ > was:
             found.append(f"{_NAMES[name]}: {was} -> {is_}")
     frozen = [one for one in now.random_before_cache if one not in before.random_before_cache]
-    if frozen:
+    if frozen and "random_before_cache" in same:
         found.append(f"frozen by a cache: {', '.join(frozen)}")
-    if before.several_at_work and now.several_at_work is False:
+    if "several_at_work" in same and before.several_at_work and now.several_at_work is False:
         found.append("workers: several were busy at once, now one is")
     return tuple(found)
 
 
+def _same(before: Invariants, now: Invariants) -> list[str]:
+    """Returns the names of what can be compared: what varied on neither side."""
+    return [name for name in _FIELDS if name not in (*before.varying, *now.varying)]
+
+
+_FIELDS = [one.name for one in fields(Invariants) if one.name != "varying"]
 _NAMES = {
     "images": "images served",
     "decodes_per_image": "decodes per image",

@@ -6,6 +6,8 @@ asks for its fixture.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,8 @@ _MARKER = (
 )
 _KNOWN = ("anchor", "at_least", "baseline", "threshold")
 _ANCHORS = ("decode", "copy")
+# As long as the name of a baseline may be.
+_NAME_CHARACTERS = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,20 +76,32 @@ def _decided(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any])
     return pytest_rates.no_slower(
         feed,
         request.config.rootpath / Path(request.config.getini("images_per_sec_baselines")),
-        demands.get("baseline") or request.node.name,
+        demands.get("baseline") or _name_of(request.node.nodeid),
         threshold=demands.get("threshold"),
         record=overwrite or request.config.getoption("--images-per-sec-record"),
         overwrite=overwrite,
     )
 
 
+def _name_of(nodeid: str) -> str:
+    """Returns the name of a test's own baseline: "tests.test_a.test_b" is that of "tests/test_a.py::test_b"."""
+    plain = nodeid.replace(".py::", ".").replace("::", ".").replace("/", ".")
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", plain).lstrip(".")
+    if name == plain and len(name) <= _NAME_CHARACTERS:
+        return name
+    digest = hashlib.sha256(nodeid.encode()).hexdigest()[:8]  # what was replaced or cut off may be all that differs
+    return f"{name[: _NAME_CHARACTERS - 9]}-{digest}"
+
+
 def _demands(request: pytest.FixtureRequest) -> dict[str, Any]:
     marker = request.node.get_closest_marker("images_per_sec")
     if marker is None:
         return {}
-    demands = dict(marker.kwargs)
-    if marker.args or set(demands) - set(_KNOWN):
+    if marker.args or set(marker.kwargs) - set(_KNOWN):
         raise pytest.UsageError(f"@pytest.mark.images_per_sec takes {', '.join(_KNOWN)}, by name.")
+    demands = {name: value for name, value in marker.kwargs.items() if value is not None}
+    if "anchor" in demands and "at_least" not in demands:
+        raise pytest.UsageError("`anchor` is what `at_least` is times of; a baseline is held against all of them.")
     if demands.get("anchor", "decode") not in _ANCHORS:
         raise pytest.UsageError(f"`anchor` must be one of {', '.join(_ANCHORS)}. Received: {demands['anchor']!r}.")
     if not demands.get("at_least", 1) > 0:

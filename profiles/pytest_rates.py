@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,12 @@ from profiles.baseline import (
     not_comparable,
     recorded,
 )
-from profiles.baseline_file import path_of, read, write
+from profiles.baseline_file import BaselineError, path_of, read, write
 from profiles.evidence_of_change import Paired
 from profiles.feed import Feed
 from profiles.gate_verdict import NOT_COMPARABLE, SAME, Decision, decision, first_decision, floor, paired
 from profiles.inspection import inspect
+from profiles.invariants import Invariants, agreed
 from profiles.looks import Look, plan
 
 # What a baseline of this kind is of: rounds within one process are not the fresh processes of the command's.
@@ -64,23 +64,29 @@ def no_slower(
     Raises:
       BaselineError: if what was recorded cannot be used, or nothing can be written.
     """
-    path = path_of(folder, re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-"))
-    machine = machine_of(provenance.machine(), BACKENDS[check_backend()].gpus())
+    path = path_of(folder, name)
+    backend = check_backend()
+    machine = machine_of(provenance.machine(), backend, BACKENDS[backend].gpus())
     recording = record and (overwrite or not path.exists())
     if not recording and not path.exists():
         return Decision(verdict=NOT_COMPARABLE, reason=f"no {path.name}: record it with pytest --images-per-sec-record")
-    baseline = None if recording else read(path)
+    try:
+        baseline = None if recording else read(path)
+    except BaselineError as error:  # of another version, or cut short: never a fail
+        return Decision(verdict=NOT_COMPARABLE, reason=str(error))
     if baseline is not None:
-        elsewhere = not_comparable(baseline, measure=_MEASURE, machine=machine, dataset=None)
+        elsewhere = not_comparable(baseline, subject=name, measure=_MEASURE, machine=machine, dataset=None)
         if elsewhere is not None:
             return elsewhere
     opened, resident = Feed(feed), anchors.Resident()
     if baseline is None:
         rounds = [_round(opened, resident) for _ in range(RECORDED)]
-        made = recorded(rounds, measure=_MEASURE, invariants=inspect(opened), machine=machine, dataset=None)
+        made = recorded(
+            rounds, subject=name, measure=_MEASURE, invariants=_invariants(opened), machine=machine, dataset=None
+        )
         write(made, path, overwrite=overwrite)
         return Decision(verdict=SAME, reason=f"recorded: {path.name}")
-    changed = broken(baseline, inspect(opened))
+    changed = broken(baseline, _invariants(opened))
     if changed is not None:
         return changed
     rounds = []
@@ -91,6 +97,10 @@ def no_slower(
         return check(baseline, rounds, look, threshold=threshold or THRESHOLD_RATIO, last=last)
 
     return first_decision(looks(baseline), decide)
+
+
+def _invariants(feed: Feed) -> Invariants:
+    return agreed(inspect(feed), inspect(feed))
 
 
 def _round(feed: Feed, resident: Callable[[], float]) -> Measured:

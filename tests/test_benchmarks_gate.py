@@ -131,6 +131,44 @@ def test_revisions_are_measured_in_worktrees(machine, tmp_path):
     roots = {subject.root for subject, _ in machine["asked"]}
     assert len(roots) == 2
     assert not any(root.exists() for root in roots)
+    assert all(subject.revision for subject, _ in machine["asked"])
+
+
+def test_revisions_are_measured_in_the_folder_in_which_one_stands(machine, tmp_path, capsys, monkeypatch):
+    here = tmp_path / "repository" / "loaders"
+    here.mkdir(parents=True)
+    git = ("git", "-c", "user.name=n", "-c", "user.email=e")
+    for words in (("init", "-q", "-b", "main"), ("commit", "-q", "--allow-empty", "-m", "one"), ("tag", "old")):
+        subprocess.run([*git, *words], cwd=here.parent, check=True)
+    (here / "mine.py").touch()
+    for words in (("add", "."), ("commit", "-q", "-m", "two")):
+        subprocess.run([*git, *words], cwd=here.parent, check=True)
+    monkeypatch.chdir(here)
+    assert run("compare", "main", "main", "--rev", "--subject", "mine:a") == 0
+    assert {subject.root.name for subject, _ in machine["asked"]} == {"loaders"}
+    shutil.rmtree("out")
+    assert run("compare", "old", "main", "--rev", "--subject", "mine:a") == 2
+    assert "old has no folder 'loaders/', in which you stand" in capsys.readouterr().err
+
+
+def test_what_nobody_foresaw_is_no_regression(machine, capsys):
+    machine["mine:b"] = RuntimeError("the sky fell")
+    assert run(*COMPARED) == 3
+    assert "could not measure: RuntimeError: the sky fell" in capsys.readouterr().err
+
+
+def test_a_subject_without_revisions_is_refused(machine, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(*COMPARED, "--subject", "mine:a")
+    assert "--subject is what --rev measures of each revision" in capsys.readouterr().err
+
+
+def test_another_subject_is_not_held_against_a_baseline(machine, photos, capsys):
+    recorded(photos, "record")
+    machine["asked"].clear()
+    assert recorded(photos, "check", "--subject", "tf-data") == 3
+    assert "not comparable: subject: tf-data-composed -> tf-data" in capsys.readouterr().out
+    assert machine["asked"] == []
 
 
 def recorded(photos, *words, name="loader"):

@@ -25,9 +25,11 @@ PROVENANCE = {
     "memory_bytes": 8 * 2**30,
     "platform": "Linux x86_64",
     "python": "3.11.7",
-    "packages": dict.fromkeys(("tensorflow", "keras", "numpy", "opencv-python-headless", "pillow"), "1"),
+    "packages": dict.fromkeys(
+        ("tensorflow", "keras", "numpy", "opencv-python-headless", "pillow", "albumentations"), "1"
+    ),
 }
-PLACE = Place(measure="loader", provenance=PROVENANCE, dataset={"images": 2000, "content": "0123"})
+PLACE = Place(subject="tf-data", measure="loader", provenance=PROVENANCE, dataset={"images": 2000, "content": "0123"})
 
 
 class Machine:
@@ -49,6 +51,7 @@ class Machine:
             rates=(rate * hour,),
             anchors={name: (value,) for name, value in self.anchors.items()},
             invariants=self.invariants.get(subject.label, INVARIANTS) if inspect else None,
+            backend="tensorflow",
         )
 
 
@@ -84,9 +87,9 @@ def test_each_pair_is_a_and_b_in_the_order_of_a_coin():
     assert comparison.orders == again.orders != other.orders
 
 
-def test_what_has_no_noise_is_looked_at_once_a_side():
+def test_what_has_no_noise_is_looked_at_twice_a_side():
     _, machine = ask(rates={"a": 100.0, "b": 100.0})
-    assert sorted(label for label, inspect in machine.asked if inspect) == ["a", "b"]
+    assert sorted(label for label, inspect in machine.asked if inspect) == ["a", "a", "b", "b"]
 
 
 @pytest.mark.parametrize("fails_at", [0, 1, 5, 13])
@@ -121,13 +124,13 @@ def test_fewer_looks_end_sooner_and_still_keep_their_error():
     assert (comparison.decision.verdict, comparison.decision.pairs) == ("inconclusive", 10)
 
 
-def test_more_work_for_the_same_images_is_a_regression_after_one_pair():
+def test_more_work_for_the_same_images_is_a_regression_after_two_pairs():
     worse = replace(INVARIANTS, decodes_per_image=2.0)
     asked = replace(ASKED, same_work=True)
     comparison, machine = ask(asked, rates={"a": 100.0, "b": 130.0}, invariants={"b": worse})
     assert comparison.decision.verdict == "regression"
     assert comparison.decision.reason == "decodes per image: 1.0 -> 2.0"
-    assert len(machine.asked) == 2
+    assert len(machine.asked) == 4
     other_work, _ = ask(rates={"a": 100.0, "b": 130.0}, invariants={"b": worse})
     assert other_work.decision.verdict == "improved"
 
@@ -224,6 +227,7 @@ def test_a_slow_machine_below_the_floor_is_not_the_codes_doing():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        ({"subject": "mine:feed"}, "subject: tf-data -> mine:feed"),
         ({"measure": "train cats-dogs-64 on cpu"}, "measure: loader -> train cats-dogs-64 on cpu"),
         ({"dataset": {"images": 2000, "content": "4567"}}, "dataset content: 0123 -> 4567"),
         ({"dataset": None}, "dataset images: 2000 -> unknown; dataset content: 0123 -> unknown"),
@@ -239,25 +243,43 @@ def test_another_machine_version_or_data_set_is_not_comparable_and_nothing_is_me
     assert check.processes == []
 
 
-def test_another_gpu_is_seen_by_the_first_process():
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"gpus": ("a GPU",)}, "gpus: [] -> ['a GPU']"), ({"backend": "jax"}, "keras_backend: tensorflow -> jax")],
+)
+def test_another_gpu_or_backend_is_seen_by_the_first_process(change, reason):
     machine = a_machine(0.1)
     check = run_check(
         a_baseline(),
-        lambda inspect: replace(machine(B, inspect), gpus=("a GPU",)),
+        lambda inspect: replace(machine(B, inspect), **change),
         PLACE,
         threshold=0.1,
         done=lambda process: None,
     )
     assert check.decision.verdict == "not comparable"
-    assert check.decision.reason == "gpus: [] -> ['a GPU']"
+    assert check.decision.reason.startswith(reason)
     assert len(check.processes) == 1
 
 
-def test_what_has_no_noise_is_gated_after_one_process():
+def test_what_has_no_noise_is_gated_after_two_processes():
     fewer = replace(INVARIANTS, images=700)
     check = checked(a_baseline(), a_machine(invariants={"b": fewer}))
     assert (check.decision.verdict, check.decision.reason) == ("regression", "images served: 768 -> 700")
-    assert len(check.processes) == 1
+    assert len(check.processes) == 2
+
+
+def test_what_differs_between_two_processes_of_the_same_is_noise():
+    machine = a_machine()
+    sizes = itertools.count(9)
+
+    def measure(inspect):
+        process = machine(B, inspect)
+        if not inspect:
+            return process
+        return replace(process, invariants=replace(INVARIANTS, bytes_per_image=float(next(sizes))))
+
+    check = run_check(a_baseline(), measure, PLACE, threshold=0.1, done=lambda process: None)
+    assert check.decision.verdict == "same"
 
 
 def test_a_check_whose_process_dies_could_not_measure():

@@ -58,10 +58,33 @@ def test_a_function_that_is_not_there_or_fails_is_said_in_one_line(project, tmp_
         measure(a_function(project, "fails"), SETTING, tmp_path / "log")
 
 
+def test_what_is_not_the_revisions_own_code_is_no_measurement_of_it(project, tmp_path):
+    """An installed package would be the same code on both sides, and both sides the same."""
+    elsewhere = Subject(label="cpu_count at main", kind="function", text="os:cpu_count", root=project, revision=True)
+    with pytest.raises(MeasureError, match="'os' was loaded from .*, not from the revision: both sides would be"):
+        measure(elsewhere, SETTING, tmp_path / "log")
+    ours = Subject(label="tf-data at main", kind="variant", text="tf-data", root=tmp_path / "nothing", revision=True)
+    ours.root.mkdir()
+    with pytest.raises(MeasureError, match="'pipeline' was loaded from"):
+        measure(ours, SETTING, tmp_path / "log")
+
+
+def test_a_revision_with_a_folder_src_is_measured_from_there(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "mine.py").write_text("def count():\n    return 7\n")
+    mine = Subject(label="count at main", kind="function", text="mine:count", root=tmp_path, revision=True)
+    assert len(measure(mine, SETTING, tmp_path / "log").rates) == gate_processes.WINDOWS
+
+
 def test_a_revision_without_the_public_parts_says_which(project, tmp_path):
     old = Subject(label="tf-data at v0", kind="variant", text="tf-data", root=project)
     with pytest.raises(MeasureError, match=r"tf-data at v0: .* lacks what is measured of it \(pipeline.VARIANTS"):
         measure(old, SETTING, tmp_path / "log")
+
+
+def an_answer(rates):
+    rest = '"anchors": {}, "invariants": null, "backend": "tensorflow", "gpus": []'
+    return f"""print('{{"images_per_sec": {rates}, {rest}}}')"""
 
 
 @pytest.fixture
@@ -86,9 +109,9 @@ def a_child(monkeypatch, tmp_path):
         ("print('[]')", "gave no answer that can be read"),
         ("print('{}')", "no figures that can be used: 'images_per_sec'"),
         ("""print('{"error": "it is broken"}')""", "^loader: it is broken$"),
-        ("""print('{"images_per_sec": [], "anchors": {}, "invariants": null, "gpus": []}')""", "at least one window"),
-        ("""print('{"images_per_sec": [0], "anchors": {}, "invariants": null, "gpus": []}')""", "number above 0"),
-        ("""print('{"images_per_sec": [NaN], "anchors": {}, "invariants": null, "gpus": []}')""", "number above 0"),
+        (an_answer("[]"), "at least one window"),
+        (an_answer("[0]"), "number above 0"),
+        (an_answer("[NaN]"), "number above 0"),
     ],
 )
 def test_a_process_without_an_answer_could_not_measure(a_child, tmp_path, script, match):

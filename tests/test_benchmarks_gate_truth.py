@@ -53,6 +53,15 @@ def test_it_goes_on_where_it_was_stopped(rates, tmp_path, capsys):
     assert path.read_text().count("\n") == 3
 
 
+def test_a_try_behind_one_that_was_written_half_is_not_lost(rates, tmp_path):
+    words = ["--out", str(tmp_path), "--only", "slower-20", "--tries", "2"]
+    assert gate_truth.main(words) == 0
+    path = tmp_path / "slower-20.jsonl"
+    path.write_text(path.read_text()[:-100])
+    assert gate_truth.main(words) == 0
+    assert len(gate_truth._read(path)) == 2
+
+
 def test_what_does_not_hold_is_exit_code_1(rates, tmp_path, monkeypatch):
     monkeypatch.setattr(gate_truth, "_subject", lambda loss: gate_truth.Subject(label="as_it_is", kind="", text=""))
     assert gate_truth.main(["--out", str(tmp_path), "--only", "slower-20", "--tries", "1"]) == 1
@@ -69,6 +78,8 @@ def test_what_does_not_hold_is_exit_code_1(rates, tmp_path, monkeypatch):
         ("slower-20", {"regression": 19, "inconclusive": 1}, True),
         ("slower-20", {"regression": 18, "inconclusive": 2}, False),
         ("same-burned", {"inconclusive": 20}, True),
+        ("same-burned", {"inconclusive": 19, "failed": 1}, False),
+        ("slower-5", {"failed": 20}, False),
         ("same-burned", {"inconclusive": 19, "regression": 1}, False),
     ],
 )

@@ -20,13 +20,14 @@ INVARIANTS = Invariants(
     bytes_per_image=49156.0,
 )
 BASELINE = Baseline(
+    subject="tf-data",
     measure="loader",
     ratios={"decode": tuple((50 + number) / 100 for number in range(10)), "copy": (10.0,) * 10},
     judge="copy",
     images_per_sec=1000.0,
     floor_images_per_sec=400.0,
     invariants=INVARIANTS,
-    machine={"cpu": "a CPU", "usable_cores": 2.0, "gpus": []},
+    machine={"cpu": "a CPU", "usable_cores": 2.0, "keras_backend": "tensorflow", "gpus": []},
     dataset={"images": 2000, "content": "0123456789abcdef"},
 )
 
@@ -95,7 +96,7 @@ def break_at(*keys, value):
     [
         (lambda values: [], "is no baseline"),
         (lambda values: {}, "is no baseline: no 'schema_version'"),
-        (break_at("schema_version", value=2), "`schema_version` must be 1. Received: 2"),
+        (break_at("schema_version", value=1), "`schema_version` must be 2. Received: 1"),
         (break_at("anchors_version", value=0), "`anchors_version` must be 1. Received: 0"),
         (break_at("ratios", "decode", "samples", value=[1.0]), "`ratios` must hold 10 samples each"),
         (break_at("ratios", "decode", "samples", value=[0.0] * 10), "A rate must be a number above 0. Received: 0.0"),
@@ -104,6 +105,9 @@ def break_at(*keys, value):
         (break_at("invariants", value={}), "`invariants` must be a table of"),
         (break_at("invariants", "stages", value="all"), "`invariants.stages` must be a list of texts"),
         (break_at("machine", value=3), "is no baseline"),
+        (break_at("machine", "gpus", value=None), "`machine` must hold a list of `gpus`"),
+        (break_at("images_per_sec", "median", value=10**400), "is no baseline"),
+        (break_at("ratios", "moon", value={"samples": [1.0] * 10}), "`ratios` must be to decode, copy, resident"),
     ],
 )
 def test_a_file_that_is_no_baseline_is_refused_with_the_reason(tmp_path, broken, match):
@@ -136,15 +140,16 @@ def test_the_machine_is_what_decides_a_rate_and_no_name():
         "memory_bytes": 16_790_000_000,
         "platform": "Linux x86_64",
         "python": "3.11.7",
-        "packages": dict.fromkeys(("tensorflow", "keras", "numpy", "opencv-python-headless", "pillow", "jax"), "1"),
+        "packages": dict.fromkeys(("tensorflow", "keras", "numpy", "opencv-python-headless", "pillow", "jax"), "1")
+        | {"albumentations": "1"},
         "git_commit": "abc",
         "command": ["gate", "secret"],
     }
-    machine = machine_of(provenance, ["a GPU"])
+    machine = machine_of(provenance, "jax", ["a GPU"])
     assert machine["memory_gb"] == 16
     assert set(machine) == {
-        *("cpu", "usable_cores", "memory_gb", "gpus", "platform", "python"),
-        *("tensorflow", "keras", "numpy", "opencv-python-headless", "pillow"),
+        *("cpu", "usable_cores", "memory_gb", "keras_backend", "gpus", "platform", "python"),
+        *("tensorflow", "keras", "numpy", "opencv-python-headless", "pillow", "albumentations", "jax"),
     }
 
 
