@@ -1,4 +1,4 @@
-"""Every rewrite of a pipeline against the pipeline that it stands for: same photos, same draws, its class of exactness."""
+"""Every rewrite of a pipeline against what it stands for: the same photos and draws, and its class of exactness."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ IDENTICAL = {
     "augmentation by batch": {"augment_at": "batch"},
     "order free": {"workers": 1, "deterministic": False},
 }
-# What is changed; at most so many levels of 255 off on average and in one pixel, and at least so many dB. Photos of cats
-# and dogs come to about two thirds of that.
+# What is changed; at most so many levels of 255 off on average and in one pixel, and at least so many dB.
 CLOSE = {
     "albumentations": ({"augment_with": "albumentations"}, 0.001, 0.1, 100.0),
     "OpenCV": ({"augment_with": "opencv"}, 0.001, 0.1, 100.0),
@@ -46,8 +45,8 @@ CLOSE = {
 
 
 @pytest.fixture(scope="module")
-def source(real_photos):
-    return open_source(str(real_photos / "test")).take(64)
+def source(photos):
+    return open_source(str(photos))
 
 
 @pytest.fixture(scope="module")
