@@ -79,7 +79,7 @@ class Examiner:
         """Examines a file, without the decoder that the last child died of.
 
         Raises:
-          ChildDied: if a child cannot be started, or dies of no decoder.
+          ChildDied: if a child cannot be started.
         """
         known: dict[str, Finding] = {}
         while not self._ended:
@@ -91,17 +91,23 @@ class Examiner:
                 return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
             except ChildDied as error:
                 self._child = None
-                decoder, said = self._last_words()
-                if self._ended or decoder not in DECODERS or decoder in known:
+                if self._ended:
                     raise
+                decoder, said = self._last_words()
                 trouble = "hangs" if isinstance(error, ChildHung) else "crashes"
+                if decoder not in DECODERS or decoder in known:  # whoever reads it otherwise: its header, its frames
+                    finding = Finding(path=file, trouble=trouble, detail=f"outside of a decoder: {error}")
+                    return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
                 detail = f"{decoder}: {error}" + (f" ({shown(said)})" if said else "")
                 known[decoder] = Finding(path=file, trouble=trouble, detail=detail)
         raise ChildDied("ended")
 
     def _open(self) -> Child:
         self._log.unlink(missing_ok=True)
-        self._child = Child(self._main, str(self._log))
+        try:
+            self._child = Child(self._main, str(self._log))
+        except OSError as error:  # no memory, processes or descriptors
+            raise ChildDied(f"no process can be started: {error.strerror or error}") from error
         try:
             self._child.ask("open", timeout_s=_OPEN_S)
         except JobRefused as error:
@@ -137,7 +143,7 @@ def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Exa
     for file in files:
         left.put(file)
     total = left.qsize()
-    done: queue.SimpleQueue[Examined | ChildDied] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Examined | Exception] = queue.SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="unstall-doctor-") as scratch:
         count = max(1, min(children, _MOST_CHILDREN, total))
         examiners = [Examiner(Path(scratch) / f"{number}.log") for number in range(count)]
@@ -147,7 +153,7 @@ def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Exa
                 thread.start()
             for _ in range(total):
                 result = done.get()
-                if isinstance(result, ChildDied):
+                if isinstance(result, Exception):
                     raise result
                 yield result
         finally:
@@ -158,14 +164,14 @@ def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Exa
 
 
 def _work(
-    examiner: Examiner, root: Path, left: queue.SimpleQueue[str], done: queue.SimpleQueue[Examined | ChildDied]
+    examiner: Examiner, root: Path, left: queue.SimpleQueue[str], done: queue.SimpleQueue[Examined | Exception]
 ) -> None:
     try:
         while True:
             done.put(examiner.examine(root, left.get_nowait()))
     except queue.Empty:
         pass
-    except ChildDied as error:
+    except Exception as error:  # whatever it is: who waits for this file must hear of it
         done.put(error)
     finally:
         examiner.end()

@@ -98,7 +98,7 @@ def judge(name: str, encoded: bytes, *, scaled: bool = True) -> Verdict:
     """Asks one decoder, and hears what it says by Python's warnings and by C's standard error.
 
     That must be a file, opened to append: it is emptied before. If the decoder takes the process with it, the file
-    holds the decoder's name in its first line, and behind it what it said last.
+    holds the decoder's name in its first line, and behind it what it said last; it is empty when a decoder is done.
 
     Args:
       name: a key of `DECODERS`.
@@ -115,6 +115,7 @@ def judge(name: str, encoded: bytes, *, scaled: bool = True) -> Verdict:
         except DecodeError as refusal:
             error = str(refusal)
     said = heard(begin) + [_first_line(str(one.message)) for one in caught]
+    os.ftruncate(2, 0)
     if error is not None:
         return Verdict(error=shown("; ".join(dict.fromkeys([error, *said[:1]]))))
     return Verdict(warnings=tuple(shown(line) for line in dict.fromkeys(said) if not _CHATTER.search(line)))

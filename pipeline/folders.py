@@ -168,6 +168,7 @@ def inspect(path: Path) -> Header | Unusable:
             with Image.open(path, formats=tuple(FORMATS)) as image:
                 width, height = image.size
                 file_format = "JPEG" if image.format == "MPO" else image.format or ""  # MPO: more behind a JPEG
+        has_end = file_format not in _ENDS or _ends(path, _ENDS[file_format])
     except OSError as error:
         if error.errno in _OF_THE_PROCESS:
             raise SourceError(f"{shown(path)} cannot be opened: {error.strerror}. See `ulimit -a`.") from error
@@ -181,7 +182,7 @@ def inspect(path: Path) -> Header | Unusable:
     if width * height > MAX_PIXELS:
         pixels = f"{width}x{height} pixels, over the limit of {MAX_PIXELS // 10**6} megapixels"
         return Unusable(kind="over the limit", reason=pixels)
-    if file_format in _ENDS and not _ends(path, _ENDS[file_format]):
+    if not has_end:
         return Unusable(kind="truncated", reason="truncated: the image has no end")
     return Header(format=file_format, height=height, width=width, status=status)
 

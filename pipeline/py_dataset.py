@@ -119,17 +119,23 @@ class ImagePyDataset(keras.utils.PyDataset):
     def on_epoch_end(self) -> None:
         # Here and not in `on_epoch_begin`, which Keras 3.15 calls when the workers are running already. `fit` calls
         # this once before its first epoch, too, so that the first epoch it trains on is number 1.
-        self.close()
-        self._plan_next_epoch()
+        with self._starting:
+            self._close()
+            self._plan_next_epoch()
+            self._crew = None
 
     def close(self) -> None:
         """Ends the workers of an epoch that was broken off; `fit` does so at the end of a whole one, or when it begins.
 
-        Keras keeps what is left of such an epoch, this object too, as long as the process lives.
+        Keras keeps what is left of such an epoch, this object too, as long as the process lives; and its pool still
+        asks for batches that it has queued, which no new workers are started for before the next epoch.
         """
+        with self._starting:
+            self._close()
+
+    def _close(self) -> None:
         if self._crew is not None:
             self._end_crew()
-            self._crew = None
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         # By hand, or where Keras draws two batches before its epochs.

@@ -131,6 +131,7 @@ class Workers:
         Raises:
           WorkerError: if a worker died or hung, this or another.
         """
+        self._check_owner()  # in a forked copy no worker may ever be idle
         worker = self._idle.get()
         try:
             with self._whole():
@@ -178,8 +179,7 @@ class Workers:
 
         The first error is the one that is told: those behind it are about workers that were ended because of it.
         """
-        if os.getpid() != self._owner:
-            raise WorkerError("These workers belong to the process that this one was forked from.")
+        self._check_owner()
         if self._failed is None:
             try:
                 yield
@@ -190,6 +190,10 @@ class Workers:
                 self._fail(f"{type(error).__name__} came while a batch was waited for.")
                 raise
         raise WorkerError(self._failed)
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._owner:
+            raise WorkerError("These workers belong to the process that this one was forked from.")
 
     def _fail(self, reason: str) -> None:
         with self._failing:
@@ -257,6 +261,8 @@ def _serve_thread(
             made.put((index, True, function(index, np.empty)))
         except Exception as error:
             made.put((index, False, error))
+        except BaseException as error:  # such as an exit, of which nobody else would hear
+            made.put((index, False, RuntimeError(f"{type(error).__name__} came when batch {index} was made: {error}")))
         del function
 
 
@@ -292,6 +298,8 @@ class _Process(_Worker):
         try:
             if not self._answered(timeout_s):
                 raise WorkerError(_hung(self._name, index, timeout_s, self._stacks_now()))
+            if not self._connection.poll(0):  # it is gone, and another process holds its end open
+                raise EOFError
             return self._shared.loads(self._connection.recv_bytes(), copy=copy)
         except (EOFError, OSError) as error:
             raise WorkerError(self._death(index)) from error

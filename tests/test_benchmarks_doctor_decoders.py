@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import doctor, doctor_decoders
+from benchmarks import doctor, doctor_child, doctor_decoders, doctor_examine
 from benchmarks.doctor_child import Examiner, Session, examine_all
 from benchmarks.doctor_decoders import DECODERS, judge
 from benchmarks.doctor_examine import examine
@@ -185,6 +185,14 @@ def serve_poisoned(connection, log):
             os.kill(os.getpid(), 9)
         return real(encoded, scaled)
 
+    real_look = doctor_examine._of_pixels
+
+    def look(file: str, encoded: bytes) -> object:
+        if encoded.endswith(b"OUTSIDE"):
+            os.abort()
+        return real_look(file, encoded)
+
+    doctor_examine._of_pixels = look
     DECODERS["OpenCV"] = poisoned
     DECODERS["TensorFlow"] = real
     settle(Device(kind="cpu", name="cpu"), log)
@@ -195,7 +203,7 @@ def serve_poisoned(connection, log):
 def poisoned(tmp_path_factory):
     """What became of files at which a decoder crashes or hangs, with whole ones around them."""
     folder = tmp_path_factory.mktemp("poisoned")
-    ends = {"1.jpg": b"", "2.jpg": b"CRASH", "3.jpg": b"HANG", "4.jpg": b"KILL", "5.jpg": b""}
+    ends = {"1.jpg": b"", "2.jpg": b"CRASH", "3.jpg": b"HANG", "4.jpg": b"KILL", "5.jpg": b"OUTSIDE", "6.jpg": b""}
     for name, end in ends.items():
         (folder / name).write_bytes(bad_files.PHOTO + end)
     examiner = Examiner(folder / "child.log", serve_poisoned, hang_s=2)
@@ -212,7 +220,7 @@ def troubles(examined: Examined) -> list[tuple[str, str]]:
 def test_a_decoder_that_crashes_is_named_with_its_last_words_and_the_rest_goes_on(poisoned):
     crash = "OpenCV: the process died of signal SIGABRT (terminate called)"
     assert troubles(poisoned["2.jpg"]) == [("crashes", crash)]
-    assert troubles(poisoned["1.jpg"]) == troubles(poisoned["5.jpg"]) == []
+    assert troubles(poisoned["1.jpg"]) == troubles(poisoned["6.jpg"]) == []
 
 
 def test_a_decoder_that_hangs_is_named(poisoned):
@@ -222,6 +230,33 @@ def test_a_decoder_that_hangs_is_named(poisoned):
 def test_a_decoder_that_runs_out_of_memory_is_named(poisoned):
     [(trouble, detail)] = troubles(poisoned["4.jpg"])
     assert trouble == "crashes" and "most likely the machine ran out of memory" in detail
+
+
+def test_what_takes_the_process_outside_of_a_decoder_is_no_decoders_fault_and_the_rest_goes_on(poisoned):
+    assert troubles(poisoned["5.jpg"]) == [
+        ("crashes", "outside of a decoder: the process died of signal SIGABRT"),
+    ]
+
+
+def test_an_examination_that_fails_is_heard_of(tmp_path, monkeypatch):
+    """Whoever waits for the file would wait for ever."""
+    (tmp_path / "1.jpg").write_bytes(bad_files.PHOTO)
+
+    def fails(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(Examiner, "examine", fails)
+    with pytest.raises(MemoryError):
+        next(examine_all(tmp_path, ["1.jpg"], 1))
+
+
+def test_a_child_that_cannot_be_started_is_said(tmp_path, monkeypatch):
+    def no_process(*_):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(doctor_child, "Child", no_process)
+    with pytest.raises(ChildDied, match="^no process can be started: Resource temporarily unavailable$"):
+        next(examine_all(tmp_path, ["1.jpg"], 1))
 
 
 def serve_nothing(connection, log):

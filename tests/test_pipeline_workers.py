@@ -1,6 +1,7 @@
 """Workers that are killed, crash or hang: an error that names them, soon, and nobody left behind."""
 
 import faulthandler
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -209,6 +210,42 @@ def test_every_death_is_named(how, said, started):
     workers.make(1)
     with pytest.raises(WorkerError, match=rf"^worker 1 of 1 \(process \d+\) {said}"):
         workers.make(2)
+
+
+def test_an_exit_in_a_thread_is_heard_of_at_once(started):
+    class Leaving(Maker):
+        def make(self, index: int, empty: Empty = np.empty) -> np.ndarray:
+            raise SystemExit("no licence")
+
+    maker = Leaving()
+    workers = started(maker, processes=False)
+    for index in (3, 4):  # the thread is still there
+        with pytest.raises(RuntimeError, match=f"^SystemExit came when batch {index} was made: no licence$"):
+            workers.make(index)
+
+
+def test_a_death_is_named_where_another_process_holds_the_pipe_open(started):
+    """One that somebody forks while a worker starts: its end of the pipe is never closed, so that no end is read."""
+    maker = Maker()
+    workers = started(maker)
+    worker = workers._workers[0]
+    ours, theirs = multiprocessing.Pipe()
+    worker._connection.close()
+    worker._connection = ours
+    os.kill(worker._process.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match="was killed by signal SIGKILL when it was to make batch 2"):
+        workers.make(2)
+    theirs.close()
+
+
+def test_a_forked_copy_is_told_so_while_all_workers_are_busy(started):
+    maker = Maker()
+    workers = started(maker)
+    workers._idle.get()  # as if it made a batch
+    workers._owner = -1  # as in a forked process
+    with pytest.raises(WorkerError, match="belong to the process that this one was forked from"):
+        workers.make(0)
+    workers._owner = os.getpid()
 
 
 def test_once_one_has_failed_all_say_so(started):

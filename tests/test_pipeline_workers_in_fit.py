@@ -14,6 +14,7 @@ from test_pipeline_workers import ERROR_S, crash
 
 from pipeline import VARIANTS, from_arrays
 from pipeline.py_dataset import ImagePyDataset
+from pipeline.workers import WorkerError
 
 IMAGES, WORKERS = 24, 3
 
@@ -99,6 +100,61 @@ def test_a_training_that_is_broken_off_leaves_no_worker():
     assert len(children() - before) == WORKERS
     data.close()
     assert_gone(before)
+
+
+def test_who_asks_behind_the_end_starts_no_worker():
+    """Keras' pool still asks for what it has queued when a `fit` is broken off."""
+    before = children()
+    data = failing(at=-1)
+    thread = threading.Thread(target=data.__getitem__, args=(0,))
+    thread.start()
+    thread.join()
+    data.close()
+    said = []
+
+    def late():
+        with pytest.raises(WorkerError) as caught:
+            data[1]
+        said.append(str(caught.value))
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    thread.join()
+    assert said == ["The workers were closed."]
+    assert_gone(before)
+    images, _ = whole(fed(data)[0])
+    assert len(images) == IMAGES
+
+
+def test_an_epoch_is_planned_before_a_worker_of_it_is_forked(monkeypatch):
+    """A process that is forked earlier would make the batches of the epoch before, or of half a plan."""
+    data = failing(at=-1)
+    planning, asked = threading.Event(), threading.Event()
+    plan = Failing._plan_next_epoch
+
+    def slow(self):
+        planning.set()
+        asked.wait(5)
+        time.sleep(0.2)  # in which the late caller below would fork
+        plan(self)
+
+    monkeypatch.setattr(Failing, "_plan_next_epoch", slow)
+    thread = threading.Thread(target=data.on_epoch_end)
+    thread.start()
+    planning.wait(5)
+    made = []
+
+    def late():
+        asked.set()
+        made.append(data[0])
+
+    caller = threading.Thread(target=late)
+    caller.start()
+    caller.join()
+    thread.join()
+    expected, _ = data.make_in_caller(0)
+    assert np.array_equal(made[0][0], expected)
+    data.close()
 
 
 def test_workers_of_data_that_nobody_has_any_more_leave():
