@@ -15,7 +15,7 @@ from benchmarks import tune, tune_check
 from benchmarks.session import Job
 from benchmarks.tune_check import Check, small_space
 from benchmarks.tuned import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned, choose, name_of, undecided
-from benchmarks.tuner import Tuner
+from benchmarks.tuner import Tuner, _bars, _Ranked
 from pipeline.config import PipelineConfig, config_from_toml
 from pipeline.exactness import Exactness
 from pipeline.tuning import Consumer, Prediction
@@ -239,6 +239,11 @@ class FakeGroup:
     def jobs(self) -> list[Job]:
         return list(self._jobs)
 
+    def add(self, job: Job) -> None:
+        self._jobs.append(job)
+        self._rates.setdefault(job, 1100.0)
+        self.measured.setdefault(job, SimpleNamespace(samples=[], facts=SimpleNamespace(config=BASE)))
+
     def retire(self, job: Job) -> None:
         self._jobs.remove(job)
 
@@ -252,9 +257,8 @@ def decided(rates: dict[str, float], rounds: int = 4) -> Tuner:
     jobs = {Job(variant=name, config=BASE, model="m"): rate for name, rate in rates.items()}
     tuner = Tuner.__new__(Tuner)
     tuner._group = FakeGroup(jobs, rounds)
-    tuner._names = {
-        job: (job.variant, SimpleNamespace(config=BASE, prediction=PREDICTION, exactness=None)) for job in jobs
-    }
+    tuner._model = "m"
+    tuner._names = {job: (job.variant, _Ranked(config=BASE, prediction=PREDICTION)) for job in jobs}
     tuner._say = lambda text: None
     tuner._decide(rounds)
     return tuner
@@ -275,6 +279,21 @@ def test_which_of_two_fast_ones_is_the_faster_is_measured_further_without_autotu
         "noisy": 12,
         "faster": 12,
     }
+
+
+def test_the_price_of_order_is_measured_of_a_choice_that_was_measured_no_further():
+    tuner = decided({AUTOTUNE: 500.0, "noisy": 1040.0, "faster": 1045.0, "simple": 1000.0})
+    assert "simple" not in {job.variant for job in tuner._group.jobs}
+    [chosen] = [one for one in tuner._candidates() if one.name == "simple"]
+    any_order, in_order = tuner._price_of_order(chosen)
+    assert (any_order.config.deterministic, in_order.config.deterministic) == (False, True)
+    assert any_order.images_per_sec == pytest.approx((1100.0,) * 4)
+    assert in_order.images_per_sec == pytest.approx((1000.0,) * 4)
+
+
+def test_what_can_be_returned_is_frozen_but_for_autotune():
+    bars = _bars(PipelineConfig(), 2)
+    assert {name: one.autotune for name, one in bars.items()} == {NAIVE: False, HEURISTIC: False, AUTOTUNE: True}
 
 
 def test_enough_rounds_are_not_added_to():

@@ -105,6 +105,16 @@ def test_every_kind_of_the_tuner_can_be_written(photos):
         compile(export(kind, source), "exported.py", "exec")
 
 
+@pytest.mark.parametrize(("name", "frozen"), [("as written", True), ("AUTOTUNE", False)])
+def test_a_script_says_whether_it_is_frozen(name, frozen, photos):
+    text = export(CONFIGS[name], from_folder(photos))
+    first = (
+        "frozen: nothing in it waits to be tuned." if frozen else "not frozen: tf.data's own tuner is on while it runs."
+    )
+    assert text.startswith(f'"""An input pipeline as plain tf.data, {first} ')
+    assert f"options.autotune.enabled = {not frozen}" in text
+
+
 def test_a_script_runs_by_itself(photos, tmp_path):
     (tmp_path / "script.py").write_text(export(CONFIGS["composed"], from_folder(photos)))
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
