@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks import tune, tune_check
+from benchmarks import tune, tune_check, tune_costs
 from benchmarks.session import Job
 from benchmarks.tune_check import Check, small_space
 from benchmarks.tuned import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned, choose, name_of, undecided
 from benchmarks.tuner import Tuner, _bars, _Ranked
+from pipeline import from_folder, reading
 from pipeline.config import PipelineConfig, config_from_toml
 from pipeline.exactness import Exactness
 from pipeline.tuning import Consumer, Prediction
@@ -198,6 +199,18 @@ def test_a_check_passes_at_97_per_cent_of_the_best(against, expected):
     console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     tune_check.print_checks(console, [one])
     assert f"{int(expected == 0)} of 1 choices reach 97%" in console.export_text()
+
+
+@pytest.mark.parametrize(("shuffle_buffer", "offsets"), [(8, False), (0, True)])
+def test_records_cost_what_reading_them_in_training_takes(shuffle_buffer, offsets, photos, monkeypatch):
+    """From front to back through a buffer; by offset where there is none."""
+    found, by_offset = [], reading._by_offset
+    monkeypatch.setattr(reading, "_by_offset", lambda *values: found.append(values) or by_offset(*values))
+    monkeypatch.setattr(tune_costs, "_RUN_S", 0.001)
+    keys = [("batch", "elements", "float32"), ("load", "records", "full")]
+    config = PipelineConfig(image_size=(16, 16), batch_size=8, shuffle_buffer=shuffle_buffer)
+    costs = tune_costs.StageCosts(config, from_folder(photos)).measure(keys)
+    assert costs.keys() == set(keys) and bool(found) is offsets
 
 
 @pytest.mark.slow  # a whole search: some 60 s
