@@ -31,6 +31,7 @@ from benchmarks.tuned import (
 )
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.exactness import Exactness, allowed
+from pipeline.prepared import bytes_of
 from pipeline.sources import ImageSource
 from pipeline.tuning import Consumer, Prediction, StageCost, StageKey, candidates, kind_of, predict, stages_of
 from profiles import clock
@@ -77,6 +78,7 @@ class Tuner:
         space: Callable[[PipelineConfig], Iterator[PipelineConfig]] | None = None,
     ) -> None:
         self._source = source
+        self._source_bytes = bytes_of(source)
         self._model = model
         self._device = device
         self._limits = limits
@@ -127,7 +129,14 @@ class Tuner:
             raise UserError(f"{self._device.name}: {error}. See {self._group.log}.", exit_code=3) from error
 
     def _predicted(self, config: PipelineConfig, costs: dict[StageKey, StageCost], consumer: Consumer) -> _Ranked:
-        prediction = predict(config, costs, consumer, cores=self._cores, images=self._source.images)
+        prediction = predict(
+            config,
+            costs,
+            consumer,
+            cores=self._cores,
+            images=self._source.images,
+            source_bytes=self._source_bytes,
+        )
         return _Ranked(config=config, prediction=prediction)
 
     def _rank(
