@@ -39,6 +39,11 @@ def cached_copy(source: ImageSource, config: PipelineConfig) -> tuple[ImageSourc
     return _copy(source, config, "cached", "raw", "float32")
 
 
+def has_cached_copy(source: ImageSource, config: PipelineConfig) -> bool:
+    """Whether `cached_copy` has made one already."""
+    return _folder_of(config, "cached", "raw", "float32", content_digest(source)).is_dir()
+
+
 def code_digest() -> str:
     """Returns a digest of the code that makes copies."""
     digest = hashlib.sha256()
@@ -51,11 +56,7 @@ def _copy(
     source: ImageSource, config: PipelineConfig, where: str, form: str, dtype: str
 ) -> tuple[ImageSource, str | None]:
     content = content_digest(source)
-    # Records hold the files' bytes: one copy for all sizes.
-    pixels = [config.image_size, config.decode, config.interpolation, dtype] if form != "records" else []
-    versions = [VERSION, code_digest(), *(metadata.version(name) for name in _LIBRARIES)]
-    key = hashlib.sha256(json.dumps([content, form, pixels, versions]).encode()).hexdigest()[:24]
-    folder = cache_root() / where / key
+    folder = _folder_of(config, where, form, dtype, content)
     note = None
     copy = _opened(folder)
     if copy is None:
@@ -75,6 +76,14 @@ def _copy(
         note = f"{where} once in {made.seconds:.1f} s: {made.prepared_bytes / 1e6:.1f} MB ({kind})"
         copy = open_prepared(folder)
     return replace(copy, name=source.name), note
+
+
+def _folder_of(config: PipelineConfig, where: str, form: str, dtype: str, content: str) -> Path:
+    # Records hold the files' bytes: one copy for all sizes.
+    pixels = [config.image_size, config.decode, config.interpolation, dtype] if form != "records" else []
+    versions = [VERSION, code_digest(), *(metadata.version(name) for name in _LIBRARIES)]
+    key = hashlib.sha256(json.dumps([content, form, pixels, versions]).encode()).hexdigest()[:24]
+    return cache_root() / where / key
 
 
 def _opened(folder: Path) -> ImageSource | None:
