@@ -4,8 +4,10 @@ import ast
 import dataclasses
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 from test_architecture import OURS
@@ -155,6 +157,16 @@ def test_a_buffer_on_the_device_is_written_as_one(photos):
 def test_what_cannot_be_written_is_said(values, expected, photos):
     with pytest.raises(ExportError, match=expected):
         export(dataclasses.replace(BASE, **values), from_folder(photos))
+
+
+@pytest.mark.parametrize("values", [{"storage": "raw", "augmentation": None}, {"cache": "disk"}])
+def test_a_file_that_is_read_in_windows_cannot_be_written(values, photos, monkeypatch):
+    config = dataclasses.replace(BASE, **values)
+    export(config, from_folder(photos))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    with pytest.raises(ExportError, match="MB of pixels in one file are more than half of the memory that is free"):
+        export(config, from_folder(photos))
+    export(dataclasses.replace(config, shuffle_buffer=0), from_folder(photos))  # in order: no windows
 
 
 def test_arrays_in_memory_cannot_be_written():
