@@ -19,6 +19,8 @@ from benchmarks.tuner import Tuner, _bars, _Ranked
 from pipeline import from_folder, reading
 from pipeline.config import PipelineConfig, config_from_toml
 from pipeline.exactness import Exactness
+from pipeline.export import ExportError
+from pipeline.prepared import WriteError
 from pipeline.tuning import Consumer, Prediction
 from profiles.devices import parse_device
 
@@ -118,6 +120,11 @@ def test_names_of_the_small_space_are_all_different():
         (["--set", "shuffle_bufer=1"], "`shuffle_bufer` is not a setting. Did you mean 'shuffle_buffer'?"),
         (["--config", "none.toml"], "--config none.toml cannot be read: No such file or directory."),
         (["--data", "nowhere"], "nowhere does not exist."),
+        (["--check", "--model", "cats-dogs-64"], "--check measures models and devices of its own. Leave out: --model."),
+        (
+            ["--check", "--batch-size", "8", "--device", "cpu"],
+            "--check measures models and devices of its own. Leave out: --device, --batch-size.",
+        ),
         (["--pipeline", "nothing"], "--pipeline needs module:function. Received: 'nothing'."),
     ],
 )
@@ -145,7 +152,7 @@ def tuned(chosen: Candidate) -> Tuned:
         predicted=300,
         rejected=Counter({"predicted slower": 290, "more memory than --memory-limit": 4}),
         failed=(("raw", "no room"),),
-        unordered=(candidate("any order", 1600.0, COMPOSED), candidate("in order", 1500.0, COMPOSED)),
+        unordered=tuple(candidate(name, rate, COMPOSED, 0.0) for name, rate in (("any", 1600.0), ("kept", 1500.0))),
         prepare_s=1.5,
         seconds=61.0,
     )
@@ -168,13 +175,49 @@ def test_what_is_printed_says_what_was_chosen_and_what_was_not():
         "close 4.0",
         "times as fast as AUTOTUNE (1.",
         "Before its first epoch it takes 1.5 s, once.",
-        "In whatever order images are done it is 1.0",
+        "The price of `deterministic`, which stays on: 1,500 images/sec in a fixed order, 1,600 in whatever order they",
         "4.0 levels of 255 off on average, 100 at most, 30.0 dB",
         "could not be measured: raw: no room",
         "300 pipelines were predicted in 61 s in all. Not measured: 290 predicted slower; 4 more memory than",
     ):
         assert part in text
     assert max(len(line) for line in printed(tuned(candidate("fast", 1500.0, COMPOSED))).splitlines()) <= 80
+
+
+def test_the_price_of_order_is_said_where_there_is_none_and_where_it_is_not_known():
+    one_call = replace(tuned(candidate("one", 1500.0, replace(COMPOSED, workers=1))), unordered=None)
+    assert "One call at a time: `deterministic` costs nothing" in printed(one_call)
+    unknown = replace(tuned(candidate("fast", 1500.0, COMPOSED)), unordered=None)
+    assert "The price of `deterministic`, which stays on, could not be measured." in printed(unknown)
+
+
+class FoundAlready:
+    """A tuner that has found what it will."""
+
+    def __init__(self, *_) -> None:
+        pass
+
+    def search(self) -> Tuned:
+        return tuned(candidate("fast", 1500.0, replace(COMPOSED, storage="raw", decode="full")))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [WriteError("not enough room on disk"), ExportError("it is read in windows"), OSError("disk failed")]
+)
+def test_a_script_that_cannot_be_written_costs_no_result(error, photos, tmp_path, capsys, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(tune, "Tuner", FoundAlready)
+    monkeypatch.setattr(tune, "export", fail)
+    assert tune.main(["--data", str(photos), "--out", str(tmp_path / "out")]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["tune.json", "tuned.toml"]
+    printed = capsys.readouterr().out
+    assert "fast is 1.5" in printed and f"no tuned.py: {error}\n" in printed
+    assert json.loads((tmp_path / "out" / "tune.json").read_text())["chosen"] == "fast"
 
 
 def test_the_four_bars_are_as_long_as_their_rates():
