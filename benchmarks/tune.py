@@ -29,9 +29,10 @@ from benchmarks.tuner import Tuner
 from pipeline.cache import cache_root
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_to_dict, config_to_toml
 from pipeline.exactness import CLASSES, Exactness
+from pipeline.export import ExportError, export
 from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
-from pipeline.sources import ImageSource
+from pipeline.sources import ImageSource, SourceError
 from profiles import provenance
 from profiles.devices import Device, parse_device
 from profiles.results import to_json, write_atomically
@@ -45,6 +46,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BAR_WIDTH = 34
 _RESULTS = "tune.json"
+# Options that have no meaning beside --check.
+_NOT_CHECKED = ("pipeline", "model", "device", "batch_size", "config", "set")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
     add("--pipeline", metavar="MODULE:FUNCTION", help="a function that returns your tf.data.Dataset, to advise on")
     add("--classes", type=int, default=2, metavar="N", help="classes of its labels, for a known model (default: 2)")
-    add("--model", default=MODEL, metavar="NAME", help="a known name, module:function, or FILE.keras")
-    add("--device", default="cpu", metavar="DEV", help="cpu, gpu, or emulated:RATE (default: cpu)")
+    add("--model", metavar="NAME", help=f"a known name, module:function, or FILE.keras (default: {MODEL})")
+    add("--device", metavar="DEV", help="cpu, gpu, or emulated:RATE (default: cpu)")
     add("--memory-limit", metavar="SIZE", help="for caches and buffers, such as 2GB (default: half of what is free)")
     add("--disk-limit", metavar="SIZE", help="for caches and prepared copies (default: half of what is free)")
     add("--exactness", default="close", choices=CLASSES, help="how far images may be from full decode (default: close)")
@@ -102,6 +105,11 @@ def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Con
             raise
     files = _write(out, tuned, source, model, device, limits)
     _print(console, tuned, source, model, device)
+    try:
+        with signals():
+            files = (*files, _write_script(out, tuned.chosen.config, source))
+    except (ExportError, SourceError, OSError) as error:
+        console.print(f"no tuned.py: {error}", highlight=False, markup=False, emoji=False, soft_wrap=True)
     print_files(console, "written", *files)
     return 0
 
@@ -143,9 +151,13 @@ def _shown_by(progress: Progress) -> Say:
 
 
 def _request(arguments: argparse.Namespace) -> tuple[str, Device, PipelineConfig, Limits]:
+    ignored = [f"--{name.replace('_', '-')}" for name in _NOT_CHECKED if getattr(arguments, name)]
+    if arguments.check and ignored:
+        raise UserError(f"--check measures models and devices of its own. Leave out: {', '.join(ignored)}.")
+    model = arguments.model or MODEL
     try:
-        models.check_name(arguments.model)
-        device = parse_device(arguments.device)
+        models.check_name(model)
+        device = parse_device(arguments.device or "cpu")
     except models.ModelError as error:
         raise UserError(f"--model {error}") from error
     except ValueError as error:
@@ -179,7 +191,7 @@ def _request(arguments: argparse.Namespace) -> tuple[str, Device, PipelineConfig
         exactness=arguments.exactness,
         budget_s=arguments.budget,
     )
-    return arguments.model, device, base, limits
+    return model, device, base, limits
 
 
 def _existing(folder: Path) -> Path:
@@ -196,16 +208,7 @@ def _bytes(text: str, option: str) -> float:
 def _write(
     out: Path, tuned: Tuned, source: ImageSource, model: str, device: Device, limits: Limits
 ) -> tuple[Path, ...]:
-    from pipeline.export import ExportError, export
-
-    toml, script, results = out / "tuned.toml", out / "tuned.py", out / _RESULTS
-    toml.write_text(config_to_toml(tuned.chosen.config), encoding="utf-8")
-    written = [toml]
-    try:
-        script.write_text(export(tuned.chosen.config, source), encoding="utf-8")
-        written.append(script)
-    except ExportError:
-        pass  # said where the result is printed
+    toml, results = out / "tuned.toml", out / _RESULTS
     document = {
         "schema_version": 1,
         "provenance": provenance.machine(),
@@ -225,7 +228,15 @@ def _write(
         "seconds": tuned.seconds,
     }
     write_atomically(results, to_json(document))
-    return (*written, results)
+    toml.write_text(config_to_toml(tuned.chosen.config), encoding="utf-8")
+    return results, toml
+
+
+def _write_script(out: Path, config: PipelineConfig, source: ImageSource) -> Path:
+    """Writes the pipeline as a script, and all that the script reads: a copy of the whole source may have no room."""
+    script = out / "tuned.py"
+    script.write_text(export(config, source), encoding="utf-8")
+    return script
 
 
 def _row(one: Candidate) -> dict[str, Any]:
@@ -297,13 +308,7 @@ def _sentences(tuned: Tuned, incumbent: Candidate) -> list[str]:
     found.append(_limit(chosen))
     if tuned.prepare_s:
         found.append(f"Before its first epoch it takes {tuned.prepare_s:,.1f} s, once.")
-    if tuned.unordered is not None:
-        any_order, in_order = tuned.unordered
-        ratio, low, high = any_order.against(in_order)
-        found.append(
-            f"In whatever order images are done it is {ratio:.2f} times as fast ({low:.2f} to {high:.2f}): "
-            "the price of `deterministic`, which stays on."
-        )
+    found.append(_price_of_order(tuned))
     if chosen.exactness is not None and chosen.exactness.psnr_db is not None:
         one: Exactness = chosen.exactness
         found.append(
@@ -316,6 +321,20 @@ def _sentences(tuned: Tuned, incumbent: Candidate) -> list[str]:
         f"{tuned.predicted:,} pipelines were predicted in {tuned.seconds:.0f} s in all. Not measured: {rejected}."
     )
     return found
+
+
+def _price_of_order(tuned: Tuned) -> str:
+    if tuned.chosen.config.workers == 1:
+        return "One call at a time: `deterministic` costs nothing, and stays on."
+    if tuned.unordered is None:
+        return "The price of `deterministic`, which stays on, could not be measured."
+    any_order, in_order = tuned.unordered
+    ratio, low, high = any_order.against(in_order)
+    return (
+        f"The price of `deterministic`, which stays on: {median(in_order.images_per_sec):,.0f} images/sec in a fixed "
+        f"order, {median(any_order.images_per_sec):,.0f} in whatever order they are done: {ratio:.2f} times as fast "
+        f"({low:.2f} to {high:.2f})."
+    )
 
 
 def _limit(one: Candidate) -> str:

@@ -44,6 +44,7 @@ class StageCosts:
         self._base = replace(
             base, loader="tf_data", shuffle_buffer=0, workers=1, prefetch=0, rewrites=False, autotune=False
         )
+        self._shuffle_buffer = base.shuffle_buffer
         self._source = source.take(COST_IMAGES)
         self._calls = round(usable_cores())
         self._known: dict[StageKey, StageCost] = {}
@@ -79,6 +80,8 @@ class StageCosts:
 
     def _load(self, key: StageKey) -> StageCost:
         config = replace(self._base, storage=key[1], decode=_decode(key), augmentation=None)
+        if key[1] == "records":  # which are read from front to back, as training does, only through a buffer
+            config = replace(config, shuffle_buffer=self._shuffle_buffer)
         return self._built(config, python=key[1] in _PYTHON)
 
     def _cached(self, key: StageKey) -> StageCost:

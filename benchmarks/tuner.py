@@ -31,6 +31,7 @@ from benchmarks.tuned import (
 )
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.exactness import Exactness, allowed
+from pipeline.prepared import bytes_of
 from pipeline.sources import ImageSource
 from pipeline.tuning import Consumer, Prediction, StageCost, StageKey, candidates, kind_of, predict, stages_of
 from profiles import clock
@@ -77,6 +78,7 @@ class Tuner:
         space: Callable[[PipelineConfig], Iterator[PipelineConfig]] | None = None,
     ) -> None:
         self._source = source
+        self._source_bytes = bytes_of(source)
         self._model = model
         self._device = device
         self._limits = limits
@@ -127,7 +129,14 @@ class Tuner:
             raise UserError(f"{self._device.name}: {error}. See {self._group.log}.", exit_code=3) from error
 
     def _predicted(self, config: PipelineConfig, costs: dict[StageKey, StageCost], consumer: Consumer) -> _Ranked:
-        prediction = predict(config, costs, consumer, cores=self._cores, images=self._source.images)
+        prediction = predict(
+            config,
+            costs,
+            consumer,
+            cores=self._cores,
+            images=self._source.images,
+            source_bytes=self._source_bytes,
+        )
         return _Ranked(config=config, prediction=prediction)
 
     def _rank(
@@ -269,14 +278,16 @@ class Tuner:
             return None
         self._say("the price of a fixed order")
         group = self._group
-        kept = next(job for job in group.jobs if self._names[job][0] == chosen.name)
+        kept, ranked = next((job, one) for job, (name, one) in self._names.items() if name == chosen.name)
         for job in group.jobs:
             if job != kept:
                 group.retire(job)
+        if kept not in group.jobs:  # a simpler one as fast as the fastest may have been retired before
+            group.add(kept)
         group.measured[kept].samples.clear()
-        _, ranked = self._names[kept]
-        free = Job(variant="any order", config=replace(ranked.config, deterministic=False), model=self._model)
-        self._names[free] = (free.variant, ranked)
+        any_order = replace(ranked, config=replace(ranked.config, deterministic=False))
+        free = Job(variant="any order", config=any_order.config, model=self._model)
+        self._names[free] = (free.variant, any_order)
         group.add(free)
         for number in range(LEAST_ROUNDS):
             self._round(number, loader=True)
@@ -285,7 +296,10 @@ class Tuner:
 
 
 def _bars(base: PipelineConfig, cores: float) -> dict[str, PipelineConfig]:
-    """Returns the pipelines that people have: as first written, with as many workers as cores, and with AUTOTUNE."""
+    """Returns the pipelines that people have: as first written, with as many workers as cores, and with AUTOTUNE.
+
+    The first two have constants only, and are frozen like the candidates: either may be what the tuner returns.
+    """
     plain = replace(
         base,
         loader="tf_data",
@@ -297,7 +311,7 @@ def _bars(base: PipelineConfig, cores: float) -> dict[str, PipelineConfig]:
         cache="none",
         output_dtype="float32",
     )
-    naive = replace(plain, workers=1, prefetch=0, rewrites=False, autotune=True)
+    naive = replace(plain, workers=1, prefetch=0, rewrites=False, autotune=False)
     return {
         NAIVE: naive,
         HEURISTIC: replace(naive, workers=max(1, round(cores)), prefetch=2),

@@ -15,6 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from benchmarks.tune_pipeline import AS_WRITTEN, Change, PipelineFacts
+from pipeline.config import ConfigError
+from pipeline.random_stages import refuse_random_in
 from profiles.batches import batch_images
 from profiles.provenance import usable_cores
 from profiles.samples import Sample
@@ -156,13 +158,10 @@ class UserPipeline:
             return None
         last = None
         for at, node in enumerate(self._nodes):
-            drawn = random_in(node.dataset)
-            if drawn or node.kind == "batch":
-                if drawn and last is None:
-                    self._refused.append(
-                        f"cache: {', '.join(drawn)} is random, and nothing that costs time comes before it; draw in a "
-                        "map of its own, behind the decoding"
-                    )
+            draws = _draws(node.dataset)
+            if draws or node.kind == "batch":
+                if draws and last is None:
+                    self._refused.append(f"cache: {draws}")
                 break
             if node.kind == "map":
                 last = at
@@ -190,6 +189,20 @@ class UserPipeline:
         behind[at] = lambda dataset: cache(earlier(dataset))
         # A shuffle in front of a cache would be one order for ever.
         return rebuilt(self._nodes, calls=self._calls, behind=behind, without=shuffles)[-1]
+
+
+def _draws(dataset: Any) -> str | None:
+    """Says what in a transformation draws, or may, so that no cache belongs behind it; None where nothing does."""
+    if drawn := random_in(dataset):
+        return (
+            f"{', '.join(drawn)} is random, and nothing that costs time comes before it; draw in a map of its own, "
+            "behind the decoding"
+        )
+    try:
+        refuse_random_in(dataset)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _with_autotune(dataset: Any, enabled: bool) -> Any:

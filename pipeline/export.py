@@ -26,7 +26,8 @@ def export(config: PipelineConfig, source: ImageSource) -> str:
       config: for `loader="tf_data"`.
       source: files below a folder, or a prepared copy of them.
     Raises:
-      ExportError: if the loader is another, or the images are arrays in memory.
+      ExportError: if the loader is another, or the images are arrays in memory, or more pixels in one file than
+        memory holds.
     """
     if config.loader != "tf_data":
         raise ExportError(f"only loader='tf_data' is written as a script. Received: loader={config.loader!r}.")
@@ -78,6 +79,11 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     if source.root is not None:
         return {**values, "reads": "files", "folder": str(source.root)}
     if isinstance(source.arrays, MappedImages):
+        if config.shuffle_buffer and not source.arrays.fits_in_memory:
+            raise ExportError(
+                f"the {source.arrays.nbytes / 1e6:,.0f} MB of pixels in one file are more than half of the memory that "
+                "is free, and are read in windows of blocks, which a script does not do."
+            )
         return {**values, "reads": "raw", "folder": str(source.arrays.path.parent), "file": source.arrays.path.name}
     if source.records is not None:
         if not config.composed and not (source.records.whole and config.shuffle_buffer):

@@ -13,7 +13,7 @@ import psutil
 
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.config import AUTO, PipelineConfig
-from pipeline.copies import cached_copy, prepared_copy
+from pipeline.copies import cached_copy, has_cached_copy, prepared_copy
 from pipeline.sources import ImageSource, SourceError, copied_to_ram, folder_of_links
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def build(
         if config.location == "ram":
             source = _in_ram(source, whole, folders)
         if config.cache == "disk":
-            source, note = _cached(config, source, whole.images)
+            source, note = _cached(config, source, whole)
             notes.append(note)
         if config.loader == "tf_data":
             loader = _tf_data(config, source, whole.images, device, folders)
@@ -127,12 +127,15 @@ def _check_readable(config: PipelineConfig, source: ImageSource) -> None:
         raise UnavailableError(f"{config.loader} cannot read TFRecord files")
 
 
-def _cached(config: PipelineConfig, source: ImageSource, whole_images: int) -> tuple[ImageSource, str | None]:
+def _cached(config: PipelineConfig, source: ImageSource, whole: ImageSource) -> tuple[ImageSource, str | None]:
     height, width = config.image_size
     cache_root().mkdir(parents=True, exist_ok=True)
-    _check_room(
-        whole_images * height * width * 3 * 4, shutil.disk_usage(cache_root()).free, "room on disk for the cache"
-    )
+    needed_bytes, free_bytes = whole.images * height * width * 3 * 4, shutil.disk_usage(cache_root()).free
+    try:
+        _check_room(needed_bytes, free_bytes, "room on disk for the cache")
+    except UnavailableError:
+        if not has_cached_copy(whole, config):
+            raise
     return cached_copy(source, config)
 
 

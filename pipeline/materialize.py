@@ -9,20 +9,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 
 from pipeline import clock
 from pipeline.cache import built_aside
 from pipeline.config import AUTO, PipelineConfig, did_you_mean
-from pipeline.prepared import FORMS, PreparedError, WriteError, bytes_of, content_digest, read_index, write_index
+from pipeline.prepared import (
+    FORMS,
+    PreparedError,
+    WriteError,
+    bytes_of,
+    content_digest,
+    estimated_bytes,
+    read_index,
+    write_index,
+)
 from pipeline.sources import ImageSource, Progress, shown
 from pipeline.writers import WRITERS
 
 _BATCH_IMAGES = 32
-# Of JPEG files at the quality of `writers`: 0.9 bytes a pixel measured at 64 px, 0.5 at 224 px; half as much again.
-_JPEG_BYTES_PER_PIXEL, _JPEG_HEADER_BYTES = 1.5, 700
-_DISK_BLOCK_BYTES = 4096
 # What may be taken of the room that is free.
 _ROOM_RATIO = 0.8
 
@@ -90,7 +95,7 @@ def materialize(
         batch_size=_BATCH_IMAGES,
     )
     try:
-        _check_room(_estimate_bytes(source, form, image_size, dtype), out)
+        _check_room(estimated_bytes(form, source.images, image_size, bytes_of(source), dtype=dtype), out)
         before = content or content_digest(source)
         with _said(out), built_aside(out) as folder:
             index = WRITERS[form](source, config, folder, dtype, progress or (lambda done, total: None))
@@ -127,16 +132,6 @@ def _check_ours(out: Path, content: str, form: str) -> None:
     index, _ = read_index(out)
     if (index.content, index.form) != (content, form):
         raise PreparedError(f"{shown(out)} was made by another program in the meantime. Give a new folder.")
-
-
-def _estimate_bytes(source: ImageSource, form: str, image_size: tuple[int, int], dtype: str) -> int:
-    pixels = image_size[0] * image_size[1]
-    if form == "raw":
-        return source.images * (pixels * 3 * np.dtype(dtype).itemsize + 100)
-    if form == "records":
-        return bytes_of(source) + source.images * 300
-    each = pixels * _JPEG_BYTES_PER_PIXEL + _JPEG_HEADER_BYTES
-    return source.images * int(-(-each // _DISK_BLOCK_BYTES) * _DISK_BLOCK_BYTES)
 
 
 def _check_room(needed_bytes: int, out: Path) -> None:

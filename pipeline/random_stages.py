@@ -28,18 +28,21 @@ def refuse_random_upstream(dataset: Any) -> None:
       ConfigError: naming the operation.
     """
     for one in _upstream(dataset):
-        if type(one).__name__ == "_RandomDataset":
-            _refuse("`tf.data.Dataset.random` draws", "Put it behind the cache")
-        for wrapper in one._functions():
-            where = getattr(wrapper._func, "__name__", type(wrapper._func).__name__)
-            for op in _ops(wrapper.function.graph.as_graph_def()):
-                if _DRAWS.fullmatch(op):
-                    _refuse(f"`{op}` in {where} draws", "Put it behind the cache")
-                if op in _PYTHON:
-                    fix = (
-                        "Put it behind the cache, or say that it draws nothing: tf.numpy_function(..., stateful=False)"
-                    )
-                    _refuse(f"{where} runs Python code (`{op}`), which may draw", fix)
+        refuse_random_in(one)
+
+
+def refuse_random_in(dataset: Any) -> None:
+    """Refuses a dataset whose own transformation draws, whatever it reads; see `refuse_random_upstream`."""
+    if type(dataset).__name__ == "_RandomDataset":
+        _refuse("`tf.data.Dataset.random` draws", "Put it behind the cache")
+    for wrapper in dataset._functions():
+        where = getattr(wrapper._func, "__name__", type(wrapper._func).__name__)
+        for op in _ops(wrapper.function.graph.as_graph_def()):
+            if _DRAWS.fullmatch(op):
+                _refuse(f"`{op}` in {where} draws", "Put it behind the cache")
+            if op in _PYTHON:
+                fix = "Put it behind the cache, or say that it draws nothing: tf.numpy_function(..., stateful=False)"
+                _refuse(f"{where} runs Python code (`{op}`), which may draw", fix)
 
 
 def _refuse(problem: str, fix: str) -> None:

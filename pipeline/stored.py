@@ -28,6 +28,10 @@ class MappedImages:
 
     Image `k` lies in row `rows[k]`, which is not k: a file is written in a random order, so that its neighbours are of
     all classes, and read in the source's order all the same.
+
+    Attributes:
+      fits_in_memory: whether the file can stay in the page cache, so that its images can come in any order. Decided
+        once, when it is opened: processes forked later must agree on the order, whatever memory is free by then.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: str, rows: NDArray[np.int64]) -> None:
@@ -38,6 +42,7 @@ class MappedImages:
         self._stored = np.frombuffer(self._map, dtype).reshape(shape)
         self.shape = (len(rows), *shape[1:])
         self.dtype = self._stored.dtype
+        self.fits_in_memory = self.nbytes <= _MEMORY_RATIO * _free_bytes()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,13 +68,6 @@ class MappedImages:
     def part(self, chosen: NDArray[np.int64]) -> MappedImages:
         """Returns some of the images, in the same file."""
         return MappedImages(self.path, self._stored_shape, self.dtype.name, self.rows[chosen])
-
-    @property
-    def fits_in_memory(self) -> bool:
-        """Whether the file can stay in the page cache, so that its images can come in any order."""
-        import psutil
-
-        return self.nbytes <= _MEMORY_RATIO * psutil.virtual_memory().available
 
     def block_windows(self, *, seed: int, epoch: int) -> Iterator[NDArray[np.int64]]:
         """Yields one epoch's indices, a window of blocks at a time; see `augmentation.block_windows`."""
@@ -153,6 +151,12 @@ class Records:
 
 def _records(*parts: Any) -> Records:
     return Records(*parts[:-1], whole=parts[-1])
+
+
+def _free_bytes() -> int:
+    import psutil
+
+    return psutil.virtual_memory().available
 
 
 def _mapped(path: Path) -> mmap.mmap:

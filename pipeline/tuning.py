@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pipeline.config import AUTO, ConfigError, PipelineConfig
+from pipeline.prepared import estimated_bytes
 
 # A stage by its name and what it depends on: ("load", "files", "scaled"), ("augment", "opencv", "batch").
 StageKey = tuple[str, ...]
@@ -90,7 +91,13 @@ def stages_of(config: PipelineConfig) -> tuple[tuple[StageKey, bool], ...]:
 
 
 def predict(
-    config: PipelineConfig, costs: Mapping[StageKey, StageCost], consumer: Consumer, *, cores: float, images: int
+    config: PipelineConfig,
+    costs: Mapping[StageKey, StageCost],
+    consumer: Consumer,
+    *,
+    cores: float,
+    images: int,
+    source_bytes: int,
 ) -> Prediction:
     """Predicts what a pipeline gives.
 
@@ -98,6 +105,7 @@ def predict(
       config: for `loader="tf_data"`.
       costs: of each of its stages.
       images: in an epoch, which a cache or a prepared copy must hold.
+      source_bytes: of those images' files.
     Raises:
       KeyError: if a stage's cost is not known.
     """
@@ -120,7 +128,7 @@ def predict(
         shared_us = (total_us + consumer.cpu_us_per_image) / cores
         train_us = max(loader_us, consumer.us_per_image, shared_us)
         limit = slowest if train_us == loader_us else "compute" if train_us == consumer.us_per_image else "cores"
-    memory_bytes, disk_bytes = needs(config, images)
+    memory_bytes, disk_bytes = needs(config, images, source_bytes)
     return Prediction(
         images_per_sec=1e6 / train_us,
         loader_images_per_sec=1e6 / loader_us,
@@ -131,11 +139,8 @@ def predict(
     )
 
 
-def needs(config: PipelineConfig, images: int) -> tuple[int, int]:
-    """Returns the bytes of memory (cache, shuffle buffer, batches in the making and made) and of disk that it takes.
-
-    Prepared JPEG files and records are counted as pixels: they take less.
-    """
+def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, int]:
+    """Returns the bytes of memory (cache, shuffle buffer, batches in the making and made) and of disk that it takes."""
     height, width = config.image_size
     pixels = height * width * 3
     batch_bytes = config.batch_size * pixels * (_UINT8_BYTES if config.output_dtype == "uint8" else _FLOAT32_BYTES)
@@ -145,9 +150,11 @@ def needs(config: PipelineConfig, images: int) -> tuple[int, int]:
     memory_bytes = (calls + ahead + 1) * batch_bytes
     if config.cache == "memory":
         memory_bytes += (images + config.shuffle_buffer) * pixels * _FLOAT32_BYTES
-    disk_bytes = images * pixels * _FLOAT32_BYTES if config.cache == "disk" else 0
+    disk_bytes = 0
+    if config.cache == "disk":
+        disk_bytes += estimated_bytes("raw", images, config.image_size, source_bytes, dtype="float32")
     if config.storage != "files":
-        disk_bytes += images * pixels
+        disk_bytes += estimated_bytes(config.storage, images, config.image_size, source_bytes)
     return memory_bytes, disk_bytes
 
 

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks import tune, tune_check
+from benchmarks import tune, tune_check, tune_costs
 from benchmarks.session import Job
 from benchmarks.tune_check import Check, small_space
 from benchmarks.tuned import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned, choose, name_of, undecided
-from benchmarks.tuner import Tuner
+from benchmarks.tuner import Tuner, _bars, _Ranked
+from pipeline import from_folder, reading
 from pipeline.config import PipelineConfig, config_from_toml
 from pipeline.exactness import Exactness
+from pipeline.export import ExportError
+from pipeline.prepared import WriteError
 from pipeline.tuning import Consumer, Prediction
 from profiles.devices import parse_device
 
@@ -117,6 +120,11 @@ def test_names_of_the_small_space_are_all_different():
         (["--set", "shuffle_bufer=1"], "`shuffle_bufer` is not a setting. Did you mean 'shuffle_buffer'?"),
         (["--config", "none.toml"], "--config none.toml cannot be read: No such file or directory."),
         (["--data", "nowhere"], "nowhere does not exist."),
+        (["--check", "--model", "cats-dogs-64"], "--check measures models and devices of its own. Leave out: --model."),
+        (
+            ["--check", "--batch-size", "8", "--device", "cpu"],
+            "--check measures models and devices of its own. Leave out: --device, --batch-size.",
+        ),
         (["--pipeline", "nothing"], "--pipeline needs module:function. Received: 'nothing'."),
     ],
 )
@@ -144,7 +152,7 @@ def tuned(chosen: Candidate) -> Tuned:
         predicted=300,
         rejected=Counter({"predicted slower": 290, "more memory than --memory-limit": 4}),
         failed=(("raw", "no room"),),
-        unordered=(candidate("any order", 1600.0, COMPOSED), candidate("in order", 1500.0, COMPOSED)),
+        unordered=tuple(candidate(name, rate, COMPOSED, 0.0) for name, rate in (("any", 1600.0), ("kept", 1500.0))),
         prepare_s=1.5,
         seconds=61.0,
     )
@@ -167,13 +175,49 @@ def test_what_is_printed_says_what_was_chosen_and_what_was_not():
         "close 4.0",
         "times as fast as AUTOTUNE (1.",
         "Before its first epoch it takes 1.5 s, once.",
-        "In whatever order images are done it is 1.0",
+        "The price of `deterministic`, which stays on: 1,500 images/sec in a fixed order, 1,600 in whatever order they",
         "4.0 levels of 255 off on average, 100 at most, 30.0 dB",
         "could not be measured: raw: no room",
         "300 pipelines were predicted in 61 s in all. Not measured: 290 predicted slower; 4 more memory than",
     ):
         assert part in text
     assert max(len(line) for line in printed(tuned(candidate("fast", 1500.0, COMPOSED))).splitlines()) <= 80
+
+
+def test_the_price_of_order_is_said_where_there_is_none_and_where_it_is_not_known():
+    one_call = replace(tuned(candidate("one", 1500.0, replace(COMPOSED, workers=1))), unordered=None)
+    assert "One call at a time: `deterministic` costs nothing" in printed(one_call)
+    unknown = replace(tuned(candidate("fast", 1500.0, COMPOSED)), unordered=None)
+    assert "The price of `deterministic`, which stays on, could not be measured." in printed(unknown)
+
+
+class FoundAlready:
+    """A tuner that has found what it will."""
+
+    def __init__(self, *_) -> None:
+        pass
+
+    def search(self) -> Tuned:
+        return tuned(candidate("fast", 1500.0, replace(COMPOSED, storage="raw", decode="full")))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [WriteError("not enough room on disk"), ExportError("it is read in windows"), OSError("disk failed")]
+)
+def test_a_script_that_cannot_be_written_costs_no_result(error, photos, tmp_path, capsys, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(tune, "Tuner", FoundAlready)
+    monkeypatch.setattr(tune, "export", fail)
+    assert tune.main(["--data", str(photos), "--out", str(tmp_path / "out")]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["tune.json", "tuned.toml"]
+    printed = capsys.readouterr().out
+    assert "fast is 1.5" in printed and f"no tuned.py: {error}\n" in printed
+    assert json.loads((tmp_path / "out" / "tune.json").read_text())["chosen"] == "fast"
 
 
 def test_the_four_bars_are_as_long_as_their_rates():
@@ -198,6 +242,18 @@ def test_a_check_passes_at_97_per_cent_of_the_best(against, expected):
     console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     tune_check.print_checks(console, [one])
     assert f"{int(expected == 0)} of 1 choices reach 97%" in console.export_text()
+
+
+@pytest.mark.parametrize(("shuffle_buffer", "offsets"), [(8, False), (0, True)])
+def test_records_cost_what_reading_them_in_training_takes(shuffle_buffer, offsets, photos, monkeypatch):
+    """From front to back through a buffer; by offset where there is none."""
+    found, by_offset = [], reading._by_offset
+    monkeypatch.setattr(reading, "_by_offset", lambda *values: found.append(values) or by_offset(*values))
+    monkeypatch.setattr(tune_costs, "_RUN_S", 0.001)
+    keys = [("batch", "elements", "float32"), ("load", "records", "full")]
+    config = PipelineConfig(image_size=(16, 16), batch_size=8, shuffle_buffer=shuffle_buffer)
+    costs = tune_costs.StageCosts(config, from_folder(photos)).measure(keys)
+    assert costs.keys() == set(keys) and bool(found) is offsets
 
 
 @pytest.mark.slow  # a whole search: some 60 s
@@ -239,6 +295,11 @@ class FakeGroup:
     def jobs(self) -> list[Job]:
         return list(self._jobs)
 
+    def add(self, job: Job) -> None:
+        self._jobs.append(job)
+        self._rates.setdefault(job, 1100.0)
+        self.measured.setdefault(job, SimpleNamespace(samples=[], facts=SimpleNamespace(config=BASE)))
+
     def retire(self, job: Job) -> None:
         self._jobs.remove(job)
 
@@ -252,9 +313,8 @@ def decided(rates: dict[str, float], rounds: int = 4) -> Tuner:
     jobs = {Job(variant=name, config=BASE, model="m"): rate for name, rate in rates.items()}
     tuner = Tuner.__new__(Tuner)
     tuner._group = FakeGroup(jobs, rounds)
-    tuner._names = {
-        job: (job.variant, SimpleNamespace(config=BASE, prediction=PREDICTION, exactness=None)) for job in jobs
-    }
+    tuner._model = "m"
+    tuner._names = {job: (job.variant, _Ranked(config=BASE, prediction=PREDICTION)) for job in jobs}
     tuner._say = lambda text: None
     tuner._decide(rounds)
     return tuner
@@ -275,6 +335,21 @@ def test_which_of_two_fast_ones_is_the_faster_is_measured_further_without_autotu
         "noisy": 12,
         "faster": 12,
     }
+
+
+def test_the_price_of_order_is_measured_of_a_choice_that_was_measured_no_further():
+    tuner = decided({AUTOTUNE: 500.0, "noisy": 1040.0, "faster": 1045.0, "simple": 1000.0})
+    assert "simple" not in {job.variant for job in tuner._group.jobs}
+    [chosen] = [one for one in tuner._candidates() if one.name == "simple"]
+    any_order, in_order = tuner._price_of_order(chosen)
+    assert (any_order.config.deterministic, in_order.config.deterministic) == (False, True)
+    assert any_order.images_per_sec == pytest.approx((1100.0,) * 4)
+    assert in_order.images_per_sec == pytest.approx((1000.0,) * 4)
+
+
+def test_what_can_be_returned_is_frozen_but_for_autotune():
+    bars = _bars(PipelineConfig(), 2)
+    assert {name: one.autotune for name, one in bars.items()} == {NAIVE: False, HEURISTIC: False, AUTOTUNE: True}
 
 
 def test_enough_rounds_are_not_added_to():

@@ -30,6 +30,27 @@ def both(index):
     return augment(*decode(index))
 
 
+def flip(image):
+    return image[:, ::-1] if np.random.default_rng().random() < 0.5 else image
+
+
+def augment_in_python(image, label):
+    return tf.ensure_shape(tf.numpy_function(flip, [image], tf.float32), (8, 8, 3)), label
+
+
+def augment_eagerly(image, label):
+    return tf.ensure_shape(tf.py_function(flip, [image], tf.float32), (8, 8, 3)), label
+
+
+def sharpen(image, label):
+    image = tf.numpy_function(lambda image: image, [image], tf.float32, stateful=False)
+    return tf.ensure_shape(image, (8, 8, 3)), label
+
+
+def both_in_python(index):
+    return augment_in_python(*decode(index))
+
+
 def source():
     return tf.data.Dataset.range(IMAGES)
 
@@ -40,6 +61,10 @@ PIPELINES = {
     "one function": lambda: source().map(both).batch(8),
     "frozen": lambda: source().map(both).cache().batch(8),
     "autotuned": lambda: source().map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(8).prefetch(tf.data.AUTOTUNE),
+    "Python draws": lambda: source().map(decode).map(augment_in_python).batch(8),
+    "eager Python draws": lambda: source().map(decode).map(augment_eagerly).batch(8),
+    "Python draws nothing": lambda: source().map(decode).map(sharpen).map(augment).batch(8),
+    "one function in Python": lambda: source().map(both_in_python).batch(8),
     "endless": lambda: source().map(decode).repeat().batch(8),
 }
 
@@ -85,6 +110,24 @@ def test_a_cache_goes_behind_the_last_stage_that_draws_nothing(name, windows):
     assert ("moved behind the cache" in cache.code) is (name == "shuffled")
     assert cache.memory_bytes == IMAGES * (8 * 8 * 3 * 4 + 4)
     assert facts.refused == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "behind"),
+    [("Python draws", "decode"), ("eager Python draws", "decode"), ("Python draws nothing", "sharpen")],
+)
+def test_a_cache_goes_in_front_of_python_code_that_may_draw(name, behind, windows):
+    _, facts = taken_apart(name, windows)
+    [cache] = [one for one in facts.changes if one.name == "cache"]
+    assert cache.code.startswith(f".cache() behind {behind}, ")
+
+
+def test_a_cache_behind_python_code_that_may_draw_is_refused(windows):
+    _, facts = taken_apart("one function in Python", windows)
+    assert "cache" not in {one.name for one in facts.changes}
+    [reason] = facts.refused
+    assert reason.startswith("cache: both_in_python runs Python code (`PyFunc`), which may draw")
+    assert reason.endswith("or say that it draws nothing: tf.numpy_function(..., stateful=False).")
 
 
 def test_a_cached_pipeline_still_draws_anew_and_orders_anew(windows):

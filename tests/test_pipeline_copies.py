@@ -13,7 +13,17 @@ import tensorflow as tf
 from conftest import PROJECT_ROOT, build_fed
 from PIL import Image
 
-from pipeline import Augmentation, ConfigError, PipelineConfig, build, copies, from_arrays, from_folder, stages
+from pipeline import (
+    Augmentation,
+    ConfigError,
+    PipelineConfig,
+    build,
+    copies,
+    from_arrays,
+    from_folder,
+    materialize,
+    stages,
+)
 from pipeline.cache import cache_root
 from pipeline.loaders import UnavailableError
 from pipeline.prepared import INDEX, content_digest
@@ -219,7 +229,7 @@ def test_a_change_of_the_code_or_of_its_libraries_is_noticed(kind, folder, monke
 
 def test_the_code_is_that_of_the_modules_that_make_pixels():
     package = pathlib.Path(copies.__file__).parent
-    assert {"stages.py", "writers.py", "reading.py"} <= set(copies._CODE)
+    assert {"stages.py", "writers.py", "reading.py", "augmentation.py"} <= set(copies._CODE)
     assert all((package / name).is_file() for name in copies._CODE)
     assert copies.code_digest() == copies.code_digest()
 
@@ -233,6 +243,67 @@ def test_a_copy_that_the_disk_has_damaged_is_made_again(kind, folder):
         os.truncate(path, 100)
         assert same(KINDS[kind], source)
     assert len(kept()) == 1  # what was damaged is gone
+
+
+def before_the_first_call(monkeypatch, module, name, act):
+    """Lets another process act just before a function is first called."""
+    called, function = [], getattr(module, name)
+
+    def wrapped(*values):
+        if not called:
+            called.append(True)
+            act()
+        return function(*values)
+
+    monkeypatch.setattr(module, name, wrapped)
+
+
+@pytest.fixture
+def damaged(folder, tmp_path):
+    """A source, its damaged copy, and what puts a whole one in its place, as another process does."""
+    source = from_folder(folder)
+    build(RAW, source).close()
+    [copy] = (cache_root() / "prepared").iterdir()
+    whole = tmp_path / "whole"
+    shutil.copytree(copy, whole)
+    os.truncate(copy / "images.uint8", 100)
+
+    def replace_it():
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(whole, copy)
+
+    return source, copy, replace_it
+
+
+def test_a_copy_that_another_has_made_again_is_not_taken_away(damaged, monkeypatch):
+    source, copy, replace_it = damaged
+    before_the_first_call(monkeypatch, copies.secrets, "token_hex", replace_it)  # when the damage is seen
+    with build(RAW, source) as loader:
+        assert loader.notes == ()  # not made again
+    assert kept() == {copy.name}
+
+
+def test_a_damaged_copy_that_another_has_taken_away_is_made_again(damaged, monkeypatch):
+    source, copy, _ = damaged
+    before_the_first_call(monkeypatch, copies.secrets, "token_hex", lambda: shutil.rmtree(copy))
+    assert same(RAW, source)
+    assert kept() == {copy.name}
+
+
+def test_a_copy_that_another_makes_first_is_used(damaged, monkeypatch):
+    source, copy, replace_it = damaged
+    before_the_first_call(monkeypatch, materialize, "_check_out", replace_it)
+    with build(RAW, source) as loader:
+        assert loader.notes == ()
+    assert copy.name in kept()
+
+
+def test_what_the_scan_found_in_the_headers_is_noticed(folder):
+    source = from_folder(folder)
+    build(RAW, source).close()
+    for changes in ({"formats": ("BMP", "PNG")}, {"jpeg_sizes": np.ones((12, 2), np.int64)}):
+        build(RAW, dataclasses.replace(source, **changes)).close()
+    assert len(kept()) == 3
 
 
 def test_a_photo_that_is_gone_is_named(folder):

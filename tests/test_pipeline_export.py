@@ -4,8 +4,10 @@ import ast
 import dataclasses
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 from test_architecture import OURS
@@ -105,6 +107,14 @@ def test_every_kind_of_the_tuner_can_be_written(photos):
         compile(export(kind, source), "exported.py", "exec")
 
 
+@pytest.mark.parametrize(("name", "frozen"), [("as written", True), ("AUTOTUNE", False)])
+def test_a_script_says_whether_it_is_frozen(name, frozen, photos):
+    text = export(CONFIGS[name], from_folder(photos))
+    first = "frozen: nothing in it waits" if frozen else "not frozen: tf.data's own tuner is on"
+    assert text.startswith(f'"""An input pipeline as plain tf.data, {first} ')
+    assert f"options.autotune.enabled = {not frozen}" in text
+
+
 def test_a_script_runs_by_itself(photos, tmp_path):
     (tmp_path / "script.py").write_text(export(CONFIGS["composed"], from_folder(photos)))
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
@@ -147,6 +157,16 @@ def test_a_buffer_on_the_device_is_written_as_one(photos):
 def test_what_cannot_be_written_is_said(values, expected, photos):
     with pytest.raises(ExportError, match=expected):
         export(dataclasses.replace(BASE, **values), from_folder(photos))
+
+
+@pytest.mark.parametrize("values", [{"storage": "raw", "augmentation": None}, {"cache": "disk"}])
+def test_a_file_that_is_read_in_windows_cannot_be_written(values, photos, monkeypatch):
+    config = dataclasses.replace(BASE, **values)
+    export(config, from_folder(photos))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    with pytest.raises(ExportError, match="MB of pixels in one file are more than half of the memory that is free"):
+        export(config, from_folder(photos))
+    export(dataclasses.replace(config, shuffle_buffer=0), from_folder(photos))  # in order: no windows
 
 
 def test_arrays_in_memory_cannot_be_written():

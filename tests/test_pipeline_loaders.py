@@ -382,3 +382,17 @@ def test_a_cache_on_disk_without_room_makes_the_variant_unavailable(photos, tmp_
         build(VARIANTS["tf-data-cache-disk"], from_folder(photos))
     assert str(caught.value) == "not enough room on disk for the cache: 2 MB needed, 0 MB free"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_on_disk_that_is_there_needs_no_room(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path))
+    config, source = VARIANTS["tf-data-cache-disk"], from_folder(photos)
+    build(config, source).close()
+    build(config, source.take(8)).close()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(1, 1, 1000))
+    with build(config, source) as loader:
+        assert loader.images == 40 and loader.notes == ()
+    with build(config, source.take(8), whole=source) as part:
+        assert part.images == 8
+    with pytest.raises(UnavailableError, match="not enough room on disk for the cache: 2 MB needed"):
+        build(config, source.take(8), whole=source.take(39))

@@ -12,9 +12,10 @@ import pytest
 from conftest import PROJECT_ROOT
 
 from benchmarks import cli
+from pipeline import PipelineConfig, build, from_folder, loaders, open_source, reading
 from pipeline import __main__ as package
 from pipeline import materialize_command as command
-from pipeline.materialize import Prepared
+from pipeline.materialize import Prepared, materialize
 from pipeline.materialize_command import Rates, describe
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
@@ -45,6 +46,19 @@ def test_a_copy_that_is_no_faster_never_pays():
 def test_a_copy_that_is_faster_now_and_then_is_not_said_to_pay():
     rates = Rates(before=(2000.0, 2000.0, 2000.0), after=(1900.0, 2400.0, 2500.0))
     assert describe(PREPARED, rates).endswith("pays after   not shown: reading the copy was not faster in every round")
+
+
+def test_records_are_measured_as_they_are_read_in_training(photos, tmp_path, monkeypatch):
+    """A part of a copy is read image by image, by offset; the whole of it from front to back."""
+    materialize(from_folder(photos), tmp_path / "copy", "records", (16, 16))
+    monkeypatch.setattr(command, "_MEASURED_IMAGES", 8)
+    monkeypatch.setattr(reading, "_by_offset", lambda *_: pytest.fail("read by offset"))
+    read = []
+    monkeypatch.setattr(loaders, "build", lambda config, source: read.append(source.images) or build(config, source))
+    config = PipelineConfig(image_size=(16, 16), augmentation=None, batch_size=4)
+    rates = command.measure(from_folder(photos), open_source(str(tmp_path / "copy")), config)
+    assert read == [8, 40]
+    assert min(*rates.before, *rates.after) > 0
 
 
 @pytest.mark.parametrize("form", ["raw", "records", "resized"])

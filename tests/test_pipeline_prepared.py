@@ -517,7 +517,6 @@ def test_a_batch_of_a_window_comes_from_as_many_blocks_as_is_said():
 def test_a_file_larger_than_memory_is_read_in_windows_every_image_once(
     loader, composed, greys, copies, tmp_path, monkeypatch
 ):
-    source = copies("raw").take(60)
     monkeypatch.setattr("pipeline.stored.BLOCK_BYTES", 4 * 768)
     monkeypatch.setattr("pipeline.stored.WINDOW_BLOCKS", 4)
     config = dataclasses.replace(PLAIN, loader=loader, shuffle_buffer=1, batch_size=6)
@@ -529,10 +528,12 @@ def test_a_file_larger_than_memory_is_read_in_windows_every_image_once(
             augment_at="batch" if loader == "tf_data" else "element",
             resample="composed",
         )
-    rows = dict(zip(numbers(source.arrays[:]), source.arrays.rows.tolist(), strict=True))
+    stored = copies("raw").take(60).arrays
+    rows = dict(zip(numbers(stored[:]), stored.rows.tolist(), strict=True))
     ranks = {number: rank for rank, number in enumerate(sorted(rows, key=rows.__getitem__))}
-    for free, limited in ((2 * source.arrays.nbytes, False), (2 * source.arrays.nbytes - 2, True)):
+    for free, limited in ((2 * stored.nbytes, False), (2 * stored.nbytes - 2, True)):
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: Memory(free))
+        source = copies("raw").take(60)
         with build(config, source) as loader_:
             epochs = []
             for _ in range(2):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import multiprocessing
 import os
 import re
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from conftest import PROJECT_ROOT, assert_gone, build_fed, children
 
@@ -71,6 +74,24 @@ def test_an_epoch_that_is_broken_off_leaves_nothing_to_the_next(workers):
     kept = iter(batches)  # still there when the next one begins
     next(kept)
     assert numbers(iter(batches)) == epochs[3]
+    batches.close()
+
+
+def test_workers_agree_on_the_order_whatever_memory_is_free_by_then(photos, monkeypatch):
+    config = dataclasses.replace(VARIANTS["tf-data-raw"], batch_size=4, output_dtype="uint8")
+    expected = list(PythonBatches(from_folder(photos), config))
+    answers = multiprocessing.Value("i", 0)
+
+    def now_much_now_little() -> Any:
+        with answers.get_lock():
+            answers.value += 1
+            return SimpleNamespace(available=2**40 if answers.value % 2 else 0)
+
+    monkeypatch.setattr(psutil, "virtual_memory", now_much_now_little)
+    batches = PythonBatches(from_folder(photos), config, workers=2)
+    for (images, labels), (expected_images, expected_labels) in zip(batches, expected, strict=True):
+        np.testing.assert_array_equal(images, expected_images)
+        np.testing.assert_array_equal(labels, expected_labels)
     batches.close()
 
 

@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline import Augmentation, PipelineConfig
+from pipeline import Augmentation, PipelineConfig, from_folder
 from pipeline.config import AUTO
+from pipeline.materialize import materialize
+from pipeline.prepared import bytes_of
 from pipeline.tuning import Consumer, StageCost, candidates, kind_of, needs, predict, stages_of
 
 BASE = PipelineConfig(autotune=False, workers=2, prefetch=2)
+FILES_BYTES = 23_000 * 1000
 COSTS = {
     ("load", "files", "full"): StageCost(us_per_image=600.0),
     ("load", "files", "scaled"): StageCost(us_per_image=300.0),
@@ -23,7 +26,7 @@ FAST = Consumer(us_per_image=1.0, cpu_us_per_image=0.0)
 
 
 def rate(config: PipelineConfig, consumer: Consumer = FAST, cores: float = 4) -> tuple[float, str]:
-    prediction = predict(config, COSTS, consumer, cores=cores, images=1000)
+    prediction = predict(config, COSTS, consumer, cores=cores, images=1000, source_bytes=0)
     return round(1e6 / prediction.images_per_sec, 6), prediction.limit
 
 
@@ -77,18 +80,39 @@ def test_a_stage_without_a_cost_is_an_error_and_not_a_guess():
 
 
 def test_a_cache_takes_the_memory_of_its_images():
-    without, _ = needs(BASE, 1000)
-    with_cache, disk_bytes = needs(replace(BASE, cache="memory", shuffle_buffer=100), 1000)
+    without, _ = needs(BASE, 1000, FILES_BYTES)
+    with_cache, disk_bytes = needs(replace(BASE, cache="memory", shuffle_buffer=100), 1000, FILES_BYTES)
     assert with_cache - without == (1000 + 100) * 64 * 64 * 3 * 4
     assert disk_bytes == 0
-    assert needs(replace(BASE, cache="disk"), 1000)[1] == 1000 * 64 * 64 * 3 * 4
-    assert needs(replace(BASE, storage="raw"), 1000)[1] == 1000 * 64 * 64 * 3
+
+
+@pytest.mark.parametrize(
+    ("values", "bytes_per_image"),
+    [
+        ({"cache": "disk"}, 64 * 64 * 3 * 4 + 100),
+        ({"storage": "raw"}, 64 * 64 * 3 + 100),
+        ({"storage": "records"}, 23_000 + 300),  # the files' own bytes, whatever the size of the pixels
+        ({"storage": "resized"}, 8192),
+        ({"storage": "resized", "image_size": (16, 16)}, 4096),  # more than its pixels: a block of the disk
+        ({}, 0),
+    ],
+)
+def test_a_copy_takes_the_disk_that_its_form_does(values, bytes_per_image):
+    assert needs(replace(BASE, **values), 1000, FILES_BYTES)[1] == 1000 * bytes_per_image
+
+
+@pytest.mark.parametrize("form", ["raw", "records", "resized"])
+def test_a_copy_takes_no_more_disk_than_was_foreseen(form, photos, tmp_path):
+    source = from_folder(photos)
+    made = materialize(source, tmp_path / "copy", form, (64, 64))
+    _, disk_bytes = needs(replace(BASE, storage=form), source.images, bytes_of(source))
+    assert disk_bytes / 3 < made.prepared_bytes <= disk_bytes
 
 
 def test_buffers_take_the_memory_of_their_batches():
     batch_bytes = 32 * 64 * 64 * 3 * 4
-    assert needs(BASE, 1000)[0] == (2 + 2 + 1) * batch_bytes
-    assert needs(replace(BASE, output_dtype="uint8"), 1000)[0] == (2 + 2 + 1) * batch_bytes // 4
+    assert needs(BASE, 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes
+    assert needs(replace(BASE, output_dtype="uint8"), 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes // 4
 
 
 @pytest.mark.parametrize("accelerator", [False, True])
@@ -99,7 +123,7 @@ def test_every_candidate_is_frozen_and_can_be_predicted(accelerator):
     assert all(one.deterministic for one in every)
     costs = {key: StageCost(us_per_image=1.0) for one in every for key, _ in stages_of(one)}
     for one in every:
-        assert predict(one, costs, FAST, cores=4, images=10).images_per_sec > 0
+        assert predict(one, costs, FAST, cores=4, images=10, source_bytes=0).images_per_sec > 0
     assert {one.workers for one in every} == {1, 2, 4, 5}
     assert {one.output_dtype for one in every} == ({"float32", "uint8"} if accelerator else {"float32"})
     assert ("device" in {one.augment_at for one in every}) is accelerator
