@@ -108,6 +108,8 @@ class Examiner:
             self._child = Child(self._main, str(self._log))
         except OSError as error:  # no memory, processes or descriptors
             raise ChildDied(f"no process can be started: {error.strerror or error}") from error
+        if self._ended:  # by another thread, which saw no child yet
+            self._child.kill()
         try:
             self._child.ask("open", timeout_s=_OPEN_S)
         except JobRefused as error:

@@ -304,6 +304,23 @@ def test_an_examiner_that_was_ended_starts_no_child(tmp_path):
         examiner.examine(tmp_path, "1.jpg")
 
 
+def serve_slowly(connection, log):
+    time.sleep(600)
+
+
+def test_an_examiner_that_is_ended_while_its_child_starts_waits_for_nothing(tmp_path, monkeypatch):
+    examiner = Examiner(tmp_path / "child.log", serve_slowly)
+
+    class Starting(Child):
+        def __init__(self, *words):
+            super().__init__(*words)
+            examiner.end()  # as another thread does that sees no child yet
+
+    monkeypatch.setattr(doctor_child, "Child", Starting)
+    with pytest.raises(ChildDied):
+        examiner.examine(tmp_path, "1.jpg")
+
+
 # Fuzzing
 
 
