@@ -1,10 +1,12 @@
 """The catalogue: every network's parameters and shapes, counted by hand, and what it says of itself."""
 
 import dataclasses
+import importlib.util
 
 import keras
 import numpy as np
 import pytest
+from conftest import passes_on_jax
 
 from models import MODELS, compiled
 from models.cifar10_tutorial import Cifar10Tutorial
@@ -172,6 +174,21 @@ def test_a_network_learns_a_few_examples_by_heart(name):
     history = model.fit(examples(name, 16), labels, batch_size=16, epochs=8, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
     assert sorted(history) == ["accuracy", "loss"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_network_trains_one_step(name):
+    model = compiled(MODELS[name], CLASSES[name])
+    before = model.get_weights()
+    logs = model.fit(examples(name, 2), np.arange(2), batch_size=2, epochs=1, verbose=0).history
+    assert np.isfinite(logs["loss"]).all()
+    assert not all(np.array_equal(one, other) for one, other in zip(model.get_weights(), before, strict=True))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="the child of this very test")
+def test_every_network_is_built_and_trains_on_jax():
+    passes_on_jax(__file__, "counted_by_hand or trains_one_step")
 
 
 @pytest.mark.parametrize("name", MODELS)
