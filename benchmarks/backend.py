@@ -35,3 +35,10 @@ def open_backend(device: Device) -> dict[str, Any]:
     except ValueError as error:
         raise Refused(f"{error} Use --device cpu or emulated:RATE, or install the GPU build of the backend.") from error
     return provenance.backend()
+
+
+def tf_device(device: Device) -> str:
+    """Returns where tf.data can prefetch to: TensorFlow sees no GPU where another backend trains on it."""
+    import keras
+
+    return "/GPU:0" if device.kind == "gpu" and keras.backend.backend() == "tensorflow" else "/CPU:0"
