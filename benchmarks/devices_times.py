@@ -42,15 +42,20 @@ class Reached:
 
 
 def epoch_duration(epochs: Sequence[Epoch], examples: int, result: Result | None) -> Duration:
-    """Returns how long an epoch of all examples takes, without tracing: the median of those after the first."""
-    if not epochs:
-        assert result is not None
+    """Returns how long an epoch of all examples takes, without tracing: the median of those after the first.
+
+    A first epoch alone says too little: while the network is traced, the loader makes batches that cost it nothing
+    later. Then the windows of training say how long, where there are any.
+    """
+    timed = epochs[1:] or [one for one in epochs if not one.traced_s]
+    if not timed and result is not None:
         return Duration(seconds=examples / result.epoch_images_per_sec, extrapolated="from windows of training")
-    steady = epochs[1:] or epochs
-    seconds = median([one.seconds / one.examples for one in steady]) * examples
-    if steady[0].examples >= examples:
+    seconds = median([one.seconds / one.examples for one in timed or epochs]) * examples
+    if not timed:
+        return Duration(seconds=seconds, extrapolated="from the epoch in which the network was traced")
+    if timed[0].examples >= examples:
         return Duration(seconds=seconds)
-    return Duration(seconds=seconds, extrapolated=f"from {steady[0].examples:,} of {examples:,} examples")
+    return Duration(seconds=seconds, extrapolated=f"from {timed[0].examples:,} of {examples:,} examples")
 
 
 def training_duration(epochs: Sequence[Epoch], epoch: Duration, examples: int, training: Training) -> Duration:
@@ -67,14 +72,14 @@ def training_duration(epochs: Sequence[Epoch], epoch: Duration, examples: int, t
     if training.images_seen is not None:
         trained = sum(one.examples for one in epochs)
         seconds = traced_s + training.images_seen / examples * epoch.seconds
-        if not trained:
+        if epoch.extrapolated and not epochs[1:]:  # then it is not these images that say how long an epoch takes
             return Duration(seconds=seconds, extrapolated=epoch.extrapolated)
         drawn_out = trained < training.images_seen
         return Duration(
             seconds=seconds,
             extrapolated=f"from {trained:,} of {training.images_seen:,} images" if drawn_out else None,
         )
-    if epoch.extrapolated is None and len(epochs) >= published:
+    if len(epochs) >= published and epochs[0].examples >= examples:
         return Duration(seconds=sum(one.seconds + one.traced_s for one in epochs[:published]))
     from_ = [f"from {len(epochs)} of {published} epochs"] if epochs and len(epochs) < published else []
     if epoch.extrapolated is not None:

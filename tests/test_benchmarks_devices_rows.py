@@ -11,7 +11,7 @@ from test_profiles_samples import a_sample, rounds_of
 from benchmarks.devices_measured import CaseFacts, Epoch, Extent, Measured, extent_of
 from benchmarks.devices_rows import USED, Row, row_of
 from benchmarks.devices_times import Duration, epoch_duration, reached, training_duration
-from benchmarks.experiments import Case, arrays
+from benchmarks.experiments import Case, arrays, photos
 from models.network import Training
 from profiles.devices import Device
 from profiles.flops import Work
@@ -238,15 +238,30 @@ def test_an_epoch_is_drawn_out_to_all_examples(epochs: list[Epoch], duration: Du
         ([an_epoch(3.0, traced_s=1.0), an_epoch(2.0)], 1, Duration(seconds=4.0)),
         ([an_epoch(3.0, traced_s=1.0), an_epoch(2.0)], 10, Duration(seconds=21.0, extrapolated="from 2 of 10 epochs")),
         (
-            [an_epoch(1.0, traced_s=1.0, examples=500)],
+            [an_epoch(3.0, traced_s=1.0, examples=500), an_epoch(1.0, examples=500)],
             10,
-            Duration(seconds=21.0, extrapolated="from 1 of 10 epochs, from 500 of 1,000 examples"),
+            Duration(seconds=21.0, extrapolated="from 2 of 10 epochs, from 500 of 1,000 examples"),
         ),
     ],
 )
 def test_training_is_drawn_out_to_the_published_epochs(epochs: list[Epoch], published: int, duration: Duration) -> None:
     training = Training(optimizer="adam", batch_size=32, epochs=published, loss="mse")
     assert training_duration(epochs, epoch_duration(epochs, 1000, None), 1000, training) == duration
+
+
+def test_an_epoch_that_was_traced_does_not_say_how_long_the_others_take() -> None:
+    lone = (an_epoch(0.2, traced_s=1.0),)
+    row = a_row(case=photos("cats-dogs-64", "generator"), epochs=lone)  # a thousand examples a second in its windows
+    assert row.epoch == Duration(seconds=pytest.approx(1.0), extrapolated="from windows of training")
+    assert row.training == Duration(seconds=pytest.approx(6401.0), extrapolated="from windows of training")
+    without_windows = Duration(seconds=0.2, extrapolated="from the epoch in which the network was traced")
+    assert epoch_duration(lone, 1000, None) == without_windows
+
+
+def test_a_published_training_of_one_epoch_is_measured_whole() -> None:
+    training = Training(optimizer="adam", batch_size=32, epochs=1, loss="mse")
+    lone = [an_epoch(0.2, traced_s=1.0)]
+    assert training_duration(lone, epoch_duration(lone, 1000, None), 1000, training) == Duration(seconds=1.2)
 
 
 def test_training_of_a_published_number_of_steps_is_drawn_out_to_their_images() -> None:
