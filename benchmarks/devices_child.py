@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.backend import Refused, open_backend
 from benchmarks.devices_feeds import Feed, Feeds, Sources
-from benchmarks.devices_measured import CaseFacts, Epoch, extent_of
+from benchmarks.devices_measured import CaseFacts, Epoch, extent_of, train_window_s
 from benchmarks.experiments import Case
 from benchmarks.serving import answer, settle
 from models import MODELS
@@ -213,7 +213,7 @@ class DeviceSession:
             feed=feed,
             batches=batches,
             ready_steps=extent.ready_steps,
-            epochs=epochs_for(warmup),
+            epochs=epochs_for(warmup, train_window_s(self._device)),
             warmup=warmup,
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from test_benchmarks_devices_rows import CPU
+from test_benchmarks_devices_rows import CPU, GPU
 
 from benchmarks import devices
 from benchmarks.backend import Refused, open_backend
@@ -21,6 +21,7 @@ from benchmarks.devices_feeds import Feeds, Sources
 from benchmarks.experiments import BEST, Case, arrays, photos
 from pipeline.sources import from_folder
 from profiles.devices import Device
+from profiles.schedule import epochs_for
 
 TRAIN, TEST = 90, 20
 FAST = Device(kind="emulated", name="emulated:100000", images_per_sec=1e5)
@@ -113,6 +114,14 @@ def test_a_case_of_arrays_is_measured_from_its_windows_to_its_accuracy(session: 
     assert [one.examples for one in epochs] == [TRAIN, TRAIN]
     assert all(one.seconds > 0 and one.accuracy is not None and 0 <= one.accuracy <= 1 for one in epochs)
     assert epochs[0].traced_s > 0
+
+
+def test_windows_of_a_gpu_hold_epochs_enough_to_tell_how_busy_it_is(sources: Sources) -> None:
+    session = DeviceSession(GPU, sources)  # the CPU does its work here
+    warmup = session.open(SMALL).warmup
+    assert warmup is not None and session._opened is not None and session._opened.split is not None
+    assert session._opened.split.epochs == epochs_for(warmup, 3.0) > epochs_for(warmup)
+    session.close()
 
 
 def test_an_epoch_that_would_take_too_long_is_cut_short(session: DeviceSession) -> None:

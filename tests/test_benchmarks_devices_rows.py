@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from test_profiles_samples import a_sample, rounds_of
 
-from benchmarks.devices_measured import CaseFacts, Epoch, Extent, Measured, extent_of
+from benchmarks.devices_measured import CaseFacts, Epoch, Extent, Measured, extent_of, train_window_s
 from benchmarks.devices_rows import USED, Row, row_of
 from benchmarks.devices_times import Duration, epoch_duration, reached, training_duration
 from benchmarks.experiments import Case, arrays, photos
@@ -17,24 +17,25 @@ from profiles.devices import Device
 from profiles.flops import Work
 from profiles.peak import Peak
 from profiles.results import to_json
+from profiles.schedule import epochs_for
 from profiles.telemetry import MachineUse, Mark, Trace
 
 MNIST = arrays("mnist-digits")
 CPU = Device(kind="cpu", name="cpu")
 GPU = Device(kind="gpu", name="gpu")
 EMULATED = Device(kind="emulated", name="emulated:5000", images_per_sec=5000.0)
-# Half a second, then a second and a half that ran at twice the rate.
+# A second of the model alone, then two of training; of the first of these a GPU still says what it did before.
 TRACE = Trace(
-    seconds=(1.0, 2.0),
+    seconds=(1.0, 2.0, 3.0),
     cores=(0,),
-    cpu_ratio=((0.2, 0.8),),
-    memory_bytes=(1, 1),
-    disk_read_bytes_per_sec=(0, 0),
-    gpu_ratio=((0.1, 0.3),),
-    gpu_memory_bytes=((1, 1),),
+    cpu_ratio=((0.2, 0.8, 0.8),),
+    memory_bytes=(1, 1, 1),
+    disk_read_bytes_per_sec=(0, 0, 0),
+    gpu_ratio=((0.1, 0.1, 0.3),),
+    gpu_memory_bytes=((1, 1, 1),),
     marks=(Mark(seconds=0.0, text="resident"), Mark(seconds=1.0, text="train")),
-    gpu_celsius=((50.0, 60.0),),
-    gpu_watts=((100.0, 200.0),),
+    gpu_celsius=((50.0, 60.0, 60.0),),
+    gpu_watts=((100.0, 100.0, 200.0),),
 )
 
 
@@ -162,6 +163,18 @@ def test_the_machine_is_told_by_window() -> None:
     assert row.use["resident"] == MachineUse(cpu_ratio=0.2, gpu_ratio=0.1, gpu_celsius=50.0, gpu_watts=100.0)
     assert row.use["train"].cpu_ratio == 0.8
     assert row.use["epochs"] == MachineUse(cpu_ratio=None, gpu_ratio=None)
+
+
+def test_how_busy_a_gpu_is_counts_from_the_second_second_of_a_window() -> None:
+    row = a_row(GPU)
+    assert row.use["train"] == MachineUse(cpu_ratio=0.8, gpu_ratio=0.3, gpu_celsius=60.0, gpu_watts=200.0)
+    # A window that is no longer than that leaves it unknown.
+    assert row.use["resident"] == MachineUse(cpu_ratio=0.2, gpu_ratio=None, gpu_celsius=50.0, gpu_watts=None)
+
+
+def test_a_gpu_trains_for_three_seconds_a_window() -> None:
+    assert [train_window_s(one) for one in (CPU, EMULATED, GPU)] == [0.5, 0.5, 3.0]
+    assert epochs_for(a_sample("warmup", epoch_ns=10**9), train_window_s(GPU)) == 3
 
 
 @pytest.mark.parametrize(
