@@ -130,6 +130,14 @@ def test_an_epoch_that_would_take_too_long_is_cut_short(session: DeviceSession) 
     assert epoch.examples == 48  # three batches
 
 
+def test_a_warm_up_that_a_gpu_has_not_ended_does_not_say_how_long_an_epoch_is(session: DeviceSession) -> None:
+    session.open(SMALL)
+    assert session._opened is not None and session._opened.split is not None
+    session._opened.split.step_s = 1.0
+    (epoch,) = session.train(1, 4.0)
+    assert epoch.examples == 64  # four batches of a second each
+
+
 @pytest.mark.slow
 def test_a_case_of_photos_is_measured_in_half_precision(session: DeviceSession) -> None:
     facts = session.open(replace(photos("cats-dogs-64", "generator"), precision="mixed_bfloat16"))
