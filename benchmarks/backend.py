@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from profiles.devices import Device
@@ -35,6 +36,13 @@ def open_backend(device: Device) -> dict[str, Any]:
     except ValueError as error:
         raise Refused(f"{error} Use --device cpu or emulated:RATE, or install the GPU build of the backend.") from error
     return provenance.backend()
+
+
+def named_backend(backend: Mapping[str, Any]) -> str:
+    """Returns in a few words what computes, of what `open_backend` describes: Keras' backend, and its device."""
+    name, gpus = backend.get("keras_backend", "unknown"), backend.get("gpus", [])
+    untested = " (TensorFlow on a GPU: untested)" if gpus and name == "tensorflow" else ""
+    return f"Keras on {name}, {', '.join(gpus) or 'CPU'}{untested}"
 
 
 def tf_device(device: Device) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.backend import named_backend
 from benchmarks.devices_judgement import Advantage, Comparison, advantages, compare, named, recommend
 from benchmarks.devices_rows import Row
 from benchmarks.devices_sweeps import Sweep, Value
@@ -108,14 +109,15 @@ def swept_of(name: str, experiment: Experiment, sweep: Sweep, rows: Sequence[Row
     return tuple(found)
 
 
-def backend_notes(rows: Sequence[Row], missing: Sequence[str]) -> list[str]:
+def backend_notes(rows: Sequence[Row], missing: Sequence[str], gpu: Mapping[str, Any]) -> list[str]:
     """Returns what must be said of GPUs: on what a figure was measured, and what nobody has tried here.
 
     Args:
       missing: why a GPU was left out.
+      gpu: what `open_backend` says of the one that was not; empty where there is none.
     """
     measured = {row.backend for row in rows if row.device.kind == "gpu"}
-    lines = [f"GPU figures were measured here, with Keras on {name}." for name in sorted(measured)]
+    lines = [f"GPU figures were measured here, with {named_backend(gpu)}."] * bool(measured)
     if not measured:
         why = f" ({'; '.join(missing)})" if missing else ""
         lines.append(f"No GPU was measured{why}: the CPU stands beside nothing that computes.")

@@ -48,6 +48,8 @@ class Outcome:
     def print(self, console: Console) -> None:
         """Prints all of it."""
         rows = self.rows()
+        if self._source is not None:
+            console.print(Text(f"photos: {self._source.name}, {self._source.images:,} of them"))
         for line in self._notes(rows):
             console.print(Text(line))
         for one in self._found(rows):
@@ -101,7 +103,13 @@ class Outcome:
         )
 
     def _notes(self, rows: tuple[Row, ...]) -> list[str]:
-        return backend_notes(rows, [one.reason for one in self._run.missing])
+        gpu = next((one.backend for one in self._run.holders if one.device.kind == "gpu"), {})
+        notes = backend_notes(rows, [one.reason for one in self._run.missing], gpu)
+        if any(row.device.kind == "gpu" for row in rows) and not self._run.recorder.trace.gpu_ratio:
+            notes.append(
+                "How busy the GPU was is unknown: nvidia-ml-py, which asks its driver, is missing or sees none."
+            )
+        return notes
 
     def _left_out(self) -> list[tuple[str, str]]:
         return [*self._request.without, *((one.who, one.reason) for one in self._run.left_out)]

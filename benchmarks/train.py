@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import models
+from benchmarks.backend import named_backend
 from benchmarks.command import exit_code_of, progress_bar, say_noise
 from benchmarks.options import MODEL, UserError, config_from_file
 from benchmarks.splits import Splits, open_splits
@@ -27,6 +28,7 @@ from pipeline.decoder_noise import decoders_unheard
 from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.variants import VARIANTS
+from profiles import provenance
 from profiles.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ def _run(request: Request, progress: Progress, console: Console, errors: Console
         highlight=False,
         markup=False,
     )
+    console.print(f"trained by {named_backend(provenance.backend())}", highlight=False, markup=False)
     with decoders_unheard() as noise:
         correct = _train(network, splits, config, request, progress, console)
     say_noise(errors, noise)

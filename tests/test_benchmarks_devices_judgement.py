@@ -158,9 +158,8 @@ def test_ratios_and_costs_have_the_digits_that_they_are_worth() -> None:
         (
             [a_row(), a_gpu()],
             [],
-            ["GPU figures were measured here, with Keras on jax.", "TensorFlow on a GPU: untested"],
+            ["GPU figures were measured here, with Keras on jax, H100.", "TensorFlow on a GPU: untested"],
         ),
-        ([a_row(), a_row(GPU)], [], ["GPU figures were measured here, with Keras on tensorflow."]),
         (
             [a_row(), a_row(EMULATED)],
             [],
@@ -169,9 +168,15 @@ def test_ratios_and_costs_have_the_digits_that_they_are_worth() -> None:
     ],
 )
 def test_what_a_gpu_figure_was_measured_on_is_said(rows: list[Row], missing: list[str], lines: list[str]) -> None:
-    found = backend_notes(rows, missing)
+    found = backend_notes(rows, missing, {"keras_backend": "jax", "gpus": ["H100"]})
     assert len(found) == len(lines)
     assert all(one.startswith(line) for one, line in zip(found, lines, strict=True))
+
+
+def test_figures_of_tensorflow_on_a_gpu_say_that_it_is_untested() -> None:
+    assert backend_notes([a_row(), a_row(GPU)], [], {"keras_backend": "tensorflow", "gpus": ["H100"]}) == [
+        "GPU figures were measured here, with Keras on tensorflow, H100 (TensorFlow on a GPU: untested)."
+    ]
 
 
 def test_an_experiment_takes_its_own_rows_and_says_what_they_mean() -> None:

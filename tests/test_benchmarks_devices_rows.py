@@ -24,6 +24,10 @@ MNIST = arrays("mnist-digits")
 CPU = Device(kind="cpu", name="cpu")
 GPU = Device(kind="gpu", name="gpu")
 EMULATED = Device(kind="emulated", name="emulated:5000", images_per_sec=5000.0)
+BACKENDS = {
+    "cpu": {"keras_backend": "tensorflow", "gpus": []},
+    "gpu": {"keras_backend": "jax", "gpus": ["H100"]},
+}
 # A second of the model alone, then two of training; of the first of these a GPU still says what it did before.
 TRACE = Trace(
     seconds=(1.0, 2.0, 3.0),

@@ -211,6 +211,7 @@ def test_a_model_is_trained_kept_and_predicts(photos, tmp_path, capfd):
     assert (
         "32 photos of 2 classes to train on, 8 to test with (held out: 20% of each class, drawn with seed 0)" in printed
     )
+    assert f"trained by Keras on {keras.backend.backend()}, CPU" in printed
     assert "pass 1 of 2 loss 0." in printed and "of 8 test photos right" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["a.keras"]
     finished = open_finished(str(out))
