@@ -196,7 +196,7 @@ def row_of(
         epoch=epoch,
         published=training,
         training=training_duration(measured.epochs, epoch, facts.examples, training),
-        reached=None if target is None or not measured.epochs else reached(measured.epochs, target),
+        reached=None if target is None or not measured.epochs else reached(measured.epochs, target, facts.examples),
         flops_per_image=flops,
         flops_unknown=facts.work.reason,
         achieved_flops_per_sec=rate * flops if flops is not None and computes else None,

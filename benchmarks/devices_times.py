@@ -25,20 +25,26 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """How long training took to an accuracy, in which epoch; both None where it was not reached, in `epochs`."""
+    """How long training took to an accuracy, in which epoch; both None where it was not reached, in `epochs`.
+
+    Attributes:
+      cut: how much of the data an epoch had, where it was cut short.
+    """
 
     target: float
     seconds: float | None
     epoch: int | None
     epochs: int
     best: float | None
+    cut: str | None
 
     @property
     def text(self) -> str:
+        cut = "" if self.cut is None else f", {self.cut}"
         if self.seconds is not None:
-            return f"{self.target:g} reached in epoch {self.epoch}, {self.seconds:.1f} s"
+            return f"{self.target:g} reached in epoch {self.epoch}, {self.seconds:.1f} s{cut}"
         best = "no accuracy told" if self.best is None else f"{self.best:.2f}"
-        return f"{self.target:g} not reached in {self.epochs} epoch{'s' * (self.epochs != 1)} ({best})"
+        return f"{self.target:g} not reached in {self.epochs} epoch{'s' * (self.epochs != 1)} ({best}){cut}"
 
 
 def epoch_duration(epochs: Sequence[Epoch], examples: int, result: Result | None) -> Duration:
@@ -87,12 +93,14 @@ def training_duration(epochs: Sequence[Epoch], epoch: Duration, examples: int, t
     return Duration(seconds=traced_s + published * epoch.seconds, extrapolated=", ".join(from_))
 
 
-def reached(epochs: Sequence[Epoch], target: float) -> Reached:
-    """Returns when training first came to an accuracy, tracing included."""
+def reached(epochs: Sequence[Epoch], target: float, examples: int) -> Reached:
+    """Returns when training first came to an accuracy, tracing included; `examples` are those of a whole epoch."""
+    trained = epochs[0].examples
+    cut = f"each epoch cut to {trained:,} of {examples:,} examples" if trained < examples else None
     known = [one.accuracy for one in epochs if one.accuracy is not None]
     seconds = 0.0
     for number, one in enumerate(epochs, start=1):
         seconds += one.seconds + one.traced_s
         if one.accuracy is not None and one.accuracy >= target:
-            return Reached(target=target, seconds=seconds, epoch=number, epochs=len(epochs), best=max(known))
-    return Reached(target=target, seconds=None, epoch=None, epochs=len(epochs), best=max(known, default=None))
+            return Reached(target=target, seconds=seconds, epoch=number, epochs=len(epochs), best=max(known), cut=cut)
+    return Reached(target=target, seconds=None, epoch=None, epochs=len(epochs), best=max(known, default=None), cut=cut)

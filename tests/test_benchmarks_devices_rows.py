@@ -301,7 +301,14 @@ def test_training_of_a_published_number_of_steps_is_drawn_out_to_their_images() 
 )
 def test_time_to_an_accuracy_counts_tracing(accuracies: tuple[float | None, ...], target: float, text: str) -> None:
     epochs = [an_epoch(traced_s=float(not number), accuracy=one) for number, one in enumerate(accuracies)]
-    assert reached(epochs, target).text == text
+    assert reached(epochs, target, 1000).text == text
+
+
+def test_an_accuracy_that_was_reached_on_part_of_the_data_says_so() -> None:
+    epochs = [an_epoch(accuracy=0.7, examples=48)]
+    assert reached(epochs, 0.6, 1000).text == "0.6 reached in epoch 1, 2.0 s, each epoch cut to 48 of 1,000 examples"
+    missed = "0.9 not reached in 1 epoch (0.70), each epoch cut to 48 of 1,000 examples"
+    assert reached(epochs, 0.9, 1000).text == missed
 
 
 @pytest.mark.parametrize(
