@@ -12,7 +12,7 @@ from benchmarks.devices_findings import backend_notes, findings_of, swept_of
 from benchmarks.devices_judgement import advantages, compare, cost_text, recommend, seconds_text, times
 from benchmarks.devices_rows import Row
 from benchmarks.devices_sweeps import Sweep
-from benchmarks.experiments import EXPERIMENTS, Claim, Experiment, photos
+from benchmarks.experiments import EXPERIMENTS, Case, Claim, Experiment, photos
 from models.published import Figure
 
 
@@ -199,4 +199,20 @@ def test_a_sweep_is_followed_on_each_device_through_the_values_that_have_a_row()
     on_cpu, on_emulated = swept_of("mnist", experiment, sweep, rows)
     assert [point.value for point in on_cpu.points] == [64, 8] and on_cpu.label == "arrays on cpu"
     assert [point.value for point in on_emulated.points] == [16]
-    assert on_cpu.to_dict()["points"][0] == {"value": 64, "case": "mnist-digits, arrays, batch 64"}
+    assert on_cpu.to_dict()["points"][0] == {
+        "value": 64,
+        "case": "mnist-digits, arrays, batch 64",
+        "advantage": None,
+    }
+
+
+def test_a_sweep_says_of_every_value_what_loading_takes_of_the_advantage() -> None:
+    sweep = Sweep(axis="batch-size", values=(64, 512))
+    here, there = (sweep.case(MNIST, value) for value in sweep.values)
+    assert isinstance(here, Case) and isinstance(there, Case)
+    rows = [a_row(case=there), a_gpu(case=here), a_gpu(case=there)]  # the CPU has one of the values only
+    on_cpu, on_gpu = swept_of("mnist", Experiment(title="", cases=(MNIST,), claims=()), sweep, rows)
+    (eaten,) = advantages(rows)
+    assert on_cpu.sentences == [] and on_gpu.sentences == [f"batch-size 512: {eaten.text}"]
+    assert "loading eats 50% of the advantage" in eaten.text
+    assert [one["advantage"] for one in on_gpu.to_dict()["points"]] == [None, eaten.to_dict()]

@@ -143,6 +143,8 @@ def test_a_sweep_is_printed_a_row_a_value() -> None:
         "8 1,000 2,000 50% 5,000 2.0 s 38%",
         "128 1,000 2,000 50% 5,000 2.0 s 38%",
     ]
+    text = " ".join(shown(print_sweep, a_sweep()[1]).split())
+    assert "batch-size 8: the accelerator emulated:5000 computes 1.00x as fast as the CPU" in text
 
 
 def test_bars_are_as_long_as_the_time_of_an_example() -> None:
@@ -203,7 +205,13 @@ def test_the_page_fetches_and_runs_nothing_and_escapes_what_it_shows(tmp_path: P
     assert_harmless(seen)
     assert not re.search(r"(https?:)?//[a-z]|url\(|@import|javascript:", text, re.IGNORECASE)
     assert "<b>some reason</b>" in seen.text and "GPU figures were measured here, with Keras on jax, H100." in seen.text
-    for title in ("GPU temperature", "GPU power", "CPU use", "mnist-digits: images/sec by batch-size"):
+    for title in (
+        "GPU temperature",
+        "GPU power",
+        "CPU use",
+        "mnist-digits: images/sec by batch-size",
+        "batch-size 8: the accelerator",
+    ):
         assert title in seen.text
     assert [tag for tag, _ in seen.tags].count("circle") == 8
 
