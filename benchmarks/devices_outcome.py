@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.backend import unread_gpu
 from benchmarks.devices_findings import Findings, Swept, backend_notes, findings_of, swept_of
 from benchmarks.devices_options import Request
 from benchmarks.devices_report import Report
@@ -105,11 +106,7 @@ class Outcome:
     def _notes(self, rows: tuple[Row, ...]) -> list[str]:
         gpu = next((one.backend for one in self._run.holders if one.device.kind == "gpu"), {})
         notes = backend_notes(rows, [one.reason for one in self._run.missing], gpu)
-        if any(row.device.kind == "gpu" for row in rows) and not self._run.recorder.trace.gpu_ratio:
-            notes.append(
-                "How busy the GPU was is unknown: nvidia-ml-py, which asks its driver, is missing or sees none."
-            )
-        return notes
+        return [*notes, *unread_gpu((row.device for row in rows), self._run.recorder.trace)]
 
     def _left_out(self) -> list[tuple[str, str]]:
         return [*self._request.without, *((one.who, one.reason) for one in self._run.left_out)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_benchmarks_devices_rows import EMULATED, GPU, MNIST, a_row, an_epoch
+from test_benchmarks_devices_rows import CPU, EMULATED, GPU, MNIST, TRACE, a_row, an_epoch
 
+from benchmarks.backend import unread_gpu
 from benchmarks.devices_findings import backend_notes, findings_of, swept_of
 from benchmarks.devices_judgement import advantages, compare, cost_text, recommend, seconds_text, times
 from benchmarks.devices_rows import Row
@@ -177,6 +179,12 @@ def test_figures_of_tensorflow_on_a_gpu_say_that_it_is_untested() -> None:
     assert backend_notes([a_row(), a_row(GPU)], [], {"keras_backend": "tensorflow", "gpus": ["H100"]}) == [
         "GPU figures were measured here, with Keras on tensorflow, H100 (TensorFlow on a GPU: untested)."
     ]
+
+
+def test_a_gpu_that_nobody_read_is_spoken_of_in_a_line() -> None:
+    (line,) = unread_gpu([CPU, GPU], replace(TRACE, gpu_ratio=()))
+    assert line.startswith("How busy the GPU was is unknown: nvidia-ml-py")
+    assert unread_gpu([CPU, GPU], TRACE) == unread_gpu([CPU, EMULATED], replace(TRACE, gpu_ratio=())) == []
 
 
 def test_an_experiment_takes_its_own_rows_and_says_what_they_mean() -> None:
