@@ -112,7 +112,7 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
             raise UserError(f"--{name} must be at least 1. Received: {value}.")
     tuned = VARIANTS[_TUNED]
     if arguments.pipeline is not None:
-        tuned = config_from_file(arguments.pipeline)
+        tuned = config_from_file(arguments.pipeline, "--pipeline")
         _check_same_work(tuned, arguments.pipeline)
     return Request(
         data=arguments.data,

@@ -101,7 +101,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
     except models.ModelError as error:
         raise UserError(f"--model {error}") from error
     published = models.MODELS.get(arguments.model, models.MODELS[MODEL]).training
-    config = VARIANTS[_VARIANT] if arguments.pipeline is None else config_from_file(arguments.pipeline)
+    config = VARIANTS[_VARIANT] if arguments.pipeline is None else config_from_file(arguments.pipeline, "--pipeline")
     batch_size = arguments.batch_size
     if batch_size is None:
         batch_size = config.batch_size if arguments.pipeline or published.batch_size is None else published.batch_size

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from conftest import passes_on_jax
 from test_benchmarks_devices_rows import CPU, GPU
 
 from benchmarks import devices
@@ -206,10 +210,26 @@ def test_a_device_or_backend_that_is_not_there_is_refused(
 
 def test_the_check_computes_on_every_device_that_is_seen() -> None:
     session = CheckSession()
-    assert session.built()["Keras"].endswith("backend tensorflow")
+    assert session.built()["Keras"].endswith(f"backend {keras.backend.backend()}")
     seen = session.devices()
     assert any("CPU" in name for _, name in seen)
     assert all(session.compute(*one) > 0 for one in seen)
+
+
+def test_the_check_names_every_device_of_jax_and_not_those_of_its_fastest_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clients = {name: SimpleNamespace(devices=lambda name=name: [f"{name}:0"]) for name in ("cuda", "cpu")}
+    extend = SimpleNamespace(backend=SimpleNamespace(backends=lambda: clients))
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(extend=extend, devices=lambda: ["cuda:0"]))
+    monkeypatch.setitem(sys.modules, "jax.extend", extend)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    assert [name for library, name in CheckSession().devices() if library == "JAX"] == ["cuda:0", "cpu:0"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+def test_the_check_computes_on_jax() -> None:
+    passes_on_jax(__file__, "every_device_that_is_seen")
 
 
 def test_a_wrong_product_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
