@@ -323,6 +323,9 @@ def test_the_catalogue_says_how_many_passes():
     request = command.read_request(arguments)
     published = models.MODELS["cats-dogs-64"].training
     assert (request.epochs, request.config.batch_size) == (published.epochs, published.batch_size) == (25, 32)
+    said = " ".join(command._parser().format_help().split())
+    assert f"default: {published.epochs} passes" in said
+    assert f"published: {published.images_seen // 8000} passes' worth" in said
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")

@@ -213,6 +213,11 @@ def test_only_networks_of_images_with_3_channels_have_an_image_size(name):
         assert (*network.image_size, 3) == network.input_shape
 
 
+def test_the_catalogue_cannot_be_changed():
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        MODELS["mine"] = MODELS["mnist-digits"]
+
+
 def test_a_network_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'dense'"):
         MODELS["cats-dogs-64"].dense = 1
