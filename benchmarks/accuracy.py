@@ -16,7 +16,6 @@ from rich.console import Console
 from benchmarks.accuracy_plan import RUNGS, Plan
 from benchmarks.command import (
     check_out,
-    devices_here,
     exit_code_of,
     new_folder,
     progress_bar,
@@ -91,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, metavar="N", help=f"runs of each rung and pipeline (default: {_SEEDS})")
     add("--images-seen", type=int, metavar="N", help=f"by each run; published: 6400000 (default: {_PASSES} passes)")
     add("--pipeline", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune (default: the variant {_TUNED})")
-    add("--device", metavar="DEV", help="cpu or gpu (default: gpu where there is one)")
+    add("--device", metavar="DEV", help="cpu or gpu (default: gpu where Keras can use one)")
     add("--out", type=Path, metavar="DIR", help="where accuracy.json and accuracy.html go (default: runs/TIME)")
     add("--resume", type=Path, metavar="DIR", help="goes on with an interrupted run, as it was begun")
     return parser
@@ -113,7 +112,7 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
             raise UserError(f"--{name} must be at least 1. Received: {value}.")
     tuned = VARIANTS[_TUNED]
     if arguments.pipeline is not None:
-        tuned = config_from_file(arguments.pipeline)
+        tuned = config_from_file(arguments.pipeline, "--pipeline")
         _check_same_work(tuned, arguments.pipeline)
     return Request(
         data=arguments.data,
@@ -156,7 +155,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
 def _measure(request: Request, console: Console, errors: Console) -> int:
     from benchmarks.accuracy_report import REPORT, print_ladder, render
     from benchmarks.accuracy_results import RESULTS, Earlier, fingerprints, read_earlier, to_document
-    from benchmarks.accuracy_run import Ladder
+    from benchmarks.accuracy_run import Ladder, device_here
     from benchmarks.accuracy_statistics import VERDICTS, judge
     from benchmarks.accuracy_summary import difference
     from profiles.report import now
@@ -173,9 +172,10 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
         if earlier is not None and earlier.fingerprints != fingerprints(splits):
             raise UserError(f"--resume {request.out}: --data are other photos than that run was begun with.")
         plan = _plan(request, splits) if earlier is None else earlier.plan
-        device = earlier.device if earlier is not None else request.device or devices_here()[-1]
+        log = request.out / _LOG
+        device = request.device or device_here(splits, log, errors) if earlier is None else earlier.device
         created = now() if earlier is None else earlier.created
-        ladder = Ladder(plan, splits, device, {} if earlier is None else earlier.trained, request.out / _LOG)
+        ladder = Ladder(plan, splits, device, {} if earlier is None else earlier.trained, log)
 
         def keep(*, complete: bool = False) -> None:
             document = to_document(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+from benchmarks.backend import open_backend, tf_device
 from benchmarks.serving import answer, one_line, settle
 from pipeline.config import PipelineConfig
 from pipeline.sources import ImageSource
@@ -121,6 +122,10 @@ class RunSession:
         self._order: Order | None = None
         self._closed = False
 
+    def backend(self) -> dict[str, Any]:
+        """Describes the backend; refuses where the device is not there."""
+        return open_backend(self._device)
+
     def begin(self, order: Order) -> None:
         """Has the main thread train."""
         with self._news:
@@ -166,10 +171,8 @@ class RunSession:
 
         from benchmarks.training import Evaluation, Pass, train
         from models import image_size, open_model
-        from profiles.backends import check_device
-        from profiles.provenance import backend
 
-        check_device(self._device)
+        backend = self.backend()
         keras.utils.set_random_seed(order.config.seed)  # both pipelines' networks begin with the same weights
         network = open_model(order.model, classes=len(self._train.class_names))
         config = replace(order.config, image_size=image_size(network, order.model))
@@ -191,7 +194,7 @@ class RunSession:
                 passes=order.passes,
                 on_images=lambda images: self._tell(images=images),
                 on_pass=on_pass,
-                device="/GPU:0" if self._device.kind == "gpu" else "/CPU:0",
+                device=tf_device(self._device),
             )
         finally:
             evaluation.close()
@@ -200,7 +203,7 @@ class RunSession:
             right="".join("01"[one] for one in right.tolist()),
             script=published_script(network, self._test) if order.script else None,
             notes=notes,
-            backend=backend(),
+            backend=backend,
         )
 
 

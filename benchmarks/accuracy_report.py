@@ -14,6 +14,7 @@ from benchmarks.accuracy_curves import FRAME, PIPELINE_COLOURS, panels_of
 from benchmarks.accuracy_plan import PIPELINES, RUNGS, Plan, Run
 from benchmarks.accuracy_statistics import Difference, judge
 from benchmarks.accuracy_summary import Cell, Row, difference, rows, scripts
+from benchmarks.backend import named_backend
 from benchmarks.splits import Splits
 from profiles import html_report
 
@@ -27,7 +28,7 @@ def print_ladder(
     train_photos, test_photos = splits.train.images, splits.test.images
     made = rows(plan, trained, train_photos=train_photos, test_photos=test_photos)
     console.print(table(made))
-    for line in legend(plan, splits):
+    for line in legend(plan, splits, trained):
         console.print(line, style="dim", markup=False, highlight=False)
     for run, reason in failures.items():
         console.print(f"no result: {run.label}: {reason}", style="yellow", markup=False, highlight=False)
@@ -71,7 +72,7 @@ def _accuracy(cell: Cell | None) -> str:
     return "-" if cell is None else f"{100 * cell.accuracy:.1f} ({100 * cell.low:.0f}-{100 * cell.high:.0f})"
 
 
-def legend(plan: Plan, splits: Splits) -> list[str]:
+def legend(plan: Plan, splits: Splits, trained: Mapping[Run, Trained]) -> list[str]:
     """Returns what the table shows."""
     photos, passes = splits.train.images, plan.passes(splits.train.images)
     compared = [plan.as_published(rung, train_photos=photos, test_photos=splits.test.images) for rung in plan.rungs]
@@ -81,6 +82,7 @@ def legend(plan: Plan, splits: Splits) -> list[str]:
         f"accuracy: mean over seeds, on {splits.test.images:,} test photos ({splits.how}), and the 95 % interval that "
         "so many photos allow.",
         "img/s: training as it ran, steady steps of the passes after a run's first.",
+        *dict.fromkeys(f"trained by {named_backend(one.backend)}." for one in trained.values()),
     ]
     if not all(compared):
         said.append(
@@ -139,7 +141,7 @@ def render(document: Mapping[str, Any], plan: Plan, splits: Splits, trained: Map
             table=[cells(row) for row in made],
             pipelines=PIPELINES,
             colours=PIPELINE_COLOURS,
-            legend=legend(plan, splits),
+            legend=legend(plan, splits, trained),
             verdict=verdict_text(difference(plan, trained)),
             scripts=scripts(trained),
             panels=panels_of(plan, trained, {row.rung: row.published for row in made}),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.accuracy_child import Order, State, Trained, serve_run
 from benchmarks.accuracy_plan import RUNGS, Plan, Run
+from benchmarks.command import devices_here
 from benchmarks.splits import Splits
 from benchmarks.supervise import Child, ChildDied, JobRefused
 from profiles import clock
@@ -16,9 +18,27 @@ from profiles.devices import Device
 
 # An answer is a look at a number: a child that owes it for so long is stuck outside Python.
 _ANSWER_S = 120.0
+# Imports, and a driver that may not answer.
+_BACKEND_S = 300.0
 # Without one more image or pass for so long, a run hangs. The longest that is none: a copy prepared, a network
 # compiled, the test photos read for the first time.
 _STUCK_S = 1800.0
+
+
+def device_here(splits: Splits, log: Path, errors: Console) -> Device:
+    """Returns the GPU where Keras can use it, else the CPU; says why a GPU is left out."""
+    *_, best = devices = devices_here()
+    if best.kind == "gpu":
+        child = Child(serve_run, best, splits.train, splits.test, str(log))
+        try:
+            child.ask("backend", timeout_s=_BACKEND_S)
+            child.close()
+        except (ChildDied, JobRefused) as error:
+            errors.print(f"left out gpu: {error}", style="yellow", markup=False, highlight=False)
+            return devices[0]
+        finally:
+            child.kill()
+    return best
 
 
 class Ladder:

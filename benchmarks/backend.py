@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from profiles.devices import Device
+from profiles.telemetry import Trace
 
 
 class Refused(Exception):
@@ -35,3 +37,24 @@ def open_backend(device: Device) -> dict[str, Any]:
     except ValueError as error:
         raise Refused(f"{error} Use --device cpu or emulated:RATE, or install the GPU build of the backend.") from error
     return provenance.backend()
+
+
+def named_backend(backend: Mapping[str, Any]) -> str:
+    """Returns in a few words what computes, of what `open_backend` describes: Keras' backend, and its device."""
+    name, gpus = backend.get("keras_backend", "unknown"), backend.get("gpus", [])
+    untested = " (TensorFlow on a GPU: untested)" if gpus and name == "tensorflow" else ""
+    return f"Keras on {name}, {', '.join(gpus) or 'CPU'}{untested}"
+
+
+def unread_gpu(devices: Iterable[Device], trace: Trace) -> list[str]:
+    """Returns why nothing is said of how busy the GPU was, in a line; nothing where it is, or none was measured."""
+    if trace.gpu_ratio or all(device.kind != "gpu" for device in devices):
+        return []
+    return ["How busy the GPU was is unknown: nvidia-ml-py, which asks its driver, is missing or sees none."]
+
+
+def tf_device(device: Device) -> str:
+    """Returns where tf.data can prefetch to: TensorFlow sees no GPU where another backend trains on it."""
+    import keras
+
+    return "/GPU:0" if device.kind == "gpu" and keras.backend.backend() == "tensorflow" else "/CPU:0"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.backend import Refused, open_backend
 from benchmarks.devices_feeds import Feed, Feeds, Sources
-from benchmarks.devices_measured import CaseFacts, Epoch, extent_of
+from benchmarks.devices_measured import CaseFacts, Epoch, extent_of, train_window_s
 from benchmarks.experiments import Case
 from benchmarks.serving import answer, settle
 from models import MODELS
@@ -36,7 +36,7 @@ def serve_device(connection: Connection, device: Device, sources: Sources, log: 
 
 @dataclass(slots=True, kw_only=True)
 class _Split:
-    """The windows of a case whose every step can be seen."""
+    """The windows of a case whose every step can be seen; `step_s` of the model alone, to its end on the device."""
 
     windows: Windows
     feed: Feed
@@ -44,6 +44,7 @@ class _Split:
     ready_steps: int
     epochs: int
     warmup: Sample
+    step_s: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -213,15 +214,20 @@ class DeviceSession:
             feed=feed,
             batches=batches,
             ready_steps=extent.ready_steps,
-            epochs=epochs_for(warmup),
+            epochs=epochs_for(warmup, train_window_s(self._device)),
             warmup=warmup,
+            step_s=step_s,
         )
 
     def _examples_per_sec(self) -> float:
         """Returns about how fast the case trains, edges of epochs left out."""
+        from profiles.batches import batch_images
+
         assert self._opened is not None
         if self._opened.split is not None:
-            return 1 / self._opened.split.warmup.s_per_image
+            split = self._opened.split
+            # A GPU may run on behind the warm-up's steps, which then say how fast they were asked for.
+            return 1 / max(split.warmup.s_per_image, split.step_s / batch_images((self._opened.inputs,)))
         case = self._opened.case
         last = self._fit(case, _RATE_EPOCHS, _LEAST_BATCHES * case.steps_per_execution)[-1]
         return last.examples / last.seconds

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.backend import named_backend
 from benchmarks.devices_judgement import Advantage, Comparison, advantages, compare, named, recommend
 from benchmarks.devices_rows import Row
 from benchmarks.devices_sweeps import Sweep, Value
@@ -61,10 +62,11 @@ def findings_of(name: str, experiment: Experiment, rows: Sequence[Row]) -> Findi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One value of a sweep, on one device."""
+    """One value of a sweep, on one device; `advantage` over the CPU where that was measured, too."""
 
     value: Value
     row: Row
+    advantage: Advantage | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,39 +85,55 @@ class Swept:
         backend = f" ({self.points[0].row.backend})" if self.device.kind == "gpu" else ""
         return f"{self.base.feed} on {self.device.name}{backend}"
 
+    @property
+    def sentences(self) -> list[str]:
+        """Returns what the device has over the CPU, value by value."""
+        return [f"{self.axis} {one.value}: {one.advantage.text}" for one in self.points if one.advantage is not None]
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "experiment": self.experiment,
             "axis": self.axis,
             "base": self.base.name,
             "device": self.device.name,
-            "points": [{"value": one.value, "case": one.row.case.name} for one in self.points],
+            "points": [
+                {
+                    "value": one.value,
+                    "case": one.row.case.name,
+                    "advantage": None if one.advantage is None else one.advantage.to_dict(),
+                }
+                for one in self.points
+            ],
         }
 
 
 def swept_of(name: str, experiment: Experiment, sweep: Sweep, rows: Sequence[Row]) -> tuple[Swept, ...]:
     """Returns what a sweep over an experiment came to, on each device."""
     found = []
+    over_cpu = {(one.case, one.accelerator.device): one for one in advantages(rows)}
     for base in experiment.swept:
         for device in dict.fromkeys(row.device for row in rows):
             here = {row.case: row for row in rows if row.device == device}
             cases = [(value, sweep.case(base, value)) for value in sweep.values]
             points = tuple(
-                Point(value=value, row=here[case]) for value, case in cases if isinstance(case, Case) and case in here
+                Point(value=value, row=here[case], advantage=over_cpu.get((case, device)))
+                for value, case in cases
+                if isinstance(case, Case) and case in here
             )
             if points:
                 found.append(Swept(experiment=name, axis=sweep.axis, base=base, device=device, points=points))
     return tuple(found)
 
 
-def backend_notes(rows: Sequence[Row], missing: Sequence[str]) -> list[str]:
+def backend_notes(rows: Sequence[Row], missing: Sequence[str], gpu: Mapping[str, Any]) -> list[str]:
     """Returns what must be said of GPUs: on what a figure was measured, and what nobody has tried here.
 
     Args:
       missing: why a GPU was left out.
+      gpu: what `open_backend` says of the one that was not; empty where there is none.
     """
     measured = {row.backend for row in rows if row.device.kind == "gpu"}
-    lines = [f"GPU figures were measured here, with Keras on {name}." for name in sorted(measured)]
+    lines = [f"GPU figures were measured here, with {named_backend(gpu)}."] * bool(measured)
     if not measured:
         why = f" ({'; '.join(missing)})" if missing else ""
         lines.append(f"No GPU was measured{why}: the CPU stands beside nothing that computes.")

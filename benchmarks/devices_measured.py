@@ -6,10 +6,12 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from profiles.devices import Device
 from profiles.flops import Work
 from profiles.peak import Peak
 from profiles.samples import Sample
-from profiles.schedule import LEAST_STEPS, READY_WINDOW_S
+from profiles.schedule import LEAST_STEPS, READY_WINDOW_S, TRAIN_WINDOW_S
+from profiles.telemetry import GPU_AVERAGED_S
 
 # A window of the model alone is no longer than this, however slow its steps are, but for one that counts; nor is an
 # epoch of training in a window, but for two that count.
@@ -18,6 +20,8 @@ _LEAST_READY_STEPS, _LEAST_TRAIN_STEPS = 2, 3
 # Otherwise an epoch in a window has batches enough for a steady state, and examples for a second of steps, up to what
 # loads in some seconds whoever loads it.
 _TRAIN_STEPS, _TRAIN_S, _MOST_EXAMPLES = 12, 1.0, 2048
+# A GPU's window of training tells how busy it is once its averages are of this window: from the second second on.
+_GPU_WINDOW_S = 3 * GPU_AVERAGED_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,11 @@ def extent_of(step_s: float, batch_size: int) -> Extent:
         ready_steps=max(_LEAST_READY_STEPS, min(ready, int(_LONGEST_READY_S / step_s))),
         train_batches=max(_LEAST_TRAIN_STEPS, min(train, int(_LONGEST_TRAIN_S / step_s))),
     )
+
+
+def train_window_s(device: Device) -> float:
+    """Returns how long a window of training lasts at least."""
+    return _GPU_WINDOW_S if device.kind == "gpu" else TRAIN_WINDOW_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

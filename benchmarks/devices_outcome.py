@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.backend import unread_gpu
 from benchmarks.devices_findings import Findings, Swept, backend_notes, findings_of, swept_of
 from benchmarks.devices_options import Request
 from benchmarks.devices_report import Report
@@ -48,6 +49,8 @@ class Outcome:
     def print(self, console: Console) -> None:
         """Prints all of it."""
         rows = self.rows()
+        if self._source is not None:
+            console.print(Text(f"photos: {self._source.name}, {self._source.images:,} of them"))
         for line in self._notes(rows):
             console.print(Text(line))
         for one in self._found(rows):
@@ -101,7 +104,9 @@ class Outcome:
         )
 
     def _notes(self, rows: tuple[Row, ...]) -> list[str]:
-        return backend_notes(rows, [one.reason for one in self._run.missing])
+        gpu = next((one.backend for one in self._run.holders if one.device.kind == "gpu"), {})
+        notes = backend_notes(rows, [one.reason for one in self._run.missing], gpu)
+        return [*notes, *unread_gpu((row.device for row in rows), self._run.recorder.trace)]
 
     def _left_out(self) -> list[tuple[str, str]]:
         return [*self._request.without, *((one.who, one.reason) for one in self._run.left_out)]

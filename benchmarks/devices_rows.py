@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmarks.devices_measured import CaseFacts, Epoch, Measured
@@ -16,7 +16,7 @@ from profiles.devices import Device
 from profiles.peak import Peak
 from profiles.results import Contender, Result, summarise
 from profiles.statistics import median
-from profiles.telemetry import MachineUse, Trace, during, spans
+from profiles.telemetry import MachineUse, Trace, during, settled, spans
 
 # The windows during which it is told how busy the machine was.
 USED = ("resident", "train", "epochs")
@@ -196,7 +196,7 @@ def row_of(
         epoch=epoch,
         published=training,
         training=training_duration(measured.epochs, epoch, facts.examples, training),
-        reached=None if target is None or not measured.epochs else reached(measured.epochs, target),
+        reached=None if target is None or not measured.epochs else reached(measured.epochs, target, facts.examples),
         flops_per_image=flops,
         flops_unknown=facts.work.reason,
         achieved_flops_per_sec=rate * flops if flops is not None and computes else None,
@@ -205,9 +205,19 @@ def row_of(
         peak_bytes_per_sec=max((one.bytes_per_sec for one in peaks), default=None),
         moved_bytes_per_sec=None if alone is None else alone / facts.batch_size * facts.step_bytes,
         peaks=tuple(measured.peaks),
-        use={window: during(trace, spans(trace, names[window])) for window in USED},
+        use={window: _use(trace, names[window], device) for window in USED},
         price_per_hour=prices.get(device.name, prices.get(device.kind)),
     )
+
+
+def _use(trace: Trace, name: str, device: Device) -> MachineUse:
+    """Returns how busy the machine was in the windows marked so; of a GPU only what it says of them alone."""
+    parts = spans(trace, name)
+    use = during(trace, parts)
+    if device.kind != "gpu":
+        return use
+    gpu = during(trace, settled(parts))
+    return replace(use, gpu_ratio=gpu.gpu_ratio, gpu_watts=gpu.gpu_watts)
 
 
 def _contender(case: Case, device: Device, facts: CaseFacts) -> Contender:

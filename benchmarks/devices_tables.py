@@ -169,6 +169,8 @@ def print_sweep(console: Console, swept: Swept) -> None:
     console.print(_table(title, (swept.axis, *SWEPT), rows))
     for line in footnotes([one.row for one in swept.points]):
         console.print(Text(line, style="dim"))
+    for line in swept.sentences:
+        console.print(Text(line))
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False) -> Table:

@@ -167,14 +167,15 @@ def _workers_and_batch() -> Experiment:
     four, larger, queue, ram = (
         photos("cats-dogs-64", f"generator-{name}") for name in ("4-workers", "batch-64", "queue-64", "ram")
     )
+    one_larger = replace(plain, config=replace(VARIANTS["generator"], batch_size=64), batch_size=64)
     claims = [
-        *_claims("cats-dogs-64", plain, four, larger, chosen=lambda one: "workers 1 and 4" in one.when),
+        *_claims("cats-dogs-64", plain, one_larger, four, larger, chosen=lambda one: "workers 1 and 4" in one.when),
         *_claims("cats-dogs-64", larger, chosen=lambda one: "best workers" in one.when, against=plain),
         *_claims("cats-dogs-64", queue, ram, chosen=lambda one: "queue" in one.when, against=four),
     ]
     return Experiment(
         title="workers, batch size, queue and RAM disk on cats and dogs at 64 px",
-        cases=(plain, four, larger, queue, ram, best),
+        cases=(plain, one_larger, four, larger, queue, ram, best),
         claims=tuple(claims),
     )
 

@@ -207,7 +207,7 @@ def _subject(text: str, option: str, *, known: bool = True) -> Subject:
       known: whether a variant's name is one of this checkout's; another revision has others.
     """
     if text.endswith(".toml"):
-        config_from_file(Path(text))
+        config_from_file(Path(text), option)
         return Subject(label=Path(text).stem, kind="toml", text=Path(text).read_text(encoding="utf-8"))
     if _FUNCTION.fullmatch(text):
         return Subject(label=text, kind="function", text=text, root=Path.cwd())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profiles.devices import Device
+from profiles.devices import NO_GPU, Device
 from profiles.gate_verdict import check_rates
 from profiles.invariants import Invariants, agreed, invariants_from_dict
 from profiles.statistics import median
@@ -192,5 +192,5 @@ def _environment(device: Device) -> dict[str, str]:
     }
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if device.kind != "gpu":
-        environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+        environment |= NO_GPU
     return environment

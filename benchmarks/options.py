@@ -167,9 +167,11 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     return chosen
 
 
-def config_from_file(path: Path) -> PipelineConfig:
+def config_from_file(path: Path, option: str = "--config") -> PipelineConfig:
     """Reads a pipeline from a TOML file; its image size is the model's to set.
 
+    Args:
+      option: that named the file.
     Raises:
       UserError: if it cannot be read, or is no pipeline.
     """
@@ -177,11 +179,11 @@ def config_from_file(path: Path) -> PipelineConfig:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise UserError(f"--config {path} cannot be read: {reason}.") from error
+        raise UserError(f"{option} {path} cannot be read: {reason}.") from error
     try:
         config = config_from_toml(text)
     except ConfigError as error:
-        raise UserError(f"--config {path}: {error}") from error
+        raise UserError(f"{option} {path}: {error}") from error
     return replace(config, image_size=PipelineConfig().image_size)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles import clock
+from profiles.devices import NO_GPU
 
 # A process rests when it took less than a tenth of a core for so long; the kernel counts in ticks of 10 ms.
 _REST_MS, _REST_CPU_MS, _REST_TRIES = 100, 10, 30
@@ -53,8 +54,7 @@ class PeerProcess:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path),
-            "CUDA_VISIBLE_DEVICES": "-1",
-            "JAX_PLATFORMS": "cpu",
+            **NO_GPU,
             "NO_ALBUMENTATIONS_UPDATE": "1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "UNSTALL_CACHE": str(folder),

@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from benchmarks.backend import unread_gpu
 from benchmarks.options import Request, UserError
 from benchmarks.session import Job
 from benchmarks.supervise import ChildDied, Group, JobRefused, LeftOut, Measured
@@ -196,6 +197,8 @@ class Run:
                     markup=False,
                 )
         text_report.print_results(console, self.verdicts, baseline=BASELINE, left_out=self.left_out())
+        for line in unread_gpu((group.device for group in self._groups), self._recorder.trace):
+            console.print(line, style="dim", highlight=False)
         for one in (verdict.result for verdict in self.verdicts):
             if one.stages is not None:
                 contender = one.contender

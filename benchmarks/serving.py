@@ -18,7 +18,7 @@ from benchmarks.backend import Refused
 from benchmarks.session import Session
 from pipeline.folders import shown
 from pipeline.sources import ImageSource
-from profiles.devices import Device
+from profiles.devices import NO_GPU, Device
 
 # What TensorFlow, Pillow and OpenCV say of an image that they cannot decode, and not of which.
 _UNDECODABLE = re.compile(
@@ -91,8 +91,7 @@ def settle(device: Device, log: str) -> None:
         os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     else:
-        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-        os.environ["JAX_PLATFORMS"] = "cpu"
+        os.environ.update(NO_GPU)
 
 
 def _leave(*_: Any) -> None:

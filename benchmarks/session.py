@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.backend import Refused, open_backend
+from benchmarks.backend import Refused, open_backend, tf_device
 from pipeline.config import PipelineConfig
 from pipeline.sources import ImageSource
 from profiles.devices import Device
@@ -164,7 +164,7 @@ class Session:
             raise Refused("an emulated device has no layers, so that it cannot augment")
         try:
             source = self._source.take(images)
-            loader = build(config, source, whole=self._source, device=self._tf_device())
+            loader = build(config, source, whole=self._source, device=tf_device(self._device))
         except UnavailableError as error:
             raise Refused(str(error)) from error
         try:
@@ -229,13 +229,6 @@ class Session:
             except PageCacheError as error:
                 self._storage = str(error)
         return self._storage
-
-    def _tf_device(self) -> str:
-        """Returns where tf.data can prefetch to: TensorFlow sees no GPU where another backend trains on it."""
-        import keras
-
-        tensorflow_gpu = self._device.kind == "gpu" and keras.backend.backend() == "tensorflow"
-        return "/GPU:0" if tensorflow_gpu else "/CPU:0"
 
     def window(self, job: Job, window: str, round_: int) -> Sample:
         """Measures one window of one job."""

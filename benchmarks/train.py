@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import models
+from benchmarks.backend import named_backend
 from benchmarks.command import exit_code_of, progress_bar, say_noise
 from benchmarks.options import MODEL, UserError, config_from_file
 from benchmarks.splits import Splits, open_splits
@@ -27,6 +28,7 @@ from pipeline.decoder_noise import decoders_unheard
 from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.variants import VARIANTS
+from profiles import provenance
 from profiles.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 # The fastest that needs nothing prepared, and its draws are the tutorial's.
 _VARIANT = "tf-data-composed"
+# The published epochs were 8,000 steps each, of 32: 800 passes over the 8,000 photos.
+_EPOCHS_HELP = "passes over the photos (default: 25 passes, or the network's own; published: 800 passes' worth)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     add_skip_list_option(parser)
     add("--out", required=True, type=Path, metavar="FILE.keras", help="where the model goes")
     add("--pipeline", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune, or your own (default: {_VARIANT})")
-    add("--epochs", type=int, metavar="N", help="passes over the photos (default: as published)")
+    add("--epochs", type=int, metavar="N", help=_EPOCHS_HELP)
     add("--batch-size", type=int, metavar="N", help="photos a step (default: as published, or the pipeline's)")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, draws and held-out photos (default: 0)")
     add("--overwrite", action="store_true", help="replaces FILE.keras, when training has ended")
@@ -99,7 +103,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
     except models.ModelError as error:
         raise UserError(f"--model {error}") from error
     published = models.MODELS.get(arguments.model, models.MODELS[MODEL]).training
-    config = VARIANTS[_VARIANT] if arguments.pipeline is None else config_from_file(arguments.pipeline)
+    config = VARIANTS[_VARIANT] if arguments.pipeline is None else config_from_file(arguments.pipeline, "--pipeline")
     batch_size = arguments.batch_size
     if batch_size is None:
         batch_size = config.batch_size if arguments.pipeline or published.batch_size is None else published.batch_size
@@ -144,6 +148,7 @@ def _run(request: Request, progress: Progress, console: Console, errors: Console
         highlight=False,
         markup=False,
     )
+    console.print(f"trained by {named_backend(provenance.backend())}", highlight=False, markup=False)
     with decoders_unheard() as noise:
         correct = _train(network, splits, config, request, progress, console)
     say_noise(errors, noise)

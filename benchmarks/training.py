@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +18,7 @@ from pipeline.sources import ImageSource
 from profiles.batches import by_hand
 from profiles.watch import WatchCallback
 
-# The loss is looked at every so many steps: to look at it is to wait for the device.
+# The loss is looked at every so many steps, and behind each pass: to look at it is to wait for the device.
 _LOOK_STEPS = 16
 # Test photos that fit are read once and held as the pipeline gives them: its pixels are the same after every pass.
 _HELD_BYTES = 2**30
@@ -94,7 +95,9 @@ class _Follow(WatchCallback):
     def _stepped(self, steps: int) -> None:
         before, self._steps = self._steps, self._steps + steps
         self._on_images((self._number - 1) * self._images + min(self._steps * self._batch_size, self._images))
-        if before // _LOOK_STEPS != self._steps // _LOOK_STEPS:
+        # On JAX, Keras takes the values from a model's variables for as long as an epoch lasts.
+        in_variables = keras.backend.backend() != "jax"
+        if in_variables and before // _LOOK_STEPS != self._steps // _LOOK_STEPS:
             self._check(float(np.asarray(self.model.metrics[0].result())))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -143,7 +146,7 @@ class Evaluation:
         labels: list[NDArray[np.int64]] = []
         for images, truth in self._batches():
             labels.append(np.asarray(truth).astype(np.int64))
-            right.append(classes_of(np.asarray(self._network.predict_on_batch(images))) == labels[-1])
+            right.append(classes_of(np.asarray(self._network.predict_on_batch(np.asarray(images)))) == labels[-1])
         if not np.array_equal(np.concatenate(labels), self._source.labels):
             raise RuntimeError("the pipeline did not give every test photo exactly once, in order")
         return np.concatenate(right)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from models.cifar10_tutorial import Cifar10Tutorial
 from models.convnet import ConvNet
 from models.dense import DenseNet
@@ -19,7 +22,7 @@ _CATS_DOGS = Training(
 _SPARSE = "sparse_categorical_crossentropy"
 _TEST = "2,000 test photos"
 
-MODELS: dict[str, Network] = {
+_NETWORKS: dict[str, Network] = {
     "cats-dogs-64": ConvNet(
         input_shape=(64, 64, 3),
         data="photos",
@@ -173,3 +176,5 @@ MODELS: dict[str, Network] = {
         source="a comparison of CPU and GPU on random features",
     ),
 }
+
+MODELS: Mapping[str, Network] = MappingProxyType(_NETWORKS)

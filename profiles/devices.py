@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 # Images per second that a named accelerator consumes, and the image size that the figure belongs to.
 # Source: MLPerf Storage's step times (A100 0.435 s and H100 0.224 s per 400 images of ResNet-50; B200 0.04755 s per
@@ -13,6 +15,16 @@ NAMED_RATES: dict[str, tuple[float, tuple[int, int]]] = {
     "h100-resnet50": (1786.0, (224, 224)),
     "b200-retinanet": (505.0, (224, 224)),
 }
+
+# The environment of a process that is to see no GPU: of NVIDIA's, of AMD's (ROCm has two names for it), and JAX's.
+NO_GPU: Mapping[str, str] = MappingProxyType(
+    {
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "HIP_VISIBLE_DEVICES": "-1",
+        "ROCR_VISIBLE_DEVICES": "-1",
+        "JAX_PLATFORMS": "cpu",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

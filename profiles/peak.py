@@ -94,7 +94,9 @@ class PeakMeter:
         while True:
 
             def copies(count: int = count) -> Any:
-                return [copy() for _ in range(count)][-1]
+                for _ in range(count):
+                    copied = copy()  # lets go of the one before
+                return copied
 
             self._timed_s(copies)  # the first one compiles, or touches its pages
             if self._timed_s(copies) >= _LEAST_S:

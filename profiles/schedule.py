@@ -17,9 +17,9 @@ TRIAL_STEPS, LEAST_STEPS = 5, 5
 WARMUP_LIMIT_S = 120.0
 
 
-def epochs_for(warmup: Sample) -> int:
+def epochs_for(warmup: Sample, window_s: float = TRAIN_WINDOW_S) -> int:
     """Returns the epochs that fill a window."""
-    return max(1, math.ceil(TRAIN_WINDOW_S * 1e9 / warmup.epoch_ns))
+    return max(1, math.ceil(window_s * 1e9 / warmup.epoch_ns))
 
 
 def steps_for(trial: Sample) -> int:

@@ -16,6 +16,9 @@ from profiles.counters import Probe, Reading
 # The kernel counts CPU time in ticks of 10 ms: over less than ten of them a ratio says little.
 LEAST_INTERVAL_S = 0.1
 _STOP_S = 2.0
+# A GPU says how busy it was, and what it drew, over the time before, up to so long. Source: NVML's `nvmlUtilization_t`
+# (1/6 s to 1 s) and `nvmlDeviceGetPowerUsage` (1 s).
+GPU_AVERAGED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +136,11 @@ def spans(trace: Trace, text: str) -> tuple[tuple[float, float], ...]:
     end_s = trace.seconds[-1] if trace.seconds else 0.0
     ends = [mark.seconds for mark in trace.marks[1:]] + [end_s]
     return tuple((mark.seconds, end) for mark, end in zip(trace.marks, ends, strict=False) if mark.text == text)
+
+
+def settled(parts: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Returns what of these parts a GPU's own averages are of: without the first second, in which they are older."""
+    return tuple((since + GPU_AVERAGED_S, to) for since, to in parts if since + GPU_AVERAGED_S < to)
 
 
 def during(trace: Trace, parts: Sequence[tuple[float, float]]) -> MachineUse:

@@ -8,6 +8,8 @@ import io
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 from collections.abc import Generator
 
@@ -66,6 +68,20 @@ def small_heap() -> None:
     """Every window collects garbage first, which takes long where thousands of tests have left objects behind."""
     gc.collect()
     gc.freeze()
+
+
+def passes_on_jax(file: str, chosen: str) -> None:
+    """Runs some tests of a file again in a process whose Keras computes with JAX."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, file],
+        env=os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from benchmarks.accuracy_child import (
 )
 from benchmarks.accuracy_curves import panels_of, ticks
 from benchmarks.accuracy_plan import PIPELINES, RUNGS, Plan, Run, published_images_seen
-from benchmarks.accuracy_report import cells, render, script_lines, table, verdict_text
+from benchmarks.accuracy_report import cells, legend, render, script_lines, table, verdict_text
 from benchmarks.accuracy_results import Earlier, read_earlier, to_document
 from benchmarks.accuracy_statistics import Difference
 from benchmarks.accuracy_summary import difference, images_per_sec, rows, scripts
@@ -238,6 +238,14 @@ def test_curves_lie_on_common_axes(splits):
 )
 def test_passes_are_marked_at_round_numbers(last, expected):
     assert ticks(last) == expected
+
+
+def test_the_legend_says_once_what_trained(splits):
+    plan = a_plan()
+    first, *others = all_trained(plan, generator="1100", tuned="1110").items()
+    on_gpu = dataclasses.replace(first[1], backend={"keras_backend": "jax", "gpus": ["H100"]})
+    said = [line for line in legend(plan, splits, dict([(first[0], on_gpu), *others])) if "trained by" in line]
+    assert said == ["trained by Keras on jax, H100.", "trained by Keras on tensorflow, CPU."]
 
 
 def test_the_page_has_no_scripts_and_escapes_what_it_shows(splits):

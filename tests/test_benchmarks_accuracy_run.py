@@ -7,6 +7,7 @@ import json
 import signal
 import threading
 from typing import ClassVar
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,14 +17,17 @@ from test_benchmarks_accuracy import CPU, a_plan, a_trained
 from benchmarks import accuracy
 from benchmarks.accuracy_child import Order, RunSession, ScriptCount, State, chunks, published_script
 from benchmarks.accuracy_plan import PIPELINES, Run
-from benchmarks.accuracy_run import Ladder
+from benchmarks.accuracy_run import Ladder, device_here
+from benchmarks.backend import tf_device
 from benchmarks.command import progress_bar
 from benchmarks.splits import held_out
-from benchmarks.supervise import ChildDied
+from benchmarks.supervise import ChildDied, JobRefused
 from pipeline import from_folder
 from pipeline.config import config_to_toml
 from pipeline.variants import BASELINE, VARIANTS
 from profiles.devices import Device
+
+GPU = Device(kind="gpu", name="gpu")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +116,7 @@ def test_a_session_tells_of_its_end_or_failure(splits):
     assert state.failure is None and (state.images, state.passes) == (32, 1)
     assert len(state.trained.right) == 8 and state.trained.passes[0].correct == state.trained.right.count("1")
     assert state.trained.script.images == 8
-    failing = RunSession(Device(kind="gpu", name="gpu"), splits.train, splits.test)
+    failing = RunSession(GPU, splits.train, splits.test)
     worker = threading.Thread(target=failing.work)
     worker.start()
     failing.begin(Order(model="cats-dogs-64", config=BASELINE, passes=1, script=False))
@@ -121,7 +125,49 @@ def test_a_session_tells_of_its_end_or_failure(splits):
         state = failing.look()
     failing.close()
     worker.join(60)
-    assert "gpu" in state.failure.lower()
+    assert "there is no GPU that Keras can use here" in state.failure and "install the GPU build" in state.failure
+
+
+def test_a_gpu_that_keras_cannot_use_leaves_the_cpu_to_train(capsys, tmp_path, photos, monkeypatch):
+    on: list[Device] = []
+
+    class NoGpu(FakeChild):
+        def __init__(self, target, device, *arguments):
+            super().__init__(target)
+            self._device = device
+
+        def ask(self, method, *arguments, timeout_s):
+            if method == "backend":
+                raise JobRefused("there is no GPU that Keras can use here")
+            on.append(self._device)
+            reply = super().ask(method, *arguments, timeout_s=timeout_s)
+            return dataclasses.replace(reply, failure=None, trained=a_trained("11110000")) if reply else reply
+
+    monkeypatch.setattr("benchmarks.accuracy_run.Child", NoGpu)
+    monkeypatch.setattr("benchmarks.accuracy_run.devices_here", lambda: (CPU, GPU))
+    out = tmp_path / "out"
+    assert accuracy.main(["--data", str(photos), "--rungs", "tutorial", "--out", str(out)]) == 0
+    assert "left out gpu: there is no GPU that Keras can use here" in " ".join(capsys.readouterr().err.split())
+    assert json.loads((out / "accuracy.json").read_text())["settings"]["device"] == "cpu" and set(on) == {CPU}
+
+
+def test_a_gpu_that_keras_can_use_trains(splits, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.accuracy_run.Child", lambda *_: mock.Mock())
+    monkeypatch.setattr("benchmarks.accuracy_run.devices_here", lambda: (CPU, GPU))
+    assert device_here(splits, tmp_path / "log", Console(quiet=True)) == GPU
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "expected"),
+    [
+        (CPU, "tensorflow", "/CPU:0"),
+        (GPU, "tensorflow", "/GPU:0"),
+        (GPU, "jax", "/CPU:0"),
+    ],
+)
+def test_tf_data_prefetches_to_a_gpu_of_tensorflow_only(monkeypatch, device, backend, expected):
+    monkeypatch.setattr("keras.backend.backend", lambda: backend)
+    assert tf_device(device) == expected
 
 
 def test_a_session_that_is_closed_before_it_was_asked_ends(splits):
@@ -192,7 +238,7 @@ def test_three_classes_are_refused(capsys, tmp_path, photos):
 def test_an_interrupted_ladder_is_gone_on_with(capsys, tmp_path, photos, monkeypatch):
     """The third of four runs is stopped by a signal; the second process trains it and the fourth."""
     monkeypatch.setattr("benchmarks.accuracy_run.Child", FakeChild)
-    monkeypatch.setattr("benchmarks.accuracy.devices_here", lambda: (CPU,))
+    monkeypatch.setattr("benchmarks.accuracy_run.devices_here", lambda: (CPU,))
     FakeChild.asked, out = [], tmp_path / "out"
     real, calls = FakeChild.ask, []
 

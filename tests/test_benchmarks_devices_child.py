@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from test_benchmarks_devices_rows import CPU
+from conftest import passes_on_jax
+from test_benchmarks_devices_rows import CPU, GPU
 
 from benchmarks import devices
 from benchmarks.backend import Refused, open_backend
@@ -21,6 +25,7 @@ from benchmarks.devices_feeds import Feeds, Sources
 from benchmarks.experiments import BEST, Case, arrays, photos
 from pipeline.sources import from_folder
 from profiles.devices import Device
+from profiles.schedule import epochs_for
 
 TRAIN, TEST = 90, 20
 FAST = Device(kind="emulated", name="emulated:100000", images_per_sec=1e5)
@@ -115,10 +120,26 @@ def test_a_case_of_arrays_is_measured_from_its_windows_to_its_accuracy(session: 
     assert epochs[0].traced_s > 0
 
 
+def test_windows_of_a_gpu_hold_epochs_enough_to_tell_how_busy_it_is(sources: Sources) -> None:
+    session = DeviceSession(GPU, sources)  # the CPU does its work here
+    warmup = session.open(SMALL).warmup
+    assert warmup is not None and session._opened is not None and session._opened.split is not None
+    assert session._opened.split.epochs == epochs_for(warmup, 3.0) > epochs_for(warmup)
+    session.close()
+
+
 def test_an_epoch_that_would_take_too_long_is_cut_short(session: DeviceSession) -> None:
     session.open(SMALL)
     (epoch,) = session.train(1, 1e-9)
     assert epoch.examples == 48  # three batches
+
+
+def test_a_warm_up_that_a_gpu_has_not_ended_does_not_say_how_long_an_epoch_is(session: DeviceSession) -> None:
+    session.open(SMALL)
+    assert session._opened is not None and session._opened.split is not None
+    session._opened.split.step_s = 1.0
+    (epoch,) = session.train(1, 4.0)
+    assert epoch.examples == 64  # four batches of a second each
 
 
 @pytest.mark.slow
@@ -189,10 +210,26 @@ def test_a_device_or_backend_that_is_not_there_is_refused(
 
 def test_the_check_computes_on_every_device_that_is_seen() -> None:
     session = CheckSession()
-    assert session.built()["Keras"].endswith("backend tensorflow")
+    assert session.built()["Keras"].endswith(f"backend {keras.backend.backend()}")
     seen = session.devices()
     assert any("CPU" in name for _, name in seen)
     assert all(session.compute(*one) > 0 for one in seen)
+
+
+def test_the_check_names_every_device_of_jax_and_not_those_of_its_fastest_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clients = {name: SimpleNamespace(devices=lambda name=name: [f"{name}:0"]) for name in ("cuda", "cpu")}
+    extend = SimpleNamespace(backend=SimpleNamespace(backends=lambda: clients))
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(extend=extend, devices=lambda: ["cuda:0"]))
+    monkeypatch.setitem(sys.modules, "jax.extend", extend)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    assert [name for library, name in CheckSession().devices() if library == "JAX"] == ["cuda:0", "cpu:0"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+def test_the_check_computes_on_jax() -> None:
+    passes_on_jax(__file__, "every_device_that_is_seen")
 
 
 def test_a_wrong_product_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

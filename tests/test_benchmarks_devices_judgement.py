@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_benchmarks_devices_rows import EMULATED, GPU, MNIST, a_row, an_epoch
+from test_benchmarks_devices_rows import CPU, EMULATED, GPU, MNIST, TRACE, a_row, an_epoch
 
+from benchmarks.backend import unread_gpu
 from benchmarks.devices_findings import backend_notes, findings_of, swept_of
 from benchmarks.devices_judgement import advantages, compare, cost_text, recommend, seconds_text, times
 from benchmarks.devices_rows import Row
 from benchmarks.devices_sweeps import Sweep
-from benchmarks.experiments import EXPERIMENTS, Claim, Experiment, photos
+from benchmarks.experiments import EXPERIMENTS, Case, Claim, Experiment, photos
 from models.published import Figure
 
 
@@ -158,9 +160,8 @@ def test_ratios_and_costs_have_the_digits_that_they_are_worth() -> None:
         (
             [a_row(), a_gpu()],
             [],
-            ["GPU figures were measured here, with Keras on jax.", "TensorFlow on a GPU: untested"],
+            ["GPU figures were measured here, with Keras on jax, H100.", "TensorFlow on a GPU: untested"],
         ),
-        ([a_row(), a_row(GPU)], [], ["GPU figures were measured here, with Keras on tensorflow."]),
         (
             [a_row(), a_row(EMULATED)],
             [],
@@ -169,9 +170,21 @@ def test_ratios_and_costs_have_the_digits_that_they_are_worth() -> None:
     ],
 )
 def test_what_a_gpu_figure_was_measured_on_is_said(rows: list[Row], missing: list[str], lines: list[str]) -> None:
-    found = backend_notes(rows, missing)
+    found = backend_notes(rows, missing, {"keras_backend": "jax", "gpus": ["H100"]})
     assert len(found) == len(lines)
     assert all(one.startswith(line) for one, line in zip(found, lines, strict=True))
+
+
+def test_figures_of_tensorflow_on_a_gpu_say_that_it_is_untested() -> None:
+    assert backend_notes([a_row(), a_row(GPU)], [], {"keras_backend": "tensorflow", "gpus": ["H100"]}) == [
+        "GPU figures were measured here, with Keras on tensorflow, H100 (TensorFlow on a GPU: untested)."
+    ]
+
+
+def test_a_gpu_that_nobody_read_is_spoken_of_in_a_line() -> None:
+    (line,) = unread_gpu([CPU, GPU], replace(TRACE, gpu_ratio=()))
+    assert line.startswith("How busy the GPU was is unknown: nvidia-ml-py")
+    assert unread_gpu([CPU, GPU], TRACE) == unread_gpu([CPU, EMULATED], replace(TRACE, gpu_ratio=())) == []
 
 
 def test_an_experiment_takes_its_own_rows_and_says_what_they_mean() -> None:
@@ -194,4 +207,20 @@ def test_a_sweep_is_followed_on_each_device_through_the_values_that_have_a_row()
     on_cpu, on_emulated = swept_of("mnist", experiment, sweep, rows)
     assert [point.value for point in on_cpu.points] == [64, 8] and on_cpu.label == "arrays on cpu"
     assert [point.value for point in on_emulated.points] == [16]
-    assert on_cpu.to_dict()["points"][0] == {"value": 64, "case": "mnist-digits, arrays, batch 64"}
+    assert on_cpu.to_dict()["points"][0] == {
+        "value": 64,
+        "case": "mnist-digits, arrays, batch 64",
+        "advantage": None,
+    }
+
+
+def test_a_sweep_says_of_every_value_what_loading_takes_of_the_advantage() -> None:
+    sweep = Sweep(axis="batch-size", values=(64, 512))
+    here, there = (sweep.case(MNIST, value) for value in sweep.values)
+    assert isinstance(here, Case) and isinstance(there, Case)
+    rows = [a_row(case=there), a_gpu(case=here), a_gpu(case=there)]  # the CPU has one of the values only
+    on_cpu, on_gpu = swept_of("mnist", Experiment(title="", cases=(MNIST,), claims=()), sweep, rows)
+    (eaten,) = advantages(rows)
+    assert on_cpu.sentences == [] and on_gpu.sentences == [f"batch-size 512: {eaten.text}"]
+    assert "loading eats 50% of the advantage" in eaten.text
+    assert [one["advantage"] for one in on_gpu.to_dict()["points"]] == [None, eaten.to_dict()]

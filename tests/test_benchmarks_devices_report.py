@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from test_benchmarks_devices_judgement import a_gpu
-from test_benchmarks_devices_rows import CPU, EMULATED, GPU, MNIST, TRACE, a_row, an_epoch
+from test_benchmarks_devices_rows import BACKENDS, CPU, EMULATED, GPU, MNIST, TRACE, a_row, an_epoch
 from test_profiles_html_report import Page, assert_harmless
 
 from benchmarks.devices_findings import backend_notes, findings_of, swept_of
@@ -143,6 +143,8 @@ def test_a_sweep_is_printed_a_row_a_value() -> None:
         "8 1,000 2,000 50% 5,000 2.0 s 38%",
         "128 1,000 2,000 50% 5,000 2.0 s 38%",
     ]
+    text = " ".join(shown(print_sweep, a_sweep()[1]).split())
+    assert "batch-size 8: the accelerator emulated:5000 computes 1.00x as fast as the CPU" in text
 
 
 def test_bars_are_as_long_as_the_time_of_an_example() -> None:
@@ -175,12 +177,9 @@ def a_report(tmp_path: Path, *words: str, **changes: Any) -> Report:
         "swept": (),
         "created": "2026-01-02T03:04:05+00:00",
         "complete": True,
-        "backends": {
-            "cpu": {"keras_backend": "tensorflow", "gpus": []},
-            "gpu": {"keras_backend": "jax", "gpus": ["H"]},
-        },
+        "backends": BACKENDS,
         "left_out": [("someone", "<b>some reason</b>")],
-        "notes": backend_notes(rows, []),
+        "notes": backend_notes(rows, [], BACKENDS["gpu"]),
         "dataset": None,
         "trace": TRACE,
     }
@@ -205,8 +204,14 @@ def test_the_page_fetches_and_runs_nothing_and_escapes_what_it_shows(tmp_path: P
     seen = Page(text)
     assert_harmless(seen)
     assert not re.search(r"(https?:)?//[a-z]|url\(|@import|javascript:", text, re.IGNORECASE)
-    assert "<b>some reason</b>" in seen.text and "GPU figures were measured here, with Keras on jax." in seen.text
-    for title in ("GPU temperature", "GPU power", "CPU use", "mnist-digits: images/sec by batch-size"):
+    assert "<b>some reason</b>" in seen.text and "GPU figures were measured here, with Keras on jax, H100." in seen.text
+    for title in (
+        "GPU temperature",
+        "GPU power",
+        "CPU use",
+        "mnist-digits: images/sec by batch-size",
+        "batch-size 8: the accelerator",
+    ):
         assert title in seen.text
     assert [tag for tag, _ in seen.tags].count("circle") == 8
 

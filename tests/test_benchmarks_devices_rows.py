@@ -8,33 +8,38 @@ from typing import Any
 import pytest
 from test_profiles_samples import a_sample, rounds_of
 
-from benchmarks.devices_measured import CaseFacts, Epoch, Extent, Measured, extent_of
+from benchmarks.devices_measured import CaseFacts, Epoch, Extent, Measured, extent_of, train_window_s
 from benchmarks.devices_rows import USED, Row, row_of
 from benchmarks.devices_times import Duration, epoch_duration, reached, training_duration
-from benchmarks.experiments import Case, arrays
+from benchmarks.experiments import Case, arrays, photos
 from models.network import Training
 from profiles.devices import Device
 from profiles.flops import Work
 from profiles.peak import Peak
 from profiles.results import to_json
+from profiles.schedule import epochs_for
 from profiles.telemetry import MachineUse, Mark, Trace
 
 MNIST = arrays("mnist-digits")
 CPU = Device(kind="cpu", name="cpu")
 GPU = Device(kind="gpu", name="gpu")
 EMULATED = Device(kind="emulated", name="emulated:5000", images_per_sec=5000.0)
-# Half a second, then a second and a half that ran at twice the rate.
+BACKENDS = {
+    "cpu": {"keras_backend": "tensorflow", "gpus": []},
+    "gpu": {"keras_backend": "jax", "gpus": ["H100"]},
+}
+# A second of the model alone, then two of training; of the first of these a GPU still says what it did before.
 TRACE = Trace(
-    seconds=(1.0, 2.0),
+    seconds=(1.0, 2.0, 3.0),
     cores=(0,),
-    cpu_ratio=((0.2, 0.8),),
-    memory_bytes=(1, 1),
-    disk_read_bytes_per_sec=(0, 0),
-    gpu_ratio=((0.1, 0.3),),
-    gpu_memory_bytes=((1, 1),),
+    cpu_ratio=((0.2, 0.8, 0.8),),
+    memory_bytes=(1, 1, 1),
+    disk_read_bytes_per_sec=(0, 0, 0),
+    gpu_ratio=((0.1, 0.1, 0.3),),
+    gpu_memory_bytes=((1, 1, 1),),
     marks=(Mark(seconds=0.0, text="resident"), Mark(seconds=1.0, text="train")),
-    gpu_celsius=((50.0, 60.0),),
-    gpu_watts=((100.0, 200.0),),
+    gpu_celsius=((50.0, 60.0, 60.0),),
+    gpu_watts=((100.0, 100.0, 200.0),),
 )
 
 
@@ -164,6 +169,18 @@ def test_the_machine_is_told_by_window() -> None:
     assert row.use["epochs"] == MachineUse(cpu_ratio=None, gpu_ratio=None)
 
 
+def test_how_busy_a_gpu_is_counts_from_the_second_second_of_a_window() -> None:
+    row = a_row(GPU)
+    assert row.use["train"] == MachineUse(cpu_ratio=0.8, gpu_ratio=0.3, gpu_celsius=60.0, gpu_watts=200.0)
+    # A window that is no longer than that leaves it unknown.
+    assert row.use["resident"] == MachineUse(cpu_ratio=0.2, gpu_ratio=None, gpu_celsius=50.0, gpu_watts=None)
+
+
+def test_a_gpu_trains_for_three_seconds_a_window() -> None:
+    assert [train_window_s(one) for one in (CPU, EMULATED, GPU)] == [0.5, 0.5, 3.0]
+    assert epochs_for(a_sample("warmup", epoch_ns=10**9), train_window_s(GPU)) == 3
+
+
 @pytest.mark.parametrize(
     ("device", "prices", "cost"),
     [
@@ -238,15 +255,30 @@ def test_an_epoch_is_drawn_out_to_all_examples(epochs: list[Epoch], duration: Du
         ([an_epoch(3.0, traced_s=1.0), an_epoch(2.0)], 1, Duration(seconds=4.0)),
         ([an_epoch(3.0, traced_s=1.0), an_epoch(2.0)], 10, Duration(seconds=21.0, extrapolated="from 2 of 10 epochs")),
         (
-            [an_epoch(1.0, traced_s=1.0, examples=500)],
+            [an_epoch(3.0, traced_s=1.0, examples=500), an_epoch(1.0, examples=500)],
             10,
-            Duration(seconds=21.0, extrapolated="from 1 of 10 epochs, from 500 of 1,000 examples"),
+            Duration(seconds=21.0, extrapolated="from 2 of 10 epochs, from 500 of 1,000 examples"),
         ),
     ],
 )
 def test_training_is_drawn_out_to_the_published_epochs(epochs: list[Epoch], published: int, duration: Duration) -> None:
     training = Training(optimizer="adam", batch_size=32, epochs=published, loss="mse")
     assert training_duration(epochs, epoch_duration(epochs, 1000, None), 1000, training) == duration
+
+
+def test_an_epoch_that_was_traced_does_not_say_how_long_the_others_take() -> None:
+    lone = (an_epoch(0.2, traced_s=1.0),)
+    row = a_row(case=photos("cats-dogs-64", "generator"), epochs=lone)  # a thousand examples a second in its windows
+    assert row.epoch == Duration(seconds=pytest.approx(1.0), extrapolated="from windows of training")
+    assert row.training == Duration(seconds=pytest.approx(6401.0), extrapolated="from windows of training")
+    without_windows = Duration(seconds=0.2, extrapolated="from the epoch in which the network was traced")
+    assert epoch_duration(lone, 1000, None) == without_windows
+
+
+def test_a_published_training_of_one_epoch_is_measured_whole() -> None:
+    training = Training(optimizer="adam", batch_size=32, epochs=1, loss="mse")
+    lone = [an_epoch(0.2, traced_s=1.0)]
+    assert training_duration(lone, epoch_duration(lone, 1000, None), 1000, training) == Duration(seconds=1.2)
 
 
 def test_training_of_a_published_number_of_steps_is_drawn_out_to_their_images() -> None:
@@ -269,7 +301,14 @@ def test_training_of_a_published_number_of_steps_is_drawn_out_to_their_images() 
 )
 def test_time_to_an_accuracy_counts_tracing(accuracies: tuple[float | None, ...], target: float, text: str) -> None:
     epochs = [an_epoch(traced_s=float(not number), accuracy=one) for number, one in enumerate(accuracies)]
-    assert reached(epochs, target).text == text
+    assert reached(epochs, target, 1000).text == text
+
+
+def test_an_accuracy_that_was_reached_on_part_of_the_data_says_so() -> None:
+    epochs = [an_epoch(accuracy=0.7, examples=48)]
+    assert reached(epochs, 0.6, 1000).text == "0.6 reached in epoch 1, 2.0 s, each epoch cut to 48 of 1,000 examples"
+    missed = "0.9 not reached in 1 epoch (0.70), each epoch cut to 48 of 1,000 examples"
+    assert reached(epochs, 0.9, 1000).text == missed
 
 
 @pytest.mark.parametrize(

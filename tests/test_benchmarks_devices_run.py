@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
-from test_benchmarks_devices_rows import CPU, EMULATED, GPU, MNIST, a_peak, an_epoch, some_facts
+from test_benchmarks_devices_rows import BACKENDS, CPU, EMULATED, GPU, MNIST, a_peak, an_epoch, some_facts
 from test_profiles_samples import a_sample
 
 from benchmarks import devices, devices_holder, devices_run
@@ -49,7 +49,7 @@ class FakeChild:
         if error is not None:
             raise error
         return {
-            "backend": lambda: {"keras_backend": "jax" if self.device == "gpu" else "tensorflow", "gpus": []},
+            "backend": lambda: BACKENDS["gpu" if self.device == "gpu" else "cpu"],
             "open": lambda: some_facts(warmup=None if arguments[0].steps_per_execution > 1 else a_sample("warmup")),
             "window": lambda: a_sample(arguments[0], round=arguments[1], ms=5 if arguments[0] == "resident" else 10),
             "peak": a_peak,
@@ -182,9 +182,19 @@ def test_the_command_writes_prints_and_ends_with_nought(
     out = tmp_path / "out"
     assert devices.main(["--rounds", "3", "--emulate", "5000", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert "GPU figures were measured here, with Keras on jax." in shown and f"{out}/report.html" in shown
+    assert "GPU figures were measured here, with Keras on jax, H100." in shown and f"{out}/report.html" in shown
+    assert "How busy the GPU was is unknown: nvidia-ml-py" in shown and "photos:" not in shown
     document = json.loads((out / "results.json").read_text())
     assert [row["keras_backend"] for row in document["results"]] == ["tensorflow", "jax", "tensorflow"]
+
+
+def test_the_photos_are_named(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(devices, "devices_here", lambda: (CPU,))
+    words = ["--experiment", "augmentation", "--rounds", "1", "--data", str(photos), "--out", str(tmp_path / "out")]
+    assert devices.main(words) == 0
+    assert f"photos: {photos.name}, 40 of them" in capsys.readouterr().out
 
 
 def test_a_command_that_is_stopped_keeps_what_it_has(

@@ -74,6 +74,13 @@ def test_the_cifar_network_is_measured_at_both_published_batch_sizes() -> None:
     assert [case.batch_size for case in EXPERIMENTS["cifar10-cnn"].cases] == [128, 512]
 
 
+def test_one_worker_and_four_are_measured_at_both_published_batch_sizes() -> None:
+    (claim,) = (one for one in EXPERIMENTS["workers-and-batch"].claims if "workers 1 and 4" in one.figure.when)
+    grid = {(case.config.workers, case.config.batch_size) for case in claim.cases if case.config is not None}
+    assert grid == {(1, 32), (1, 64), (4, 32), (4, 64)}
+    assert {case.batch_size for case in claim.cases} == {32, 64}
+
+
 def test_names_tell_cases_apart() -> None:
     assert (
         photos("cats-dogs-64", "generator-4-workers").name == "cats-dogs-64, generator-4-workers, batch 32, 4 workers"

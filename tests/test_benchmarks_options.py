@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from benchmarks.options import UserError, parser, read_request
+from benchmarks import accuracy, train
+from benchmarks.options import UserError, config_from_file, parser, read_request
 from pipeline.config import config_to_toml
 from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, VARIANTS
 from profiles.devices import Device
@@ -110,6 +111,16 @@ def test_bad_words_are_refused_in_one_line(tmp_path, words, message):
         read(tmp_path, *words)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_a_file_is_refused_by_the_option_that_named_it(tmp_path, capsys):
+    words = ["--data", "d", "--pipeline", str(tmp_path / "none.toml")]
+    for main, more in ((train.main, ["--out", str(tmp_path / "a.keras")]), (accuracy.main, ["--out", str(tmp_path)])):
+        assert main([*words, *more]) == 2
+        assert capsys.readouterr().err.startswith(f"--pipeline {tmp_path / 'none.toml'} cannot be read")
+    (tmp_path / "bad.toml").write_text("worker = 3")
+    with pytest.raises(UserError, match=r"^--pipeline .*bad\.toml: `worker` is not a setting"):
+        config_from_file(tmp_path / "bad.toml", "--pipeline")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import supervise
-from benchmarks.serving import serve
+from benchmarks.serving import answer, serve, settle
 from benchmarks.session import Job, JobFacts, ModelFacts
 from benchmarks.supervise import Child, ChildDied, Group, JobRefused, window_images
 from pipeline.sources import from_arrays
@@ -329,6 +329,29 @@ def test_a_child_without_a_gpu_refuses_the_gpu(tmp_path, monkeypatch):
     finally:
         child.close()
     assert not child._process.is_alive()
+
+
+class Environment:
+    def variables(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def close(self) -> None:
+        pass
+
+
+def serve_environment(connection, device, log):
+    settle(device, log)
+    answer(connection, Environment())
+
+
+def test_a_child_of_the_cpu_sees_no_gpu_of_any_maker(tmp_path):
+    child = Child(serve_environment, Device(kind="cpu", name="cpu"), str(tmp_path / "log"))
+    try:
+        seen = child.ask("variables", timeout_s=60)
+    finally:
+        child.close()
+    hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
+    assert {name: seen.get(name) for name in hidden} == hidden and seen["JAX_PLATFORMS"] == "cpu"
 
 
 def test_each_window_is_announced_before_it_is_measured(group):

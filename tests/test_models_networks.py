@@ -1,10 +1,12 @@
 """The catalogue: every network's parameters and shapes, counted by hand, and what it says of itself."""
 
 import dataclasses
+import importlib.util
 
 import keras
 import numpy as np
 import pytest
+from conftest import passes_on_jax
 
 from models import MODELS, compiled
 from models.cifar10_tutorial import Cifar10Tutorial
@@ -175,6 +177,21 @@ def test_a_network_learns_a_few_examples_by_heart(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_a_network_trains_one_step(name):
+    model = compiled(MODELS[name], CLASSES[name])
+    before = model.get_weights()
+    logs = model.fit(examples(name, 2), np.arange(2), batch_size=2, epochs=1, verbose=0).history
+    assert np.isfinite(logs["loss"]).all()
+    assert not all(np.array_equal(one, other) for one, other in zip(model.get_weights(), before, strict=True))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="the child of this very test")
+def test_every_network_is_built_and_trains_on_jax():
+    passes_on_jax(__file__, "counted_by_hand or trains_one_step")
+
+
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("classes", [1, 0, -1])
 def test_fewer_than_two_classes_are_refused(name, classes):
     with pytest.raises(ValueError) as caught:
@@ -194,6 +211,11 @@ def test_only_networks_of_images_with_3_channels_have_an_image_size(name):
             _ = network.image_size
     else:
         assert (*network.image_size, 3) == network.input_shape
+
+
+def test_the_catalogue_cannot_be_changed():
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        MODELS["mine"] = MODELS["mnist-digits"]
 
 
 def test_a_network_cannot_be_changed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 
 import numpy as np
 import pytest
@@ -81,6 +82,28 @@ def test_a_device_copies_by_reading_and_writing_each_number_once() -> None:
     copy, copied_bytes = peak._device_copy(4096)
     assert copied_bytes == 4096
     assert np.array_equal(np.asarray(copy()), -np.ones(1024, np.float32))
+
+
+def test_copies_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Copied:
+        """An array on a device."""
+
+    alive: weakref.WeakSet[Copied] = weakref.WeakSet()
+    most, now = [0], [0]
+
+    def copy() -> Copied:
+        copied = Copied()
+        alive.add(copied)
+        most[0] = max(most[0], len(alive))
+        now[0] += 1_000_000
+        return copied
+
+    monkeypatch.setattr(clock, "now_ns", lambda: now[0])
+    monkeypatch.setattr(peak, "_product", lambda side, dtype: lambda: now.append(now.pop() + 10_000_000))
+    monkeypatch.setattr(peak, "_host_copy", lambda size: (copy, size))
+    meter = PeakMeter(CPU, "float32")
+    meter.measure()
+    assert meter._copies > 2 and most[0] <= 2  # the one before, until the next is there
 
 
 def test_a_real_processor_has_a_peak_in_each_precision() -> None:

@@ -8,20 +8,16 @@ planted here are those of the other tests as well.
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import planted
+from conftest import passes_on_jax, planted
 from test_profiles_samples import MS
 
 from profiles import clock, windows
@@ -630,14 +626,4 @@ ON_JAX = (
 @tensorflow_only
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 def test_planted_truth_holds_on_jax() -> None:
-    here = Path(__file__)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", ON_JAX, str(here)],
-        env=os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        cwd=here.parents[1],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
+    passes_on_jax(__file__, ON_JAX)

@@ -68,7 +68,7 @@ def binds(texts: list[str]) -> bool:
     return any(_COPYLEFT.search(text) for text in cleaned) and not any(re.search(r"\bOR\b", text) for text in cleaned)
 
 
-PACKAGES = closure(requirements(("test", "gpu")))
+PACKAGES = closure(requirements(("test", "gpu", "gpu-jax")))
 
 
 def test_all_that_is_asked_for_is_among_the_packages():
