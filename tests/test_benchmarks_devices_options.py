@@ -28,7 +28,7 @@ def test_unasked_the_shortest_experiment_is_run_with_an_epoch_to_warm_up() -> No
 def test_all_experiments_share_the_cases_that_they_have_in_common() -> None:
     request = a_request("--experiment", "all")
     assert list(request.experiments) == list(EXPERIMENTS)
-    assert len(request.cases) == len(set(request.cases)) == 22
+    assert len(request.cases) == len(set(request.cases)) == 23
 
 
 def test_the_precision_is_that_of_every_case() -> None:

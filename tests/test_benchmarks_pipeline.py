@@ -41,7 +41,7 @@ def finished(photos, tmp_path_factory):
     (folder / classes[0] / "notes.txt").write_text("no image")
     (folder / classes[1] / "empty.jpg").touch()
     out = tmp_path_factory.mktemp("run") / "results"
-    done = command("--data", folder, *QUICK, "--variants", "generator,tf-data-uint8,generator-processes", "--out", out)
+    done = command("--data", folder, *QUICK, "--variants", "generator,tf-data-uint8,generator-4-workers", "--out", out)
     assert done.returncode == 0, done.stderr
     return done, json.loads((out / "results.json").read_text()), out, sum(1 for _ in photos.glob("*/*"))
 
@@ -54,7 +54,7 @@ def test_every_variant_has_a_result_on_every_device(finished):
     assert names == [
         (variant, device)
         for device in ("cpu", "emulated:400")
-        for variant in ("generator", "tf-data-uint8", "generator-processes")
+        for variant in ("generator", "tf-data-uint8", "generator-4-workers")
     ]
 
 
@@ -99,7 +99,7 @@ def test_workers_that_took_effect_are_reported(finished):
     _, document, _, _ = finished
     training = {one["variant"]: one["training"] for one in document["results"] if one["device"]["name"] == "cpu"}
     assert training["generator"]["workers_effective"] == 1
-    assert 2 <= training["generator-processes"]["workers_effective"] <= 4
+    assert 2 <= training["generator-4-workers"]["workers_effective"] <= 4
     assert training["tf-data-uint8"]["workers_effective"] is None
 
 

@@ -69,7 +69,8 @@ def assert_cache_is_whole(cache):
         assert open_prepared(folder).images == 40
 
 
-@pytest.mark.parametrize("attempt", [0, *[pytest.param(one, marks=pytest.mark.slow) for one in range(1, 19)]])
+@pytest.mark.slow
+@pytest.mark.parametrize("attempt", range(19))
 def test_a_main_job_that_is_stopped_anywhere_leaves_nothing_half(attempt, photos, tmp_path):
     """At moments that are drawn anew each time."""
     draw = random.Random()

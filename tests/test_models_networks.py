@@ -176,7 +176,9 @@ def test_a_network_learns_a_few_examples_by_heart(name):
     assert sorted(history) == ["accuracy", "loss"]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.slow if "very-deep" in one else ()) for one in MODELS]
+)
 def test_a_network_trains_one_step(name):
     model = compiled(MODELS[name], CLASSES[name])
     before = model.get_weights()

@@ -357,8 +357,8 @@ def our_applied(augmentation: Augmentation, image: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "augmentation",
     [
-        Augmentation(shear_degrees=0, zoom_range=0.2, flip_probability=0),
-        Augmentation(shear_degrees=0, zoom_range=0, flip_probability=0.5),
+        pytest.param(Augmentation(shear_degrees=0, zoom_range=0.2, flip_probability=0), marks=pytest.mark.slow),
+        pytest.param(Augmentation(shear_degrees=0, zoom_range=0, flip_probability=0.5), marks=pytest.mark.slow),
         Augmentation(),
         Augmentation(fill_mode="reflect"),
         Augmentation(fill_mode="constant"),

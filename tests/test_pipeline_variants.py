@@ -218,7 +218,7 @@ def one_image(tmp_path_factory):
     return folder / "root", np.float64(image)
 
 
-@pytest.mark.parametrize("name", ["generator", "generator-batch-64", "directory"])
+@pytest.mark.parametrize("name", [pytest.param("generator", marks=pytest.mark.slow), "generator-batch-64", "directory"])
 def test_a_variant_that_draws_for_itself_draws_from_the_same_distribution(name, one_image):
     folder, image = one_image
     epochs = build_fed(VARIANTS[name], from_folder(folder), epochs=DRAWN // (2 * COPIES))

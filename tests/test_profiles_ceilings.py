@@ -92,7 +92,7 @@ def state(model):
     return values, random.getstate(), np.random.get_state()[1].tolist(), model.stop_training, id(model.history)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["functional", pytest.param("subclassed", marks=pytest.mark.slow)])
 def test_a_model_that_was_profiled_goes_on_as_one_that_was_not(kind):
     ran_on = []
     for profiled in (False, True):

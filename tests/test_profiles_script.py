@@ -303,6 +303,7 @@ def test_calls_in_a_loop_and_in_a_thread_nothing_to_train_on_and_loaders_that_pr
     assert threads["notes"] == ["fed by NumPy arrays"]
 
 
+@pytest.mark.slow
 def test_data_that_blocks_when_it_is_read_again_is_given_up(tmp_path):
     script = write(
         tmp_path,
