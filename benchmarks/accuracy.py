@@ -147,7 +147,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
     if request.resume:  # the folder is the user's, whatever is in it
         return _measure(request, console, errors)
     try:
-        check_out(request.out, "accuracy.json")
+        check_out(request.out, "accuracy.json", "accuracy.html")
         return _measure(request, console, errors)
     finally:
         remove_if_empty(request.out)

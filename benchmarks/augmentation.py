@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROUNDS, IMAGE_SIZE, BATCH_SIZE = 5, 64, 32
 DATA = "generated:64"
-_RESULTS = "augmentation.json"
+_RESULTS, _REPORT = "augmentation.json", "augmentation.html"
 # As many photos are served in turn: more would only fill the CPU's cache with what is not measured.
 _MOST_PHOTOS = 64
 
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def run() -> int:
         request = _read(arguments, out)
         try:
-            check_out(out, _RESULTS)
+            check_out(out, _RESULTS, _REPORT)
             return _run(request, Terminal(), errors)
         finally:
             remove_if_empty(out)
@@ -150,13 +150,13 @@ def _run(request: Request, console: Console, errors: Console) -> int:
         "results": results,
     }
     write_atomically(request.out / _RESULTS, to_json(document))
-    write_atomically(request.out / "augmentation.html", render(document, measured, images[0]))
+    write_atomically(request.out / _REPORT, render(document, measured, images[0]))
     console.print(table(results))
     for line in legend(document):
         console.print(line, style="dim", markup=False, highlight=False)
     for line in cautions(document):
         console.print(line, style="yellow", markup=False, highlight=False)
-    print_files(console, "results and pictures", request.out / "augmentation.json", request.out / "augmentation.html")
+    print_files(console, "results and pictures", request.out / _RESULTS, request.out / _REPORT)
     if all(one.failed for one in measured):
         return 3
     return 1 if too_different(results) else 0

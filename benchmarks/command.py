@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -68,9 +69,11 @@ def new_folder() -> Path:
     return Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
 
 
-def check_out(out: Path, results: str = "results.json") -> None:
-    """Finds out before anything is measured that the results can be written.
+def check_out(out: Path, *names: str) -> None:
+    """Finds out before anything is measured that the results can be written, and take the place of nothing.
 
+    Args:
+      names: of all files that the command writes there, but for its logs.
     Raises:
       UserError: if not.
     """
@@ -82,8 +85,25 @@ def check_out(out: Path, results: str = "results.json") -> None:
         raise UserError(f"--out {out}: results cannot be written there: {error.strerror}.") from error
     if free_bytes < 50e6:
         raise UserError(f"--out {out}: no room on disk, {free_bytes / 1e6:.0f} MB are free and 50 MB are needed.")
-    if (out / results).exists():
-        raise UserError(f"--out {out} holds the results of an earlier run. Choose another folder, or remove them.")
+    for name in names:
+        if os.path.lexists(out / name):
+            raise UserError(f"--out {out} holds {name} already: nothing is overwritten. Choose another folder.")
+
+
+def new_log(path: Path) -> Path:
+    """Creates an empty log, `cpu-2.log` where there is a `cpu.log`: what its maker appends to and removes is its own.
+
+    Returns:
+      Its path.
+    """
+    number, log = 1, path
+    while True:
+        try:
+            log.touch(exist_ok=False)  # fails at a link, too
+            return log
+        except FileExistsError:
+            number += 1
+            log = path.with_stem(f"{path.stem}-{number}")
 
 
 def remove_if_empty(out: Path) -> None:

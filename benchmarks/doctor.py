@@ -64,7 +64,7 @@ def _run(root: Path, out: Path, console: Console, errors: Console) -> int:
     from profiles.results import to_json, write_atomically
 
     folder = list_folder(root)
-    check_out(out, _RESULTS)
+    check_out(out, _RESULTS, _SKIP_LIST)
     begin_ns = clock.now_ns()
     examined = []
     try:

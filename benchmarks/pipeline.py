@@ -67,7 +67,7 @@ def _list(console: Console) -> None:
 
 def _run(request: Request, console: Console, errors: Console) -> int:
     try:
-        check_out(request.out)
+        check_out(request.out, "results.json", "report.html")
         return _measure(request, console, errors)
     finally:
         remove_if_empty(request.out)

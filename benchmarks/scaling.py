@@ -56,7 +56,7 @@ def run(plan: Plan, data: str, out: Path, console: Console, errors: Console, *, 
     from benchmarks.scaling_run import Run
 
     try:
-        check_out(out, RESULTS)
+        check_out(out, RESULTS, REPORT)
         with signals(), progress_bar(errors) as progress:
             source = read_source(data, progress, errors, RESULTS, skip_list)
             measured = Run(plan, source, out)

@@ -45,6 +45,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BAR_WIDTH = 34
 _RESULTS = "tune.json"
+_CHOSEN = ("tuned.toml", "tuned.py")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,7 +87,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Console) -> int:
     model, device, base, limits = _request(arguments)
-    check_out(out, _RESULTS)
+    searches = arguments.pipeline is None and not arguments.check
+    check_out(out, _RESULTS, *(_CHOSEN if searches else ()))
     if arguments.pipeline is not None:
         return _advise(arguments, model, device, base.batch_size, limits, out, console, errors)
     if arguments.check:
@@ -198,11 +200,11 @@ def _write(
 ) -> tuple[Path, ...]:
     from pipeline.export import ExportError, export
 
-    toml, script, results = out / "tuned.toml", out / "tuned.py", out / _RESULTS
-    toml.write_text(config_to_toml(tuned.chosen.config), encoding="utf-8")
+    toml, script, results = (out / name for name in (*_CHOSEN, _RESULTS))
+    write_atomically(toml, config_to_toml(tuned.chosen.config))
     written = [toml]
     try:
-        script.write_text(export(tuned.chosen.config, source), encoding="utf-8")
+        write_atomically(script, export(tuned.chosen.config, source))
         written.append(script)
     except ExportError:
         pass  # said where the result is printed

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import new_log
 from benchmarks.options import UserError
 from benchmarks.supervise import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.tune_session import serve_tuner
@@ -88,7 +89,7 @@ def advise(
 
     began_ns = clock.now_ns()
     source = from_arrays(np.zeros((classes, 1, 1, 3), np.uint8), np.arange(classes))
-    log = out / "tune.log"
+    log = new_log(out / "tune.log")
     child = Child(serve_tuner, device, source, str(log))
     try:
         say("opening the model")
