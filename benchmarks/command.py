@@ -21,6 +21,8 @@ from pipeline.skip_list import read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
 from profiles.devices import Device
 
+_RUNS = Path("runs")
+
 
 def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stopped: str = "") -> int:
     """Runs a command's work, and says in one line what ends it.
@@ -66,7 +68,7 @@ def say_unwritable(errors: Console, out: Path, error: OSError) -> int:
 
 def new_folder() -> Path:
     """Returns where a run's files go unless the user says otherwise."""
-    return Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return _RUNS / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
 
 
 def check_out(out: Path, *names: str) -> None:
@@ -110,6 +112,8 @@ def remove_if_empty(out: Path) -> None:
     """Leaves no folder behind for a run that measured nothing."""
     with contextlib.suppress(OSError):
         out.rmdir()
+        if out.parent == _RUNS:
+            _RUNS.rmdir()
 
 
 def devices_here() -> tuple[Device, ...]:

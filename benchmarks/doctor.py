@@ -6,6 +6,7 @@ python -m benchmarks.doctor photos/train
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,6 +65,8 @@ def _run(root: Path, out: Path, console: Console, errors: Console) -> int:
     from profiles.results import to_json, write_atomically
 
     folder = list_folder(root)
+    if Path(os.path.realpath(out)).is_relative_to(root.resolve()):
+        raise UserError(f"--out {out} would lie in the folder that is examined. Give one outside of {root}.")
     check_out(out, _RESULTS, _SKIP_LIST)
     begin_ns = clock.now_ns()
     examined = []
