@@ -24,6 +24,7 @@ from benchmarks.command import (
 )
 from benchmarks.options import UserError, config_from_file, known_names
 from benchmarks.splits import Splits, open_splits
+from pipeline.arguments import ArgumentParser
 from pipeline.config import PipelineConfig
 from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.accuracy",
         description=(__doc__ or "").splitlines()[0],
         epilog="Every rung is trained with Keras' generator and with a tuned pipeline, from the same weights, in a "

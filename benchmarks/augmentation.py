@@ -20,6 +20,7 @@ from benchmarks.augmentation_libraries import LIBRARIES, rows
 from benchmarks.augmentation_operations import LEAST_IMAGE_SIZE, OPERATIONS
 from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source, remove_if_empty
 from benchmarks.options import UserError, known_names
+from pipeline.arguments import ArgumentParser
 from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource, SourceError
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.augmentation",
         description=(__doc__ or "").splitlines()[0],
         epilog=f"operations: {', '.join(OPERATIONS)}; libraries: {', '.join(LIBRARIES)}",

@@ -21,6 +21,7 @@ from rich.table import Table
 from benchmarks.command import exit_code_of, say_left_out, say_noise
 from benchmarks.options import DATA, MODEL, UserError
 from models import MODELS
+from pipeline.arguments import ArgumentParser
 from pipeline.cache import cache_root
 from pipeline.config import PipelineConfig
 from pipeline.decoder_noise import decoders_unheard
@@ -54,7 +55,7 @@ CEILING = "decode only"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 128 + signal if stopped."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(prog="python -m benchmarks.ceiling", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", default=DATA, metavar="DIR|generated:N", help=f"JPEG photos (default: {DATA})")
     add_skip_list_option(parser)
     known = f"of the main job's, or {PYTHON}"

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, remove_if_empty
 from benchmarks.options import UserError
+from pipeline.arguments import ArgumentParser
 from pipeline.folders import shown
 from pipeline.signals import signals
 from profiles.terminal import Terminal
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.doctor", description=(__doc__ or "").splitlines()[0], epilog=_EPILOG
     )
     add = parser.add_argument

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.command import exit_code_of, say
 from benchmarks.options import DATA, MODEL, UserError
+from pipeline.arguments import ArgumentParser
 from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import SourceError
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.gate",
         description=(__doc__ or "").splitlines()[0],
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -25,6 +25,7 @@ from benchmarks.peer_loaders.work import WORKS
 from benchmarks.peer_processes import PeerFailed, link_packages
 from benchmarks.peer_report import ours_of, print_left_out, print_rows, ratio_to
 from benchmarks.peer_runs import Launcher, LeftOut, Material, PeerRun, Row, make_material, row_to_json
+from pipeline.arguments import ArgumentParser
 from pipeline.cache import remove_scratch, scratch_folder
 from pipeline.config import did_you_mean
 from pipeline.signals import signals
@@ -91,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.peers", description="Measures other libraries' loaders at the same work as ours."
     )
     add = parser.add_argument

@@ -16,6 +16,7 @@ from rich.console import Console
 from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source, remove_if_empty
 from benchmarks.options import DATA, UserError, known_names
 from benchmarks.scaling_points import AXES, Plan
+from pipeline.arguments import ArgumentParser
 from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.variants import VARIANTS
@@ -81,7 +82,7 @@ def run(plan: Plan, data: str, out: Path, console: Console, errors: Console, *, 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.scaling", description=(__doc__ or "").splitlines()[0], epilog=_EPILOG
     )
     add = parser.add_argument

@@ -22,6 +22,7 @@ from benchmarks.command import exit_code_of, progress_bar, say_noise
 from benchmarks.options import MODEL, UserError, config_from_file
 from benchmarks.splits import Splits, open_splits
 from models.quiet import import_keras
+from pipeline.arguments import ArgumentParser
 from pipeline.config import PipelineConfig
 from pipeline.decoder_noise import decoders_unheard
 from pipeline.signals import signals
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m models train",
         description="Trains a model on photos and writes it to a file with its preprocessing and its classes, for "
         "python -m models predict.",

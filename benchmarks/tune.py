@@ -26,6 +26,7 @@ from benchmarks.options import DATA, MODEL, UserError, config_from_file, setting
 from benchmarks.tune_pipeline import advise, print_advice, to_dict
 from benchmarks.tuned import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Limits, Say, Tuned
 from benchmarks.tuner import Tuner
+from pipeline.arguments import ArgumentParser
 from pipeline.cache import cache_root
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_to_dict, config_to_toml
 from pipeline.exactness import CLASSES, Exactness
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(prog="python -m benchmarks.tune", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
     add("--pipeline", metavar="MODULE:FUNCTION", help="a function that returns your tf.data.Dataset, to advise on")

@@ -121,8 +121,10 @@ def _is_module(path: Path) -> bool:
 
 def _say(line: str) -> None:
     """Prints a line to stderr, if that is still there: it is never worth the script's exit code."""
+    from profiles.terminal import printable
+
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"{_NAME}: {line}\n")
+        sys.stderr.write(f"{_NAME}: {printable(line).replace(chr(10), ' ')}\n")
         sys.stderr.flush()
 
 

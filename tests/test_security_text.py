@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import io
 import json
 import pathlib
@@ -20,6 +21,7 @@ from test_profiles_stage_report import TABLE
 
 from benchmarks import command
 from benchmarks.augmentation_report import cautions, legend
+from benchmarks.cli import VERBS
 from benchmarks.doctor_folder import Folder
 from benchmarks.doctor_report import document as doctor_document
 from benchmarks.doctor_report import print_findings, said
@@ -125,6 +127,32 @@ def test_a_terminal_is_given_nothing_to_obey(name, payload):
         first = text.strip().splitlines()[0]
         expected = str(pathlib.Path(first)) if name == "materialize" else first
         assert "".join(expected.split()) in "".join(shown.split())
+
+
+# What a command needs before it comes to a word that it does not know.
+NEEDED = {
+    "materialize": ("pets", "copy", "--as=raw"),
+    "train": ("--data=pets", "--out=x.keras"),
+    "predict": ("x.keras", "1.jpg"),
+    "accuracy": ("--data=pets",),
+    "doctor": ("pets",),
+    "gate": ("ratios",),
+    "photos": ("--against=pets",),
+    "gate_truth": ("--out=out",),
+}
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "gate_truth"])
+def test_a_word_that_a_command_does_not_know_is_repeated_harmlessly(verb, capsys):
+    word = "--" + "".join(PAYLOADS.values()).replace(" ", "")
+    main = importlib.import_module(VERBS[verb][0] if verb in VERBS else f"benchmarks.{verb}").main
+    words = [word, "script.py"] if verb == "profile" else [*NEEDED.get(verb, ()), word]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    said = capsys.readouterr().err
+    assert not OBEYED.search(said)
+    assert len([line for line in said.splitlines() if "unrecognized arguments: --<script>" in line]) == 1
+    assert "\nstopped: nothing measured" not in said and "\\x1b[31mred" in said
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
