@@ -74,7 +74,7 @@ class Child:
                 self.kill()
                 raise ChildHung(f"no answer within {timeout_s:.0f} s: it hung and was ended")
             kind, value = self._connection.recv()
-        except (EOFError, BrokenPipeError, ConnectionError) as error:
+        except (EOFError, OSError) as error:  # a pipe that ends within an answer is the latter, of no kind
             self._process.join(5)
             self.kill()  # what it forked may outlive it
             raise ChildDied(_cause(self._process.exitcode)) from error
