@@ -18,6 +18,7 @@ import psutil
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 import models
 from benchmarks import tune_check
@@ -250,9 +251,8 @@ def _print(console: Console, tuned: Tuned, source: ImageSource, model: str, devi
     incumbent = tuned.bar(AUTOTUNE) or tuned.measured[0]
     table = Table(
         box=None,
-        title=f"{model} on {device.name}, {source.images:,} images",
+        title=Text(f"{model} on {device.name}, {source.images:,} images", style="bold"),
         title_justify="left",
-        title_style="bold",
         pad_edge=False,
     )
     table.add_column("pipeline", max_width=30)

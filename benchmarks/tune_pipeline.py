@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from benchmarks.command import new_log
 from benchmarks.options import UserError
@@ -156,7 +157,8 @@ def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str
         console.print(text, highlight=False, markup=False, emoji=False)
 
     line(f"{text}: {', '.join(advice.stages)}")
-    table = Table(box=None, title=f"{model} on {device.name}", title_justify="left", title_style="bold", pad_edge=False)
+    title = Text(f"{model} on {device.name}", style="bold")
+    table = Table(box=None, title=title, title_justify="left", pad_edge=False)
     table.add_column("pipeline")
     for column in ("img/s", "of as written", "95 %"):
         table.add_column(column, justify="right")

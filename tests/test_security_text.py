@@ -16,10 +16,11 @@ from rich.progress import Progress
 from test_benchmarks_augmentation import a_document as an_augmentation
 from test_benchmarks_augmentation import a_measured
 from test_benchmarks_scaling import ONE_VARIANT, plan, rows_of
+from test_benchmarks_tune import COMPOSED, candidate, tuned
 from test_profiles_results import a_result
 from test_profiles_stage_report import TABLE
 
-from benchmarks import command
+from benchmarks import command, tune
 from benchmarks.augmentation_report import cautions, legend
 from benchmarks.cli import VERBS
 from benchmarks.doctor_folder import Folder
@@ -31,11 +32,13 @@ from benchmarks.peer_report import print_left_out
 from benchmarks.peer_runs import LeftOut
 from benchmarks.scaling_report import Report
 from benchmarks.serving import one_line
+from benchmarks.tune_pipeline import PipelineAdvice, print_advice
 from pipeline import PipelineConfig
 from pipeline.export import export
 from pipeline.materialize import Prepared
 from pipeline.materialize_command import Rates, describe
 from pipeline.sources import Skipped
+from profiles.devices import Device
 from profiles.results import to_json, write_atomically
 from profiles.stage_report import print_stages
 from profiles.terminal import Terminal, printable
@@ -104,6 +107,18 @@ def show_cautions(console: Terminal, text: str) -> None:
         console.print(line, markup=False)
 
 
+def show_tuner(console: Terminal, text: str) -> None:
+    gpu = Device(kind="gpu", name=text)
+    tune._print(console, tuned(candidate("fast", 1500.0, COMPOSED)), hostile_source(text), text, gpu)
+
+
+def show_advice(console: Terminal, text: str) -> None:
+    nothing = PipelineAdvice(
+        stages=(text,), measured=(), chosen=None, refused=(text,), failed=((text, text),), seconds=1
+    )
+    print_advice(console, nothing, text, text, Device(kind="gpu", name=text))
+
+
 TERMINALS = {
     "results": show_results,
     "stages": show_stages,
@@ -114,6 +129,8 @@ TERMINALS = {
     "peers": show_peers,
     "materialize": show_materialized,
     "augmentation": show_cautions,
+    "tuner": show_tuner,
+    "advice": show_advice,
 }
 
 
