@@ -23,8 +23,8 @@ from benchmarks.command import (
 )
 from benchmarks.options import UserError, config_from_file, known_names
 from benchmarks.splits import Splits, open_splits
+from pipeline.arguments import ArgumentParser
 from pipeline.config import PipelineConfig
-from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.variants import BASELINE, VARIANTS
 from profiles.devices import Device, parse_device
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.accuracy",
         description=(__doc__ or "").splitlines()[0],
         epilog="Every rung is trained with Keras' generator and with a tuned pipeline, from the same weights, in a "
@@ -146,7 +146,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
     if request.resume:  # the folder is the user's, whatever is in it
         return _measure(request, console, errors)
     try:
-        check_out(request.out, "accuracy.json")
+        check_out(request.out, "accuracy.json", "accuracy.html")
         return _measure(request, console, errors)
     finally:
         remove_if_empty(request.out)
@@ -162,7 +162,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
     from profiles.results import to_json, write_atomically
 
     earlier: Earlier | None = read_earlier(request.out) if request.resume else None
-    with signals(), progress_bar(errors) as progress:
+    with progress_bar(errors) as progress:
         # The photos to test with are the same for all runs: they are not drawn by a run's seed.
         splits = open_splits(
             request.data, seed=0, progress=progress, errors=errors, results=RESULTS, skip_list=request.skip_list

@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from benchmarks.accuracy_child import Order, State, Trained, serve_run
 from benchmarks.accuracy_plan import RUNGS, Plan, Run
-from benchmarks.command import devices_here
+from benchmarks.command import devices_here, new_log
 from benchmarks.splits import Splits
 from benchmarks.supervise import Child, ChildDied, JobRefused
 from profiles import clock
@@ -29,10 +29,12 @@ def device_here(splits: Splits, log: Path, errors: Console) -> Device:
     """Returns the GPU where Keras can use it, else the CPU; says why a GPU is left out."""
     *_, best = devices = devices_here()
     if best.kind == "gpu":
+        log = new_log(log)
         child = Child(serve_run, best, splits.train, splits.test, str(log))
         try:
             child.ask("backend", timeout_s=_BACKEND_S)
             child.close()
+            log.unlink(missing_ok=True)
         except (ChildDied, JobRefused) as error:
             errors.print(f"left out gpu: {error}", style="yellow", markup=False, highlight=False)
             return devices[0]
@@ -65,6 +67,7 @@ class Ladder:
         """
         runs = self._plan.runs
         images = self._plan.passes(self._splits.train.images) * self._splits.train.images
+        log = new_log(self._log)
         task = progress.add_task("", total=len(runs) * images)
         try:
             for number, run in enumerate(runs):
@@ -76,16 +79,16 @@ class Ladder:
                     progress.update(task, completed=done + state.images, refresh=True)
 
                 try:
-                    self.trained[run] = self._make(run, tell)
+                    self.trained[run] = self._make(run, tell, log)
                 except (ChildDied, JobRefused) as error:
                     self.failures[run] = str(error)
                 keep()
         finally:
             progress.remove_task(task)
             if not self.failures:
-                self._log.unlink(missing_ok=True)
+                log.unlink(missing_ok=True)
 
-    def _make(self, run: Run, tell: Callable[[State], None]) -> Trained:
+    def _make(self, run: Run, tell: Callable[[State], None], log: Path) -> Trained:
         rung = RUNGS[run.rung]
         order = Order(
             model=rung.model,
@@ -93,7 +96,7 @@ class Ladder:
             passes=self._plan.passes(self._splits.train.images),
             script=run.pipeline == "generator",  # it is the tutorial's, as the script is
         )
-        child = Child(serve_run, self._device, self._splits.train, self._splits.test, str(self._log))
+        child = Child(serve_run, self._device, self._splits.train, self._splits.test, str(log))
         try:
             child.ask("begin", order, timeout_s=_ANSWER_S)
             before, since_ns = State(), clock.now_ns()

@@ -20,7 +20,7 @@ from benchmarks.augmentation_libraries import LIBRARIES, rows
 from benchmarks.augmentation_operations import LEAST_IMAGE_SIZE, OPERATIONS
 from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source, remove_if_empty
 from benchmarks.options import UserError, known_names
-from pipeline.signals import signals
+from pipeline.arguments import ArgumentParser
 from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource, SourceError
 from profiles.terminal import Terminal, print_files
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROUNDS, IMAGE_SIZE, BATCH_SIZE = 5, 64, 32
 DATA = "generated:64"
-_RESULTS = "augmentation.json"
+_RESULTS, _REPORT = "augmentation.json", "augmentation.html"
 # As many photos are served in turn: more would only fill the CPU's cache with what is not measured.
 _MOST_PHOTOS = 64
 
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def run() -> int:
         request = _read(arguments, out)
         try:
-            check_out(out, _RESULTS)
+            check_out(out, _RESULTS, _REPORT)
             return _run(request, Terminal(), errors)
         finally:
             remove_if_empty(out)
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.augmentation",
         description=(__doc__ or "").splitlines()[0],
         epilog=f"operations: {', '.join(OPERATIONS)}; libraries: {', '.join(LIBRARIES)}",
@@ -122,7 +122,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
     from profiles.results import to_json, write_atomically
 
     cores = usable_threads()
-    with signals(), progress_bar(errors) as progress:
+    with progress_bar(errors) as progress:
         source = read_source(request.data, progress, errors, _RESULTS, request.skip_list).take(_MOST_PHOTOS)
         images = _photos(source, request.image_size)
         task = progress.add_task("", total=len(chosen) * (request.rounds + 1))
@@ -150,13 +150,13 @@ def _run(request: Request, console: Console, errors: Console) -> int:
         "results": results,
     }
     write_atomically(request.out / _RESULTS, to_json(document))
-    write_atomically(request.out / "augmentation.html", render(document, measured, images[0]))
+    write_atomically(request.out / _REPORT, render(document, measured, images[0]))
     console.print(table(results))
     for line in legend(document):
         console.print(line, style="dim", markup=False, highlight=False)
     for line in cautions(document):
         console.print(line, style="yellow", markup=False, highlight=False)
-    print_files(console, "results and pictures", request.out / "augmentation.json", request.out / "augmentation.html")
+    print_files(console, "results and pictures", request.out / _RESULTS, request.out / _REPORT)
     if all(one.failed for one in measured):
         return 3
     return 1 if too_different(results) else 0

@@ -21,11 +21,11 @@ from rich.table import Table
 from benchmarks.command import exit_code_of, say_left_out, say_noise
 from benchmarks.options import DATA, MODEL, UserError
 from models import MODELS
+from pipeline.arguments import ArgumentParser
 from pipeline.cache import cache_root
 from pipeline.config import PipelineConfig
 from pipeline.decoder_noise import decoders_unheard
 from pipeline.python_batches import PythonBatches
-from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
 from pipeline.variants import VARIANTS
@@ -54,7 +54,7 @@ CEILING = "decode only"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 128 + signal if stopped."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(prog="python -m benchmarks.ceiling", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", default=DATA, metavar="DIR|generated:N", help=f"JPEG photos (default: {DATA})")
     add_skip_list_option(parser)
     known = f"of the main job's, or {PYTHON}"
@@ -69,15 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace, errors: Console) -> int:
     configs = _configs(arguments)
-    with signals():
-        source = open_source(arguments.data, skip_list=read_skip_list(arguments.skip_list))
-        say_left_out(errors, source)
-        if source.formats != ("JPEG",):
-            raise UserError(
-                f"--data {arguments.data} must hold JPEG files only. Received: {', '.join(source.formats)}."
-            )
-        with decoders_unheard() as noise:
-            rates = measure(configs, source, arguments.rounds)
+    source = open_source(arguments.data, skip_list=read_skip_list(arguments.skip_list))
+    say_left_out(errors, source)
+    if source.formats != ("JPEG",):
+        raise UserError(f"--data {arguments.data} must hold JPEG files only. Received: {', '.join(source.formats)}.")
+    with decoders_unheard() as noise:
+        rates = measure(configs, source, arguments.rounds)
     say_noise(errors, noise)
     _print(rates, source, arguments.rounds)
     return 0

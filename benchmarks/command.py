@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,14 +16,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.options import UserError
 from pipeline.decoder_noise import Noise
 from pipeline.folders import shown
-from pipeline.signals import Stopped
+from pipeline.signals import Stopped, signals
 from pipeline.skip_list import read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
 from profiles.devices import Device
 
+_RUNS = Path("runs")
+
 
 def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stopped: str = "") -> int:
-    """Runs a command's work, and says in one line what ends it.
+    """Runs a command's work, stopped by the first signal, and says in one line what ends it.
 
     Args:
       run: the work. Returns the exit code.
@@ -33,7 +36,8 @@ def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stoppe
       The work's exit code, or that of what ended it: 2 or 3, and 128 + signal.
     """
     try:
-        return run()
+        with signals():
+            return run()
     except (UserError, SourceError) as error:
         return say(errors, error)
     except Stopped as stopped:
@@ -65,12 +69,14 @@ def say_unwritable(errors: Console, out: Path, error: OSError) -> int:
 
 def new_folder() -> Path:
     """Returns where a run's files go unless the user says otherwise."""
-    return Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return _RUNS / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
 
 
-def check_out(out: Path, results: str = "results.json") -> None:
-    """Finds out before anything is measured that the results can be written.
+def check_out(out: Path, *names: str) -> None:
+    """Finds out before anything is measured that the results can be written, and take the place of nothing.
 
+    Args:
+      names: of all files that the command writes there, but for its logs.
     Raises:
       UserError: if not.
     """
@@ -82,14 +88,33 @@ def check_out(out: Path, results: str = "results.json") -> None:
         raise UserError(f"--out {out}: results cannot be written there: {error.strerror}.") from error
     if free_bytes < 50e6:
         raise UserError(f"--out {out}: no room on disk, {free_bytes / 1e6:.0f} MB are free and 50 MB are needed.")
-    if (out / results).exists():
-        raise UserError(f"--out {out} holds the results of an earlier run. Choose another folder, or remove them.")
+    for name in names:
+        if os.path.lexists(out / name):
+            raise UserError(f"--out {out} holds {name} already: nothing is overwritten. Choose another folder.")
+
+
+def new_log(path: Path) -> Path:
+    """Creates an empty log, `cpu-2.log` where there is a `cpu.log`: what its maker appends to and removes is its own.
+
+    Returns:
+      Its path.
+    """
+    number, log = 1, path
+    while True:
+        try:
+            log.touch(exist_ok=False)  # fails at a link, too
+            return log
+        except FileExistsError:
+            number += 1
+            log = path.with_stem(f"{path.stem}-{number}")
 
 
 def remove_if_empty(out: Path) -> None:
     """Leaves no folder behind for a run that measured nothing."""
     with contextlib.suppress(OSError):
         out.rmdir()
+        if out.parent == _RUNS:
+            _RUNS.rmdir()
 
 
 def devices_here() -> tuple[Device, ...]:

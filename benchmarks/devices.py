@@ -26,7 +26,6 @@ from benchmarks.devices_check import check
 from benchmarks.devices_options import Request, parser, read_request
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.options import UserError
-from pipeline.signals import signals
 from profiles.terminal import Terminal, print_files
 
 
@@ -59,7 +58,7 @@ def _list(console: Console) -> None:
 
 def _run(request: Request, console: Console, errors: Console) -> int:
     try:
-        check_out(request.out)
+        check_out(request.out, "results.json", "report.html")
         return _measure(request, console, errors)
     finally:
         remove_if_empty(request.out)
@@ -69,7 +68,7 @@ def _measure(request: Request, console: Console, errors: Console) -> int:
     from benchmarks.devices_outcome import Outcome
     from benchmarks.devices_run import Run
 
-    with signals(), progress_bar(errors) as progress:
+    with progress_bar(errors) as progress:
         takes_photos = any(case.config is not None for case in request.cases)
         source = read_source(request.data, progress, errors, skip_list=request.skip_list) if takes_photos else None
         devices = [*devices_here(), *([] if request.emulated is None else [request.emulated])]

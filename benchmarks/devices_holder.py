@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import new_log
 from benchmarks.devices_child import serve_device
 from benchmarks.devices_feeds import Sources
 from benchmarks.devices_measured import Measured
@@ -34,7 +35,7 @@ class Holder:
     """One device, and the child that holds it; a child that dies is replaced for the next case.
 
     Args:
-      log: where its own output goes; kept only if something went wrong.
+      log: where its own output goes, or beside it; kept only if something went wrong.
     """
 
     def __init__(self, device: Device, sources: Sources, log: Path) -> None:
@@ -42,8 +43,8 @@ class Holder:
         self.backend: dict[str, Any] = {}
         self.measured: dict[Case, Measured] = {}
         self.left_out: list[LeftOut] = []
-        self._arguments = (device, sources, str(log))
-        self._log = log
+        self._log = new_log(log)
+        self._arguments = (device, sources, str(self._log))
         self._child: Child | None = None
         self._failed = False
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.devices_sweeps import AXES, Sweep, read_sweep
 from benchmarks.experiments import EXPERIMENTS, FLOAT32, PRECISIONS, Case, Experiment
 from benchmarks.options import DATA, UserError, known_names
+from pipeline.arguments import ArgumentParser
 from pipeline.config import did_you_mean
 from pipeline.published_data import FORMS
 from pipeline.skip_list import add_skip_list_option
@@ -81,7 +82,7 @@ class Request:
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(
+    arguments = ArgumentParser(
         prog="python -m benchmarks.devices",
         description="Reproduces the published comparisons of CPU and GPU, and says how much of a GPU's advantage "
         "loading takes.",

@@ -6,6 +6,7 @@ python -m benchmarks.doctor photos/train
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +15,8 @@ from rich.console import Console
 
 from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, remove_if_empty
 from benchmarks.options import UserError
+from pipeline.arguments import ArgumentParser
 from pipeline.folders import shown
-from pipeline.signals import signals
 from profiles.terminal import Terminal
 
 _RESULTS, _SKIP_LIST = "doctor.json", "skip.jsonl"
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.doctor", description=(__doc__ or "").splitlines()[0], epilog=_EPILOG
     )
     add = parser.add_argument
@@ -64,11 +65,13 @@ def _run(root: Path, out: Path, console: Console, errors: Console) -> int:
     from profiles.results import to_json, write_atomically
 
     folder = list_folder(root)
-    check_out(out, _RESULTS)
+    if Path(os.path.realpath(out)).is_relative_to(root.resolve()):
+        raise UserError(f"--out {out} would lie in the folder that is examined. Give one outside of {root}.")
+    check_out(out, _RESULTS, _SKIP_LIST)
     begin_ns = clock.now_ns()
     examined = []
     try:
-        with signals(), progress_bar(errors) as progress:
+        with progress_bar(errors) as progress:
             task = progress.add_task("examining", total=len(folder.files))
             for one in examine_all(root, folder.files, round(usable_cores())):
                 examined.append(one)

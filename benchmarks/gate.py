@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.command import exit_code_of, say
 from benchmarks.options import DATA, MODEL, UserError
-from pipeline.signals import signals
+from pipeline.arguments import ArgumentParser
 from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import SourceError
 from profiles.terminal import Terminal
@@ -43,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         try:
-            with signals():
-                return gate_command.run(arguments, console, errors)
+            return gate_command.run(arguments, console, errors)
         except SourceError as error:
             raise UserError(str(error), exit_code=3) from error  # there is nothing to measure
 
@@ -57,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.gate",
         description=(__doc__ or "").splitlines()[0],
         formatter_class=argparse.RawDescriptionHelpFormatter,

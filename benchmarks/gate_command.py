@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 import models
 from benchmarks import gate_report as report
-from benchmarks.command import check_out, new_folder, progress_bar, read_source, remove_if_empty
+from benchmarks.command import check_out, new_folder, new_log, progress_bar, read_source, remove_if_empty
 from benchmarks.gate_check import Place, record, run_check
 from benchmarks.gate_compare import Comparison, Question, compare
 from benchmarks.gate_processes import MeasureError, Process, Setting, Subject, measure
@@ -52,11 +52,11 @@ def run(arguments: argparse.Namespace, console: Console, errors: Console) -> int
         raise UserError(f"--timeout must be above 0. Received: {arguments.timeout}.")
     out = arguments.out or new_folder()
     check_out(out, report.RESULTS)
-    log = out / _LOG
+    log = new_log(out / _LOG)
     try:
         with progress_bar(errors) as progress:
-            code = run_verb(arguments, out, console, errors, progress)
-        if code == 3 and log.exists():
+            code = run_verb(arguments, out, log, console, errors, progress)
+        if code == 3 and log.stat().st_size:
             errors.print(f"what the processes said: {log}", highlight=False, markup=False, emoji=False, soft_wrap=True)
         else:
             log.unlink(missing_ok=True)
@@ -72,7 +72,9 @@ def run(arguments: argparse.Namespace, console: Console, errors: Console) -> int
         remove_if_empty(out)
 
 
-def _compare(arguments: argparse.Namespace, out: Path, console: Console, errors: Console, progress: Progress) -> int:
+def _compare(
+    arguments: argparse.Namespace, out: Path, log: Path, console: Console, errors: Console, progress: Progress
+) -> int:
     _check_ratio("--threshold", arguments.threshold, below=1.0)
     if arguments.at_least is not None:
         _check_ratio("--at-least", arguments.at_least, below=1e6)
@@ -89,11 +91,13 @@ def _compare(arguments: argparse.Namespace, out: Path, console: Console, errors:
             pairs=_looks(arguments),
             same_work=arguments.rev,
         )
-        comparison = _measured(question, setting, out, progress, random.Random(seed))
+        comparison = _measured(question, setting, log, progress, random.Random(seed))
     return _report({f"{b.label}\nagainst {a.label}": comparison}, arguments, seed, out, console)
 
 
-def _ratios(arguments: argparse.Namespace, out: Path, console: Console, errors: Console, progress: Progress) -> int:
+def _ratios(
+    arguments: argparse.Namespace, out: Path, log: Path, console: Console, errors: Console, progress: Progress
+) -> int:
     for name in arguments.only or ():
         if name not in RATIOS:
             raise UserError(f"--only {name!r} is not recorded.{did_you_mean(name, RATIOS)} Known: {', '.join(RATIOS)}.")
@@ -105,37 +109,41 @@ def _ratios(arguments: argparse.Namespace, out: Path, console: Console, errors: 
         read_source(ratio.setting.data, progress, errors, report.RESULTS)
         question = Question(a=ratio.a, b=ratio.b, threshold=0.05, at_least=ratio.at_least, pairs=_looks(arguments))
         setting = replace(ratio.setting, timeout_s=arguments.timeout)
-        comparisons[name] = _measured(question, setting, out, progress, coin)
+        comparisons[name] = _measured(question, setting, log, progress, coin)
     return _report(comparisons, arguments, seed, out, console)
 
 
-def _record(arguments: argparse.Namespace, out: Path, console: Console, errors: Console, progress: Progress) -> int:
+def _record(
+    arguments: argparse.Namespace, out: Path, log: Path, console: Console, errors: Console, progress: Progress
+) -> int:
     path = path_of(arguments.baselines, arguments.name)
     check_writable(path, overwrite=arguments.overwrite)
     subject, setting, place = _benchmark(arguments, errors, progress)
     task = progress.add_task(arguments.name[:40], total=RECORDED)
     try:
         baseline = record(
-            lambda inspect: measure(subject, setting, out / _LOG, anchors=True, inspect=inspect),
+            lambda inspect: measure(subject, setting, log, anchors=True, inspect=inspect),
             place,
             lambda process: progress.update(task, advance=1, refresh=True),
         )
     except (MeasureError, ValueError) as error:
-        raise UserError(f"could not measure: {error}. The process said more: {out / _LOG}", exit_code=3) from error
+        raise UserError(f"could not measure: {error}. The process said more: {log}", exit_code=3) from error
     write(baseline, path, overwrite=arguments.overwrite)
     progress.stop()
     report.print_baseline(console, baseline, path)
     return 0
 
 
-def _check(arguments: argparse.Namespace, out: Path, console: Console, errors: Console, progress: Progress) -> int:
+def _check(
+    arguments: argparse.Namespace, out: Path, log: Path, console: Console, errors: Console, progress: Progress
+) -> int:
     _check_ratio("--threshold", arguments.threshold, below=1.0)
     baseline = read(path_of(arguments.baselines, arguments.name))
     subject, setting, place = _benchmark(arguments, errors, progress)
     task = progress.add_task(arguments.name[:40], total=PAIRS[-2])
     check = run_check(
         baseline,
-        lambda inspect: measure(subject, setting, out / _LOG, anchors=True, inspect=inspect),
+        lambda inspect: measure(subject, setting, log, anchors=True, inspect=inspect),
         place,
         threshold=arguments.threshold,
         done=lambda process: progress.update(task, advance=1, refresh=True),
@@ -148,11 +156,11 @@ def _check(arguments: argparse.Namespace, out: Path, console: Console, errors: C
     return check.decision.exit_code
 
 
-def _measured(question: Question, setting: Setting, out: Path, progress: Progress, coin: random.Random) -> Comparison:
+def _measured(question: Question, setting: Setting, log: Path, progress: Progress, coin: random.Random) -> Comparison:
     task = progress.add_task("", total=2 * question.pairs[-1])
 
     def one(subject: Subject, inspect: bool) -> Process:
-        return measure(subject, setting, out / _LOG, inspect=inspect)
+        return measure(subject, setting, log, inspect=inspect)
 
     def done(text: str) -> None:
         progress.update(task, description=text[:40], advance=1, refresh=True)

@@ -17,6 +17,7 @@ from benchmarks.gate_processes import Process, invariants_of
 from profiles.baseline import Baseline
 from profiles.gate_verdict import IMPROVED, INCONCLUSIVE, REGRESSION, SAME, Decision
 from profiles.invariants import differences
+from profiles.results import write_atomically
 from profiles.statistics import median
 
 RESULTS = "gate.json"
@@ -27,12 +28,7 @@ _STYLES = {REGRESSION: "bold red", IMPROVED: "bold green", SAME: "bold green"}
 def write(out: Path, values: Mapping[str, Any]) -> None:
     """Writes the results."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **values}, indent=2, allow_nan=False)
-    aside = out / f".{RESULTS}"
-    try:
-        aside.write_text(text + "\n", encoding="utf-8")
-        aside.replace(out / RESULTS)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_atomically(out / RESULTS, text + "\n")
 
 
 def print_comparisons(console: Console, comparisons: Mapping[str, Comparison]) -> None:

@@ -8,7 +8,6 @@ end is of whatever was tried by then.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -33,7 +32,8 @@ from benchmarks.gate_faults import faults
 from benchmarks.gate_processes import Process, Setting, Subject, measure
 from benchmarks.gate_simulation import NOISE, simulate
 from benchmarks.options import MODEL, UserError
-from pipeline.signals import Stopped, signals
+from pipeline.arguments import ArgumentParser
+from pipeline.signals import Stopped
 from profiles.devices import Device
 from profiles.gate_verdict import FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME, THRESHOLD_RATIO
 from profiles.looks import ALARM_ERROR
@@ -93,7 +93,7 @@ _SIMULATION, _FAULTS = "simulation", "faults"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0 where all that was tried holds, 1 where not, 128 + signal if stopped."""
     does = (__doc__ or "").splitlines()[0]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gate_truth", description=does)
+    parser = ArgumentParser(prog="python -m benchmarks.gate_truth", description=does)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the tries are kept")
     parser.add_argument("--tries", type=int, default=_TRIES, metavar="N", help=f"of each part (default: {_TRIES})")
     parser.add_argument("--only", choices=(*PARTS, _SIMULATION, _FAULTS), action="append", help="this part alone")
@@ -106,9 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f"--tries must be at least 1. Received: {arguments.tries}.")
         arguments.out.mkdir(parents=True, exist_ok=True)
         try:
-            with signals():
-                for name in (one for one in PARTS if one in chosen):
-                    _try(name, arguments.out, arguments.tries, errors)
+            for name in (one for one in PARTS if one in chosen):
+                _try(name, arguments.out, arguments.tries, errors)
         except Stopped:
             _print(arguments.out, [one for one in chosen if one in PARTS], console)
             raise

@@ -5,7 +5,6 @@ python -m benchmarks.observer
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
+from pipeline.arguments import ArgumentParser
 from profiles.terminal import Terminal
 
 # What the design of this project promises.
@@ -27,7 +27,7 @@ _VARIANTS = ("tf-data-cache", "tf-data-prefetch")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0 where the cost is shown to be below 1 %, 1 where above, 4 where neither."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.observer", description=__doc__.splitlines()[0])
+    parser = ArgumentParser(prog="python -m benchmarks.observer", description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="cats-dogs-64", metavar="NAME", help="a known name (default: cats-dogs-64)")
     parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help=f"pairs of epochs (default: {PAIRS})")
     arguments = parser.parse_args(argv)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import models
+from pipeline.arguments import ArgumentParser
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_from_toml, did_you_mean
 from pipeline.skip_list import add_skip_list_option
 from pipeline.variants import BASELINE, DEFAULT, GENERATORS, TF_DATA, VARIANTS
@@ -56,7 +57,7 @@ class Request:
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(
+    arguments = ArgumentParser(
         prog="python -m benchmarks.pipeline",
         description="Measures how much of training is loading and how much compute, for many input pipelines.",
     )

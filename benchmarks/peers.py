@@ -25,9 +25,9 @@ from benchmarks.peer_loaders.work import WORKS
 from benchmarks.peer_processes import PeerFailed, link_packages
 from benchmarks.peer_report import ours_of, print_left_out, print_rows, ratio_to
 from benchmarks.peer_runs import Launcher, LeftOut, Material, PeerRun, Row, make_material, row_to_json
+from pipeline.arguments import ArgumentParser
 from pipeline.cache import remove_scratch, scratch_folder
 from pipeline.config import did_you_mean
-from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource
 from profiles.provenance import machine, usable_threads
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.peers", description="Measures other libraries' loaders at the same work as ours."
     )
     add = parser.add_argument
@@ -174,7 +174,7 @@ def _pythons(pairs: Sequence[str]) -> dict[str, str]:
 
 def _run(request: Request, console: Console, errors: Console) -> int:
     outcome = Outcome()
-    with signals(), progress_bar(errors) as progress:
+    with progress_bar(errors) as progress:
         scratch = scratch_folder(request.out.resolve())  # children have folders of their own to work in
         launcher = Launcher(scratch, link_packages(scratch / "modules"), request.pythons, sys.executable)
         source: ImageSource | None = None

@@ -5,7 +5,6 @@ python -m benchmarks.photos --against photos/train
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from benchmarks.command import say, say_left_out, say_noise
 from benchmarks.options import UserError
+from pipeline.arguments import ArgumentParser
 from pipeline.decoder_noise import decoders_unheard
 from pipeline.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
@@ -29,7 +29,7 @@ _BOUND_RATIO = 0.10
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0 if all ratios lie within 10 % of 1, 1 if not, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.photos", description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(prog="python -m benchmarks.photos", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--against", required=True, metavar="DIR", help="a folder of class folders of real photos")
     add_skip_list_option(parser)
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="times that all are decoded (default: 7)")

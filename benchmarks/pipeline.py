@@ -25,7 +25,6 @@ from benchmarks.command import (
 )
 from benchmarks.options import Request, UserError, parser, read_request
 from models import MODELS
-from pipeline.signals import signals
 from pipeline.variants import DEFAULT, VARIANTS, other_work
 from profiles.devices import NAMED_RATES
 from profiles.terminal import Terminal, print_files
@@ -67,7 +66,7 @@ def _list(console: Console) -> None:
 
 def _run(request: Request, console: Console, errors: Console) -> int:
     try:
-        check_out(request.out)
+        check_out(request.out, "results.json", "report.html")
         return _measure(request, console, errors)
     finally:
         remove_if_empty(request.out)
@@ -76,7 +75,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
 def _measure(request: Request, console: Console, errors: Console) -> int:
     from benchmarks.run import Run
 
-    with signals(), progress_bar(errors) as progress:
+    with progress_bar(errors) as progress:
         source = read_source(request.data, progress, errors, skip_list=request.skip_list)
         devices = request.devices or devices_here()
         run = Run(request, source, devices, progress, errors)

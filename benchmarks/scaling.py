@@ -16,7 +16,7 @@ from rich.console import Console
 from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source, remove_if_empty
 from benchmarks.options import DATA, UserError, known_names
 from benchmarks.scaling_points import AXES, Plan
-from pipeline.signals import signals
+from pipeline.arguments import ArgumentParser
 from pipeline.skip_list import add_skip_list_option
 from pipeline.variants import VARIANTS
 from profiles.provenance import usable_cores
@@ -56,8 +56,8 @@ def run(plan: Plan, data: str, out: Path, console: Console, errors: Console, *, 
     from benchmarks.scaling_run import Run
 
     try:
-        check_out(out, RESULTS)
-        with signals(), progress_bar(errors) as progress:
+        check_out(out, RESULTS, REPORT)
+        with progress_bar(errors) as progress:
             source = read_source(data, progress, errors, RESULTS, skip_list)
             measured = Run(plan, source, out)
             report = Report(plan, source, data)
@@ -81,7 +81,7 @@ def run(plan: Plan, data: str, out: Path, console: Console, errors: Console, *, 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m benchmarks.scaling", description=(__doc__ or "").splitlines()[0], epilog=_EPILOG
     )
     add = parser.add_argument

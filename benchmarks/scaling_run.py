@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
+from benchmarks.command import new_log
 from benchmarks.scaling_child import serve_place
 from benchmarks.scaling_files import copy_photos, link_files
 from benchmarks.scaling_points import Measurement, Place, Plan, Row
@@ -32,7 +33,7 @@ class Run:
     def __init__(self, plan: Plan, source: ImageSource, out: Path) -> None:
         self._plan = plan
         self._source = source
-        self._log = out / _LOG
+        self._out = out
         self._cores = core_order()
         self._measurements: dict[Place, list[Measurement]] = {}
         self._failures: dict[Place, str] = {}
@@ -57,6 +58,7 @@ class Run:
         """
         # In the cache, and there in a folder of this process: what a killed run leaves goes with the next.
         scratch = scratch_folder(cache_root())
+        log = new_log(self._out / _LOG)
         try:
             folders = self._lists(scratch, progress)
             places = list(dict.fromkeys(point.place for point in self._plan.points))
@@ -65,13 +67,13 @@ class Run:
                 for place in places:
                     progress.update(task, description=_description(place), refresh=True)
                     if place not in self._failures:
-                        self._measure_place(place, folders[place.files], scratch / "cache", round_)
+                        self._measure_place(place, folders[place.files], scratch / "cache", round_, log)
                     progress.update(task, advance=1, refresh=True)
             progress.remove_task(task)
         finally:
             remove_scratch(scratch)
             if not self._failures:
-                self._log.unlink(missing_ok=True)
+                log.unlink(missing_ok=True)
 
     def _lists(self, scratch: Path, progress: Progress) -> dict[int, Path]:
         lengths = sorted({point.place.files for point in self._plan.points})
@@ -89,10 +91,10 @@ class Run:
         progress.remove_task(task)
         return folders
 
-    def _measure_place(self, place: Place, folder: Path, cache: Path, round_: int) -> None:
+    def _measure_place(self, place: Place, folder: Path, cache: Path, round_: int, log: Path) -> None:
         cores = None if place.cores is None else self._cores[: place.cores]
         timeout_s = _TIMEOUT_S + _TIMEOUT_PER_FILE_S * place.files
-        child = Child(serve_place, cores, str(cache), str(self._log))
+        child = Child(serve_place, cores, str(cache), str(log))
         try:
             measurement = child.ask("measure", place, str(folder), round_, timeout_s=timeout_s)
             self._measurements.setdefault(place, []).append(measurement)

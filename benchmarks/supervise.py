@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.command import new_log
 from benchmarks.serving import serve
 from benchmarks.session import Job, JobFacts, ModelFacts
 from pipeline.sources import ImageSource
@@ -73,7 +74,7 @@ class Child:
                 self.kill()
                 raise ChildHung(f"no answer within {timeout_s:.0f} s: it hung and was ended")
             kind, value = self._connection.recv()
-        except (EOFError, BrokenPipeError, ConnectionError) as error:
+        except (EOFError, OSError) as error:  # a pipe that ends within an answer is the latter, of no kind
             self._process.join(5)
             self.kill()  # what it forked may outlive it
             raise ChildDied(_cause(self._process.exitcode)) from error
@@ -141,7 +142,7 @@ class Group:
       device: what trains.
       source: all images.
       jobs: what to measure.
-      log: where the child's own output goes; kept only if something went wrong.
+      log: where the child's own output goes, or beside it; kept only if something went wrong.
       images: of an epoch of the measurement, by model and batch size; decided once, for all groups of a device.
       target: the child's main function.
     """
@@ -163,7 +164,7 @@ class Group:
         self.left_out: list[LeftOut] = []
         self._source = source
         self._jobs = list(jobs)
-        self.log = log
+        self.log = new_log(log)
         self._images = images
         self._target = target
         self._silent = False

@@ -23,9 +23,9 @@ from benchmarks.command import exit_code_of, progress_bar, say_noise
 from benchmarks.options import MODEL, UserError, config_from_file
 from benchmarks.splits import Splits, open_splits
 from models.quiet import import_keras
+from pipeline.arguments import ArgumentParser
 from pipeline.config import PipelineConfig
 from pipeline.decoder_noise import decoders_unheard
-from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.variants import VARIANTS
 from profiles import provenance
@@ -65,14 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 
     def run() -> int:
-        with signals(), progress_bar(errors) as progress:
+        with progress_bar(errors) as progress:
             return _run(read_request(arguments), progress, console, errors)
 
     return exit_code_of(run, errors, arguments.out, f"stopped: {arguments.out} was not written")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m models train",
         description="Trains a model on photos and writes it to a file with its preprocessing and its classes, for "
         "python -m models predict.",

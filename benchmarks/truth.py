@@ -5,7 +5,6 @@ python -m benchmarks.truth
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.arguments import ArgumentParser
 from profiles.statistics import median
 from profiles.terminal import Terminal
 
@@ -54,7 +54,7 @@ class Check:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0 where every figure is as near as promised, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.truth", description=__doc__.splitlines()[0])
+    parser = ArgumentParser(prog="python -m benchmarks.truth", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--only", choices=tuple(_GROUPS), action="append", help="check this alone; may be given several times"
     )

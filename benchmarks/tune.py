@@ -18,6 +18,7 @@ import psutil
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 import models
 from benchmarks import tune_check
@@ -26,11 +27,11 @@ from benchmarks.options import DATA, MODEL, UserError, config_from_file, setting
 from benchmarks.tune_pipeline import advise, print_advice, to_dict
 from benchmarks.tuned import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Limits, Say, Tuned
 from benchmarks.tuner import Tuner
+from pipeline.arguments import ArgumentParser
 from pipeline.cache import cache_root
 from pipeline.config import ConfigError, PipelineConfig, config_from_dict, config_to_dict, config_to_toml
 from pipeline.exactness import CLASSES, Exactness
 from pipeline.export import ExportError, export
-from pipeline.signals import signals
 from pipeline.skip_list import add_skip_list_option
 from pipeline.sources import ImageSource, SourceError
 from profiles import provenance
@@ -48,6 +49,7 @@ _BAR_WIDTH = 34
 _RESULTS = "tune.json"
 # Options that have no meaning beside --check.
 _NOT_CHECKED = ("pipeline", "model", "device", "batch_size", "config", "set")
+_CHOSEN = ("tuned.toml", "tuned.py")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(prog="python -m benchmarks.tune", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
     add("--pipeline", metavar="MODULE:FUNCTION", help="a function that returns your tf.data.Dataset, to advise on")
@@ -89,12 +91,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Console) -> int:
     model, device, base, limits = _request(arguments)
-    check_out(out, _RESULTS)
+    searches = arguments.pipeline is None and not arguments.check
+    check_out(out, _RESULTS, *(_CHOSEN if searches else ()))
     if arguments.pipeline is not None:
         return _advise(arguments, model, device, base.batch_size, limits, out, console, errors)
     if arguments.check:
         return _check(arguments, limits, out, console, errors)
-    with signals(), progress_bar(errors) as progress:
+    with progress_bar(errors) as progress:
         source = read_source(arguments.data, progress, errors, _RESULTS, arguments.skip_list)
         tuner = Tuner(source, model, device, base, limits, out, _shown_by(progress))
         try:
@@ -106,8 +109,7 @@ def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Con
     files = _write(out, tuned, source, model, device, limits)
     _print(console, tuned, source, model, device)
     try:
-        with signals():
-            files = (*files, _write_script(out, tuned.chosen.config, source))
+        files = (*files, _write_script(out, tuned.chosen.config, source))
     except (ExportError, SourceError, OSError) as error:
         console.print(f"no tuned.py: {error}", highlight=False, markup=False, emoji=False, soft_wrap=True)
     print_files(console, "written", *files)
@@ -124,7 +126,7 @@ def _advise(
     console: Console,
     errors: Console,
 ) -> int:
-    with signals(), progress_bar(errors) as progress:
+    with progress_bar(errors) as progress:
         show = _shown_by(progress)
         advice = advise(arguments.pipeline, model, arguments.classes, device, batch_size, limits, out, show)
     document = {"schema_version": 1, "provenance": provenance.machine(), "model": model, **to_dict(advice)}
@@ -135,7 +137,7 @@ def _advise(
 
 
 def _check(arguments: argparse.Namespace, limits: Limits, out: Path, console: Console, errors: Console) -> int:
-    with signals(), progress_bar(errors) as progress:
+    with progress_bar(errors) as progress:
         source = read_source(arguments.data, progress, errors, _RESULTS, arguments.skip_list)
         checks = tune_check.check(source, limits, out, _shown_by(progress))
     document = {"schema_version": 1, "provenance": provenance.machine(), **tune_check.to_dict(checks)}
@@ -208,7 +210,7 @@ def _bytes(text: str, option: str) -> float:
 def _write(
     out: Path, tuned: Tuned, source: ImageSource, model: str, device: Device, limits: Limits
 ) -> tuple[Path, ...]:
-    toml, results = out / "tuned.toml", out / _RESULTS
+    toml, results = out / _CHOSEN[0], out / _RESULTS
     document = {
         "schema_version": 1,
         "provenance": provenance.machine(),
@@ -228,14 +230,14 @@ def _write(
         "seconds": tuned.seconds,
     }
     write_atomically(results, to_json(document))
-    toml.write_text(config_to_toml(tuned.chosen.config), encoding="utf-8")
+    write_atomically(toml, config_to_toml(tuned.chosen.config))
     return results, toml
 
 
 def _write_script(out: Path, config: PipelineConfig, source: ImageSource) -> Path:
     """Writes the pipeline as a script, and all that the script reads: a copy of the whole source may have no room."""
-    script = out / "tuned.py"
-    script.write_text(export(config, source), encoding="utf-8")
+    script = out / _CHOSEN[1]
+    write_atomically(script, export(config, source))
     return script
 
 
@@ -258,9 +260,8 @@ def _print(console: Console, tuned: Tuned, source: ImageSource, model: str, devi
     incumbent = tuned.bar(AUTOTUNE) or tuned.measured[0]
     table = Table(
         box=None,
-        title=f"{model} on {device.name}, {source.images:,} images",
+        title=Text(f"{model} on {device.name}, {source.images:,} images", style="bold"),
         title_justify="left",
-        title_style="bold",
         pad_edge=False,
     )
     table.add_column("pipeline", max_width=30)

@@ -8,7 +8,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from benchmarks.command import new_log
 from benchmarks.options import UserError
 from benchmarks.supervise import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.tune_session import serve_tuner
@@ -88,7 +90,7 @@ def advise(
 
     began_ns = clock.now_ns()
     source = from_arrays(np.zeros((classes, 1, 1, 3), np.uint8), np.arange(classes))
-    log = out / "tune.log"
+    log = new_log(out / "tune.log")
     child = Child(serve_tuner, device, source, str(log))
     try:
         say("opening the model")
@@ -155,7 +157,8 @@ def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str
         console.print(text, highlight=False, markup=False, emoji=False)
 
     line(f"{text}: {', '.join(advice.stages)}")
-    table = Table(box=None, title=f"{model} on {device.name}", title_justify="left", title_style="bold", pad_edge=False)
+    title = Text(f"{model} on {device.name}", style="bold")
+    table = Table(box=None, title=title, title_justify="left", pad_edge=False)
     table.add_column("pipeline")
     for column in ("img/s", "of as written", "95 %"):
         table.add_column(column, justify="right")

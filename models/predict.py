@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -73,8 +74,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if any(isinstance(one, Unclassified) for one in found) else 0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(shown(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m models predict",
         description="Says of each picture its class and how probable that is. The model's file holds how pictures are "
         "prepared: they are given as they are.",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline import clock
+from pipeline.arguments import ArgumentParser
 from pipeline.config import AUTO, CHOICES, PipelineConfig
 from pipeline.decoder_noise import decoders_unheard
 from pipeline.prepared import FORMS, WriteError
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m pipeline materialize",
         description="Writes a copy of a source that is faster to read, and says what that cost and when it pays.",
     )

@@ -97,8 +97,9 @@ def _wrong(script: Path, max_steps: int | None, out: Path) -> str | None:
     try:
         if not script.is_file():
             return f"{script}: no such script."
-        if (out / "results.json").exists():
-            return f"--out {out} holds the results of an earlier run. Choose another folder, or remove them."
+        for name in ("results.json", "report.html"):
+            if os.path.lexists(out / name):
+                return f"--out {out} holds {name} already: nothing is overwritten. Choose another folder."
         folder = next(one for one in (out, *out.parents) if one.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             return f"--out {out}: results cannot be written there, {folder} is no folder that can be written to."
@@ -120,8 +121,10 @@ def _is_module(path: Path) -> bool:
 
 def _say(line: str) -> None:
     """Prints a line to stderr, if that is still there: it is never worth the script's exit code."""
+    from profiles.terminal import printable
+
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"{_NAME}: {line}\n")
+        sys.stderr.write(f"{_NAME}: {printable(line).replace(chr(10), ' ')}\n")
         sys.stderr.flush()
 
 

@@ -294,7 +294,7 @@ def test_bad_words_get_one_line_and_exit_code_2(words, message, tmp_path, monkey
 def test_results_of_an_earlier_run_are_not_overwritten(tmp_path, capsys):
     (tmp_path / "augmentation.json").touch()
     assert augmentation.main(["--out", str(tmp_path)]) == 2
-    assert "holds the results of an earlier run" in capsys.readouterr().err
+    assert "holds augmentation.json already" in capsys.readouterr().err
 
 
 def test_the_command_starts_without_the_libraries():

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 
 import bad_files
 import pytest
@@ -17,6 +18,7 @@ from benchmarks.doctor_report import entries
 from benchmarks.doctor_troubles import TROUBLES, Examined, in_order
 from pipeline import photographs
 from pipeline.folders import FORMATS, MAX_BYTES, shown
+from pipeline.signals import Stopped
 from pipeline.skip_list import read_skip_list
 
 PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -243,6 +245,29 @@ def test_what_is_no_folder_of_classes_is_bad_input(make, message, tmp_path, caps
     printed = capsys.readouterr().err
     assert message in printed and "Traceback" not in printed
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("words", [["."], ["pets", "--out", "pets"], ["pets", "--out", "out/../pets/cats/new"]])
+def test_it_writes_nothing_among_the_photos(words, tmp_path, monkeypatch, capsys):
+    photo_folder(tmp_path / "pets", {"cats": 1, "dogs": 1})
+    before = set(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path / "pets" if words == ["."] else tmp_path)
+    assert doctor.main(words) == 2
+    said = capsys.readouterr().err
+    assert f" would lie in the folder that is examined. Give one outside of {words[0]}." in said
+    assert len(said.splitlines()) == 1
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_a_run_that_is_stopped_leaves_no_folder(tmp_path, monkeypatch):
+    def stopped(*words):
+        raise Stopped(signal.SIGTERM)
+
+    photo_folder(tmp_path / "pets", {"cats": 1, "dogs": 1})
+    monkeypatch.setattr("benchmarks.doctor_child.examine_all", stopped)
+    monkeypatch.chdir(tmp_path)
+    assert doctor.main(["pets"]) == 128 + signal.SIGTERM
+    assert [path.name for path in tmp_path.iterdir()] == ["pets"]
 
 
 def test_a_prepared_copy_is_bad_input(tmp_path, capsys):

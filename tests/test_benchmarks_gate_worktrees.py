@@ -88,9 +88,12 @@ def test_a_signal_while_it_is_removed_leaves_no_folder_behind(repository, where,
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_is_stopped_leaves_nothing_behind(repository, number):
+def test_a_command_that_is_stopped_leaves_nothing_behind(repository, number, tmp_path):
     # It must not end by itself before the signal comes.
-    (repository / "module.py").write_text("import time\n\n\ndef feed():\n    time.sleep(120)\n")
+    begun = tmp_path / "begun"
+    (repository / "module.py").write_text(
+        f"import pathlib, time\n\n\ndef feed():\n    pathlib.Path({str(begun)!r}).touch()\n    time.sleep(120)\n"
+    )
     git(repository, "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-a", "-m", "waits")
     (repository / "module.py").write_text("not committed")
     words = ("compare", "main", "main", "--rev", "--subject", "module:feed", "--out", "out")
@@ -102,7 +105,7 @@ def test_a_command_that_is_stopped_leaves_nothing_behind(repository, number):
         stderr=subprocess.DEVNULL,
     ) as command:
         for _ in range(600):
-            if left(repository)[1] == 2 and (repository / "out" / "gate.log").exists():
+            if left(repository)[1] == 2 and begun.exists():
                 break
             time.sleep(0.1)
         command.send_signal(number)

@@ -610,7 +610,7 @@ def test_children_find_what_they_are_given_from_their_own_folders(photos, tmp_pa
 def test_an_earlier_run_is_not_overwritten(capsys, tmp_path):
     (tmp_path / "peers.json").write_text("{}")
     assert peers.main(["--out", str(tmp_path)]) == 2
-    assert "holds the results of an earlier run" in capsys.readouterr().err
+    assert "holds peers.json already" in capsys.readouterr().err
 
 
 def test_every_peer_is_listed(capsys):

@@ -129,7 +129,7 @@ def test_an_earlier_run_is_not_overwritten(finished):
     before = (out / "results.json").read_bytes()
     again = command("--out", out, "--variants", "tf-data")
     assert again.returncode == 2
-    assert "holds the results of an earlier run" in again.stderr
+    assert "holds results.json already" in again.stderr
     assert (out / "results.json").read_bytes() == before
 
 

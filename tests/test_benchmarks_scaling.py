@@ -457,7 +457,7 @@ def test_a_stopped_run_writes_what_it_has_and_removes_its_files(fake_child, phot
 def test_an_earlier_run_is_not_overwritten(fake_child, photos, tmp_path):
     (tmp_path / "cache").mkdir()
     run(plan(axes={"files": (8,)}), photos, tmp_path / "out")
-    with pytest.raises(UserError, match="holds the results of an earlier run"):
+    with pytest.raises(UserError, match="holds scaling.json already"):
         run(plan(axes={"files": (8,)}), photos, tmp_path / "out")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 from typing import ClassVar
 
 import numpy as np
@@ -309,6 +310,19 @@ def child(tmp_path):
 def test_a_killed_child_is_named_as_killed(child):
     os.kill(child._process.pid, signal.SIGKILL)
     with pytest.raises(ChildDied, match="the process was killed; most likely the machine ran out of memory"):
+        child.ask("backend", timeout_s=60)
+
+
+def serve_half(connection):
+    """Dies within an answer."""
+    connection.recv()
+    os.write(connection.fileno(), struct.pack("!i", 1000) + b"half")
+    os._exit(7)
+
+
+def test_a_child_that_dies_within_an_answer_costs_no_more_than_one_that_dies_before():
+    child = Child(serve_half)
+    with pytest.raises(ChildDied, match="the process ended with exit code 7"):
         child.ask("backend", timeout_s=60)
 
 

@@ -1,5 +1,6 @@
 """Every image exactly once an epoch, whatever the sizes and the workers; and draws that no two workers share."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -11,6 +12,7 @@ from PIL import Image
 
 from pipeline import VARIANTS, build, from_arrays, from_folder
 from pipeline.config import AUTO
+from pipeline.python_batches import PythonBatches
 
 SIZES, BATCHES, WORKERS = (1, 7, 64, 1_000, 10_007), (1, 7, 32), (0, 1, 2, 3, 4)
 # Of these, one number of workers has to do: they take minutes.
@@ -56,7 +58,18 @@ def assert_exactly_once(name, images, batch_size, workers, folder):
     source = source_of(images, config, folder)
     with build(config, source) as loader:
         assert (loader.images, loader.batches) == (images, math.ceil(images / batch_size))
-        epochs = fed(loader.data, 2)
+        assert_epochs_are_whole(fed(loader.data, 2), images, batch_size)
+
+
+def assert_exactly_once_without_tf_data(images, batch_size, workers):
+    config = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=batch_size, image_size=(SIDE, SIDE))
+    source = from_arrays(numbered(images), np.arange(images) % 2, class_names=("a", "b"))
+    with contextlib.closing(PythonBatches(source, config, workers=workers)) as batches:
+        assert len(batches) == math.ceil(images / batch_size)
+        assert_epochs_are_whole([list(batches) for _ in range(2)], images, batch_size)
+
+
+def assert_epochs_are_whole(epochs, images, batch_size):
     for batches in epochs:
         sizes = [len(labels) for _, labels in batches]
         assert sizes == [batch_size] * (images // batch_size) + [images % batch_size] * (images % batch_size > 0)
@@ -93,6 +106,19 @@ SMOKE = [
 @pytest.mark.parametrize(("name", "images", "batch_size", "workers"), SMOKE)
 def test_every_image_comes_exactly_once(name, images, batch_size, workers, folder):
     assert_exactly_once(name, images, batch_size, workers, folder)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_image_comes_exactly_once_without_tf_data(workers):
+    assert_exactly_once_without_tf_data(64, 7, workers)
+
+
+@pytest.mark.slow  # 75 combinations
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("batch_size", BATCHES)
+@pytest.mark.parametrize("images", SIZES)
+def test_every_image_comes_exactly_once_without_tf_data_for_every_size(images, batch_size, workers):
+    assert_exactly_once_without_tf_data(images, batch_size, workers)
 
 
 @pytest.mark.slow  # the whole grid takes half an hour

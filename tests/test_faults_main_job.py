@@ -102,21 +102,34 @@ COMMANDS = {
 }
 
 
+def held(folder):
+    """Every file below a folder, with what is in it and when it was written."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
 @pytest.mark.slow  # 6 processes
 @pytest.mark.parametrize("wait_s", [0.7, 2.5])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_other_commands_that_are_stopped_leave_nothing_half(name, wait_s, photos, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
+    before, cache = held(photos), tmp_path / "cache"
     words = [word.format(photos=photos, out=out) for word in COMMANDS[name]]
-    process = running(*words, cache=tmp_path / "cache")
+    process = running(*words, cache=cache)
     stopped_after(process, wait_s, signal.SIGTERM)
     assert process.returncode in (0, 1, 128 + signal.SIGTERM, -signal.SIGTERM)
-    left = sorted(path.name for path in tmp_path.rglob("*") if ".building-" in path.name)
-    # What was killed before it could clean up goes when the next one builds.
-    assert process.returncode < 0 or left == []
-    if (out / "copy").exists():
-        assert open_prepared(out / "copy").images == 40
+    assert held(photos) == before
+    results = {path.name for path in (*out.glob("*"), *cache.glob("*"))}
+    if name == "materialize":
+        assert results <= {"copy"}
+        assert not results or open_prepared(out / "copy").images == 40
+    elif name == "doctor":
+        assert results <= {"doctor.json"}
+        assert not results or json.loads((out / "doctor.json").read_text())["files"] == 40
+    else:
+        assert all(one.startswith("generated-") and ".building-" not in one for one in results)
+        assert not results or len(list(cache.glob("generated-*/*/*.jpg"))) == 2000
 
 
 def test_a_signal_in_a_scan_stops_it_and_costs_no_photo(photos, monkeypatch):

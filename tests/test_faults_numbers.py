@@ -66,8 +66,8 @@ def test_runs_of_a_clock_that_was_set_back_do_not_share_a_folder(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command.datetime, "datetime", Stopped)
     first = command.new_folder()
-    command.check_out(first)
+    command.check_out(first, "results.json")
     (first / "results.json").write_text(json.dumps({}))
     assert command.new_folder() == first
-    with pytest.raises(UserError, match="holds the results of an earlier run"):
-        command.check_out(command.new_folder())
+    with pytest.raises(UserError, match="holds results.json already"):
+        command.check_out(command.new_folder(), "results.json")

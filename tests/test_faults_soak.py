@@ -1,5 +1,6 @@
 """Many epochs: memory, descriptors, threads and processes stay as they are."""
 
+import contextlib
 import dataclasses
 import gc
 import os
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 from pipeline import VARIANTS, build, from_folder
+from pipeline.python_batches import PythonBatches
 
 IMAGES = 48
 # Glibc's arenas, one a thread, settle within the first epochs; what leaks in an epoch goes on.
@@ -58,6 +60,16 @@ def soaked(name, folder, epochs):
     return watch
 
 
+def soaked_without_tf_data(workers, folder, epochs):
+    config = dataclasses.replace(VARIANTS["tf-data-composed"], image_size=(16, 16), batch_size=8)
+    watch = Watch()
+    with contextlib.closing(PythonBatches(from_folder(folder), config, workers=workers)) as batches:
+        for epoch in range(epochs):
+            assert sum(len(labels) for _, labels in batches) == IMAGES
+            watch.on_epoch_end(epoch)
+    return watch
+
+
 def assert_flat(watch):
     settled = int(len(watch.children) * SETTLED_RATIO)
     assert max(watch.descriptors[settled:]) <= max(watch.descriptors[: settled + 1]) + 2
@@ -67,20 +79,36 @@ def assert_flat(watch):
     assert max(watch.children[settled:]) <= max(watch.children[: settled + 1])
 
 
-@pytest.mark.parametrize("name", ["py-dataset", "py-dataset-processes", "tf-data-autotune"])
-def test_ten_epochs_hold_no_more_than_the_first(name, folder):
-    assert_flat(soaked(name, folder, 10))
-
-
-@pytest.mark.slow  # 200 epochs of every variant
-@pytest.mark.parametrize("name", VARIANTS)
-def test_two_hundred_epochs_hold_no_more_than_the_first(name, folder):
-    watch = soaked(name, folder, 200)
+def assert_flat_in_memory_too(watch):
     assert_flat(watch)
     settled = int(len(watch.memory_bytes) * SETTLED_RATIO)
     later = np.array(watch.memory_bytes[settled:], np.float64)
     grown_bytes = np.polyfit(np.arange(len(later)), later, 1)[0]
     assert grown_bytes < LEAST_LEAK_BYTES
+
+
+@pytest.mark.parametrize("name", ["py-dataset", "py-dataset-processes", "tf-data-autotune"])
+def test_ten_epochs_hold_no_more_than_the_first(name, folder):
+    assert_flat(soaked(name, folder, 10))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ten_epochs_without_tf_data_hold_no_more_than_the_first(workers, folder):
+    watch = soaked_without_tf_data(workers, folder, 10)
+    assert_flat(watch)
+    assert watch.children[-1] >= workers
+
+
+@pytest.mark.slow  # 200 epochs of every variant
+@pytest.mark.parametrize("name", VARIANTS)
+def test_two_hundred_epochs_hold_no_more_than_the_first(name, folder):
+    assert_flat_in_memory_too(soaked(name, folder, 200))
+
+
+@pytest.mark.slow  # 200 epochs
+@pytest.mark.parametrize("workers", [0, 2])
+def test_two_hundred_epochs_without_tf_data_hold_no_more_than_the_first(workers, folder):
+    assert_flat_in_memory_too(soaked_without_tf_data(workers, folder, 200))
 
 
 def test_the_check_sees_descriptors_and_threads_that_stay():

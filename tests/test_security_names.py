@@ -1,18 +1,26 @@
 """Names lead nowhere: none of a file, class or variant has anything written outside of its folder."""
 
 import dataclasses
+import importlib
 import os
 import pathlib
 
 import bad_files
 import numpy as np
 import pytest
+from rich.console import Console
+from test_benchmarks_accuracy_run import a_plan
+from test_benchmarks_scaling import ONE_VARIANT, plan
 
-from benchmarks import command
+from benchmarks import accuracy_run, command, devices_holder, scaling_run, supervise, tune_pipeline
 from benchmarks.options import UserError, parser, read_request
+from benchmarks.splits import held_out
+from benchmarks.supervise import ChildDied, JobRefused
+from benchmarks.tuned import Limits
 from pipeline import SourceError, from_folder, sources
 from pipeline.folders import check_folder_name
 from pipeline.sources import folder_of_links
+from profiles.devices import Device
 from profiles.results import write_atomically
 
 LEADING_OUT = ["../outside", "/tmp/outside", "a/../../outside", "..", ".", "", ".hidden", "a\0b"]
@@ -92,3 +100,137 @@ def test_results_take_the_place_of_a_link_and_do_not_follow_it(tmp_path):
     write_atomically(tmp_path / "results.json", "{}\n")
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (tmp_path / "results.json").is_symlink()
+
+
+# What a user keeps in the folder of --out
+
+WRITES = {
+    "benchmarks.pipeline": ("results.json", "report.html"),
+    "benchmarks.tune": ("tune.json", "tuned.toml", "tuned.py"),
+    "benchmarks.tune --pipeline=mine:make": ("tune.json",),
+    "benchmarks.tune --check": ("tune.json",),
+    "benchmarks.gate compare mine:a mine:b": ("gate.json",),
+    "benchmarks.gate check mine": ("gate.json",),
+    "benchmarks.gate ratios": ("gate.json",),
+    "benchmarks.doctor PETS": ("doctor.json", "skip.jsonl"),
+    "benchmarks.devices": ("results.json", "report.html"),
+    "benchmarks.accuracy --data=PETS": ("accuracy.json", "accuracy.html"),
+    "benchmarks.scaling": ("scaling.json", "scaling.html"),
+    "benchmarks.augmentation": ("augmentation.json", "augmentation.html"),
+    "benchmarks.peers": ("peers.json",),
+    "profiles": ("results.json", "report.html"),
+}
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "link to nothing"])
+@pytest.mark.parametrize(("words", "name"), [(words, name) for words, names in WRITES.items() for name in names])
+def test_what_lies_where_a_command_writes_stays_as_it_is(words, name, kind, pets, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    out.mkdir()
+    if kind == "file":
+        (out / name).write_bytes(b"mine")
+    else:
+        (out / name).symlink_to(mine)
+    if kind == "link":
+        mine.write_bytes(b"mine")
+    (tmp_path / "script.py").write_text("raise SystemExit(7)\n")
+    module, *given = words.replace("PETS", str(pets)).split()
+    main = importlib.import_module("profiles.__main__" if module == "profiles" else module).main
+    before = tree(tmp_path)
+    assert main([*given, "--out", "out", *["script.py"] * (module == "profiles")]) == 2
+    said = capsys.readouterr().err
+    assert f" holds {name} already: nothing is overwritten. Choose another folder." in said
+    assert len(said.splitlines()) == 1
+    assert tree(tmp_path) == before
+    assert kind == "link to nothing" or (out / name).read_bytes() == b"mine"
+    assert kind == "file" or os.readlink(out / name) == str(mine)
+
+
+class Chatty:
+    """A child that writes to its log, and fails."""
+
+    error: Exception
+
+    def __init__(self, target, *arguments):
+        with open(arguments[-1], "a") as log:
+            log.write("said")
+
+    def ask(self, method, *arguments, timeout_s):
+        raise self.error
+
+    def close(self):
+        pass
+
+    kill = close
+
+
+CPU = Device(kind="cpu", name="cpu")
+
+
+def group(photos, folder):
+    one = supervise.Group(CPU, from_folder(photos), [], folder / "cpu.log", {})
+    try:
+        one.open()
+    finally:
+        one.close()
+
+
+def holder(photos, folder):
+    one = devices_holder.Holder(CPU, None, folder / "cpu.log")
+    try:
+        one.start()
+    finally:
+        one.close()
+
+
+def places(photos, folder):
+    some = plan(axes={"files": (2,)}, variants=ONE_VARIANT)
+    scaling_run.Run(some, from_folder(photos), folder).measure(command.progress_bar(Console(quiet=True)))
+
+
+def ladder(photos, folder):
+    splits = held_out(from_folder(photos), seed=0)
+    one = accuracy_run.Ladder(a_plan(rungs=("tutorial",)), splits, CPU, {}, folder / "children.log")
+    one.measure(command.progress_bar(Console(quiet=True)), lambda: None)
+
+
+def advice(photos, folder):
+    limits = Limits(memory_bytes=1e6, disk_bytes=1e6, exactness="close", budget_s=1.0)
+    tune_pipeline.advise("mine:make", "cats-dogs-64", 2, CPU, 1, limits, folder, lambda text: None)
+
+
+LOGS = {
+    "cpu.log": ((group, supervise), (holder, devices_holder)),
+    "children.log": ((places, scaling_run), (ladder, accuracy_run)),
+    "tune.log": ((advice, tune_pipeline),),
+}
+
+
+@pytest.mark.parametrize("error", [ChildDied("gone"), JobRefused("no")])
+@pytest.mark.parametrize(
+    ("name", "run", "module"), [(name, *one) for name, runs in LOGS.items() for one in runs], ids=lambda one: ""
+)
+def test_a_log_of_that_name_is_neither_added_to_nor_removed(name, run, module, error, photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "Child", type("Child", (Chatty,), {"error": error}))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_bytes(b"mine")
+    try:
+        run(photos, out)
+    except (UserError, ChildDied, JobRefused) as ended:
+        print(ended)
+    ours = out / name.replace(".", "-2.")
+    assert (out / name).read_bytes() == b"mine"
+    assert {path.name for path in out.iterdir()} <= {name, ours.name}
+    if isinstance(error, ChildDied):
+        assert ours.read_text().startswith("said")
+
+
+def test_a_log_follows_no_link(tmp_path):
+    (tmp_path / "cpu.log").symlink_to(tmp_path / "mine")
+    (tmp_path / "cpu-2.log").touch()
+    assert command.new_log(tmp_path / "cpu.log") == tmp_path / "cpu-3.log"
+    assert (tmp_path / "cpu-3.log").stat().st_size == 0
+    assert not (tmp_path / "mine").exists()

@@ -13,6 +13,8 @@ PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
 # A call that names whom it talks to, on the internet. Sockets within the machine have no such name, or loopback's.
 _SPOKEN = re.compile(r"(?:connect|sendto|sendmsg|sendmmsg)\(.*?sa_family=AF_INET6?, .*")
 _LOOPBACK = re.compile(r'inet_addr\("127\.|"::1"|inet_pton\(AF_INET6, "::1"')
+# A resolver within the machine passes on what it is asked.
+_NAME_ASKED = re.compile(r"sin6?_port=htons\(53\)")
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="no strace here")
 
@@ -29,7 +31,8 @@ def spoken(words: list[str], folder: pathlib.Path, expected: int = 0) -> list[st
     if "ptrace" in done.stderr and "not permitted" in done.stderr:
         pytest.skip("strace may not trace here")
     assert done.returncode == expected, done.stderr[-2000:]
-    return [line for line in log.read_text().splitlines() if _SPOKEN.search(line) and not _LOOPBACK.search(line)]
+    calls = [line for line in log.read_text().splitlines() if _SPOKEN.search(line)]
+    return [line for line in calls if _NAME_ASKED.search(line) or not _LOOPBACK.search(line)]
 
 
 def test_the_trace_sees_who_is_called(tmp_path):
@@ -45,6 +48,18 @@ def test_the_trace_sees_who_is_called(tmp_path):
     )
     [line] = spoken(["-c", call], tmp_path)
     assert "192.0.2.1" in line
+
+
+@pytest.mark.parametrize(("family", "address"), [("AF_INET", "127.0.0.53"), ("AF_INET6", "::1")])
+def test_the_trace_sees_a_resolver_of_this_machine(family, address, tmp_path):
+    call = f"import socket; socket.socket(socket.{family}, socket.SOCK_DGRAM).connect_ex(({address!r}, 53))"
+    [line] = spoken(["-c", call], tmp_path)
+    assert address in line
+
+
+def test_the_trace_sees_that_a_name_is_asked_for(tmp_path):
+    call = "import contextlib, socket\nwith contextlib.suppress(OSError):\n    socket.getaddrinfo('example.org', 80)\n"
+    assert any("htons(53)" in line for line in spoken(["-c", call], tmp_path))
 
 
 def test_albumentations_asks_for_no_newer_release(tmp_path):

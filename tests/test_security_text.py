@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import io
 import json
 import pathlib
@@ -15,11 +16,13 @@ from rich.progress import Progress
 from test_benchmarks_augmentation import a_document as an_augmentation
 from test_benchmarks_augmentation import a_measured
 from test_benchmarks_scaling import ONE_VARIANT, plan, rows_of
+from test_benchmarks_tune import COMPOSED, candidate, tuned
 from test_profiles_results import a_result
 from test_profiles_stage_report import TABLE
 
-from benchmarks import command
+from benchmarks import command, tune
 from benchmarks.augmentation_report import cautions, legend
+from benchmarks.cli import VERBS
 from benchmarks.doctor_folder import Folder
 from benchmarks.doctor_report import document as doctor_document
 from benchmarks.doctor_report import print_findings, said
@@ -29,11 +32,13 @@ from benchmarks.peer_report import print_left_out
 from benchmarks.peer_runs import LeftOut
 from benchmarks.scaling_report import Report
 from benchmarks.serving import one_line
+from benchmarks.tune_pipeline import PipelineAdvice, print_advice
 from pipeline import PipelineConfig
 from pipeline.export import export
 from pipeline.materialize import Prepared
 from pipeline.materialize_command import Rates, describe
 from pipeline.sources import Skipped
+from profiles.devices import Device
 from profiles.results import to_json, write_atomically
 from profiles.stage_report import print_stages
 from profiles.terminal import Terminal, printable
@@ -102,6 +107,18 @@ def show_cautions(console: Terminal, text: str) -> None:
         console.print(line, markup=False)
 
 
+def show_tuner(console: Terminal, text: str) -> None:
+    gpu = Device(kind="gpu", name=text)
+    tune._print(console, tuned(candidate("fast", 1500.0, COMPOSED)), hostile_source(text), text, gpu)
+
+
+def show_advice(console: Terminal, text: str) -> None:
+    nothing = PipelineAdvice(
+        stages=(text,), measured=(), chosen=None, refused=(text,), failed=((text, text),), seconds=1
+    )
+    print_advice(console, nothing, text, text, Device(kind="gpu", name=text))
+
+
 TERMINALS = {
     "results": show_results,
     "stages": show_stages,
@@ -112,6 +129,8 @@ TERMINALS = {
     "peers": show_peers,
     "materialize": show_materialized,
     "augmentation": show_cautions,
+    "tuner": show_tuner,
+    "advice": show_advice,
 }
 
 
@@ -125,6 +144,32 @@ def test_a_terminal_is_given_nothing_to_obey(name, payload):
         first = text.strip().splitlines()[0]
         expected = str(pathlib.Path(first)) if name == "materialize" else first
         assert "".join(expected.split()) in "".join(shown.split())
+
+
+# What a command needs before it comes to a word that it does not know.
+NEEDED = {
+    "materialize": ("pets", "copy", "--as=raw"),
+    "train": ("--data=pets", "--out=x.keras"),
+    "predict": ("x.keras", "1.jpg"),
+    "accuracy": ("--data=pets",),
+    "doctor": ("pets",),
+    "gate": ("ratios",),
+    "photos": ("--against=pets",),
+    "gate_truth": ("--out=out",),
+}
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "gate_truth"])
+def test_a_word_that_a_command_does_not_know_is_repeated_harmlessly(verb, capsys):
+    word = "--" + "".join(PAYLOADS.values()).replace(" ", "")
+    main = importlib.import_module(VERBS[verb][0] if verb in VERBS else f"benchmarks.{verb}").main
+    words = [word, "script.py"] if verb == "profile" else [*NEEDED.get(verb, ()), word]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    said = capsys.readouterr().err
+    assert not OBEYED.search(said)
+    assert len([line for line in said.splitlines() if "unrecognized arguments: --<script>" in line]) == 1
+    assert "\nstopped: nothing measured" not in said and "\\x1b[31mred" in said
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
