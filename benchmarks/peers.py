@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source
+from benchmarks.command import check_out, exit_code_of, new_folder, progress_bar, read_source, remove_if_empty
 from benchmarks.options import UserError, known_names
 from benchmarks.peer_catalogue import PEERS, Peer, our_peers
 from benchmarks.peer_loaders.work import WORKS
@@ -84,8 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         request = read_request(arguments, out)
-        check_out(out, "peers.json")
-        return _run(request, console, errors)
+        try:
+            check_out(out, "peers.json")
+            return _run(request, console, errors)
+        finally:
+            remove_if_empty(out)
 
     return exit_code_of(run, errors, out)
 
