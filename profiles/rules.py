@@ -27,6 +27,8 @@ OVERSIZED_RATIO = 4.0
 THROTTLED_RATIO = 0.05
 # A short batch takes no longer than a full one; compiling takes seconds. Source: issue 3 of this project's rules.
 RECOMPILED_RATIO = 5.0
+# A pixel in float32 takes 4 bytes, in uint8 one.
+UINT8_RATIO = 0.25
 
 PART_NAMES = {
     "compute": "compute",
@@ -204,6 +206,26 @@ def interference(evidence: Evidence) -> Finding | None:
     )
 
 
+def costly_transfer(evidence: Evidence) -> Finding | None:
+    """Batches on their way to the device are waited for."""
+    if evidence.surely_lost["transfer"] < COSTLY_RATIO:
+        return None
+    share = evidence.lost["transfer"]
+    if evidence.result.contender.config.get("output_dtype") == "float32":
+        gain = _gain_without((1 - UINT8_RATIO) * share, "if a quarter of the bytes took a quarter of the time")
+        advice = 'send uint8 and rescale on the device (`output_dtype = "uint8"`)'
+    else:
+        gain = _gain_without(share, "if batches arrived while the device computes")
+        advice = "send uint8, and have batches on the device ahead of time (tf.data: `prefetch_to_device`)"
+    return Finding(
+        rule="costly transfer",
+        text=f"{share:.0%} of an epoch is batches on their way to the device",
+        cost_ratio=share,
+        advice=advice if gain else None,
+        gain=gain,
+    )
+
+
 def cores_to_feed(evidence: Evidence) -> Finding | None:
     """How many cores this loader needs to keep an accelerator busy."""
     result, cores = evidence.result, evidence.cores
@@ -292,6 +314,7 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     oversized_decode,
     costly_epoch_edges,
     interference,
+    costly_transfer,
     cores_to_feed,
     throttled,
     recompiled,

@@ -1,6 +1,6 @@
 """The rules of a verdict: for each a planted case that fires it, and clean cases that do not.
 
-Long because there are eleven rules, and none is shown without both.
+Long because there are twelve rules, and none is shown without both.
 """
 
 from __future__ import annotations
@@ -361,6 +361,44 @@ def test_interference_is_not_blamed(result: Result) -> None:
     assert rules.interference(of(result)) is None
 
 
+# Transfer to the device
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gain", "advice"),
+    [
+        (
+            "float32",
+            1.176,
+            'send uint8 and rescale on the device (`output_dtype = "uint8"`)',
+        ),  # 3/4 of a fifth is saved
+        ("uint8", 1.25, "send uint8, and have batches on the device ahead of time (tf.data: `prefetch_to_device`)"),
+        (None, 1.25, "send uint8, and have batches on the device ahead of time (tf.data: `prefetch_to_device`)"),
+    ],
+)
+def test_a_costly_transfer_has_a_remedy(dtype: str | None, gain: float, advice: str) -> None:
+    result = a_result(device="gpu")
+    config = {} if dtype is None else {"output_dtype": dtype}
+    result = replace(result, contender=replace(result.contender, config=config))
+    found = rules.costly_transfer(of(losing(result, transfer=0.2)))
+    assert found is not None
+    assert (found.text, found.advice) == ("20% of an epoch is batches on their way to the device", advice)
+    assert gain_of(found) == ("predicted", gain)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        losing(a_result(device="gpu"), transfer=0.05),
+        losing(a_result(device="gpu"), _low={"transfer": 0.02}, transfer=0.2),
+        losing(a_result(device="gpu"), prep_stall=0.5),
+    ],
+    ids=["cheap", "uncertain", "something else"],
+)
+def test_a_transfer_that_costs_little_is_not_blamed(result: Result) -> None:
+    assert rules.costly_transfer(of(result)) is None
+
+
 # Cores to feed an accelerator
 
 STARVED = a_result(device="emulated:2500")  # 0.2 ms of CPU per image of the loader; 2,500 images/sec of the model
@@ -521,7 +559,8 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
     """Holds of every rule on evidence that fires as many as can be."""
     fired = False
     known: dict[str, Any] = {"workers_asked": 4, "workers_seen": 2, "stages": python_table(), "cores": 4.0, **BIG}
-    for result in (with_last_step(510), WAITING, STARVED, losing(prep_stall=0.3, interference=0.3, epoch_overhead=0.3)):
+    parts = {"prep_stall": 0.3, "interference": 0.2, "epoch_overhead": 0.2, "transfer": 0.2}
+    for result in (with_last_step(510), WAITING, STARVED, losing(**parts)):
         found = rule(of(result, frozen_by_cache=("a",), throttled_ratio=0.5, **known))
         fired = fired or found is not None
         if found is not None and found.advice is not None:
