@@ -273,6 +273,7 @@ def test_decoders_that_cannot_be_started_end_the_command_with_code_3(tmp_path, c
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_examination_that_is_left_early_leaves_no_child(tmp_path):
     import psutil
 

@@ -86,6 +86,7 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
     assert (tmp_path / "out" / "report.html").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_enough_steps_leave_fit_and_what_comes_after_it_does_not_run(tmp_path):
     script = write(
         tmp_path,
@@ -120,6 +121,7 @@ def test_an_error_is_shown_without_our_frames(tmp_path):
     assert f'File "{script}", line' in shown.stderr
 
 
+@pytest.mark.slow
 def test_a_wrong_argument_of_fit_is_refused_in_keras_own_words(tmp_path):
     script = write(tmp_path, "network().fit(images, labels, epoch=1)\n")
     shown = run(tmp_path, script)

@@ -164,6 +164,7 @@ def test_a_pipeline_without_batches_is_refused() -> None:
         tfdata_table(tf.data.Dataset.range(0).batch(4), cores=2)
 
 
+@pytest.mark.slow
 @planted
 def test_a_data_set_of_one_batch_has_a_table(one_round: None) -> None:
     table = tfdata_table(tf.data.Dataset.range(8).map(doze_stage).batch(8), cores=2)

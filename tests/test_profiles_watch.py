@@ -303,6 +303,7 @@ print(same, came_to[0][1] == came_to[1][1], one.steps, one.images, one.loading_r
 """
 
 
+@pytest.mark.slow
 def test_a_model_on_two_devices_is_unharmed():
     done = subprocess.run([sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True)
     assert done.stdout.splitlines() == ["True True 5 70 True"], done.stderr[-2000:]
