@@ -89,10 +89,11 @@ def run_check(
         while len(processes) < look.pairs:
             processes.append(measure(len(processes) < INSPECTED))
             done(processes[-1])
-            # Only the process knows of the GPUs: this one imports nothing that could ask.
-            changed = place.differs(baseline, processes[0].backend, processes[0].gpus)
-            seen = invariants_of(processes)
-            if changed is None and seen is not None:
+            changed = None
+            if len(processes) == 1:
+                # Only the process knows of the GPUs: this one imports nothing that could ask.
+                changed = place.differs(baseline, processes[0].backend, processes[0].gpus)
+            elif len(processes) == INSPECTED and (seen := invariants_of(processes)) is not None:
                 changed = broken(baseline, seen)
             if changed is not None:
                 return changed

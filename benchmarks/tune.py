@@ -49,7 +49,8 @@ _BAR_WIDTH = 34
 _RESULTS = "tune.json"
 # Options that have no meaning beside --check.
 _NOT_CHECKED = ("pipeline", "model", "device", "batch_size", "config", "set")
-_CHOSEN = ("tuned.toml", "tuned.py")
+# What a search chose.
+_TOML, _SCRIPT = "tuned.toml", "tuned.py"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Console) -> int:
     model, device, base, limits = _request(arguments)
     searches = arguments.pipeline is None and not arguments.check
-    check_out(out, _RESULTS, *(_CHOSEN if searches else ()))
+    check_out(out, _RESULTS, *((_TOML, _SCRIPT) if searches else ()))
     if arguments.pipeline is not None:
         return _advise(arguments, model, device, base.batch_size, limits, out, console, errors)
     if arguments.check:
@@ -210,7 +211,7 @@ def _bytes(text: str, option: str) -> float:
 def _write(
     out: Path, tuned: Tuned, source: ImageSource, model: str, device: Device, limits: Limits
 ) -> tuple[Path, ...]:
-    toml, results = out / _CHOSEN[0], out / _RESULTS
+    toml, results = out / _TOML, out / _RESULTS
     document = {
         "schema_version": 1,
         "provenance": provenance.machine(),
@@ -236,7 +237,7 @@ def _write(
 
 def _write_script(out: Path, config: PipelineConfig, source: ImageSource) -> Path:
     """Writes the pipeline as a script, and all that the script reads: a copy of the whole source may have no room."""
-    script = out / _CHOSEN[1]
+    script = out / _SCRIPT
     write_atomically(script, export(config, source))
     return script
 

@@ -15,8 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from benchmarks.tune_pipeline import AS_WRITTEN, Change, PipelineFacts
-from pipeline.config import ConfigError
-from pipeline.random_stages import refuse_random_in
+from pipeline.random_stages import draws_in
 from profiles.batches import batch_images
 from profiles.provenance import usable_cores
 from profiles.samples import Sample
@@ -198,11 +197,7 @@ def _draws(dataset: Any) -> str | None:
             f"{', '.join(drawn)} is random, and nothing that costs time comes before it; draw in a map of its own, "
             "behind the decoding"
         )
-    try:
-        refuse_random_in(dataset)
-    except ConfigError as error:
-        return str(error)
-    return None
+    return draws_in(dataset)
 
 
 def _with_autotune(dataset: Any, enabled: bool) -> Any:

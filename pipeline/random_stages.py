@@ -28,25 +28,30 @@ def refuse_random_upstream(dataset: Any) -> None:
       ConfigError: naming the operation.
     """
     for one in _upstream(dataset):
-        refuse_random_in(one)
+        if reason := draws_in(one):
+            raise ConfigError(reason)
 
 
-def refuse_random_in(dataset: Any) -> None:
-    """Refuses a dataset whose own transformation draws, whatever it reads; see `refuse_random_upstream`."""
+def draws_in(dataset: Any) -> str | None:
+    """Returns what in a dataset's own transformation draws, or may, and the fix; None where nothing does.
+
+    See `refuse_random_upstream`. What it reads is not looked at.
+    """
     if type(dataset).__name__ == "_RandomDataset":
-        _refuse("`tf.data.Dataset.random` draws", "Put it behind the cache")
+        return _reason("`tf.data.Dataset.random` draws", "Put it behind the cache")
     for wrapper in dataset._functions():
         where = getattr(wrapper._func, "__name__", type(wrapper._func).__name__)
         for op in _ops(wrapper.function.graph.as_graph_def()):
             if _DRAWS.fullmatch(op):
-                _refuse(f"`{op}` in {where} draws", "Put it behind the cache")
+                return _reason(f"`{op}` in {where} draws", "Put it behind the cache")
             if op in _PYTHON:
                 fix = "Put it behind the cache, or say that it draws nothing: tf.numpy_function(..., stateful=False)"
-                _refuse(f"{where} runs Python code (`{op}`), which may draw", fix)
+                return _reason(f"{where} runs Python code (`{op}`), which may draw", fix)
+    return None
 
 
-def _refuse(problem: str, fix: str) -> None:
-    raise ConfigError(f"{problem}, and a cache would keep the first epoch's draws for all that follow. {fix}.")
+def _reason(problem: str, fix: str) -> str:
+    return f"{problem}, and a cache would keep the first epoch's draws for all that follow. {fix}."
 
 
 def _upstream(dataset: Any) -> Iterator[Any]:

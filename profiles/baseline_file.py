@@ -112,7 +112,9 @@ def read(path: Path) -> Baseline:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise BaselineError(
-            f"{path} is no baseline: {reason.rstrip('.')}. Record it anew, over it.", exit_code=3
+            f"{path} is no baseline: {reason.rstrip('.')}. Record it anew: gate record --overwrite, "
+            "or pytest --images-per-sec-overwrite.",
+            exit_code=3,
         ) from error
 
 

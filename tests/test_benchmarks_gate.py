@@ -125,18 +125,23 @@ def test_files_and_variants_are_compared_on_images(machine, photos, tmp_path):
     assert first.root == pathlib.Path(gate_command.__file__).parents[1]
 
 
-def test_revisions_are_measured_in_worktrees(machine, tmp_path):
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    for words in (
-        ("init", "-q", "-b", "main"),
-        ("-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "one"),
-        ("tag", "old"),
-    ):
-        subprocess.run(["git", *words], cwd=repository, check=True)
-    import os
+def git(folder, *words):
+    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=folder, check=True)
 
-    os.chdir(repository)
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository with an empty commit, which the tag `old` names."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "one")
+    git(folder, "tag", "old")
+    return folder
+
+
+def test_revisions_are_measured_in_worktrees(machine, repository, monkeypatch):
+    monkeypatch.chdir(repository)
     machine["mine:a at main"] = 700.0
     assert run("compare", "old", "main", "--rev", "--subject", "mine:a") == 1
     roots = {subject.root for subject, _ in machine["asked"]}
@@ -145,15 +150,12 @@ def test_revisions_are_measured_in_worktrees(machine, tmp_path):
     assert all(subject.revision for subject, _ in machine["asked"])
 
 
-def test_revisions_are_measured_in_the_folder_in_which_one_stands(machine, tmp_path, capsys, monkeypatch):
-    here = tmp_path / "repository" / "loaders"
-    here.mkdir(parents=True)
-    git = ("git", "-c", "user.name=n", "-c", "user.email=e")
-    for words in (("init", "-q", "-b", "main"), ("commit", "-q", "--allow-empty", "-m", "one"), ("tag", "old")):
-        subprocess.run([*git, *words], cwd=here.parent, check=True)
+def test_revisions_are_measured_in_the_folder_in_which_one_stands(machine, repository, capsys, monkeypatch):
+    here = repository / "loaders"
+    here.mkdir()
     (here / "mine.py").touch()
-    for words in (("add", "."), ("commit", "-q", "-m", "two")):
-        subprocess.run([*git, *words], cwd=here.parent, check=True)
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "two")
     monkeypatch.chdir(here)
     assert run("compare", "main", "main", "--rev", "--subject", "mine:a") == 0
     assert {subject.root.name for subject, _ in machine["asked"]} == {"loaders"}

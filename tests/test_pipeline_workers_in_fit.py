@@ -41,6 +41,13 @@ def failing(at: int = 0, how: str = "SIGKILL", *, processes: bool = True, timeou
     return data
 
 
+def ask_from_a_thread(data: Failing) -> None:
+    """Has a batch made by workers, as Keras' pool does."""
+    thread = threading.Thread(target=data.__getitem__, args=(0,))
+    thread.start()
+    thread.join()
+
+
 def error_of_fit(data: Failing) -> str:
     """What `fit` says of the second of three epochs, in time."""
     before, began = children(), time.monotonic()
@@ -106,9 +113,7 @@ def test_who_asks_behind_the_end_starts_no_worker():
     """Keras' pool still asks for what it has queued when a `fit` is broken off."""
     before = children()
     data = failing(at=-1)
-    thread = threading.Thread(target=data.__getitem__, args=(0,))
-    thread.start()
-    thread.join()
+    ask_from_a_thread(data)
     data.close()
     said = []
 
@@ -160,11 +165,9 @@ def test_an_epoch_is_planned_before_a_worker_of_it_is_forked(monkeypatch):
 def test_workers_of_data_that_nobody_has_any_more_leave():
     before = children()
     data = failing(at=-1)
-    thread = threading.Thread(target=data.__getitem__, args=(0,))
-    thread.start()
-    thread.join()
+    ask_from_a_thread(data)
     assert len(children() - before) == WORKERS
-    del data, thread
+    del data
     gc.collect()
     assert_gone(before)
 
