@@ -29,8 +29,8 @@ class PythonBatches:
       source: what to serve.
       config: with resample="composed" and an augmentation; `storage` says which copy of the source is read. Its
         `workers` are those of tf.data, and mean nothing here.
-      workers: processes that make batches ahead, forked at the first batch and alive until `close`; 0 for none: the
-        caller makes them.
+      workers: processes that make batches ahead, those of the next epoch too, forked at the first batch and alive until
+        `close`; 0 for none: the caller makes them.
       batch_timeout_s: for one batch; then its worker counts as hung.
     Raises:
       ConfigError: if the config composes nothing, or `workers` is negative.

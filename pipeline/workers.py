@@ -12,17 +12,17 @@ import multiprocessing
 import os
 import pickle
 import queue
-import select
 import signal
+import socket
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 from typing import IO, Any
 
 import numpy as np
@@ -31,15 +31,17 @@ from pipeline.shared_arrays import Empty, SharedArrays
 
 # Twice what an NFS client waits before it says that its server does not answer (nfs(5), `timeo`).
 BATCH_TIMEOUT_S = 120.0
-# How often a process is asked whether it lives, beside its sentinel: another process that was forked at the same moment
-# may hold that open. And how often it looks whether its parent lives.
+# How often a process that does not answer is asked whether it lives: another one that was forked at the same moment may
+# hold its end of the socket open. And how often it looks whether its parent lives.
 _LOOK_S = 1.0
 # To write its stacks, and to leave, before it is killed.
 _STACKS_S, _LEAVE_S = 2.0, 2.0
-# Batches that a worker may be ahead of who takes them: it makes one while another waits.
-_AHEAD = 2
-# Nobody forks while the ends of another's pipe are open in this process. Again by the same thread, whose garbage may be
-# collected meanwhile, and with it other workers.
+# Batches that each worker may be ahead of who takes them: it makes one while another waits.
+AHEAD = 2
+# Of a batch's number and of an answer's length, between processes.
+_NUMBER_BYTES = 8
+# Nobody forks while the other end of a worker's socket is open in this process. Again by the same thread, whose garbage
+# may be collected meanwhile, and with it other workers.
 _FORKING = threading.RLock()
 
 # Makes a batch by its number, its large arrays by the function that it is given.
@@ -51,7 +53,7 @@ class WorkerError(RuntimeError):
 
 
 class _Worker(ABC):
-    """Makes one batch at a time, in the order in which one caller asks for them, at most `_AHEAD` of them."""
+    """Makes one batch at a time, in the order in which one caller asks for them, at most `AHEAD` of them."""
 
     def __init__(self) -> None:
         self._waiting: deque[int] = deque()
@@ -96,7 +98,7 @@ class Workers:
       processes: whether they are forked processes, or threads.
       timeout_s: for one batch; then the worker counts as hung.
       batch_bytes: of the arrays of a batch, at most: a process gives them through memory that it shares with this one.
-        Larger ones go through its pipe, which takes several times as long.
+        Larger ones go through its socket, which takes several times as long.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class Workers:
         self._timeout_s = timeout_s
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        # Of batches that are made in order: the next to be taken, and the next to be asked for.
+        # Of batches that are made in order: the number of the next to be taken, and of the next to be asked for.
         self._taken = self._asked = 0
         self._failing = threading.Lock()
         self._failed: str | None = None
@@ -134,36 +136,44 @@ class Workers:
         self._check_owner()  # in a forked copy no worker may ever be idle
         worker = self._idle.get()
         try:
-            with self._whole():
-                worker.ask(index)
-                answer = worker.answer(self._timeout_s, copy=True)
+            answer = self._whole(lambda: self._asked_now(worker, index))
         finally:
             self._idle.put(worker)
         return _made(answer)
 
+    def _asked_now(self, worker: _Worker, index: int) -> tuple[bool, Any]:
+        worker.ask(index)
+        return worker.answer(self._timeout_s, copy=True)
+
     def in_order(self, first: int, count: int) -> Iterator[Any]:
         """Yields `count` batches from number `first` on, made by all workers in turn, some ahead.
 
+        Those behind the last one too, so that there are some when the caller comes back for them: what it does in
+        between takes no time from the workers. Where it asks for others, what was asked for is taken, and dropped.
+
         One caller at a time, who asks for no other batch meanwhile, and is done with a batch's arrays when it asks for
-        the next one. What was asked for by a caller who left early is taken, and dropped, before the first batch.
+        the next one.
 
         Raises:
           WorkerError: if a worker died or hung.
         """
-        with self._whole():
-            while self._taken < self._asked:
-                self._take()
-            self._taken = self._asked = first
-        end = first + count
+        if first != self._taken:
+            self._whole(lambda: self._begin_at(first))
         for _ in range(count):
-            with self._whole():
-                while self._asked < min(end, self._taken + _AHEAD * len(self._workers)):
-                    self._workers[self._asked % len(self._workers)].ask(self._asked)
-                    self._asked += 1
-                answer = self._take()
-            yield _made(answer)
+            yield _made(self._whole(self._take))
+
+    def _begin_at(self, first: int) -> None:
+        while self._taken < self._asked:
+            self._answer()
+        self._taken = self._asked = first
 
     def _take(self) -> tuple[bool, Any]:
+        while self._asked < self._taken + AHEAD * len(self._workers):
+            self._workers[self._asked % len(self._workers)].ask(self._asked)
+            self._asked += 1
+        return self._answer()
+
+    def _answer(self) -> tuple[bool, Any]:
         answer = self._workers[self._taken % len(self._workers)].answer(self._timeout_s, copy=False)
         self._taken += 1
         return answer
@@ -173,17 +183,15 @@ class Workers:
         """Whether they can make batches: none has failed, they were not closed, and this process started them."""
         return self._failed is None and os.getpid() == self._owner
 
-    @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Ends all workers where the block does not end: a batch that nobody took would be taken for the next one.
+    def _whole(self, step: Callable[[], Any]) -> Any:
+        """Returns what a step gives; ends all workers if it fails: a batch that nobody took would pass for the next.
 
         The first error is the one that is told: those behind it are about workers that were ended because of it.
         """
         self._check_owner()
         if self._failed is None:
             try:
-                yield
-                return
+                return step()
             except WorkerError as error:
                 self._fail(str(error))
             except BaseException as error:  # such as Ctrl-C
@@ -267,53 +275,66 @@ def _serve_thread(
 
 
 class _Process(_Worker):
-    """A forked process, with a pipe of its own: the death of one is not the others' matter."""
+    """A forked process, with a socket of its own: the death of one is not the others' matter.
+
+    A batch of small images is made in a third of a millisecond: what is done for each message shows. So this is a bare
+    socket, not a `multiprocessing.Pipe`, whose messages take several times as much of Python.
+    """
 
     def __init__(self, name: str, make: Make, batch_bytes: int) -> None:
         super().__init__()
-        self._shared = SharedArrays(batch_bytes, places=_AHEAD)
-        context = multiprocessing.get_context("fork")
+        self._shared = SharedArrays(batch_bytes, places=AHEAD)
         self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         with _FORKING:
-            self._connection, theirs = context.Pipe()
-            _OPEN.add(self._connection)
+            self._socket, theirs = socket.socketpair()
+            self._socket.settimeout(_LOOK_S)
+            theirs.settimeout(None)
+            _OPEN.add(self._socket)
             arguments = (theirs, self._stacks, make, self._shared, os.getpid())
+            context = multiprocessing.get_context("fork")
             self._process = context.Process(target=_serve_process, args=arguments, name=f"unstall {name}", daemon=True)
             try:
                 self._process.start()
             finally:
                 theirs.close()
         self._name = f"{name} (process {self._process.pid})"
-        # Made once: `multiprocessing.connection.wait` would make one for each batch.
-        self._events = select.poll()
-        for one in (self._connection.fileno(), self._process.sentinel):
-            self._events.register(one, select.POLLIN)
 
     def _send(self, index: int) -> None:
         # One that has gone is found when it is to answer.
         with contextlib.suppress(OSError):
-            self._connection.send(index)
+            self._socket.send(index.to_bytes(_NUMBER_BYTES, "little", signed=True))
 
     def _receive(self, index: int, timeout_s: float, copy: bool) -> tuple[int, bool, Any]:
+        deadline_s = time.monotonic() + timeout_s
         try:
-            if not self._answered(timeout_s):
-                raise WorkerError(_hung(self._name, index, timeout_s, self._stacks_now()))
-            if not self._connection.poll(0):  # it is gone, and another process holds its end open
-                raise EOFError
-            return self._shared.loads(self._connection.recv_bytes(), copy=copy)
+            length = int.from_bytes(self._read(_NUMBER_BYTES, deadline_s), "little")
+            return self._shared.loads(self._read(length, deadline_s), copy=copy)
+        except TimeoutError:
+            raise WorkerError(_hung(self._name, index, timeout_s, self._stacks_now())) from None
         except (EOFError, OSError) as error:
             raise WorkerError(self._death(index)) from error
 
-    def _answered(self, timeout_s: float) -> bool:
-        """Waits until there is an answer or the process is gone; False if neither comes."""
-        left_s = timeout_s
-        while left_s > 0:
-            if self._events.poll(min(left_s, _LOOK_S) * 1000):
-                return True
-            if self._process.exitcode is not None:
-                return True
-            left_s -= _LOOK_S
-        return False
+    def _read(self, length: int, deadline_s: float) -> bytes:
+        """Returns so many bytes of what the process sends.
+
+        Raises:
+          EOFError, OSError: if it is gone.
+          TimeoutError: if it is there, and they do not come in time.
+        """
+        data = b""
+        while len(data) < length:
+            try:
+                part = self._socket.recv(length - len(data))
+            except TimeoutError:
+                if self._process.exitcode is not None:
+                    raise EOFError from None
+                if time.monotonic() > deadline_s:
+                    raise
+                continue
+            if not part:
+                raise EOFError
+            data = data + part if data else part
+        return data
 
     def _death(self, index: int) -> str:
         self._process.join(_LEAVE_S)
@@ -327,7 +348,7 @@ class _Process(_Worker):
                 signal.SIGABRT: "; python -m benchmarks.doctor names files that crash a decoder",
             }.get(signal.Signals(-code), "")
         else:
-            cause = "closed its pipe" if code is None else f"ended with exit code {code}"
+            cause = "closed its socket" if code is None else f"ended with exit code {code}"
         return f"{self._name} {cause} when it was to make batch {index}{advice}."
 
     def _stacks_now(self) -> str:
@@ -342,22 +363,22 @@ class _Process(_Worker):
 
     def close(self) -> None:
         with _FORKING:
-            _OPEN.discard(self._connection)
-            self._connection.close()
+            _OPEN.discard(self._socket)
+            self._socket.close()
 
     def kill(self) -> None:
         # One that was told to leave does so at once, unless it hangs.
-        if self._connection.closed:
+        if self._socket.fileno() < 0:
             self._process.join(_LEAVE_S)
         self._process.kill()
         self._process.join(_LEAVE_S)
 
 
-# This process' ends of all pipes to workers, which a new worker has to close: else none would see its parent die.
-_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+# This process' ends of all sockets to workers, which a new worker has to close: else none would see its parent die.
+_OPEN: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-def _serve_process(connection: Connection, stacks: IO[bytes], make: Make, shared: SharedArrays, parent: int) -> None:
+def _serve_process(ours: socket.socket, stacks: IO[bytes], make: Make, shared: SharedArrays, parent: int) -> None:
     for other in list(_OPEN):
         other.close()
     for number in (signal.SIGINT, signal.SIGHUP):  # the parent decides, and ends this process
@@ -365,15 +386,17 @@ def _serve_process(connection: Connection, stacks: IO[bytes], make: Make, shared
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    with contextlib.suppress(EOFError, OSError):
+    with contextlib.suppress(OSError):
         for turn in itertools.count():
-            index = connection.recv()
+            if not (asked := ours.recv(_NUMBER_BYTES, socket.MSG_WAITALL)):
+                return
+            index = int.from_bytes(asked, "little", signed=True)
             shared.turn_to(turn)
             try:
-                reply = shared.dumps((index, True, make(index, shared.empty)))
+                reply = shared.dumps(index, True, make(index, shared.empty))
             except Exception as error:
-                reply = shared.dumps((index, False, _sendable(error)))
-            connection.send_bytes(reply)
+                reply = shared.dumps(index, False, _sendable(error))
+            ours.sendall(len(reply).to_bytes(_NUMBER_BYTES, "little") + reply)
 
 
 def _end_with(parent: int) -> None:

@@ -172,14 +172,14 @@ def test_a_stop_while_a_batch_is_waited_for_leaves_nothing_to_the_next_epoch(mon
     batches, before = batches_of(workers=2), children()
     epoch = iter(batches)
     next(epoch)
-    real, stops = watched._Process._answered, [KeyboardInterrupt()]
+    real, stops = watched._Process._read, [KeyboardInterrupt()]
 
     def stopped(*words: Any) -> Any:
         if stops:
             raise stops.pop()
         return real(*words)
 
-    monkeypatch.setattr(watched._Process, "_answered", stopped)
+    monkeypatch.setattr(watched._Process, "_read", stopped)
     with pytest.raises(KeyboardInterrupt):
         list(epoch)
     assert_gone(before)

@@ -4,11 +4,14 @@ import faulthandler
 import multiprocessing
 import os
 import pathlib
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import psutil
@@ -224,14 +227,15 @@ def test_an_exit_in_a_thread_is_heard_of_at_once(started):
             workers.make(index)
 
 
-def test_a_death_is_named_where_another_process_holds_the_pipe_open(started):
-    """One that somebody forks while a worker starts: its end of the pipe is never closed, so that no end is read."""
+def test_a_death_is_named_where_another_process_holds_the_socket_open(started):
+    """One that somebody forks while a worker starts: its end of the socket is never closed, so that no end is read."""
     maker = Maker()
     workers = started(maker)
     worker = workers._workers[0]
-    ours, theirs = multiprocessing.Pipe()
-    worker._connection.close()
-    worker._connection = ours
+    ours, theirs = socket.socketpair()
+    ours.settimeout(worker._socket.gettimeout())
+    worker._socket.close()
+    worker._socket = ours
     os.kill(worker._process.pid, signal.SIGKILL)
     with pytest.raises(WorkerError, match="was killed by signal SIGKILL when it was to make batch 2"):
         workers.make(2)
@@ -289,6 +293,69 @@ def test_a_worker_that_is_stopped_counts_as_hung(started):
     assert_gone(before)
 
 
+def test_a_worker_that_is_stopped_in_the_middle_of_an_answer_counts_as_hung(started):
+    class Large(Maker):
+        def make(self, index: int, empty: Empty = np.empty) -> np.ndarray:
+            return np.zeros(50_000_000, np.uint8)  # no room in the shared memory, nor in the socket's buffer
+
+    before = children()
+    maker = Large()
+    workers = started(maker, timeout_s=2.0)
+    (process,) = children() - before
+    worker = workers._workers[0]
+    worker.ask(0)
+    wait_until(lambda: readable(worker._socket))
+    process.suspend()
+    with pytest.raises(WorkerError, match="gave no batch 0 within 2 s: it hangs"):
+        worker.answer(2.0, copy=True)
+    workers.close()
+    assert_gone(before)
+
+
+def readable(one: socket.socket) -> bool:
+    return bool(select.select([one], [], [], 0)[0])
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + GONE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_timeout_for_all_sockets_is_none_of_the_workers(started):
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(0.01)
+    try:
+        maker = Maker()
+        workers = started(maker)
+        time.sleep(0.1)
+        assert workers.make(1)[0, 0] == 1
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def test_batches_behind_the_last_are_made_while_nobody_asks(started):
+    class Counting(Maker):
+        def __init__(self) -> None:
+            super().__init__()
+            self.made = multiprocessing.Value("i", 0)
+
+        def make(self, index: int, empty: Empty = np.empty) -> np.ndarray:
+            with self.made.get_lock():
+                self.made.value += 1
+            return super().make(index)
+
+    maker = Counting()
+    workers = started(maker, 2)
+    assert taken(workers, 0, 3) == [0, 1, 2]
+    # The two that each worker was asked for ahead, when batch 2 was taken.
+    wait_until(lambda: maker.made.value == 2 + 2 * 2)
+    assert taken(workers, 3, 3) == [3, 4, 5]
+    wait_until(lambda: maker.made.value == 5 + 2 * 2)
+    assert taken(workers, 3, 3) == [3, 4, 5]  # not where it left: what was made ahead is dropped
+
+
 def test_ctrl_c_is_the_parents_matter(started):
     before = children()
     maker = Maker()
@@ -325,15 +392,15 @@ def test_workers_that_cannot_all_be_started_are_none(monkeypatch):
     from pipeline import workers as module
 
     before = children()
-    first, pipe = [], module.multiprocessing.get_context("fork").Pipe
+    first, pair = [], module.socket.socketpair
 
-    def limited(self):
+    def limited():
         if first:
             raise OSError(24, "Too many open files")
         first.append(1)
-        return pipe()
+        return pair()
 
-    monkeypatch.setattr(type(module.multiprocessing.get_context("fork")), "Pipe", limited)
+    monkeypatch.setattr(module.socket, "socketpair", limited)
     with pytest.raises(OSError, match="Too many open files"):
         Workers(Maker().make, 2, processes=True)
     assert_gone(before)

@@ -42,10 +42,11 @@ ALLOWED_CALLS = {
     ("benchmarks/cli.py", "import_module"): "the module of a verb, from a table of ours",
     ("benchmarks/peer_child.py", "import_module"): "the module of a peer, from a catalogue of ours",
 }
-# Who may import what reads such data, and why.
+# Who may import what reads such data, or knows the network, and why.
 ALLOWED_IMPORTS = {
     ("pipeline/shared_arrays.py", "pickle"): "batches, from a process that this one forked to this one",
     ("pipeline/workers.py", "pickle"): "whether an error can be sent so; nothing else",
+    ("pipeline/workers.py", "socket"): "pairs that join a process to those that it forked; none has an address",
     ("pipeline/checked_pickles.py", "pickle"): "published files alone, by their checksums, and nothing but arrays",
     ("pipeline/dataset_files.py", "zipfile"): "NumPy's .npz, read in memory up to a size; nothing is unpacked to disk",
     ("pipeline/cifar10_files.py", "tarfile"): "CIFAR-10's archive, the same, through tarfile's own filter",
@@ -97,6 +98,8 @@ def forbidden(tree: ast.AST, name: str) -> list[str]:
             found.append(f"calls {called} with allow_pickle or shell")
         if called == "load_model" and options.get("safe_mode") is not True:
             found.append("opens a model without safe_mode=True")
+        if called in ("connect", "listen", "create_connection", "create_server"):
+            found.append(f"calls {called}")
         if called in ("unpack_archive", "unsafe_load", "extractall"):
             found.append(f"calls {called}")
     return found
@@ -125,6 +128,7 @@ def test_our_code_runs_no_data_opens_no_archive_and_knows_no_network():
         ("keras.models.load_model('x', safe_mode=True)", []),
         ("re.compile('x'); model.compile(); np.load('x')", []),
         ("compile('x', 'y', 'exec')", ["calls compile"]),
+        ("one.connect(('10.0.0.1', 80))", ["calls connect"]),
     ],
 )
 def test_the_rules_see_what_they_forbid(code, expected):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from benchmarks.peer_loaders.work import AllEpochs, EachEpoch, Job, Loader, Sink
+from benchmarks.peer_loaders.work import AllEpochs, Endless, Job, Loader, Sink
 from pipeline.config import AUTO, config_from_dict
 from pipeline.loaders import build
 from pipeline.python_batches import PythonBatches
 from pipeline.sources import ImageSource
+from pipeline.workers import AHEAD
 
 
 def described(job: Job) -> Loader:
@@ -26,9 +28,11 @@ def described(job: Job) -> Loader:
 
 
 def in_python(job: Job) -> Loader:
-    """Builds `job.config` without tf.data."""
-    config = config_from_dict(dict(job.config or {}))
-    return EachEpoch(PythonBatches(source_of(job), config, workers=job.workers or 0))
+    """Builds `job.config` without tf.data. Its workers go on from one epoch to the next."""
+    workers = job.workers or 0
+    batches = PythonBatches(source_of(job), config_from_dict(dict(job.config or {})), workers=workers)
+    epochs = itertools.chain.from_iterable(itertools.repeat(batches))
+    return Endless(epochs, per_epoch=len(batches), buffered=AHEAD * workers)
 
 
 def source_of(job: Job) -> ImageSource:
