@@ -37,7 +37,7 @@ _LOOK_S = 1.0
 # To write its stacks, and to leave, before it is killed.
 _STACKS_S, _LEAVE_S = 2.0, 2.0
 # Batches that each worker may be ahead of who takes them: it makes one while another waits.
-AHEAD = 2
+AHEAD = 4
 # Of a batch's number and of an answer's length, between processes.
 _NUMBER_BYTES = 8
 # Nobody forks while the other end of a worker's socket is open in this process. Again by the same thread, whose garbage

@@ -26,11 +26,11 @@ CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], shuffle_buffer=0)
 IMAGES, BATCH = 40, 7
 
 
-def batches_of(**settings: Any) -> PythonBatches:
+def batches_of(batch_size: int = BATCH, **settings: Any) -> PythonBatches:
     """Batches of pictures whose number is all that is in them."""
     images = np.repeat(np.arange(IMAGES, dtype=np.uint8), 8 * 8 * 3).reshape(-1, 8, 8, 3)
     config = dataclasses.replace(
-        VARIANTS["tf-data-raw"], storage="files", image_size=(8, 8), batch_size=BATCH, output_dtype="uint8"
+        VARIANTS["tf-data-raw"], storage="files", image_size=(8, 8), batch_size=batch_size, output_dtype="uint8"
     )
     return PythonBatches(from_arrays(images, np.arange(IMAGES) % 2), config, **settings)
 
@@ -153,10 +153,10 @@ def test_a_batch_stays_as_it_is_when_others_are_made():
 
 
 def test_a_worker_that_is_killed_is_an_error_that_names_it():
-    batches, before = batches_of(workers=2), children()
+    batches, before = batches_of(batch_size=2, workers=2), children()
     epoch = iter(batches)
     next(epoch)
-    for process in children() - before:
+    for process in children() - before:  # an epoch is more than they are ahead
         os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(WorkerError, match=r"worker \d of 2 \(process \d+\) was killed by signal SIGKILL"):
         list(epoch)

@@ -19,7 +19,7 @@ import pytest
 from conftest import GONE_S, PROJECT_ROOT, assert_gone, children
 
 from pipeline.shared_arrays import Empty
-from pipeline.workers import WorkerError, Workers
+from pipeline.workers import AHEAD, WorkerError, Workers
 
 # What the issue allows for an error.
 ERROR_S = 15
@@ -349,10 +349,10 @@ def test_batches_behind_the_last_are_made_while_nobody_asks(started):
     maker = Counting()
     workers = started(maker, 2)
     assert taken(workers, 0, 3) == [0, 1, 2]
-    # The two that each worker was asked for ahead, when batch 2 was taken.
-    wait_until(lambda: maker.made.value == 2 + 2 * 2)
+    # Those that each worker was asked for ahead, when batch 2 was taken.
+    wait_until(lambda: maker.made.value == 2 + 2 * AHEAD)
     assert taken(workers, 3, 3) == [3, 4, 5]
-    wait_until(lambda: maker.made.value == 5 + 2 * 2)
+    wait_until(lambda: maker.made.value == 5 + 2 * AHEAD)
     assert taken(workers, 3, 3) == [3, 4, 5]  # not where it left: what was made ahead is dropped
 
 
