@@ -56,8 +56,10 @@ def _render(config: PipelineConfig, source: ImageSource) -> str:
 
 
 def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
+    from pipeline.reading import batches_per_call
     from pipeline.stored import MappedImages
 
+    per_call = batches_per_call(source, config) if config.composed else 1
     host_draws = config.augmentation is not None and config.augment_at != "device"
     values: dict[str, Any] = {
         "config": config,
@@ -65,6 +67,8 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
         "composed": config.composed,
         "draws": host_draws and not config.augment_with.startswith("keras_"),
         "by_batch": config.composed or (host_draws and config.augment_at == "batch"),
+        "batches_per_call": per_call,
+        "call_size": "BATCH_SIZE" if per_call == 1 else "CALL_SIZE",
         "classes": source.class_names,
         "images": source.images,
         "workers": "tf.data.AUTOTUNE" if config.workers == AUTO else str(config.workers),

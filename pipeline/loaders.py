@@ -161,14 +161,14 @@ def _tf_data(
 
     notes = []
     height, width = config.image_size
+    per_call = reading.batches_per_call(source, config) if config.composed else 1
     if config.cache == "memory":
         _check_room(whole_images * height * width * 3 * 4, psutil.virtual_memory().available, "memory for the cache")
     if config.prefetch_to_device and device == "/CPU:0":
         notes.append("prefetch_to_device is the same as prefetch on a CPU")
     with tf.device("/CPU:0"):
         if config.composed:
-            dataset = reading.planned_batches(source, config)
-            dataset = stages.load_composed(dataset, source, config)
+            dataset = reading.composed_batches(source, config)
         else:
             dataset = reading.read(source, config)
             dataset = stages.cache(dataset, config)
@@ -186,7 +186,7 @@ def _tf_data(
         data=dataset,
         images=source.images,
         batches=math.ceil(source.images / config.batch_size),
-        parallel_batches=_parallel_batches(config),
+        parallel_batches=_parallel_batches(config) * per_call,
         buffered_batches=_prefetched(config),
         device_layers=_device_layers(config),
         notes=tuple(notes),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from pipeline import stages
-from pipeline.config import PipelineConfig
+from pipeline.config import CALL_BYTES, PipelineConfig
 from pipeline.epochs import maps_of
 from pipeline.sources import ImageSource
 from pipeline.stored import MappedImages, Records
@@ -44,6 +45,30 @@ def order(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
 
     dataset = tf.data.Dataset.from_generator(windows, output_signature=tf.TensorSpec((None,), tf.int64)).unbatch()
     return dataset.apply(tf.data.experimental.assert_cardinality(source.images))
+
+
+def composed_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
+    """Yields `(images, labels)` in batches, each image drawn from its decoded pixels by one map: images are uint8."""
+    batches = batches_per_call(source, config)
+    several = replace(config, batch_size=batches * config.batch_size)
+    dataset = stages.load_composed(planned_batches(source, several), source, several)
+    if batches == 1:
+        return dataset
+    dataset = dataset.rebatch(config.batch_size)
+    return dataset.apply(tf.data.experimental.assert_cardinality(-(-source.images // config.batch_size)))
+
+
+def batches_per_call(source: ImageSource, config: PipelineConfig) -> int:
+    """Returns how many composed batches one call of Python makes: several of small images that need no decoding.
+
+    For those, what tf.data does around a call, and Python's lock between two, take longer than the images themselves.
+    An epoch has two calls at least.
+    """
+    if source.arrays is None:
+        return 1
+    height, width = config.image_size
+    batches = -(-source.images // config.batch_size)
+    return max(1, min(CALL_BYTES // (config.batch_size * height * width * 3), batches // 2))
 
 
 def planned_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:

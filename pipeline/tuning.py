@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pipeline.config import AUTO, ConfigError, PipelineConfig
+from pipeline.config import AUTO, CALL_BYTES, ConfigError, PipelineConfig
 from pipeline.prepared import estimated_bytes
 
 # A stage by its name and what it depends on: ("load", "files", "scaled"), ("augment", "opencv", "batch").
@@ -148,6 +148,8 @@ def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, 
     calls = 8 if config.workers == AUTO else int(config.workers)
     ahead = 8 if config.prefetch == AUTO else int(config.prefetch)
     memory_bytes = (calls + ahead + 1) * batch_bytes
+    if config.composed and config.storage == "raw":
+        memory_bytes += calls * CALL_BYTES
     if config.cache == "memory":
         memory_bytes += (images + config.shuffle_buffer) * pixels * _FLOAT32_BYTES
     disk_bytes = 0

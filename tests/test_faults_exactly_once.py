@@ -100,6 +100,7 @@ SMOKE = [
     ("tf-data-autotune", 64, 1, 0),
     ("tf-data-cache", 7, 1, 0),
     ("tf-data-raw", 64, 7, 0),
+    ("tf-data-raw", 1_000, 7, 3),
 ]
 
 

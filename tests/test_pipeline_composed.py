@@ -12,7 +12,9 @@ from PIL import Image
 
 from pipeline import VARIANTS, Augmentation, PipelineConfig, from_arrays, from_folder
 from pipeline.composed import ComposedBatches, only_crops, through_resize
+from pipeline.loaders import build
 from pipeline.opencv_decode import OpenCVDecoder, decode_ratios
+from pipeline.reading import batches_per_call
 
 CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], shuffle_buffer=0)
 CROP = Augmentation(shear_degrees=0.0, zoom_range=0.0, crop_area=(0.08, 1.0))
@@ -155,6 +157,53 @@ def test_composed_batches_are_the_same_for_any_number_of_workers(photos, workers
 
 
 # The decoder
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("images", [2, 97])
+def test_several_batches_a_call_are_the_same_batches(images, deterministic, monkeypatch):
+    config = dataclasses.replace(
+        VARIANTS["tf-data-raw"], storage="files", image_size=(8, 8), batch_size=4, deterministic=deterministic
+    )
+    source = from_arrays(
+        np.repeat(np.arange(images, dtype=np.uint8), 8 * 8 * 3).reshape(-1, 8, 8, 3), np.arange(images)
+    )
+    calls, real = [], ComposedBatches.__call__
+
+    def counted(self, indices, *others):
+        calls.append(len(indices))
+        return real(self, indices, *others)
+
+    monkeypatch.setattr(ComposedBatches, "__call__", counted)
+    epochs, sizes = [], []
+    for call_bytes in (0, 7 * 4 * 8 * 8 * 3):
+        monkeypatch.setattr("pipeline.reading.CALL_BYTES", call_bytes)
+        calls.clear()
+        with build(config, source) as loader:
+            assert int(loader.data.cardinality()) == loader.batches == -(-images // 4)
+            epochs.append([list(loader.data.as_numpy_iterator()) for _ in range(2)])
+        sizes.append(sorted(calls))
+        for epoch in epochs[-1]:
+            found = sorted((len(labels) for _, labels in epoch), reverse=True)
+            assert found == [4] * (images // 4) + [images % 4] * (images % 4 > 0)
+            assert sorted(np.concatenate([labels for _, labels in epoch]).tolist()) == list(range(images))
+    assert sizes == [[2] * 2] * 2 if images == 2 else [[1] * 2 + [4] * 48, [13] * 2 + [28] * 6]
+    if deterministic:
+        for one, other in zip(*epochs, strict=True):
+            for (pixels, labels), (other_pixels, other_labels) in zip(one, other, strict=True):
+                np.testing.assert_array_equal(labels, other_labels)
+                np.testing.assert_array_equal(pixels, other_pixels)
+
+
+def test_a_call_makes_several_batches_of_small_images_at_hand(photos):
+    def per_call(side: int, batch_size: int, images: int) -> int:
+        config = dataclasses.replace(VARIANTS["tf-data-raw"], image_size=(side, side), batch_size=batch_size)
+        return batches_per_call(from_arrays(np.zeros((images, 4, 4, 3), np.uint8), np.arange(images) % 2), config)
+
+    assert [per_call(side, 32, 1000) for side in (32, 64, 128, 224)] == [16, 5, 1, 1]
+    assert [per_call(64, batch_size, 1000) for batch_size in (8, 128, 1000)] == [21, 1, 1]
+    assert [per_call(64, 32, images) for images in (20, 64, 100, 200)] == [1, 1, 2, 3]
+    assert batches_per_call(from_folder(photos), dataclasses.replace(CONFIG, batch_size=2)) == 1
 
 
 def test_a_decoder_survives_pickling(photos):

@@ -42,6 +42,7 @@ CONFIGS = {
     "crop with a zoom": dataclasses.replace(COMPOSED, augmentation=dataclasses.replace(CROP, zoom_range=0.1)),
     "crop by tf ops": dataclasses.replace(BASE, augmentation=CROP),
     "raw": dataclasses.replace(COMPOSED, storage="raw", decode="full"),
+    "raw, some batches a call": dataclasses.replace(COMPOSED, storage="raw", decode="full", batch_size=3),
     "raw crop uint8": dataclasses.replace(COMPOSED, storage="raw", augmentation=CROP, output_dtype="uint8"),
     "raw, no draw": dataclasses.replace(BASE, storage="raw", augmentation=None),
     "resized": dataclasses.replace(BASE, storage="resized"),
