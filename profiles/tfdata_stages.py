@@ -21,6 +21,8 @@ from profiles.tfdata_nodes import CutError, Node, nodes, serial
 
 # A run of one cut lasts about so long, and at least so many elements of the last stage.
 RUN_S, LEAST_BATCHES = 0.12, 4
+# Elements are counted in so many batches at least, and in more, up to so many or so long, for a node that gives few.
+_MOST_BATCHES, _COUNT_S = 128, 1.0
 ROUNDS = 3
 # Of the pipeline as written, enough that what is made ahead at its ends is little.
 _WHOLE_BATCHES = 32
@@ -104,30 +106,42 @@ def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
     options.autotune.enabled = True  # there is no model without
     iterator = iter(one_by_one[-1].with_options(options))
     looks: list[tuple[int, Mapping[int, Seen]]] = []
-    images = 0
-    for batch in itertools.islice(iterator, LEAST_BATCHES):
+    images, begin_ns = 0, clock.now_ns()
+    for batch in itertools.islice(iterator, _MOST_BATCHES):
         images += batch_images(batch)
         seen = look(iterator, pipeline)
         if seen is None or not seen:
             raise CutError("tf.data keeps no model of it")
         looks.append((images, seen))
+        # One that gives many batches at a time, such as in front of `unbatch`, has to be waited for.
+        counted = all(seen[at].elements - looks[0][1][at].elements >= LEAST_BATCHES - 1 for at in looks[0][1])
+        if len(looks) >= LEAST_BATCHES and (counted or clock.now_ns() - begin_ns > _COUNT_S * 1e9):
+            break
     if not looks:
         raise CutError("it gives no batch")
-    # From the first batch on, if there are more: to make the first one, buffers were filled.
-    images_before, before = looks[0] if len(looks) > 1 else (0, {})
-    images_after, after = looks[-1]
     per_image: list[float] = []
     for at, node in enumerate(pipeline):
-        if at in after:
-            elements = after[at].elements - (before[at].elements if at in before else 0)
-            per_image.append(elements / (images_after - images_before))
+        if at in looks[-1][1]:
+            per_image.append(_per_image([(images, seen[at].elements if at in seen else 0) for images, seen in looks]))
         elif len(node.inputs) == 1:  # what a serial run has no node for is as its input is
             per_image.append(per_image[node.inputs[0]])
         elif not node.inputs:  # a source that has given all it had
             per_image.append(0.0)
         else:
             raise CutError(f"tf.data's model of it lacks its {node.kind}")
-    return _Counts(seen=after, per_image=tuple(per_image))
+    return _Counts(seen=looks[-1][1], per_image=tuple(per_image))
+
+
+def _per_image(looks: Sequence[tuple[int, int]]) -> float:
+    """Returns the elements of a node per image, from the images and its elements so far at several moments.
+
+    From the first moment, if there are more: to make the first batch, buffers were filled. To the last one at which it
+    grew: a node that gives many batches at a time is then as far as it was at the first.
+    """
+    last = max((at for at in range(1, len(looks)) if looks[at][1] > looks[at - 1][1]), default=len(looks) - 1)
+    images, elements = looks[last]
+    images_before, before = looks[0] if last else (0, 0)
+    return (elements - before) / (images - images_before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,15 @@ def test_a_stage_of_whole_batches_is_charged_by_the_image(one_round: None) -> No
     assert doze_wait == pytest.approx(DOZE_MS / 8, rel=0.1)
 
 
+@planted
+@pytest.mark.parametrize("into", ["rebatch", "unbatch"])
+def test_a_stage_that_gives_many_batches_at_a_time_is_charged_by_the_image(into: str, one_round: None) -> None:
+    data = tf.data.Dataset.range(6000).shuffle(16).batch(60).map(busy_stage)
+    data = data.rebatch(4) if into == "rebatch" else data.unbatch().batch(4)
+    ((busy_cpu, _),) = columns(data.map(lambda x: x + 1), "busy_stage")
+    assert busy_cpu == pytest.approx(BUSY_MS / 60, rel=0.1)
+
+
 @pytest.mark.slow
 @planted
 def test_images_that_a_filter_drops_cost_those_that_remain(one_round: None) -> None:
