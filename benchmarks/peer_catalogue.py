@@ -101,6 +101,14 @@ PEERS: dict[str, Peer] = {
             packages=("torch", "opencv-python-headless"),
             note="DataLoader; scaled decode",
         ),
+        # As their documentation leaves it: to find out at which fraction to decode is our remedy, which the others get.
+        replace(
+            _TORCH,
+            name="torch-opencv-full",
+            functions={"cold": "opencv_full"},
+            packages=("torch", "opencv-python-headless"),
+            note="DataLoader; full decode",
+        ),
         replace(
             _TORCH,
             name="torch-albumentations",
@@ -116,6 +124,7 @@ PEERS: dict[str, Peer] = {
             note="DataLoader; .npy, OpenCV",
         ),
         _GRAIN,
+        replace(_GRAIN, name="grain-full", functions={"cold": "cold_full"}, note="OpenCV, full decode"),
         replace(_GRAIN, name="grain-array", functions=_PREPARED, note="array in memory, OpenCV"),
         Peer(
             name="spdl",

@@ -717,9 +717,11 @@ def material(photos, tmp_path_factory):
     [
         ("torch-pillow", "torch"),
         ("torch-opencv", "torch"),
+        ("torch-opencv-full", "torch"),
         ("torch-albumentations", "torch"),
         ("torch-array", "torch"),
         ("grain", "grain"),
+        ("grain-full", "grain"),
         ("grain-array", "grain"),
         ("spdl", "spdl.io"),
         ("dali", "nvidia.dali"),

@@ -47,9 +47,12 @@ class Rows:
 
 
 class Load(grain.transforms.RandomMap):
+    def __init__(self, *, scaled: bool) -> None:
+        self._scaled = scaled
+
     def random_map(self, element: tuple[str, int], rng: np.random.Generator) -> tuple[np.ndarray, int]:
         path, label = element
-        return opencv.augment(opencv.load(path), rng), label
+        return opencv.augment(opencv.load(path, scaled=self._scaled), rng), label
 
 
 class Crop(grain.transforms.RandomMap):
@@ -68,7 +71,11 @@ class ToOutput(grain.transforms.Map):
 
 
 def cold(job: Job) -> Loader:
-    return _loader(job, grain.MapDataset.source(Photos(job)), Load())
+    return _loader(job, grain.MapDataset.source(Photos(job)), Load(scaled=True))
+
+
+def cold_full(job: Job) -> Loader:
+    return _loader(job, grain.MapDataset.source(Photos(job)), Load(scaled=False))
 
 
 def prepared(job: Job) -> Loader:

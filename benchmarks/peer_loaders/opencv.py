@@ -15,12 +15,12 @@ _REDUCED = {
 }
 
 
-def load(path: str) -> np.ndarray:
-    """Reads a file to (64, 64, 3) uint8 RGB, decoded at the smallest fraction that is no smaller than that."""
+def load(path: str, *, scaled: bool = True) -> np.ndarray:
+    """Reads a file to (64, 64, 3) uint8 RGB, decoded whole, or at the smallest fraction that is no smaller than that."""
     from benchmarks.peer_loaders.headers import jpeg_size
 
     encoded = np.fromfile(path, np.uint8)
-    size = jpeg_size(encoded.tobytes())
+    size = jpeg_size(encoded.tobytes()) if scaled else None
     ratio = scaled_ratio(*size) if size else 1
     image = cv2.imdecode(encoded, _REDUCED[ratio] | cv2.IMREAD_IGNORE_ORIENTATION)
     if image is None:

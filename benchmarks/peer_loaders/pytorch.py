@@ -76,6 +76,10 @@ def opencv(job: Job) -> Loader:
     return _photos(job, _load_opencv)
 
 
+def opencv_full(job: Job) -> Loader:
+    return _photos(job, _load_opencv_full)
+
+
 def albumentations(job: Job) -> Loader:
     return _photos(job, _Albumentations())
 
@@ -139,6 +143,12 @@ def _load_opencv(path: str) -> np.ndarray:
     from benchmarks.peer_loaders.opencv import augment, load
 
     return augment(load(path), _random)
+
+
+def _load_opencv_full(path: str) -> np.ndarray:
+    from benchmarks.peer_loaders.opencv import augment, load
+
+    return augment(load(path, scaled=False), _random)
 
 
 class _Albumentations:
