@@ -7,7 +7,7 @@ that Python does little between the calls that give up its lock. No TensorFlow h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import cv2
@@ -71,31 +71,34 @@ class ComposedBatches:
         """
         height, width = self._size
         images = empty((len(indices), height, width, 3), np.uint8)
-        expected = self._decode.sizes[indices]
-        plan = self._plan(matrices, expected) if plan is None else plan
+        if plan is None:
+            plan = self.plan(indices, matrices)
         # Plain numbers, where they are numbers: NumPy's own take twice as long to index with.
-        steps: Any = plan.tolist() if self._only_crops else plan
-        draw = self._crop if self._only_crops else self._warp
-        # Each as soon as it is decoded, while the core's cache still holds it.
-        for row, (image, size) in enumerate(zip(self._decode.each(indices), expected.tolist(), strict=True)):
-            step = steps[row]
-            if image.shape[0] != size[0] or image.shape[1] != size[1]:
-                step = self._plan(matrices[row : row + 1], np.array([image.shape[:2]]))[0]
-            draw(image, step, images[row])
-        if self._only_crops and len(mirrored := np.flatnonzero(matrices[:, 0, 0] < 0)):
-            # All in one go.
-            images[mirrored] = cv2.flip(images[mirrored].reshape(-1, width, 3), 1).reshape(-1, height, width, 3)
+        steps: Iterable[Any] = plan.tolist() if self._only_crops else plan
+        # Each is drawn as soon as it is decoded, while the core's cache still holds it.
+        decoded: Iterator[tuple[NDArray[np.uint8], Any]] = zip(self._decode.each(indices), steps, strict=True)
+        if not self._decode.sizes_hold:
+            decoded = self._as_they_are(decoded, self._decode.sizes[indices].tolist(), matrices)
+        if self._only_crops:
+            # A box of whole pixels takes a third of the time of a warp.
+            for (image, (top, bottom, left, right)), target in zip(decoded, images, strict=True):
+                cv2.resize(image[top:bottom, left:right], (width, height), target, 0, 0, cv2.INTER_LINEAR)
+            if len(mirrored := np.flatnonzero(matrices[:, 0, 0] < 0)):
+                # All in one go.
+                images[mirrored] = cv2.flip(images[mirrored].reshape(-1, width, 3), 1).reshape(-1, height, width, 3)
+        else:
+            for (image, matrix), target in zip(decoded, images, strict=True):
+                cv2.warpAffine(image, matrix, (width, height), target, _FLAGS, self._border)
         return images
 
-    def _warp(self, image: NDArray[np.uint8], matrix: NDArray[np.float64], target: NDArray[np.uint8]) -> None:
-        height, width = self._size
-        cv2.warpAffine(image, matrix, (width, height), target, _FLAGS, self._border)
-
-    def _crop(self, image: NDArray[np.uint8], box: Sequence[int], target: NDArray[np.uint8]) -> None:
-        """Resizes a box of whole pixels: a third of the time of a warp."""
-        height, width = self._size
-        top, bottom, left, right = box
-        cv2.resize(image[top:bottom, left:right], (width, height), target, 0, 0, cv2.INTER_LINEAR)
+    def _as_they_are(
+        self, decoded: Iterator[tuple[NDArray[np.uint8], Any]], sizes: Sequence[Any], matrices: NDArray[np.float32]
+    ) -> Iterator[tuple[NDArray[np.uint8], Any]]:
+        """Yields images and how they are to be drawn, planned anew for a file that has changed its size."""
+        for row, ((image, step), size) in enumerate(zip(decoded, sizes, strict=True)):
+            if image.shape[0] != size[0] or image.shape[1] != size[1]:
+                step = self._plan(matrices[row : row + 1], np.array([image.shape[:2]]))[0]
+            yield image, step
 
 
 def only_crops(augmentation: Augmentation) -> bool:

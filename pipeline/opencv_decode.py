@@ -31,6 +31,7 @@ class OpenCVDecoder:
     Attributes:
       sizes: (images, 2) int64, the height and width that each is expected to have; 0 where that is not known. A file
         that was changed since the scan has others.
+      sizes_hold: whether none can have others.
     """
 
     def __init__(self, source: ImageSource, config: PipelineConfig) -> None:
@@ -41,6 +42,7 @@ class OpenCVDecoder:
         self._thread = threading.local()
         self._mapped = source.arrays if isinstance(source.arrays, MappedImages) else None
         self._flags: list[int] = []
+        self.sizes_hold = source.arrays is not None
         if source.arrays is not None:
             self.sizes = np.tile(source.arrays.shape[1:3], (source.images, 1)).astype(np.int64)
             return

@@ -16,7 +16,7 @@ _REDUCED = {
 
 
 def load(path: str, *, scaled: bool = True) -> np.ndarray:
-    """Reads a file to (64, 64, 3) uint8 RGB, decoded whole, or at the smallest fraction that is no smaller than that."""
+    """Reads a file to (64, 64, 3) uint8 RGB, decoded whole, or at the smallest fraction no smaller than that."""
     from benchmarks.peer_loaders.headers import jpeg_size
 
     encoded = np.fromfile(path, np.uint8)
