@@ -69,7 +69,7 @@ class Augmentation:
     def crops(self) -> bool:
         return self.crop_area != (1.0, 1.0)
 
-    def draw(self, images: int, *, seed: int, epoch: int) -> Draw:
+    def draw(self, images: int, *, seed: int, epoch: int, rows: NDArray[np.int64] | None = None) -> Draw:
         """Draws for one epoch; the k-th row belongs to the k-th image served.
 
         The rows depend on `seed` and `epoch` alone, so no number of workers can repeat or reorder them.
@@ -78,10 +78,13 @@ class Augmentation:
           images: images in the epoch.
           seed: the pipeline's seed, at least 0.
           epoch: counts from 0.
+          rows: those that are wanted; all, unless given.
         """
         random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 1])))
         uniform = random.random((images, 8 if self.crops else 4))
-        crop = np.tile([0.0, 0.0, 1.0, 1.0], (images, 1))
+        if rows is not None:
+            uniform = uniform[rows]
+        crop = np.tile([0.0, 0.0, 1.0, 1.0], (len(uniform), 1))
         if self.crops:
             crop = _draw_crop(uniform[:, 4:], self.crop_area, self.crop_aspect)
         return Draw(

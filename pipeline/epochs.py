@@ -21,7 +21,9 @@ def order_of(source: ImageSource, config: PipelineConfig, epoch: int) -> NDArray
     return epoch_order(source.images, seed=config.seed, epoch=epoch)
 
 
-def maps_of(images: int, config: PipelineConfig, epoch: int) -> NDArray[np.float32]:
-    """Returns the affine maps that one epoch draws, (images, 2, 3); the config must have an augmentation."""
+def maps_of(
+    images: int, config: PipelineConfig, epoch: int, rows: NDArray[np.int64] | None = None
+) -> NDArray[np.float32]:
+    """Returns the affine maps that one epoch draws, (images, 2, 3), or some of them; with an augmentation only."""
     assert config.augmentation is not None
-    return config.augmentation.draw(images, seed=config.seed, epoch=epoch).affine(*config.image_size)
+    return config.augmentation.draw(images, seed=config.seed, epoch=epoch, rows=rows).affine(*config.image_size)

@@ -55,7 +55,7 @@ class PythonBatches:
         if config.storage != "files":
             source, _ = prepared_copy(source, config)
         self._config = config
-        self._maker = _Maker(source, config)
+        self._maker = _Maker(source, config, in_turn=max(1, workers))
         self._workers = workers
         self._batch_timeout_s = batch_timeout_s
         self._crew: Workers | None = None
@@ -111,24 +111,37 @@ class PythonBatches:
 
 
 class _Maker:
-    """Makes the batches of all epochs, by numbers that go on from one to the next."""
+    """Makes the batches of all epochs, by numbers that go on from one to the next.
 
-    def __init__(self, source: ImageSource, config: PipelineConfig) -> None:
+    Args:
+      in_turn: processes that make them in turn. Each plans, at the edge of an epoch, no more than its own part of it.
+    """
+
+    def __init__(self, source: ImageSource, config: PipelineConfig, *, in_turn: int) -> None:
         self._source = source
         self._config = config
+        self._in_turn = in_turn
         self._composed = ComposedBatches(source, config)
         self._labels = source.labels.astype(np.int32)
-        self._epoch = -1
+        self._planned = (-1, -1)
         self.batches = math.ceil(source.images / config.batch_size)
         self.batch_bytes = config.batch_size * (math.prod(config.image_size) * 3 + self._labels.itemsize)
 
     def make(self, index: int, empty: Empty = np.empty) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
         epoch, batch = divmod(index, self.batches)
-        if epoch != self._epoch:
-            self._order = order_of(self._source, self._config, epoch)
-            self._matrices = maps_of(self._source.images, self._config, epoch)
-            self._plan = self._composed.plan(self._order, self._matrices)
-            self._epoch = epoch
-        rows = slice(batch * self._config.batch_size, (batch + 1) * self._config.batch_size)
+        if self._planned != (epoch, batch % self._in_turn):
+            self._plan_turns(epoch, batch % self._in_turn)
+            self._planned = (epoch, batch % self._in_turn)
+        # The batches of its turns lie one behind the other.
+        begin = batch // self._in_turn * self._config.batch_size
+        rows = slice(begin, begin + self._config.batch_size)
         chosen = self._order[rows]
         return self._composed(chosen, self._matrices[rows], self._plan[rows], empty), self._labels[chosen]
+
+    def _plan_turns(self, epoch: int, first: int) -> None:
+        """Plans an epoch's batch `first`, and every one of its turns behind that."""
+        positions = np.arange(self._source.images)
+        positions = positions[positions // self._config.batch_size % self._in_turn == first]
+        self._order = order_of(self._source, self._config, epoch)[positions]
+        self._matrices = maps_of(self._source.images, self._config, epoch, positions)
+        self._plan = self._composed.plan(self._order, self._matrices)

@@ -199,6 +199,14 @@ def test_a_row_does_not_depend_on_how_many_follow_it():
     np.testing.assert_array_equal(few.affine(SIDE, SIDE), many.affine(SIDE, SIDE)[:10])
 
 
+@pytest.mark.parametrize("augmentation", [STRONG, Augmentation(crop_area=(0.08, 1.0))])
+def test_some_rows_are_those_of_the_whole_epoch_bit_for_bit(augmentation):
+    whole = augmentation.draw(1000, seed=3, epoch=2).affine(SIDE, SIDE)
+    for rows in (np.arange(0), np.array([999]), np.arange(5, 1000, 3), np.arange(37)):
+        some = augmentation.draw(1000, seed=3, epoch=2, rows=rows).affine(SIDE, SIDE)
+        np.testing.assert_array_equal(some, whole[rows])
+
+
 def test_draws_are_uniform_over_their_range():
     images = 40_000
     draw = Augmentation(shear_degrees=10.0, zoom_range=0.2, flip_probability=0.3).draw(images, seed=0, epoch=0)

@@ -54,6 +54,21 @@ def test_they_are_those_of_tf_data(photos, storage, dtype, workers):
     batches.close()
 
 
+@pytest.mark.parametrize("batch_size", [1, 7, 40])
+def test_they_are_the_same_for_any_number_of_workers(batch_size):
+    """Each worker plans its own turns, which begin elsewhere in every epoch."""
+    made = {}
+    for workers in (0, 1, 2, 5):
+        batches = batches_of(batch_size, workers=workers)
+        made[workers] = [[(images.copy(), labels.copy()) for images, labels in batches] for _ in range(3)]
+        batches.close()
+    for epochs in made.values():
+        for epoch, expected in zip(epochs, made[0], strict=True):
+            for (images, labels), (expected_images, expected_labels) in zip(epoch, expected, strict=True):
+                np.testing.assert_array_equal(images, expected_images)
+                np.testing.assert_array_equal(labels, expected_labels)
+
+
 def test_they_need_something_to_compose(photos):
     for config in (PipelineConfig(), dataclasses.replace(CONFIG, augmentation=None)):
         with pytest.raises(ConfigError, match="`resample` must be 'composed', with an augmentation"):
