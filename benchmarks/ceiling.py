@@ -23,8 +23,11 @@ from benchmarks.options import DATA, MODEL, UserError
 from models import MODELS
 from pipeline.arguments import ArgumentParser
 from pipeline.cache import cache_root
+from pipeline.composed import ComposedBatches
 from pipeline.config import PipelineConfig
 from pipeline.decoder_noise import decoders_unheard
+from pipeline.epochs import maps_of
+from pipeline.opencv_decode import OpenCVDecoder
 from pipeline.python_batches import PythonBatches
 from pipeline.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources import ImageSource, SourceError, open_source
@@ -97,7 +100,8 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
     """Measures decoding alone and every loader in turn, round by round.
 
     Returns:
-      Images per second by round: of `CEILING`, of each variant in its steady steps, and of `PYTHON` in whole epochs.
+      Images per second by round: of `CEILING` and what else `_ALONE` holds, of each variant in its steady steps, and of
+      `PYTHON` in whole epochs.
     """
     from models import open_model
     from pipeline.loaders import build
@@ -107,7 +111,7 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
     windows.prepare([(np.zeros((1, *_IMAGE_SIZE, 3), np.float32), np.zeros(1))])
     loaders: dict[str, Any] = {}
     try:
-        runs: dict[str, Callable[[int], float]] = {CEILING: decoding_alone(source, _IMAGE_SIZE)}
+        runs = {name: alone(source, _IMAGE_SIZE) for name, alone in _ALONE.items()}
         for name, config in configs.items():
             if name == PYTHON:
                 loaders[name] = PythonBatches(source, config, workers=2 * _cores())
@@ -160,22 +164,53 @@ def _cores() -> int:
 
 def decoding_alone(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int], float]:
     """Returns a run of one thread a core, each decoding its share of the files from memory, scaled as loaders do."""
-    from pipeline.opencv_decode import OpenCVDecoder
-
     decoder = OpenCVDecoder(source, PipelineConfig(decode="scaled", image_size=image_size))
     encoded = [np.fromfile(path, np.uint8) for path in source.paths]
+
+    def share(indices: range) -> None:
+        for index in indices:
+            decoder.decode(index, encoded[index])
+
+    return _on_all_cores(share, source.images)
+
+
+def _reading_and_decoding(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int], float]:
+    decoder = OpenCVDecoder(source, PipelineConfig(decode="scaled", image_size=image_size))
+
+    def share(indices: range) -> None:
+        for index in indices:
+            decoder(index)
+
+    return _on_all_cores(share, source.images)
+
+
+def _warping_too(source: ImageSource, image_size: tuple[int, int]) -> Callable[[int], float]:
+    """Returns a run of all that an image needs: it hands nothing over, and nobody waits for anybody."""
+    config = replace(VARIANTS["tf-data-composed"], image_size=image_size)
+    batches, matrices = ComposedBatches(source, config), maps_of(source.images, config, epoch=0)
+    plan = batches.plan(np.arange(source.images), matrices)
+
+    def share(indices: range) -> None:
+        for begin in range(0, len(indices), config.batch_size):
+            rows = np.array(indices[begin : begin + config.batch_size])
+            batches(rows, matrices[rows], plan[rows])
+
+    return _on_all_cores(share, source.images)
+
+
+def _on_all_cores(share: Callable[[range], None], images: int) -> Callable[[int], float]:
+    """Returns a run of one thread a core, each doing its share of the images."""
     threads_wanted = _cores()
     failed: list[ValueError] = []
 
-    def decode(first: int) -> None:
+    def work(first: int) -> None:
         try:
-            for index in range(first, len(encoded), threads_wanted):
-                decoder.decode(index, encoded[index])
+            share(range(first, images, threads_wanted))
         except ValueError as error:
             failed.append(error)
 
     def run(number: int) -> float:
-        threads = [threading.Thread(target=decode, args=(first,)) for first in range(threads_wanted)]
+        threads = [threading.Thread(target=work, args=(first,)) for first in range(threads_wanted)]
         begin_ns = clock.now_ns()
         for thread in threads:
             thread.start()
@@ -183,9 +218,17 @@ def decoding_alone(source: ImageSource, image_size: tuple[int, int]) -> Callable
             thread.join()
         if failed:
             raise SourceError(f"{failed[0]} python -m benchmarks.doctor names all such files.")
-        return len(encoded) / (clock.now_ns() - begin_ns) * 1e9
+        return images / (clock.now_ns() - begin_ns) * 1e9
 
     return run
+
+
+# What the cores do with nothing around it: the ceiling, and how much of it reading and one warp leave.
+_ALONE: dict[str, Callable[[ImageSource, tuple[int, int]], Callable[[int], float]]] = {
+    CEILING: decoding_alone,
+    "read, decode": _reading_and_decoding,
+    "read, decode, warp": _warping_too,
+}
 
 
 def _print(rates: dict[str, list[float]], source: ImageSource, rounds: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -32,12 +33,31 @@ def test_the_ceiling_decodes_every_file_once_at_the_fraction_of_the_loaders(phot
     }
 
 
+@pytest.mark.parametrize("name", ["read, decode", "read, decode, warp"])
+def test_what_loaders_cannot_do_without_is_done_to_every_file_once(name, photos, monkeypatch):
+    read, warped = [], []
+    decode, warp = OpenCVDecoder.__call__, cv2.warpAffine
+
+    def reading(self, index):
+        read.append(index)
+        return decode(self, index)
+
+    def warping(image, *others):
+        warped.append(image)
+        return warp(image, *others)
+
+    monkeypatch.setattr(OpenCVDecoder, "__call__", reading)
+    monkeypatch.setattr(cv2, "warpAffine", warping)
+    assert ceiling._ALONE[name](from_folder(photos), (64, 64))(0) > 0
+    assert sorted(read) == list(range(40)) and len(warped) == (40 if "warp" in name else 0)
+
+
 def test_loaders_stand_beside_the_ceiling(photos, capsys):
     assert ceiling.main(["--data", str(photos), "--variants", "tf-data-composed,python-composed", "--rounds", "2"]) == 0
     shown = capsys.readouterr().out
     assert "loading 40 JPEG photos" in shown and "2 rounds" in shown
     assert re.search(r"decode only +[\d,]+", shown)
-    for name in ("tf-data-composed", "python-composed"):
+    for name in ("read, decode", "read, decode, warp", "tf-data-composed", "python-composed"):
         assert re.search(rf"{name} +[\d,]+ +\d+% +\d+% to \d+%", shown)
 
 
