@@ -13,8 +13,9 @@ from typing import Any
 from pipeline.augmentation import Augmentation
 
 AUTO = "auto"
-# Of the images that one call of Python makes where it makes several batches: `pipeline.reading.batches_per_call`.
-CALL_BYTES = 2 << 20
+# Of the images that one call of Python makes where it makes several batches: `pipeline.reading.batches_per_call`. With
+# twice as many, a loader with one call at a time was put off by each: a buffer of two batches is empty before it ends.
+CALL_BYTES = 1 << 20
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "loader": ("tf_data", "image_data_generator", "py_dataset", "image_dataset_from_directory"),

@@ -200,9 +200,9 @@ def test_a_call_makes_several_batches_of_small_images_at_hand(photos):
         config = dataclasses.replace(VARIANTS["tf-data-raw"], image_size=(side, side), batch_size=batch_size)
         return batches_per_call(from_arrays(np.zeros((images, 4, 4, 3), np.uint8), np.arange(images) % 2), config)
 
-    assert [per_call(side, 32, 1000) for side in (32, 64, 128, 224)] == [16, 5, 1, 1]
-    assert [per_call(64, batch_size, 1000) for batch_size in (8, 128, 1000)] == [21, 1, 1]
-    assert [per_call(64, 32, images) for images in (20, 64, 100, 200)] == [1, 1, 2, 3]
+    assert [per_call(side, 32, 1000) for side in (32, 64, 128, 224)] == [10, 2, 1, 1]
+    assert [per_call(64, batch_size, 1000) for batch_size in (8, 128, 1000)] == [10, 1, 1]
+    assert [per_call(64, 32, images) for images in (20, 64, 100, 200)] == [1, 1, 2, 2]
     assert batches_per_call(from_folder(photos), dataclasses.replace(CONFIG, batch_size=2)) == 1
 
 
