@@ -17,7 +17,6 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 import traceback
 import weakref
 from abc import ABC, abstractmethod
@@ -27,6 +26,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from pipeline import clock
 from pipeline.shared_arrays import Empty, SharedArrays
 
 # Twice what an NFS client waits before it says that its server does not answer (nfs(5), `timeo`).
@@ -305,16 +305,16 @@ class _Process(_Worker):
             self._socket.send(index.to_bytes(_NUMBER_BYTES, "little", signed=True))
 
     def _receive(self, index: int, timeout_s: float, copy: bool) -> tuple[int, bool, Any]:
-        deadline_s = time.monotonic() + timeout_s
+        deadline_ns = clock.now_ns() + round(timeout_s * 1e9)
         try:
-            length = int.from_bytes(self._read(_NUMBER_BYTES, deadline_s), "little")
-            return self._shared.loads(self._read(length, deadline_s), copy=copy)
+            length = int.from_bytes(self._read(_NUMBER_BYTES, deadline_ns), "little")
+            return self._shared.loads(self._read(length, deadline_ns), copy=copy)
         except TimeoutError:
             raise WorkerError(_hung(self._name, index, timeout_s, self._stacks_now())) from None
         except (EOFError, OSError) as error:
             raise WorkerError(self._death(index)) from error
 
-    def _read(self, length: int, deadline_s: float) -> bytes:
+    def _read(self, length: int, deadline_ns: int) -> bytes:
         """Returns so many bytes of what the process sends.
 
         Raises:
@@ -328,7 +328,7 @@ class _Process(_Worker):
             except TimeoutError:
                 if self._process.exitcode is not None:
                     raise EOFError from None
-                if time.monotonic() > deadline_s:
+                if clock.now_ns() > deadline_ns:
                     raise
                 continue
             if not part:
