@@ -59,7 +59,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     from pipeline.reading import batches_per_call
     from pipeline.stored import MappedImages
 
-    per_call = batches_per_call(source, config) if config.composed else 1
+    per_call = batches_per_call(source, config)
     host_draws = config.augmentation is not None and config.augment_at != "device"
     values: dict[str, Any] = {
         "config": config,

@@ -161,7 +161,6 @@ def _tf_data(
 
     notes = []
     height, width = config.image_size
-    per_call = reading.batches_per_call(source, config) if config.composed else 1
     if config.cache == "memory":
         _check_room(whole_images * height * width * 3 * 4, psutil.virtual_memory().available, "memory for the cache")
     if config.prefetch_to_device and device == "/CPU:0":
@@ -186,7 +185,7 @@ def _tf_data(
         data=dataset,
         images=source.images,
         batches=math.ceil(source.images / config.batch_size),
-        parallel_batches=_parallel_batches(config) * per_call,
+        parallel_batches=_parallel_batches(config) * reading.batches_per_call(source, config),
         buffered_batches=_prefetched(config),
         device_layers=_device_layers(config),
         notes=tuple(notes),

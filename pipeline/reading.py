@@ -59,12 +59,12 @@ def composed_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dat
 
 
 def batches_per_call(source: ImageSource, config: PipelineConfig) -> int:
-    """Returns how many composed batches one call of Python makes: several of small images that need no decoding.
+    """Returns how many batches one call of Python makes: several, where it composes small images that need no decoding.
 
     For those, what tf.data does around a call, and Python's lock between two, take longer than the images themselves.
     An epoch has two calls at least.
     """
-    if source.arrays is None:
+    if not config.composed or source.arrays is None:
         return 1
     height, width = config.image_size
     batches = -(-source.images // config.batch_size)

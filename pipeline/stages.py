@@ -94,7 +94,7 @@ def planned_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Data
 def load_composed(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Turns planned batches into `(images, labels)`, images uint8: decoded and resampled once, with their draws.
 
-    One Python call a batch, which does little but call OpenCV.
+    One Python call an element, whether it is a batch or several, which does little but call OpenCV.
     """
     from pipeline.composed import ComposedBatches  # OpenCV: only where asked for
 

@@ -1,6 +1,8 @@
 """Workers that make batches, and are watched: one that dies or hangs is an error that names it.
 
 Keras' own pool puts a new process in the place of one that dies, and waits for ever for the batch that went with it.
+
+Over 400 lines: threads and processes keep the same promises, which are read side by side.
 """
 
 from __future__ import annotations

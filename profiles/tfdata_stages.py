@@ -114,7 +114,9 @@ def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
             raise CutError("tf.data keeps no model of it")
         looks.append((images, seen))
         # One that gives many batches at a time, such as in front of `unbatch`, has to be waited for.
-        counted = all(seen[at].elements - looks[0][1][at].elements >= LEAST_BATCHES - 1 for at in looks[0][1])
+        # A source that has given all it had is gone.
+        costly = [at for at in looks[0][1] if at in seen and pipeline[at].kind not in _FREE]
+        counted = all(seen[at].elements - looks[0][1][at].elements >= LEAST_BATCHES - 1 for at in costly)
         if len(looks) >= LEAST_BATCHES and (counted or clock.now_ns() - begin_ns > _COUNT_S * 1e9):
             break
     if not looks:
