@@ -106,6 +106,15 @@ def test_a_stage_that_gives_many_batches_at_a_time_is_charged_by_the_image(into:
     assert busy_cpu == pytest.approx(BUSY_MS / 60, rel=0.1)
 
 
+def test_a_source_that_has_given_all_it_had_while_others_go_on_is_no_error(one_round: None) -> None:
+    filled = tf.data.Dataset.range(200).cache()
+    assert len(list(filled)) == 200
+    draws = tf.data.Dataset.range(1).flat_map(lambda _: tf.data.Dataset.range(200))
+    dataset = tf.data.Dataset.zip((filled.shuffle(120), draws)).map(lambda x, y: x + y).batch(4)
+    ratios = tfdata_stages._counts(pipeline := nodes(dataset), tfdata_stages.serial(pipeline)).per_image
+    assert [ratio for node, ratio in zip(pipeline, ratios, strict=True) if node.kind in ("cache", "batch")] == [1, 0.25]
+
+
 @pytest.mark.slow
 @planted
 def test_images_that_a_filter_drops_cost_those_that_remain(one_round: None) -> None:
