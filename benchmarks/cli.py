@@ -9,23 +9,33 @@ from collections.abc import Sequence
 
 # Each verb, the module whose `main(argv)` it calls, and what it does.
 VERBS = {
-    "pipeline": ("benchmarks.pipeline", "loading against compute, for every variant, model and device"),
-    "materialize": ("pipeline.materialize_command", "a copy of a folder of photos that is faster to read"),
-    "tune": ("benchmarks.tune", "the fastest pipeline for a folder, a model and a device; or advice for your own"),
-    "train": ("benchmarks.train", "trains a model on photos and keeps it: python -m models train"),
+    "pipeline": ("benchmarks.pipeline.__main__", "loading against compute, for every variant, model and device"),
+    "materialize": ("pipeline.commands.materialize", "a copy of a folder of photos that is faster to read"),
+    "tune": (
+        "benchmarks.tune.__main__",
+        "the fastest pipeline for a folder, a model and a device; or advice for your own",
+    ),
+    "train": ("benchmarks.train.__main__", "trains a model on photos and keeps it"),
     "predict": ("models.predict", "classifies pictures with it: python -m models predict"),
     "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
-    "scaling": ("benchmarks.scaling", "how loading grows with files, cores, batch size and image size"),
-    "devices": ("benchmarks.devices", "the published comparisons of CPU and GPU, and what loading takes of them"),
-    "peers": ("benchmarks.peers", "other libraries' loaders at the same work as ours, in one run"),
-    "accuracy": ("benchmarks.accuracy", "the published cat/dog accuracies, and whether a fast pipeline costs any"),
-    "truth": ("benchmarks.truth", "how far our own figures are off, against planted truth"),
-    "observer": ("benchmarks.observer", "what watching a run costs, in pairs"),
-    "augmentation": ("benchmarks.augmentation", "what each augmentation costs, by library and place, with pictures"),
-    "doctor": ("benchmarks.doctor", "what is wrong with a folder of images, and which files to leave out"),
-    "ceiling": ("benchmarks.ceiling", "loaders beside all cores doing nothing but decoding the same files"),
-    "gate": ("benchmarks.gate", "images/sec in CI: compare, record, check"),
-    "photos": ("benchmarks.photos", "generated photos against real ones: bytes, bits per pixel, decode rates"),
+    "scaling": ("benchmarks.scaling.__main__", "how loading grows with files, cores, batch size and image size"),
+    "devices": (
+        "benchmarks.devices.__main__",
+        "the published comparisons of CPU and GPU, and what loading takes of them",
+    ),
+    "peers": ("benchmarks.peers.__main__", "other libraries' loaders at the same work as ours, in one run"),
+    "accuracy": (
+        "benchmarks.accuracy.__main__",
+        "the published cat/dog accuracies, and whether a fast pipeline costs any",
+    ),
+    "truth": ("benchmarks.truth.__main__", "how far our own figures are off, against planted truth"),
+    "augmentation": (
+        "benchmarks.augmentation.__main__",
+        "what each augmentation costs, by library and place, with pictures",
+    ),
+    "doctor": ("benchmarks.doctor.__main__", "what is wrong with a folder of images, and which files to leave out"),
+    "ceiling": ("benchmarks.ceiling.__main__", "loaders beside all cores doing nothing but decoding the same files"),
+    "gate": ("benchmarks.gate.__main__", "images/sec in CI: compare, record, check"),
 }
 
 

@@ -1,9 +1,8 @@
 """What is fed: the networks, and whatever model a user names."""
 
-from models.network import Network, Training
-from models.networks import MODELS
+from models.catalogue import MODELS
+from models.network import Figure, Network, Training
 from models.opening import ModelError, behind, check_name, compiled, image_size, open_model
-from models.published import Figure
 
 __all__ = [
     "MODELS",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
 
+from models.catalogue import MODELS
 from models.network import Network, Training
-from models.networks import MODELS
 
 # What a network of the user's own is compiled as: the tutorial's way.
 _TUTORIAL = MODELS["cats-dogs-64"].training
@@ -90,8 +91,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _call(text: str, classes: int) -> Any:
-    import inspect
-
     import keras
 
     module_name, _, function_name = text.partition(":")

@@ -1,10 +1,21 @@
 """What feeds a model: sources of images, described pipelines, and the loaders built from them."""
 
+from typing import TYPE_CHECKING
+
 from pipeline.augmentation import Augmentation
-from pipeline.config import ConfigError, PipelineConfig
-from pipeline.skip_list import read_skip_list
-from pipeline.sources import ImageSource, SourceError, from_arrays, from_folder, from_tfds, open_source
+from pipeline.config import PipelineConfig
+from pipeline.errors import ConfigError, SourceError
+from pipeline.opening import open_source
+from pipeline.sources.arrays import from_arrays
+from pipeline.sources.folder import from_folder
+from pipeline.sources.skip_list import read_skip_list
+from pipeline.sources.source import ImageSource
+from pipeline.sources.tfds import from_tfds
 from pipeline.variants import BASELINE, VARIANTS
+
+if TYPE_CHECKING:
+    from pipeline.building import build
+    from pipeline.loaders.python_batches import PythonBatches
 
 __all__ = [
     "BASELINE",
@@ -25,12 +36,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "build":  # imported late: psutil, then TensorFlow
-        from pipeline.loaders import build
+    if name == "build":  # imported late: what prepares copies, and psutil
+        from pipeline.building import build
 
         return build
     if name == "PythonBatches":  # imported late: OpenCV
-        from pipeline.python_batches import PythonBatches
+        from pipeline.loaders.python_batches import PythonBatches
 
         return PythonBatches
     raise AttributeError(f"module 'pipeline' has no attribute {name!r}")

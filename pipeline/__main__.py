@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pipeline import materialize_command
+from pipeline.commands import materialize
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a verb. Returns its exit code, or 2 for one that there is not."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["materialize"]:
-        return materialize_command.main(words[1:])
+        return materialize.main(words[1:])
     if words and words[0] not in ("-h", "--help"):
         print(f"python -m pipeline: {words[0]!r} is not a verb. Known: materialize.", file=sys.stderr)
         return 2

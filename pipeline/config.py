@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import tomllib
 import types
 import typing
@@ -11,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.augmentation import Augmentation
+from pipeline.errors import ConfigError
+from pipeline.text import did_you_mean
 
 AUTO = "auto"
-# Of the images that one call of Python makes where it makes several batches: `pipeline.reading.batches_per_call`. With
+# Of the images that one call of Python makes where it makes several batches (`stages.read.batches_per_call`). With
 # twice as many, a loader with one call at a time was put off by each: a buffer of two batches is empty before it ends.
 CALL_BYTES = 1 << 20
 
@@ -51,10 +52,6 @@ _STORAGE = {
     "image_dataset_from_directory": ("files", "resized"),
 }
 _KERAS_WORKERS = ("image_data_generator", "py_dataset")
-
-
-class ConfigError(ValueError):
-    """A pipeline that cannot be: the message says the rule, the value received and the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,12 +260,6 @@ class PipelineConfig:
                 f"`storage` must be one of {', '.join(allowed)} for loader={self.loader!r}. "
                 f"Received: storage={self.storage!r}."
             )
-
-
-def did_you_mean(received: str, known: typing.Iterable[str]) -> str:
-    """Returns `" Did you mean 'x'?"` for the nearest known name, or nothing."""
-    near = difflib.get_close_matches(received, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def config_to_dict(config: PipelineConfig) -> dict[str, Any]:

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import AUTO, PipelineConfig
-from pipeline.copies import cached_copy, prepared_copy
-from pipeline.sources import ImageSource
+from pipeline.errors import ExportError
+from pipeline.prepared.copies import cached_copy, prepared_copy
+from pipeline.sources.source import ImageSource
+from pipeline.sources.stored import MappedImages
 
 # OpenCV's names of what lies outside an image.
 _BORDERS = {"nearest": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT", "constant": "BORDER_CONSTANT"}
-
-
-class ExportError(ValueError):
-    """A pipeline that cannot be written as a script; the message says why."""
 
 
 def export(config: PipelineConfig, source: ImageSource) -> str:
@@ -56,8 +54,7 @@ def _render(config: PipelineConfig, source: ImageSource) -> str:
 
 
 def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
-    from pipeline.reading import batches_per_call
-    from pipeline.stored import MappedImages
+    from pipeline.stages.read import batches_per_call, yields_batches
 
     per_call = batches_per_call(source, config)
     host_draws = config.augmentation is not None and config.augment_at != "device"
@@ -68,6 +65,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
         "draws": host_draws and not config.augment_with.startswith("keras_"),
         "by_batch": config.composed or (host_draws and config.augment_at == "batch"),
         "batches_per_call": per_call,
+        "whole_batches": yields_batches(source, config),
         "call_size": "BATCH_SIZE" if per_call == 1 else "CALL_SIZE",
         "classes": source.class_names,
         "images": source.images,
@@ -75,7 +73,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
         "prefetch": "tf.data.AUTOTUNE" if config.prefetch == AUTO else str(config.prefetch),
         "parallel": config.workers != 1,
         "border": _BORDERS[config.augmentation.fill_mode] if config.augmentation is not None else "",
-        "layers": config.augmentation is not None and config.augment_with == "keras_layers",
+        "layers": _layers(config),
         "jpeg_only": source.formats == ("JPEG",),
         "skipped": [one.file for one in source.skipped],
         "shuffles": config.shuffle_buffer > 0,
@@ -94,3 +92,17 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
             raise ExportError("TFRecord files are read from front to back: all of them, and through a shuffle buffer.")
         return {**values, "reads": "records", "folder": str(source.records.paths[0].parent)}
     raise ExportError("images that are arrays in memory are not there when the script runs.")
+
+
+def _layers(config: PipelineConfig) -> list[str]:
+    """Returns the expressions that make the layers of `stages.augment.keras_layers`, none where nothing is drawn."""
+    from pipeline.stages.augment import keras_layer_arguments
+
+    if config.augmentation is None or config.augment_with != "keras_layers":
+        return []
+    calls = []
+    for name, offset, arguments in keras_layer_arguments(config.augmentation):
+        texts = [f"{key}={value!r}" for key, value in arguments.items()]
+        seed = f"SEED + {offset}" if offset else "SEED"
+        calls.append(f"keras.layers.{name}({', '.join([*texts, f'seed={seed}'])})")
+    return calls

@@ -15,7 +15,7 @@ def __getattr__(name: str) -> object:
 
         return profile
     if name == "StallMonitor":
-        from profiles.monitor import StallMonitor
+        from profiles.script.monitor import StallMonitor
 
         return StallMonitor
     raise AttributeError(f"module 'profiles' has no attribute {name!r}")

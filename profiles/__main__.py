@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from profiles.script import after_import, hide_our_packages, run_script
+from profiles.script.run import after_import, hide_our_packages, run_script
 
 if TYPE_CHECKING:
-    from profiles.profiler import Profiler
+    from profiles.script.profiler import Profiler
 
 _NAME = "python -m profiles"
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def keras_is_there() -> None:
         if hasattr(sys.modules["keras"], "Model"):
-            from profiles.profiler import Profiler
+            from profiles.script.profiler import Profiler
 
             profilers.append(Profiler(ceilings=not arguments.no_ceilings, max_steps=arguments.max_steps))
             profilers[0].attach()
@@ -121,7 +121,7 @@ def _is_module(path: Path) -> bool:
 
 def _say(line: str) -> None:
     """Prints a line to stderr, if that is still there: it is never worth the script's exit code."""
-    from profiles.terminal import printable
+    from profiles.text import printable
 
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"{_NAME}: {printable(line).replace(chr(10), ' ')}\n")
@@ -162,8 +162,8 @@ def _report(
             why = "" if profiler is not None else " (it did not import Keras 3)"
             _say(f"nothing measured, {script} made no step of fit{why}.")
             return False
-        from profiles.script_report import report_on, with_stages
-        from profiles.terminal import Terminal, print_files
+        from profiles.script.report import report_on, with_stages
+        from profiles.text import Terminal, print_files
 
         profiler.pause()
         found = report_on(profiler, script=script, complete=ended_well)

@@ -10,17 +10,21 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles import provenance, report, text_report
+from profiles import provenance
 from profiles.devices import Device
-from profiles.lines import AnnotatedFunction, annotate
-from profiles.measurement import measured
-from profiles.results import Result
-from profiles.schedule import ROUNDS
-from profiles.stage_pass import stage_table
-from profiles.stage_report import print_stages
-from profiles.terminal import Terminal
-from profiles.tfdata_graph import random_before_cache
-from profiles.verdict import Verdict, evidence_of, judge
+from profiles.measure import backends
+from profiles.measure.measure import measured
+from profiles.measure.schedule import ROUNDS
+from profiles.report import document
+from profiles.report import text as text_report
+from profiles.report.text import print_stages
+from profiles.results.result import Result
+from profiles.results.verdict import Verdict, evidence_of, judge
+from profiles.stage_table import AnnotatedFunction
+from profiles.stages.lines import annotate
+from profiles.stages.take_apart import stage_table
+from profiles.stages.tf_graph import random_before_cache
+from profiles.text import Terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +51,14 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the results file's content."""
-        return report.document(
+        return document.document(
             [self.result.to_dict()],
             [self.verdict],
-            created=report.now(),
+            created=document.now(),
             complete=True,
-            provenance={**provenance.machine(), **provenance.backend()},
+            provenance={**provenance.machine(), **backends.backend()},
             settings={"rounds": len(self.result.of("train"))},
-            dataset=report.unlisted("given", self.result, self.result.contender.variant),
+            dataset=document.unlisted("given", self.result, self.result.contender.variant),
         )
 
     def save(self, folder: str | Path) -> Path:
@@ -64,12 +68,12 @@ class Profile:
           FileExistsError: if the folder holds results already.
         """
         folder = Path(folder)
-        if (folder / report.RESULTS).exists():
+        if (folder / document.RESULTS).exists():
             raise FileExistsError(f"{folder} holds results already. Choose another folder, or remove them.")
         one = self.result.contender
         lines = text_report.verdict_lines([self.verdict], None)
-        report.write(folder, self.to_dict(), {(one.model, one.device.name): lines})
-        return folder / report.REPORT
+        document.write(folder, self.to_dict(), {(one.model, one.device.name): lines})
+        return folder / document.REPORT
 
 
 def profile(

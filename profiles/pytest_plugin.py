@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from profiles.gate_verdict import Decision
+    from profiles.gate.decision import Decision
 
 _MARKER = (
     "images_per_sec(at_least=None, anchor='decode', baseline=None, threshold=0.1): what the fixture of that name "
@@ -68,12 +68,12 @@ def images_per_sec(request: pytest.FixtureRequest) -> Callable[[Any], None]:
 
 
 def _decided(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any]) -> Decision:
-    from profiles import pytest_rates
+    from profiles.gate import rates
 
     if "at_least" in demands:
-        return pytest_rates.at_least(feed, demands["at_least"], demands.get("anchor", "decode"))
+        return rates.at_least(feed, demands["at_least"], demands.get("anchor", "decode"))
     overwrite = request.config.getoption("--images-per-sec-overwrite")
-    return pytest_rates.no_slower(
+    return rates.no_slower(
         feed,
         request.config.rootpath / Path(request.config.getini("images_per_sec_baselines")),
         demands.get("baseline") or _name_of(request.node.nodeid),

@@ -27,8 +27,8 @@ class Sample:
       epoch_images: images in all steps of all epochs.
       epoch_ns: from "epoch begins" to "iterator gone", over all epochs.
       first_batch_ns: of each epoch, from its beginning to its first batch.
-      outer_ns: one clock around the whole `fit`.
-      claimed_ns: set-up, edges and steps, each timed by itself: what `outer_ns` ought to be.
+      outer_ns: one clock around the whole `fit`; around the epoch, where a script's own `fit` was watched.
+      claimed_ns: set-up, edges and steps, each timed by itself: what `outer_ns` ought to be. None: they were not.
       cpu_ns: CPU time of this process and its children over the epochs.
       canary_ns: the canary loop, right before the window.
     """
@@ -44,7 +44,7 @@ class Sample:
     epoch_ns: int
     first_batch_ns: tuple[int, ...]
     outer_ns: int
-    claimed_ns: int
+    claimed_ns: int | None
     cpu_ns: int
     canary_ns: int
 
@@ -74,8 +74,10 @@ class Sample:
         return self.cpu_ns / self.epoch_images / 1e9
 
     @property
-    def unclaimed_ratio(self) -> float:
-        """Part of the outer clock that no step and no edge accounts for."""
+    def unclaimed_ratio(self) -> float | None:
+        """Part of the outer clock that no step and no edge accounts for; None where that was not timed."""
+        if self.claimed_ns is None:
+            return None
         return 1 - self.claimed_ns / self.outer_ns
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import stats
+import scipy  # its parts are imported when they are first named: `scipy.stats` takes a second
 
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
@@ -29,7 +29,7 @@ def bootstrap(
         return value, value
     # scipy wants two observations at least; a column of one is as certain as a column of the same twice.
     arrays = [np.repeat(array, 2) if len(array) == 1 else array for array in arrays]
-    interval = stats.bootstrap(
+    interval = scipy.stats.bootstrap(
         arrays,
         statistic,
         paired=paired,
@@ -77,5 +77,5 @@ def share_interval(hits: int, trials: int) -> tuple[float, float]:
     """
     if not 0 <= hits <= trials or trials < 1:
         raise ValueError(f"`hits` must be from 0 to `trials`, of at least 1. Received: hits={hits}, trials={trials}.")
-    interval = stats.binomtest(hits, trials).proportion_ci(CONFIDENCE, method="wilson")
+    interval = scipy.stats.binomtest(hits, trials).proportion_ci(CONFIDENCE, method="wilson")
     return float(interval.low), float(interval.high)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
-from pipeline import photographs
+from pipeline.sources import photographs
 
 PHOTO = photographs.encode_photo(0, 0)
 

@@ -1,15 +1,12 @@
-"""What all tests share: a quiet TensorFlow on the CPU, a cache of their own, photographs, and what `fit` is fed."""
+"""What all tests share: a quiet TensorFlow on the CPU, a cache of their own, photographs, an examined folder."""
 
 import contextlib
 import fcntl
 import gc
-import hashlib
 import io
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 from collections.abc import Generator
 
@@ -17,19 +14,14 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
-import numpy as np
-import psutil
 import pytest
 
-from pipeline import photographs
+from pipeline.sources import photographs
+from tests import PROJECT_ROOT
+from tests.checks import state
+from tests.planted import planted
 
-PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
 PHOTOS = 40
-# What may pass until processes that were ended, or belong to nobody, are gone.
-GONE_S = 5
-
-# Holds a figure against planted times, on a machine that others use as well: wrong is what is wrong three times.
-planted = pytest.mark.flaky(reruns=2, only_rerun=["AssertionError"])
 
 _LOCKS = pathlib.Path(tempfile.gettempdir()) / f"unstall-tests-{os.getuid()}"
 _WITHIN = "UNSTALL_WITHIN_A_TEST"
@@ -70,20 +62,6 @@ def small_heap() -> None:
     gc.freeze()
 
 
-def passes_on_jax(file: str, chosen: str) -> None:
-    """Runs some tests of a file again in a process whose Keras computes with JAX."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, file],
-        env=os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        cwd=PROJECT_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
-
-
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder of 40 generated photographs of many sizes, 20 a class."""
@@ -104,74 +82,11 @@ def real_photos() -> pathlib.Path:
     return folder
 
 
-def fed(data: object, epochs: int = 1) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-    """The batches that Keras' own `fit` hands to a train function, by epoch, in order."""
-    import keras
-
-    seen = []
-
-    class Epochs(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            seen.append([])
-
-    def train_function(iterator):
-        images, labels = next(iterator)
-        seen[-1].append((images.numpy(), labels.numpy()))
-        return {}
-
-    layers = [keras.Input((None, None, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
-    model = keras.Sequential(layers)
-    model.compile(loss="mse")
-    model.train_function = train_function
-    # Otherwise `fit` shuffles a PyDataset's batches.
-    model.fit(data, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs()])
-    return seen
-
-
-def children() -> set[psutil.Process]:
-    """All processes that this one started, and theirs."""
-    return set(psutil.Process().children(recursive=True))
-
-
-def assert_gone(before: set[psutil.Process]) -> None:
-    """Holds that those that were started since `before` leave in time."""
-    _, alive = psutil.wait_procs(children() - before, timeout=GONE_S)
-    assert alive == []
-
-
-def whole(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """All images and all labels of an epoch."""
-    return np.concatenate([images for images, _ in batches]), np.concatenate([labels for _, labels in batches])
-
-
-def unit(images: np.ndarray) -> np.ndarray:
-    """Images in [0, 1], whatever their type."""
-    return images / np.float32(255) if images.dtype == np.uint8 else images
-
-
-def build_fed(config, source, epochs: int = 1) -> list[tuple[np.ndarray, np.ndarray]]:
-    from pipeline import build
-
-    with build(config, source) as loader:
-        return [whole(batches) for batches in fed(loader.data, epochs)]
-
-
-def state(root: pathlib.Path) -> dict[str, object]:
-    """What can be changed below a folder: names, status, and the content of what can be read."""
-    found = {}
-    for path in sorted(root.rglob("*")):
-        status = path.lstat()
-        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-        found[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, content)
-    return found
-
-
 @pytest.fixture(scope="session")
 def examined(tmp_path_factory: pytest.TempPathFactory):
     """A folder of every kind of file: its root, names by kind; and of the doctor: exit code, document, text, out."""
-    import bad_files
-
-    from benchmarks import doctor
+    from benchmarks.doctor import __main__ as doctor
+    from tests import bad_files
 
     root, out = tmp_path_factory.mktemp("bad") / "photos", tmp_path_factory.mktemp("out")
     names = bad_files.write_all(root)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pipeline import from_arrays
-from pipeline.sources import ImageSource, Skipped
-from profiles.terminal import printable
+from pipeline.sources.source import ImageSource, Skipped
+from profiles.text import printable
 
 PAYLOADS = {
     "script": "<script>document.title='pwned'</script>",

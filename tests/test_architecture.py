@@ -1,93 +1,503 @@
-"""The two rules of the design that no single module can hold: who may import whom, and what an import may cost."""
+"""The rules that no single module can hold: who may import whom and by which door, and what an import may cost.
+
+Over 400 lines: all rules read the same list of imports, which is made once.
+"""
+
+from __future__ import annotations
 
 import ast
-import pathlib
+import functools
+import graphlib
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
-INDEPENDENT = ("pipeline", "models", "profiles")
-OURS = {*INDEPENDENT, "benchmarks"}
-# `python -m models train` needs a pipeline and a clock: the entry point of the command hands it to `benchmarks`, which
-# combines the packages. Nothing imports an entry point, so that the package itself stays independent.
-ENTRY_POINTS = {"models": {"__main__.py": ["benchmarks"]}}
+from benchmarks.cli import VERBS
+from tests import PROJECT_ROOT
+from tests.checks import INDEPENDENT, OURS
+
+FRAMEWORKS = {"tensorflow", "tensorflow_datasets", "keras", "jax", "torch", "cv2", "albumentations"}
+# Libraries of other loaders, and of NVIDIA's counters: each is there only where somebody installed it.
+OPTIONAL = {"grain", "spdl", "nvidia", "ffcv", "pynvml"}
+# Where names stand that a framework calls private, by the framework.
+PRIVATE_NAMES = {
+    "profiles/stages/tf_graph.py": "the functions and settings of a tf.data transformation",
+    "profiles/script/keras_private.py": "layers at any depth, values of variables, the count behind the loss",
+}
+# Where one name alone is needed.
+ONE_NAME = {"models/saved.py": {"model._flatten_layers"}, "benchmarks/devices/flops.py": {"layer._layers"}}
+# Python's own private names, with no public way to the same.
+OF_PYTHON = {
+    "os._exit",
+    "sys._getframe",
+    "sys._current_frames",
+    "threading._shutdown",
+    "atexit._run_exitfuncs",
+    "sys.modules.get('concurrent.futures.thread')._threads_queues",
+}
 
 
-def imported(path: pathlib.Path) -> set[str]:
-    """The packages that a module imports anywhere in it, by their first name; relative imports stay in the package."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names.add((node.module or "").partition(".")[0])
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
-                names.add(node.args[0].value.partition(".")[0])
-    return names
+@dataclass(frozen=True)
+class Import:
+    """One import of a module of ours or of others: its dotted name, and where it stands."""
+
+    name: str
+    line: int
+    late: bool
+    typing_only: bool
+
+
+def modules() -> dict[str, Path]:
+    """Every module of ours by its dotted name; a package has its folder's name."""
+    found = {}
+    for package in sorted(OURS):
+        for path in sorted((PROJECT_ROOT / package).rglob("*.py")):
+            parts = path.relative_to(PROJECT_ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+@functools.cache
+def imports_of(path: Path) -> tuple[Import, ...]:
+    return tuple(imports_in(ast.parse(path.read_text())))
+
+
+def imports_in(tree: ast.Module) -> Iterator[Import]:
+    """Yields what a module imports anywhere in it; relative imports, which we have none of, stay in the package."""
+
+    def visit(node: ast.AST, late: bool, typing_only: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            inner = late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            typed = typing_only or (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING")
+            for name in names_of(child):
+                yield Import(name, getattr(child, "lineno", 0), late, typing_only)
+            yield from visit(child, inner, typed)
+
+    yield from visit(tree, False, False)
+
+
+def names_of(node: ast.AST) -> list[str]:
+    """The modules that one statement or call imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        inner = [f"{node.module}.{alias.name}" for alias in node.names]
+        submodules = [name for name in inner if name in MODULES]
+        return [*submodules, *([node.module or ""] if len(submodules) < len(inner) else [])]
+    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+            return [node.args[0].value]
+    return []
+
+
+def first(name: str) -> str:
+    return name.partition(".")[0]
+
+
+@functools.cache
+def frameworks_of() -> dict[str, frozenset[str]]:
+    """What the import of each module of ours imports of `FRAMEWORKS`, by itself or through others."""
+    at_once = {
+        name: {door for one in imports_of(path) if not one.late and not one.typing_only for door in opened_by(one.name)}
+        for name, path in MODULES.items()
+    }
+    found = {name: frozenset(map(first, names)) & FRAMEWORKS for name, names in at_once.items()}
+    while True:
+        more = {
+            name: found[name].union(*(found[one] for one in names & found.keys())) for name, names in at_once.items()
+        }
+        if more == found:
+            return found
+        found = more
+
+
+def opened_by(name: str) -> list[str]:
+    """A module, and the packages whose `__init__` its import runs as well."""
+    parts = name.split(".")
+    return [".".join(parts[: end + 1]) for end in range(len(parts))]
+
+
+def loads_a_framework(name: str) -> bool:
+    return bool(frameworks_of().get(name))
 
 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("import models.networks as m", {"models"}),
-        ("def f():\n    from pipeline.config import x", {"pipeline"}),
-        ("import importlib\nimportlib.import_module('profiles.clock')", {"importlib", "profiles"}),
+        ("import models.network as m", {"models.network"}),
+        ("from pipeline import config, build", {"pipeline.config", "pipeline"}),
+        ("def f():\n    from pipeline.config import x", {"pipeline.config"}),
+        ("import importlib\nimportlib.import_module('profiles.clock')", {"importlib", "profiles.clock"}),
         ("if TYPE_CHECKING:\n    import keras", {"keras"}),
         ("from . import models", set()),
         ("models = 1", set()),
     ],
 )
-def test_every_way_to_import_is_seen(tmp_path, code, expected):
-    path = tmp_path / "module.py"
-    path.write_text(code)
-    assert imported(path) == expected
+def test_every_way_to_import_is_seen(code, expected):
+    assert {one.name for one in imports_in(ast.parse(code))} == expected
+
+
+def test_it_is_seen_whether_an_import_is_late_or_for_types_alone():
+    code = "if TYPE_CHECKING:\n    import keras\ndef f():\n    import jax\nimport cv2"
+    seen = {one.name: (one.late, one.typing_only) for one in imports_in(ast.parse(code))}
+    assert seen == {"keras": (False, True), "jax": (True, False), "cv2": (False, False)}
+
+
+# Who may import whom
 
 
 @pytest.mark.parametrize("package", INDEPENDENT)
-def test_pipeline_models_and_profiles_import_nothing_of_each_other(package):
-    modules = sorted((PROJECT_ROOT / package).rglob("*.py"))
-    assert modules
-    found = {path.name: sorted(imported(path) & (OURS - {package})) for path in modules}
-    assert {name: others for name, others in found.items() if others} == ENTRY_POINTS.get(package, {})
+def test_pipeline_models_and_profiles_import_nothing_of_each_other_nor_of_benchmarks(package):
+    mine = {name: path for name, path in MODULES.items() if first(name) == package}
+    assert mine
+    others = {
+        name: sorted({one.name for one in imports_of(path) if first(one.name) in OURS - {package}})
+        for name, path in mine.items()
+    }
+    assert {name: found for name, found in others.items() if found} == {}
+
+
+def test_no_module_imports_another_that_imports_it():
+    assert circle({name: {one.name for one in imports_of(path)} - {name} for name, path in MODULES.items()}) == []
+
+
+def test_no_folder_imports_another_that_imports_it():
+    """So that a front door, which imports what is behind it, can be entered from anywhere."""
+    folders: dict[str, set[str]] = {}
+    for name, path in MODULES.items():
+        for one in imports_of(path):
+            if one.name in MODULES and room(one.name) != room(name):
+                folders.setdefault(room(name), set()).add(room(one.name))
+    assert circle(folders) == []
+
+
+def room(name: str) -> str:
+    """The folder of a module below its package; a module beside the folders is a room of its own."""
+    return ".".join(name.split(".")[:2])
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_a_circle_is_seen():
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
+
+
+def test_benchmarks_enters_the_packages_by_their_front_doors():
+    """By a package, or what stands right below it; deeper only where the import itself loads a framework."""
+    deep = {
+        f"{name}:{one.line} {one.name}"
+        for name, path in MODULES.items()
+        if first(name) == "benchmarks"
+        for one in imports_of(path)
+        if first(one.name) in INDEPENDENT
+        and one.name.count(".") > 1
+        and not loads_a_framework(one.name)
+        and not is_offered(one.name)
+    }
+    assert deep == set()
+
+
+def is_offered(name: str) -> bool:
+    """Whether a module is among the names of its folder's front door, as in `from profiles.report import html`."""
+    folder, _, leaf = name.rpartition(".")
+    text = MODULES[folder].read_text() if folder in MODULES else ""
+    return f'"{leaf}"' in text.partition("__all__")[2]
+
+
+def named_modules() -> set[str]:
+    """Returns the texts in `benchmarks` that name a module of it, as "module" or "module:name".
+
+    Of an f-string the part before its first value is seen: of f"benchmarks.gate.ratios:{name}" all but the name.
+    """
+    texts = {
+        node.value
+        for name, path in MODULES.items()
+        if first(name) == "benchmarks"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return {text for text in texts if re.fullmatch(r"benchmarks(\.\w+)+(:\w*)?", text)}
+
+
+def test_a_session_is_imported_by_nobody_but_other_children():
+    """It is named, "benchmarks.tune.child:TuneSession", and imported in the process that measures."""
+    sessions = {text.partition(":")[0] for text in named_modules() if text.endswith("Session")}
+    assert len(sessions) >= 7
+    children = {name for name in MODULES if name.startswith("benchmarks.") and name.endswith("child")}
+    # The parent takes plain data from these two; neither imports a framework at its top.
+    both_ends = {"benchmarks.lab.session", "benchmarks.devices.check"}
+    assert not any(loads_a_framework(name) for name in both_ends)
+    children = (children | sessions) - both_ends - {"benchmarks.lab.child"}
+    importing = {
+        f"{name} imports {one.name}"
+        for name, path in MODULES.items()
+        if name not in children
+        for one in imports_of(path)
+        if one.name in children
+    }
+    assert importing == set()
+
+
+def test_every_module_that_is_named_is_there():
+    named = named_modules()
+    assert len(named) >= 15
+    for text in sorted(named):
+        module, _, name = text.partition(":")
+        assert module in MODULES, text
+        defined = {node.name for node in ast.parse(MODULES[module].read_text()).body if hasattr(node, "name")}
+        assert not name or name in defined, text
+
+
+def test_no_import_is_relative():
+    """They would be invisible to the rules above."""
+    relative = [
+        name
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.level > 0
+    ]
+    assert relative == []
+
+
+# Private names
+
+
+def test_private_names_of_frameworks_stand_where_a_change_of_them_is_looked_for():
+    found: dict[str, set[str]] = {}
+    for path in MODULES.values():
+        tree = ast.parse(path.read_text())
+        names = private_names(tree) - OF_PYTHON
+        if names:
+            found[path.relative_to(PROJECT_ROOT).as_posix()] = names
+    assert {file: names for file, names in found.items() if file not in PRIVATE_NAMES} == ONE_NAME
+    assert set(PRIVATE_NAMES) <= set(found), "a file of the list has none any more"
+
+
+def private_names(tree: ast.Module) -> set[str]:
+    """What a module uses that begins with `_`, of anything but `self`, `cls` and what it defines itself."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {target.id for node in tree.body for target in ast.walk(node) if isinstance(target, ast.Name)}
+    own |= {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            found |= {name for name in names if name.startswith(("tensorflow.python", "keras.src"))}
+        elif isinstance(node, ast.Attribute):
+            mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if is_private(node.attr) and not mine and node.attr not in own:
+                found.add(ast.unparse(node))
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr"):
+            second = node.args[1]
+            if isinstance(second, ast.Constant) and is_private(str(second.value)) and second.value not in own:
+                found.add(f"{ast.unparse(node.args[0])}.{second.value}")
+    return found
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("dataset._inputs()", {"dataset._inputs"}),
+        ("getattr(model, '_layers', None)", {"model._layers"}),
+        ("from tensorflow.python.ops import x", {"tensorflow.python.ops"}),
+        ("class A:\n    def f(self, other): self._x = other._x", set()),
+        ("def _own(): pass\nmodule._own()", set()),
+        ("model.__class__", set()),
+    ],
+)
+def test_a_private_name_is_seen(code, expected):
+    assert private_names(ast.parse(code)) == expected
+
+
+# What an import may cost
+
+
+def test_imports_stand_at_the_top_unless_they_load_a_framework():
+    """Or something optional, or a command's own modules, so that `--help` answers at once."""
+    late = set()
+    for name, path in MODULES.items():
+        for one in imports_of(path):
+            loads = first(one.name) in FRAMEWORKS | OPTIONAL or loads_a_framework(one.name)
+            if one.late and not loads and not may_be_late(name, one.name):
+                late.add(f"{name}:{one.line} {one.name}")
+    assert late == set()
+
+
+# Modules that import something late for another reason than a framework: what they may import so, and why.
+LATE = {
+    "benchmarks.gate.child": (
+        {"profiles", "pipeline", "models", "dataclasses"},
+        "the path is the measured checkout's first",
+    ),
+    "models.__main__": ({"models"}, "the verb that was asked for"),
+    "pipeline": ({"pipeline"}, "psutil, and what prepares copies"),
+    "pipeline.commands.materialize": ({"rich", "pipeline"}, "the bar and the build, for more than --help"),
+    "pipeline.export": ({"jinja2"}, "templates, for whoever writes a script"),
+    "profiles.__main__": ({"profiles"}, "runs in the user's process, whose own modules come first"),
+    "profiles.gate.anchors": ({"profiles"}, "runs in the user's tests"),
+}
+
+
+def may_be_late(importing: str, imported: str) -> bool:
+    if importing in LATE:
+        return first(imported) in LATE[importing][0]
+    # A command's own modules, and what only they need, so that `--help` answers at once.
+    return (
+        importing.endswith(".__main__") and first(importing) == "benchmarks" and imported not in sys.stdlib_module_names
+    )
+
+
+def test_late_modules_of_a_command_are_few():
+    """A command imports late what its run needs: its own folder, and some functions of the packages."""
+    late = [
+        one.name
+        for name, path in MODULES.items()
+        if name.endswith(".__main__") and first(name) == "benchmarks"
+        for one in imports_of(path)
+        if one.late
+        and room(one.name) != room(name)
+        and not loads_a_framework(one.name)
+        and first(one.name) not in FRAMEWORKS
+    ]
+    assert len(late) <= 25, sorted(late)
+
+
+def test_every_reason_for_a_late_import_is_still_needed():
+    unused = {
+        name: sorted(allowed - {first(one.name) for one in imports_of(MODULES[name]) if one.late})
+        for name, (allowed, _) in LATE.items()
+    }
+    assert {name: names for name, names in unused.items() if names} == {}
+
+
+def test_the_networks_need_no_backend_but_what_keras_offers():
+    found = {first(one.name) for name, path in MODULES.items() if first(name) == "models" for one in imports_of(path)}
+    assert found & {"tensorflow", "jax", "torch"} == set()
+
+
+def loaded_by(code: str) -> list[str]:
+    """The frameworks that a fresh interpreter has imported behind some code, which may print."""
+    show = f"import sys\nprint([name for name in {sorted(FRAMEWORKS)!r} if name in sys.modules])"
+    words = [sys.executable, "-c", f"{code}\n{show}"]
+    done = subprocess.run(words, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return ast.literal_eval(done.stdout.splitlines()[-1])
+
+
+def test_a_framework_that_is_loaded_is_seen():
+    assert loaded_by("import cv2") == ["cv2"]
+
+
+LIGHT = (
+    *(name for name, path in MODULES.items() if path.name == "__init__.py" and name != "benchmarks.peers.loaders"),
+    "models.__main__",
+    "profiles.pytest_plugin",
+    "profiles.script.run",
+    "profiles.__main__",
+    "benchmarks.lab.command",
+)
+
+
+def test_importing_these_modules_imports_no_framework():
+    """One process for all; which of them it was, `frameworks_of` says."""
+    assert {name: frameworks_of()[name] for name in LIGHT if frameworks_of()[name]} == {}
+    assert loaded_by("\n".join(f"import {name}" for name in LIGHT)) == []
+
+
+def test_batches_for_a_loop_in_python_need_no_tensorflow():
+    assert loaded_by("from pipeline import PythonBatches") == ["cv2"]
+
+
+def test_profiles_imports_no_framework_but_keras_into_a_users_process():
+    """Keras brings the user's own backend; what is for one backend alone is imported where that one computes."""
+    found = {name: names - {"keras"} for name, names in frameworks_of().items() if first(name) == "profiles"}
+    assert {name for name, names in found.items() if names} == {"profiles.stages.tf_model", "profiles.stages.tf_stages"}
+
+
+# What each verb refuses before it measures: words that are wrong, with exit code 2.
+REFUSED = {
+    "pipeline": "--data /nowhere",
+    "materialize": "/nowhere copy --as raw",
+    "tune": "--data /nowhere",
+    "train": "--data /nowhere --out x.keras",
+    "predict": "/nowhere.keras /nowhere.jpg",
+    "profile": "/nowhere.py",
+    "scaling": "--data /nowhere",
+    "devices": "--rounds 0",
+    "peers": "--data /nowhere",
+    "accuracy": "--data /nowhere",
+    "truth": "--only nothing",
+    "augmentation": "--rounds 0",
+    "doctor": "/nowhere",
+    "ceiling": "--data /nowhere",
+    "gate": "check /nowhere.json",
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_command_imports_a_framework_to_help_or_to_refuse(verb):
+    code = f"""
+import importlib
+main = importlib.import_module({VERBS[verb][0]!r}).main
+for words, expected in ((["--help"], 0), ({REFUSED[verb].split()!r}, 2)):
+    try:
+        code = main(words)
+    except SystemExit as left:
+        code = left.code
+    assert code == expected, (words, code)
+"""
+    assert loaded_by(code) == []
+
+
+# The rest
 
 
 def test_one_module_of_a_package_reads_the_time_and_none_reads_a_clock_that_jumps():
-    modules = [path for package in OURS for path in sorted((PROJECT_ROOT / package).rglob("*.py"))]
-    reading = {str(path.relative_to(PROJECT_ROOT)) for path in modules if "time" in imported(path)}
+    reading = {name for name, path in MODULES.items() if any(one.name == "time" for one in imports_of(path))}
     # The peers' loaders are what their users would write, and are given a clock.
-    assert reading == {"pipeline/clock.py", "profiles/clock.py"}
+    assert reading == {"pipeline.clock", "profiles.clock"}
     for name in reading:
+        assert "from time import" not in MODULES[name].read_text()
         calls = {
             node.attr
-            for node in ast.walk(ast.parse((PROJECT_ROOT / name).read_text()))
+            for node in ast.walk(ast.parse(MODULES[name].read_text()))
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
         }
         assert calls <= {"perf_counter_ns", "process_time_ns", "thread_time_ns", "sleep"}
 
 
-def test_the_networks_need_no_backend_but_what_keras_offers():
-    found = set().union(*(imported(path) for path in (PROJECT_ROOT / "models").rglob("*.py")))
-    assert found & {"tensorflow", "jax", "torch"} == set()
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["pipeline", "models", "models.__main__", "benchmarks.pipeline", "benchmarks.devices_run", "profiles"],
-)
-def test_importing_a_package_does_not_import_tensorflow_or_keras(module):
-    code = f"import sys, {module}; print(sorted({{'tensorflow', 'keras', 'jax', 'cv2'}} & set(sys.modules)))"
-    shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    assert (shown.stdout.strip(), shown.stderr.strip()) == ("[]", "")
-
-
-@pytest.mark.parametrize("package", ["pipeline", "models", "profiles"])
+@pytest.mark.parametrize("package", INDEPENDENT)
 def test_everything_that_a_package_names_is_there(package):
-    module = __import__(package)
-    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+    folders = [name for name, path in MODULES.items() if path.name == "__init__.py" and first(name) == package]
+    for name in folders:
+        module = __import__(name, fromlist=["x"])
+        assert [one for one in getattr(module, "__all__", ()) if not hasattr(module, one)] == [], name
 
 
 def test_a_name_that_the_pipeline_package_has_not_is_refused():
@@ -95,3 +505,16 @@ def test_a_name_that_the_pipeline_package_has_not_is_refused():
 
     with pytest.raises(AttributeError, match="module 'pipeline' has no attribute 'biuld'"):
         pipeline.biuld  # noqa: B018
+
+
+def test_no_test_module_imports_another():
+    tests = list((PROJECT_ROOT / "tests").rglob("test_*.py"))
+    assert len(tests) > 100
+    importing = {
+        f"{path.relative_to(PROJECT_ROOT)} imports {name}"
+        for path in tests
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in names_of(node)
+        if any(part.startswith("test_") or part == "conftest" for part in name.split("."))
+    }
+    assert importing == set()

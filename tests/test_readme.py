@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pathlib
 import re
 
 import pytest
 
 from benchmarks.cli import VERBS
+from tests import PROJECT_ROOT
 
-PROJECT_ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_module_that_it_runs_exists():
     modules = set(re.findall(r"python3? -m ([a-z_.]+)", README))
-    assert {"benchmarks.pipeline", "benchmarks.photos", "venv", "pytest"} <= modules
+    assert {"benchmarks.pipeline", "benchmarks.truth", "venv", "pytest"} <= modules
     assert [name for name in modules if importlib.util.find_spec(name) is None] == []
 
 
@@ -34,6 +33,8 @@ def test_every_option_that_it_names_exists(capsys):
         verbs = re.findall(r"^    ([a-z]+) {2,}\S", text, flags=re.MULTILINE) if " VERB " in text else []
         for words in ([], *([verb] for verb in verbs)):
             known |= set(re.findall(r"--[a-z-]+", help_of(module, *words)))
+    for part in ("watching", "photos", "gate"):
+        known |= set(re.findall(r"--[a-z-]+", help_of("benchmarks.truth.__main__", "--only", part)))
     ours = re.sub(r"-m pytest.*", "", README)
     assert set(re.findall(r"(?<![\w-])--[a-z-]+", ours)) <= known
 

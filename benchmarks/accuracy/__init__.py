@@ -1,0 +1,1 @@
+"""The published accuracies of the cat/dog networks, reproduced."""

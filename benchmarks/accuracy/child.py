@@ -1,0 +1,147 @@
+"""One training run in a fresh process: it trains in the main thread, and answers from another how far it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.accuracy.samples import Order, ScriptCount, State, TestedPass, Trained
+from benchmarks.lab.backend import open_backend, tf_device
+from benchmarks.lab.serve import one_line
+from models import image_size, open_model
+from pipeline import ImageSource
+from profiles import Device
+
+# Told at the latest after so long, whether there is news or not.
+_TELL_S = 1.0
+
+
+class RunSession:
+    """What the child is asked, and what it does meanwhile."""
+
+    def __init__(self, device: Device, train: ImageSource, test: ImageSource) -> None:
+        self._device = device
+        self._train = train
+        self._test = test
+        self._news = threading.Condition()
+        self._state = State()
+        self._order: Order | None = None
+        self._closed = False
+
+    def backend(self) -> dict[str, Any]:
+        """Describes the backend; refuses where the device is not there."""
+        return open_backend(self._device)
+
+    def begin(self, order: Order) -> None:
+        """Has the main thread train."""
+        with self._news:
+            self._order = order
+            self._news.notify_all()
+
+    def look(self) -> State:
+        """Returns how far it is, at the next news or after a second."""
+        with self._news:
+            before = self._state
+            if before.trained is None and before.failure is None:
+                self._news.wait_for(lambda: self._state != before, timeout=_TELL_S)
+            return self._state
+
+    def close(self) -> None:
+        """Lets the main thread end."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+
+    def work(self) -> None:
+        """Waits for the order, trains, and waits to be closed."""
+        with self._news:
+            self._news.wait_for(lambda: self._order is not None or self._closed)
+            order = self._order
+        if order is not None:
+            try:
+                self._tell(trained=self._trained(order))
+            except Exception as error:  # the parent says it, and goes on with the other runs
+                self._tell(failure=one_line(error))
+        with self._news:
+            self._news.wait_for(lambda: self._closed)
+
+    def _tell(self, **changes: Any) -> None:
+        with self._news:
+            self._state = replace(self._state, **changes)
+            if len(changes) != 1 or "images" not in changes:
+                self._news.notify_all()  # each step would be news without end
+
+    def _trained(self, order: Order) -> Trained:
+        import keras
+
+        from benchmarks.lab.training import Evaluation, Pass, train
+
+        backend = self.backend()
+        keras.utils.set_random_seed(order.config.seed)  # both pipelines' networks begin with the same weights
+        network = open_model(order.model, classes=len(self._train.class_names))
+        config = replace(order.config, image_size=image_size(network, order.model))
+        evaluation = Evaluation(network, self._test, config)
+        passes: list[TestedPass] = []
+        right = np.zeros(0, bool)
+
+        def on_pass(one: Pass) -> None:
+            nonlocal right
+            right = evaluation.correct()
+            passes.append(TestedPass(**asdict(one), correct=int(right.sum())))
+            self._tell(images=one.number * one.images, passes=len(passes))
+
+        try:
+            notes = train(
+                network,
+                self._train,
+                config,
+                passes=order.passes,
+                on_images=lambda images: self._tell(images=images),
+                on_pass=on_pass,
+                device=tf_device(self._device),
+            )
+        finally:
+            evaluation.close()
+        return Trained(
+            passes=tuple(passes),
+            right="".join("01"[one] for one in right.tolist()),
+            script=published_script(network, self._test) if order.script else None,
+            notes=notes,
+            backend=backend,
+        )
+
+
+def published_script(network: Any, test: ImageSource) -> ScriptCount | None:
+    """Classifies the test photos as the tutorial's last lines do, and as they should.
+
+    The script loads a photo with Keras' `load_img`, forgets that the network has learned from pixels in [0, 1], and
+    takes an output that equals 1 for the second class. Corrected: rescaled, and above 0.5. Both see the same pixels.
+
+    Returns:
+      None unless the photos are files of two classes.
+    """
+    import keras
+
+    if not test.paths or network.output_shape[-1] != 1:
+        return None
+    size = network.input_shape[1:3]
+    published, corrected = [], []
+    for paths in chunks(test.paths, 32):
+        pixels = np.stack([keras.utils.img_to_array(keras.utils.load_img(path, target_size=size)) for path in paths])
+        published.append(np.asarray(network.predict_on_batch(pixels))[:, 0] == 1)
+        corrected.append(np.asarray(network.predict_on_batch(pixels / np.float32(255)))[:, 0] > 0.5)
+    truth = test.labels == 1
+    return ScriptCount(
+        images=test.images,
+        published_wrong=int((np.concatenate(published) != truth).sum()),
+        corrected_wrong=int((np.concatenate(corrected) != truth).sum()),
+    )
+
+
+def chunks(paths: Sequence[str], length: int) -> list[Sequence[str]]:
+    """Returns the list in parts of `length`, the last of which may be shorter."""
+    return [paths[start : start + length] for start in range(0, len(paths), length)]

@@ -1,0 +1,117 @@
+"""Makes the runs of a plan, one child process each, and keeps what each came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.accuracy.plan import RUNGS, Plan, Run
+from benchmarks.accuracy.samples import Order, State, Trained
+from benchmarks.lab.child import Child, ChildDied, JobRefused
+from benchmarks.lab.command import devices_here, new_log
+from benchmarks.lab.photos import Splits
+from profiles import Device, clock
+
+# An answer is a look at a number: a child that owes it for so long is stuck outside Python.
+_ANSWER_S = 120.0
+# What answers in the process that trains.
+_SESSION = "benchmarks.accuracy.child:RunSession"
+# Imports, and a driver that may not answer.
+_BACKEND_S = 300.0
+# Without one more image or pass for so long, a run hangs. The longest that is none: a copy prepared, a network
+# compiled, the test photos read for the first time.
+_STUCK_S = 1800.0
+
+
+def device_here(splits: Splits, log: Path, errors: Console) -> Device:
+    """Returns the GPU where Keras can use it, else the CPU; says why a GPU is left out."""
+    *_, best = devices = devices_here()
+    if best.kind == "gpu":
+        log = new_log(log)
+        child = Child(_SESSION, best, log, best, splits.train, splits.test)
+        try:
+            child.ask("backend", timeout_s=_BACKEND_S)
+            child.close()
+            log.unlink(missing_ok=True)
+        except (ChildDied, JobRefused) as error:
+            errors.print(f"left out gpu: {error}", style="yellow", markup=False, highlight=False)
+            return devices[0]
+        finally:
+            child.kill()
+    return best
+
+
+class Ladder:
+    """The runs of a plan.
+
+    Args:
+      trained: runs that an earlier process has made.
+      log: where the children's output goes; removed where none failed.
+    """
+
+    def __init__(self, plan: Plan, splits: Splits, device: Device, trained: dict[Run, Trained], log: Path) -> None:
+        self.trained = dict(trained)
+        self.failures: dict[Run, str] = {}
+        self._plan = plan
+        self._splits = splits
+        self._device = device
+        self._log = log
+
+    def measure(self, progress: Progress, keep: Callable[[], None]) -> None:
+        """Makes the runs that are not made yet; one that fails is left out.
+
+        Args:
+          keep: called after each, to write what there is.
+        """
+        runs = self._plan.runs
+        images = self._plan.passes(self._splits.train.images) * self._splits.train.images
+        log = new_log(self._log)
+        task = progress.add_task("", total=len(runs) * images)
+        try:
+            for number, run in enumerate(runs):
+                progress.update(task, description=run.label, completed=number * images, refresh=True)
+                if run in self.trained:
+                    continue
+
+                def tell(state: State, done: int = number * images) -> None:
+                    progress.update(task, completed=done + state.images, refresh=True)
+
+                try:
+                    self.trained[run] = self._make(run, tell, log)
+                except (ChildDied, JobRefused) as error:
+                    self.failures[run] = str(error)
+                keep()
+        finally:
+            progress.remove_task(task)
+            if not self.failures:
+                log.unlink(missing_ok=True)
+
+    def _make(self, run: Run, tell: Callable[[State], None], log: Path) -> Trained:
+        rung = RUNGS[run.rung]
+        order = Order(
+            model=rung.model,
+            config=self._plan.config(run),
+            passes=self._plan.passes(self._splits.train.images),
+            script=run.pipeline == "generator",  # it is the tutorial's, as the script is
+        )
+        child = Child(_SESSION, self._device, log, self._device, self._splits.train, self._splits.test)
+        try:
+            child.ask("begin", order, timeout_s=_ANSWER_S)
+            before, since_ns = State(), clock.now_ns()
+            while True:
+                state: State = child.ask("look", timeout_s=_ANSWER_S)
+                tell(state)
+                if state.trained is not None:
+                    child.close()
+                    return state.trained
+                if state.failure is not None:
+                    raise JobRefused(state.failure)
+                if state != before:
+                    before, since_ns = state, clock.now_ns()
+                elif clock.now_ns() - since_ns > _STUCK_S * 1e9:
+                    raise ChildDied(f"nothing was trained for {_STUCK_S:.0f} s: it hung and was ended")
+        finally:
+            child.kill()

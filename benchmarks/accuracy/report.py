@@ -1,0 +1,234 @@
+"""What a ladder leaves: a table and a verdict in the terminal, and a page with learning curves as small SVGs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.accuracy.plan import PIPELINES, RUNGS, Plan, Run
+from benchmarks.accuracy.results import Cell, Difference, Row, difference, judge, rows, scripts
+from benchmarks.accuracy.samples import ScriptCount, Trained
+from benchmarks.lab.backend import named_backend
+from benchmarks.lab.photos import Splits
+from profiles.report import COLOURS, Frame, Tick, html, round_step
+
+FRAME = Frame(width=380, height=230, left=44, right=368, top=30, bottom=186)
+PIPELINE_COLOURS = dict(zip(PIPELINES, COLOURS, strict=False))
+_LEVEL, _TICKS = 0.1, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One run: the share of test photos that are right behind each pass."""
+
+    colour: str
+    title: str
+    points: str
+    end_x: float
+    end_y: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """The runs of one rung; `published_y` is where its published figure lies."""
+
+    rung: str
+    levels: tuple[Tick, ...]
+    passes: tuple[Tick, ...]
+    curves: tuple[Curve, ...]
+    published_y: float
+
+
+def panels_of(plan: Plan, trained: Mapping[Run, Trained], published: Mapping[str, float]) -> tuple[Panel, ...]:
+    """Lays out every rung with a run, all on the same axes.
+
+    Args:
+      published: the figure of each rung, 0 to 1.
+    """
+    accuracies = {
+        run: [one.correct / len(found.right) for one in found.passes] for run, found in trained.items() if found.passes
+    }
+    if not accuracies:
+        return ()
+    least = min(min(values) for values in accuracies.values())
+    low = min(math.floor(least / _LEVEL + 1e-9), 5) * _LEVEL  # half is what guessing gets of two classes
+    last = max(len(values) for values in accuracies.values())
+
+    def x(number: float) -> float:
+        ratio = (number - 1) / (last - 1) if last > 1 else 0.5
+        return round(FRAME.left + (FRAME.right - FRAME.left) * ratio, 1)
+
+    def y(accuracy: float) -> float:
+        return round(FRAME.bottom - (FRAME.bottom - FRAME.top) * (accuracy - low) / (1 - low), 1)
+
+    count = round((1 - low) / _LEVEL)
+    levels = tuple(
+        Tick(at=y(level), text=f"{level:.0%}") for level in (low + _LEVEL * number for number in range(count + 1))
+    )
+    passes = tuple(Tick(at=x(number), text=f"{number:,}") for number in ticks(last))
+    return tuple(
+        Panel(
+            rung=rung,
+            levels=levels,
+            passes=passes,
+            curves=tuple(
+                Curve(
+                    colour=PIPELINE_COLOURS[run.pipeline],
+                    title=f"{run.label}: {values[-1]:.1%}",
+                    points=" ".join(f"{x(number)},{y(value)}" for number, value in enumerate(values, start=1)),
+                    end_x=x(len(values)),
+                    end_y=y(values[-1]),
+                )
+                for run, values in accuracies.items()
+                if run.rung == rung
+            ),
+            published_y=y(published[rung]),
+        )
+        for rung in plan.rungs
+        if any(run.rung == rung for run in accuracies)
+    )
+
+
+def ticks(last: int) -> tuple[int, ...]:
+    """Returns pass 1, the last, and round numbers between them."""
+    step = max(1, int(round_step(last / _TICKS)))
+    between = [number for number in range(step, last, step) if number > 1 and last - number >= step / 2]
+    return tuple(dict.fromkeys([1, *between, last]))
+
+
+REPORT = "accuracy.html"
+
+
+def print_ladder(
+    console: Console, plan: Plan, splits: Splits, trained: Mapping[Run, Trained], failures: Mapping[Run, str]
+) -> None:
+    """Prints the table, what its columns mean, the verdict and the prediction experiment."""
+    train_photos, test_photos = splits.train.images, splits.test.images
+    made = rows(plan, trained, train_photos=train_photos, test_photos=test_photos)
+    console.print(table(made))
+    for line in legend(plan, splits, trained):
+        console.print(line, style="dim", markup=False, highlight=False)
+    for run, reason in failures.items():
+        console.print(f"no result: {run.label}: {reason}", style="yellow", markup=False, highlight=False)
+    console.print()
+    console.print(verdict_text(difference(plan, trained)), style="bold", markup=False, highlight=False)
+    for line in script_lines(scripts(trained)):
+        console.print(line, markup=False, highlight=False)
+
+
+def table(made: Sequence[Row]) -> Table:
+    """Returns the table for a terminal of 80 columns."""
+    shown = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    shown.add_column("rung", vertical="bottom")
+    for pipeline in PIPELINES:
+        shown.add_column(f"{pipeline}\naccuracy %", justify="right", no_wrap=True)
+        shown.add_column("\nimg/s", justify="right", no_wrap=True)
+    shown.add_column("tuned -\ngenerator", justify="right", no_wrap=True)
+    shown.add_column("\npublished", justify="right", no_wrap=True)
+    for row in made:
+        shown.add_row(*cells(row))
+    return shown
+
+
+def cells(row: Row) -> list[str]:
+    """Returns a row as it is shown, here and on the page."""
+    shown = [row.rung]
+    for pipeline in PIPELINES:
+        cell = row.cells[pipeline]
+        shown += [
+            _accuracy(cell),
+            "-" if cell is None or cell.images_per_sec is None else f"{cell.images_per_sec:,.0f}",
+        ]
+    shown.append("-" if row.difference is None else f"{100 * row.difference:+.1f}")
+    generator = row.cells["generator"]
+    against = None if generator is None else generator.against
+    published = f"{100 * row.published:.0f}"
+    return [*shown, f"({published})" if against is None else f"{published} {against}"]
+
+
+def _accuracy(cell: Cell | None) -> str:
+    return "-" if cell is None else f"{100 * cell.accuracy:.1f} ({100 * cell.low:.0f}-{100 * cell.high:.0f})"
+
+
+def legend(plan: Plan, splits: Splits, trained: Mapping[Run, Trained]) -> list[str]:
+    """Returns what the table shows."""
+    photos, passes = splits.train.images, plan.passes(splits.train.images)
+    compared = [plan.as_published(rung, train_photos=photos, test_photos=splits.test.images) for rung in plan.rungs]
+    said = [
+        f"{passes * photos:,} images seen by each run: {passes:,} {'pass' if passes == 1 else 'passes'} over "
+        f"{photos:,} photos; {plan.seeds} {'seed' if plan.seeds == 1 else 'seeds'}. tuned: {plan.tuned_name}.",
+        f"accuracy: mean over seeds, on {splits.test.images:,} test photos ({splits.how}), and the 95 % interval that "
+        "so many photos allow.",
+        "img/s: training as it ran, steady steps of the passes after a run's first.",
+        *dict.fromkeys(f"trained by {named_backend(one.backend)}." for one in trained.values()),
+    ]
+    if not all(compared):
+        said.append(
+            "published: in brackets, for context only: it is of 6,400,000 images seen of 8,000 photos, and 2,000 test "
+            "photos."
+        )
+    return said
+
+
+def verdict_text(found: Difference | None) -> str:
+    """Returns in a sentence or two whether the tuned pipeline costs accuracy."""
+    verdict = judge(found)
+    if found is None:
+        return "Whether the tuned pipeline costs accuracy is not shown: no pair of runs has ended."
+    mean = f"{100 * found.mean:+.1f} points"
+    if found.low is None or found.high is None:
+        return f"Whether the tuned pipeline costs accuracy is not shown: {mean} in one pair of runs. More seeds tell."
+    interval = (
+        f"{mean} (95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f}) over {found.pairs} pairs of runs on "
+        f"{found.photos:,} test photos"
+    )
+    if verdict == "not shown either way":
+        return f"Whether the tuned pipeline costs accuracy is not shown either way: {interval}. More seeds tell."
+    return f"The tuned pipeline {verdict}{' accuracy' if verdict == 'costs' else ' of accuracy'}: {interval}."
+
+
+def script_lines(tried: Sequence[tuple[Run, ScriptCount]]) -> list[str]:
+    """Returns what the published prediction script gets wrong beside the corrected one, a line a network."""
+    if not tried:
+        return []
+    return [
+        "",
+        "The published prediction script forgets to rescale and tests == 1; corrected, it rescales and tests > 0.5. "
+        "Both on the generator's networks and the same pixels:",
+        *(
+            f"  {run.rung}, seed {run.seed}: {count.published_wrong:,} of {count.images:,} wrong as published, "
+            f"{count.corrected_wrong:,} corrected"
+            for run, count in tried
+        ),
+    ]
+
+
+def render(document: Mapping[str, Any], plan: Plan, splits: Splits, trained: Mapping[Run, Trained]) -> str:
+    """Renders the page.
+
+    Args:
+      document: as the results file holds it.
+    """
+    made = rows(plan, trained, train_photos=splits.train.images, test_photos=splits.test.images)
+    return (
+        html.environment(Path(__file__).parent)
+        .get_template("accuracy.html.j2")
+        .render(
+            document=document,
+            rungs=RUNGS,
+            table=[cells(row) for row in made],
+            pipelines=PIPELINES,
+            colours=PIPELINE_COLOURS,
+            legend=legend(plan, splits, trained),
+            verdict=verdict_text(difference(plan, trained)),
+            scripts=scripts(trained),
+            panels=panels_of(plan, trained, {row.rung: row.published for row in made}),
+            frame=FRAME,
+        )
+    )

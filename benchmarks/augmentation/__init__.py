@@ -1,0 +1,1 @@
+"""What each augmentation costs, by library and placement."""

@@ -1,0 +1,293 @@
+"""The libraries of the augmentation table: what applies each operation, and where it can be put.
+
+Every one is given photos as uint8 and gives float32, both in [0, 255]; edges are filled with the nearest pixel.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.augmentation import operations as ops
+from benchmarks.augmentation.operations import GEOMETRIC, OPERATIONS
+from pipeline import Augmentation
+
+# Tensors: (images, draws) -> images, of one image or of a batch. Arrays: (image, draw) -> image, one at a time.
+Apply = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """One library.
+
+    Attributes:
+      title: its name for people.
+      kind: "tensors" has a TensorFlow graph; "arrays" is called from one by `numpy_function`; "python" has no tf.data
+        around it, but Python threads as Keras' own workers.
+      placements: "element", "batch", "model".
+      without: operations that it does not have.
+      note: what one should know to compare it.
+      build: makes `Apply` from (operation, side in pixels, placement, pinned). Keras' layers draw for themselves unless
+        `pinned`; the others do not draw.
+    """
+
+    title: str
+    kind: str
+    placements: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    note: str
+    build: Callable[[str, int, str, bool], Apply]
+
+
+def _keras_generator(operation: str, size: int, placement: str, pinned: bool) -> Apply:
+    """Keras' generator in its own words.
+
+    It shears about the middle and shrinks y by the angle's cosine: a shift and a zoom undo both.
+    """
+    from tensorflow.keras.preprocessing.image import ImageDataGenerator
+
+    tangent = math.tan(math.radians(ops.SHEAR_DEGREES))
+    cosine = math.cos(math.radians(ops.SHEAR_DEGREES))
+    parameters: dict[str, dict[str, Any]] = {
+        "none": {},
+        "flip": {"flip_horizontal": True},
+        "shear": {"shear": ops.SHEAR_DEGREES, "zy": 1 / cosine, "tx": -tangent * (size - 1) / 2},
+        "zoom": {"zx": ops.ZOOM_RATIO, "zy": ops.ZOOM_RATIO},
+        "rotation": {"theta": ops.ROTATION_DEGREES},
+        "shift": {"tx": -ops.SHIFT_RIGHT_PX, "ty": -ops.SHIFT_DOWN_PX},
+        "brightness": {"channel_shift_intensity": ops.BRIGHTNESS_RATIO * 255},
+    }
+    generator = ImageDataGenerator(fill_mode="nearest")
+    chosen = parameters[operation]
+    return lambda image, draw: generator.apply_transform(image.astype(np.float32), chosen)
+
+
+def _keras_layers(operation: str, size: int, placement: str, pinned: bool) -> Apply:
+    """Keras' layers, with ranges of one value; what has no such range is pinned by its transformation."""
+    import keras
+
+    layers = keras.layers
+    top, left, side = ops.crop_box(size)
+    tangent = math.tan(math.radians(ops.SHEAR_DEGREES))
+    right, down = ops.SHIFT_RIGHT_PX / size, ops.SHIFT_DOWN_PX / size
+    zoom, turn = ops.ZOOM_RATIO - 1, ops.ROTATION_DEGREES / 360
+    # RandomContrast draws from 1 - lower to 1 + upper.
+    contrast = ops.CONTRAST_RATIO - 1
+    made: dict[str, Callable[[], Any]] = {
+        "flip": lambda: layers.RandomFlip("horizontal", seed=1),
+        "shear": lambda: layers.RandomShear(x_factor=(tangent, tangent), fill_mode="nearest", seed=1),
+        "zoom": lambda: layers.RandomZoom((zoom, zoom), (zoom, zoom), fill_mode="nearest", seed=1),
+        "rotation": lambda: layers.RandomRotation((turn, turn), fill_mode="nearest", seed=1),
+        "shift": lambda: layers.RandomTranslation((down, down), (right, right), fill_mode="nearest", seed=1),
+        "crop": lambda: layers.RandomCrop(side, side, seed=1),
+        "brightness": lambda: layers.RandomBrightness((ops.BRIGHTNESS_RATIO,) * 2, seed=1),
+        "contrast": lambda: layers.RandomContrast((-contrast, contrast), seed=1),
+    }
+    layer = made[operation]()
+    transformations: dict[str, Any] = {
+        "flip": {"flips": np.ones((1, 1, 1, 1), bool)},
+        "shear": {"shear_factor": np.array([[-tangent, 0.0]], np.float32)},  # the layer draws the sign
+        "crop": (top, left),
+    }
+    if pinned and operation in transformations:
+        fixed = transformations[operation]
+        layer.get_random_transformation = lambda data, training=True, seed=None: fixed
+    if placement != "model":
+        return lambda images, draws: layer(images, training=True)
+    model = keras.Sequential([keras.Input((size, size, 3)), layer])
+    return lambda images, draws: model(images, training=True)
+
+
+def _tf_ops(operation: str, size: int, placement: str, pinned: bool) -> Apply:
+    """TensorFlow's own ops: in a batch, each image has its own draw."""
+    import tensorflow as tf
+
+    side = ops.crop_box(size)[2]
+
+    def affine(images: Any, draws: Any) -> Any:
+        return tf.raw_ops.ImageProjectiveTransformV3(
+            images=images,
+            transforms=tf.pad(draws, [[0, 0], [0, 2]]),
+            output_shape=(size, size),
+            fill_value=0.0,
+            interpolation="BILINEAR",
+            fill_mode="NEAREST",
+        )
+
+    def flip(images: Any, draws: Any) -> Any:
+        return tf.where(draws[:, :, tf.newaxis, tf.newaxis] > 0, tf.reverse(images, [2]), images)
+
+    def crop(images: Any, draws: Any) -> Any:
+        # Corners of [0, 1] are the middles of the corner pixels.
+        boxes = tf.concat([draws, draws + (side - 1)], axis=1) / (size - 1)
+        return tf.image.crop_and_resize(images, boxes, tf.range(tf.shape(images)[0]), (side, side))
+
+    def brighten(images: Any, draws: Any) -> Any:
+        return tf.clip_by_value(images + draws[:, :, tf.newaxis, tf.newaxis], 0.0, 255.0)
+
+    def contrast(images: Any, draws: Any) -> Any:
+        mean = tf.reduce_mean(images, axis=[1, 2], keepdims=True)
+        return tf.clip_by_value((images - mean) * draws[:, :, tf.newaxis, tf.newaxis] + mean, 0.0, 255.0)
+
+    batched: dict[str, Apply] = {
+        "none": lambda images, draws: images,
+        **dict.fromkeys(GEOMETRIC, affine),
+        "flip": flip,
+        "crop": crop,
+        "brightness": brighten,
+        "contrast": contrast,
+    }
+    # What tf.image has for one image.
+    single: dict[str, Apply] = {
+        "none": lambda image, draw: image,
+        **dict.fromkeys(GEOMETRIC, lambda image, draw: affine(image[tf.newaxis], draw[tf.newaxis])[0]),
+        "flip": lambda image, draw: tf.cond(draw[0] > 0, lambda: tf.image.flip_left_right(image), lambda: image),
+        "crop": lambda image, draw: tf.image.crop_to_bounding_box(
+            image, tf.cast(draw[0], tf.int32), tf.cast(draw[1], tf.int32), side, side
+        ),
+        "brightness": lambda image, draw: tf.clip_by_value(tf.image.adjust_brightness(image, draw[0]), 0.0, 255.0),
+        "contrast": lambda image, draw: tf.clip_by_value(tf.image.adjust_contrast(image, draw[0]), 0.0, 255.0),
+    }
+    chosen = (single if placement == "element" else batched)[operation]
+    return lambda images, draws: chosen(tf.cast(images, tf.float32), draws)
+
+
+def _opencv(operation: str, size: int, placement: str, pinned: bool) -> Apply:
+    import cv2
+
+    from pipeline.stages.warp import OpenCVWarp
+
+    warp = OpenCVWarp(Augmentation(fill_mode="nearest"))
+    side = ops.crop_box(size)[2]
+
+    def crop(image: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        top, left = int(draw[0]), int(draw[1])
+        return image[top : top + side, left : left + side].copy()
+
+    def contrast(image: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        ratio = float(draw[0])
+        mean = np.array(cv2.mean(image)[:3])
+        return cv2.transform(image, np.column_stack([ratio * np.eye(3), (1 - ratio) * mean]))
+
+    appliers: dict[str, Apply] = {
+        "none": lambda image, draw: image,
+        **dict.fromkeys(GEOMETRIC, lambda image, draw: warp(image, draw.reshape(2, 3))),
+        "flip": lambda image, draw: cv2.flip(image, 1),
+        "crop": crop,
+        # A colour, which the stubs do not know of.
+        "brightness": lambda image, draw: cv2.add(image, (float(draw[0]),) * 3 + (0.0,)),  # type: ignore[call-overload]
+        "contrast": contrast,
+    }
+    return appliers[operation]
+
+
+def _albumentations(operation: str, size: int, placement: str, pinned: bool) -> Apply:
+    """Its transforms inside a `Compose`, as they are used."""
+    # Version 2.0.8 asks the package index for a newer release at import unless told not to.
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    import albumentations
+    import cv2
+
+    from pipeline.stages.warp import AlbumentationsWarp
+
+    class MeanContrast(albumentations.RandomBrightnessContrast):
+        """Its contrast, about the mean of each channel: by itself it is about black, and the same for all channels."""
+
+        def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+            ratio = ops.CONTRAST_RATIO
+            return {"alpha": ratio, "beta": [(1 - ratio) * mean for mean in cv2.mean(data["image"])[:3]]}
+
+        def apply(self, img: np.ndarray, alpha: float, beta: list[float], **params: Any) -> np.ndarray:
+            # One by one: for numbers that differ by channel its own table look-up fails on uint8 (albucore 0.0.24).
+            applied = super().apply
+            return cv2.merge([applied(img[:, :, channel], alpha, value) for channel, value in enumerate(beta)])
+
+    if operation in GEOMETRIC:
+        warp = AlbumentationsWarp(Augmentation(fill_mode="nearest"))
+        return lambda image, draw: warp(image, draw.reshape(2, 3))
+    top, left, side = ops.crop_box(size)
+    brighter = (ops.BRIGHTNESS_RATIO, ops.BRIGHTNESS_RATIO)
+    made: dict[str, Callable[[], Any]] = {
+        "flip": lambda: albumentations.HorizontalFlip(p=1),
+        "crop": lambda: albumentations.Crop(left, top, left + side, top + side, p=1),
+        "brightness": lambda: albumentations.RandomBrightnessContrast(
+            brightness_limit=brighter, contrast_limit=(0, 0), p=1
+        ),
+        "contrast": lambda: MeanContrast(p=1),
+    }
+    compose = albumentations.Compose([made[operation]()])
+    return lambda image, draw: compose(image=image)["image"]
+
+
+LIBRARIES: dict[str, Library] = {
+    "keras_generator": Library(
+        title="ImageDataGenerator",
+        kind="python",
+        placements=("element",),
+        without=("crop", "contrast"),
+        note="in Python, image by image. Its shear is about the middle and shrinks the other axis: a shift and a zoom, "
+        "in the same map, undo that. Its brightness is channel_shift_range, which adds as the others do, but stops at "
+        "the photo's own brightest level; brightness_range multiplies. It has no crop and no contrast",
+        build=_keras_generator,
+    ),
+    "keras_layers": Library(
+        title="Keras layers",
+        kind="tensors",
+        placements=("element", "batch", "model"),
+        without=("none",),
+        note="their time holds their own draw. RandomShear is about the top row and draws its sign; RandomCrop draws "
+        "one box for a whole batch. For the pictures the draw is fixed",
+        build=_keras_layers,
+    ),
+    "tf_ops": Library(
+        title="tf ops",
+        kind="tensors",
+        placements=("element", "batch"),
+        note="in a batch each image has its own draw: crop is crop_and_resize there",
+        build=_tf_ops,
+    ),
+    "albumentations": Library(
+        title="albumentations",
+        kind="arrays",
+        placements=("element", "batch"),
+        without=("none",),
+        note="its Affine with our map. Its contrast is about black by itself, here about the mean",
+        build=_albumentations,
+    ),
+    "opencv": Library(
+        title="OpenCV",
+        kind="arrays",
+        placements=("element", "batch"),
+        note="with its own threads off; what the others are compared with",
+        build=_opencv,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table, by the keys of `OPERATIONS`, `LIBRARIES` and a placement."""
+
+    operation: str
+    library: str
+    placement: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.operation}, {self.library}, {self.placement}"
+
+
+def rows(operations: tuple[str, ...], libraries: tuple[str, ...]) -> tuple[Row, ...]:
+    """Returns all that exist, in the order of `OPERATIONS` and `LIBRARIES`."""
+    return tuple(
+        Row(operation=operation, library=name, placement=placement)
+        for operation in OPERATIONS
+        for name, library in LIBRARIES.items()
+        if operation in operations and name in libraries and operation not in library.without
+        for placement in library.placements
+    )

@@ -1,0 +1,1 @@
+"""Loaders beside all cores doing nothing but decoding the same files."""

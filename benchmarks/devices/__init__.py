@@ -1,0 +1,1 @@
+"""The published comparisons of CPU and GPU, reproduced."""

@@ -1,0 +1,296 @@
+"""What `python -m benchmarks.devices` was asked to do: cases, and sweeps that change one thing about a case."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from benchmarks.devices.experiments import EXPERIMENTS, FLOAT32, PRECISIONS, Case, Experiment
+from benchmarks.lab.options import DATA, UserError, known_names
+from pipeline.commands import ArgumentParser
+from pipeline.sources import FORMS, add_skip_list_option
+from pipeline.text import did_you_mean
+from profiles import Device
+from profiles.devices import NAMED_RATES, parse_device
+
+Value = int | str
+
+
+def _batch_size(case: Case, value: Value) -> Case | str:
+    size = int(value)
+    config = case.config if case.config is None else replace(case.config, batch_size=size)
+    return replace(case, config=config, batch_size=size)
+
+
+def _workers(case: Case, value: Value) -> Case | str:
+    if case.config is None:
+        return "its data lie in memory: no workers fetch them"
+    return replace(case, config=replace(case.config, workers=int(value)))
+
+
+def _precision(case: Case, value: Value) -> Case | str:
+    return replace(case, precision=str(value))
+
+
+def _steps_per_execution(case: Case, value: Value) -> Case | str:
+    return replace(case, steps_per_execution=int(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What can be swept.
+
+    Attributes:
+      change: returns a case with one value of it, or says why it has none.
+      most: the largest number; None where the values are no numbers.
+      example: values to try.
+    """
+
+    change: Callable[[Case, Value], Case | str]
+    most: int | None
+    example: str
+
+
+AXES: Mapping[str, Axis] = MappingProxyType(
+    {
+        "batch-size": Axis(change=_batch_size, most=65_536, example="32,64,128,512"),
+        "workers": Axis(change=_workers, most=64, example="1,2,4"),
+        "precision": Axis(change=_precision, most=None, example=",".join(PRECISIONS)),
+        "steps-per-execution": Axis(change=_steps_per_execution, most=1000, example="1,4,16"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """An axis, and the values on it, in the order in which they were given."""
+
+    axis: str
+    values: tuple[Value, ...]
+
+    def case(self, base: Case, value: Value) -> Case | str:
+        """Returns a case with one of the values, or says why it has none."""
+        return AXES[self.axis].change(base, value)
+
+
+def read_sweep(text: str) -> Sweep:
+    """Reads AXIS=VALUE,VALUE.
+
+    Raises:
+      UserError: at an unknown axis, or a value that it cannot have.
+    """
+    axis, equals, values = text.partition("=")
+    if axis not in AXES:
+        raise UserError(f"--sweep: {axis!r} is not known.{did_you_mean(axis, AXES)} Known: {', '.join(AXES)}.")
+    words = [word.strip() for word in values.split(",") if word.strip()]
+    if not equals or not words:
+        raise UserError(f"--sweep {axis} needs values, such as {axis}={AXES[axis].example}. Received: {text!r}.")
+    return Sweep(axis=axis, values=tuple(dict.fromkeys(_value(axis, word) for word in words)))
+
+
+def _value(axis: str, word: str) -> Value:
+    most = AXES[axis].most
+    if most is None:
+        if word not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise UserError(f"--sweep {axis}: {word!r} is not known.{did_you_mean(word, PRECISIONS)} Known: {known}.")
+        return word
+    if not (word.isascii() and word.isdigit() and 1 <= int(word) <= most):
+        raise UserError(f"--sweep {axis}: values must be whole numbers from 1 to {most:,}. Received: {word!r}.")
+    return int(word)
+
+
+# The shortest of the published experiments.
+_EXPERIMENT = "mnist"
+# The first epoch traces the network and fills buffers; the second is what the others will be like.
+_EPOCHS = 2
+# Below three rounds a spread only repeats its samples.
+_ROUNDS = 3
+_LONGEST_EPOCH_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A comparison of devices.
+
+    Attributes:
+      experiments: by name, in the precision that was asked for.
+      sweeps: instead of the experiments' own cases, where there are any.
+      emulated: an accelerator to stand beside what is there.
+      epochs: of each case on each device.
+      longest_epoch_s: an epoch that would take longer is trained on fewer examples.
+      target_accuracy: whose time is told.
+      prices: per hour, by the device's name or kind.
+      data: the photos.
+      arrays: files or folders of the data of networks that take no photos, by name; the others are found, or generated.
+      download: whether Keras may fetch what is not found.
+    """
+
+    experiments: Mapping[str, Experiment]
+    sweeps: tuple[Sweep, ...]
+    emulated: Device | None
+    epochs: int
+    rounds: int
+    longest_epoch_s: float
+    target_accuracy: float | None
+    prices: Mapping[str, float]
+    data: str
+    arrays: Mapping[str, str]
+    download: bool
+    out: Path
+    skip_list: Path | None = None
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """All that is to be measured, once each."""
+        if not self.sweeps:
+            return tuple(dict.fromkeys(case for one in self.experiments.values() for case in one.cases))
+        found = (case for _, case in self._swept if isinstance(case, Case))
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def without(self) -> tuple[tuple[str, str], ...]:
+        """Returns what cannot be swept, and why."""
+        return tuple(dict.fromkeys((name, case) for name, case in self._swept if isinstance(case, str)))
+
+    @property
+    def _swept(self) -> list[tuple[str, Case | str]]:
+        return [
+            (f"{base.name}, {sweep.axis}", sweep.case(base, value))
+            for sweep in self.sweeps
+            for one in self.experiments.values()
+            for base in one.swept
+            for value in sweep.values
+        ]
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.devices",
+        description="Reproduces the published comparisons of CPU and GPU, and says how much of a GPU's advantage "
+        "loading takes.",
+        epilog="With KERAS_BACKEND=jax, JAX trains and TensorFlow only loads.",
+    )
+    add = arguments.add_argument
+    add("--experiment", default=_EXPERIMENT, metavar="NAME,...", help=f"names, or all (default: {_EXPERIMENT})")
+    add("--epochs", type=int, default=_EPOCHS, metavar="N", help=f"trained of each case (default: {_EPOCHS})")
+    add("--precision", default=FLOAT32, metavar="NAME", help=f"{', '.join(PRECISIONS)} (default: {FLOAT32})")
+    add("--emulate", metavar="RATE", help="an accelerator beside what is there: images/sec, or a name")
+    add(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="AXIS=VALUE,...",
+        help=f"changes one thing about the experiment: {', '.join(AXES)}",
+    )
+    add("--price", metavar="DEV=X,...", help="per hour of a device, in any currency: cpu=0.10,gpu=0.90")
+    add("--target-accuracy", type=float, metavar="X", help="tells the time to this accuracy, 0 to 1")
+    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos (default: {DATA})")
+    add_skip_list_option(arguments)
+    add("--arrays", metavar="NAME=PATH,...", help=f"files of the published data: {', '.join(FORMS)}")
+    add("--download", action="store_true", help="lets Keras fetch the published data that are not here")
+    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each kind (default: {_ROUNDS})")
+    add(
+        "--longest-epoch",
+        type=float,
+        default=_LONGEST_EPOCH_S,
+        metavar="S",
+        help=f"seconds; a longer epoch is cut short and extrapolated (default: {_LONGEST_EPOCH_S:.0f})",
+    )
+    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
+    add("--list", action="store_true", help="lists the experiments and what was published, and ends")
+    add("--check", action="store_true", help="says what can compute here, tries each, and ends")
+    return arguments
+
+
+def read_request(arguments: argparse.Namespace, out: Path) -> Request:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, with the nearest known name where there is one.
+    """
+    for option, value in (("--epochs", arguments.epochs), ("--rounds", arguments.rounds)):
+        if value < 1:
+            raise UserError(f"{option} must be at least 1. Received: {value}.")
+    if not 0 < arguments.longest_epoch < math.inf:
+        raise UserError(f"--longest-epoch must be a number of seconds above 0. Received: {arguments.longest_epoch}.")
+    if arguments.target_accuracy is not None and not 0 < arguments.target_accuracy <= 1:
+        raise UserError(f"--target-accuracy must be above 0 and at most 1. Received: {arguments.target_accuracy}.")
+    precisions = known_names(arguments.precision, "--precision", PRECISIONS)
+    if len(precisions) > 1:
+        raise UserError(f"--precision takes one. To compare them: --sweep precision={','.join(precisions)}.")
+    emulated = _emulated(arguments.emulate)
+    request = Request(
+        experiments={
+            name: EXPERIMENTS[name].in_precision(precisions[0]) for name in _experiments(arguments.experiment)
+        },
+        sweeps=tuple(map(read_sweep, arguments.sweep)),
+        emulated=emulated,
+        epochs=arguments.epochs,
+        rounds=arguments.rounds,
+        longest_epoch_s=arguments.longest_epoch,
+        target_accuracy=arguments.target_accuracy,
+        prices=_prices(arguments.price, emulated),
+        data=arguments.data,
+        arrays=_arrays(arguments.arrays),
+        download=arguments.download,
+        out=arguments.out or out,
+        skip_list=arguments.skip_list,
+    )
+    if not request.cases:
+        raise UserError(f"--sweep {arguments.sweep[0]}: {request.without[0][1]}. Choose another --experiment.")
+    return request
+
+
+def _experiments(text: str) -> tuple[str, ...]:
+    names = known_names(text, "--experiment", [*EXPERIMENTS, "all"])
+    return tuple(EXPERIMENTS) if "all" in names else names
+
+
+def _emulated(rate: str | None) -> Device | None:
+    if rate is None:
+        return None
+    try:
+        return parse_device(f"emulated:{rate}")
+    except ValueError:
+        known = ", ".join(NAMED_RATES)
+        raise UserError(
+            f"--emulate must be images/sec above 0 and at most 10,000,000, or one of {known}. Received: {rate!r}."
+        ) from None
+
+
+def _arrays(text: str | None) -> dict[str, str]:
+    """Reads NAME=PATH pairs."""
+    found: dict[str, str] = {}
+    for pair in [] if text is None else text.split(","):
+        name, equals, path = (part.strip() for part in pair.partition("="))
+        if not equals or name not in FORMS:
+            near = did_you_mean(name, FORMS)
+            raise UserError(f"--arrays needs NAME=PATH of {', '.join(FORMS)}.{near} Received: {pair!r}.")
+        if not Path(path).exists():
+            raise UserError(f"--arrays {name}: {path} does not exist.")
+        found[name] = path
+    return found
+
+
+def _prices(text: str | None, emulated: Device | None) -> dict[str, float]:
+    """Reads DEVICE=PRICE pairs."""
+    prices: dict[str, float] = {}
+    names = ["cpu", "gpu", *([emulated.name, "emulated"] if emulated is not None else [])]
+    for pair in [] if text is None else text.split(","):
+        name, _, number = (part.strip() for part in pair.rpartition("="))
+        if name not in names:
+            raise UserError(f"--price needs DEVICE=PRICE of {', '.join(names)}, such as cpu=0.10. Received: {pair!r}.")
+        if name in prices:
+            raise UserError(f"--price names {name} twice. Received: {text!r}.")
+        try:
+            prices[name] = float(number)
+        except ValueError:
+            prices[name] = math.nan
+        if not 0 <= prices[name] < math.inf:
+            raise UserError(f"--price {name} must be a number per hour, at least 0. Received: {number!r}.")
+    return prices

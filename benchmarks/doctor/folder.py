@@ -1,0 +1,139 @@
+"""What a folder of images consists of, and what is odd about it as a whole: copies, classes, splits."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from benchmarks.doctor.results import Examined, Finding
+from pipeline import SourceError
+from pipeline.building import READS
+from pipeline.prepared import is_prepared
+from pipeline.sources import class_folders, files_below, split_folders, subfolders
+from pipeline.text import shown
+
+# The largest class has so many times the images of the smallest: of two classes, the smaller is a fifth of all. Below
+# that share Google's course calls a data set moderately imbalanced: developers.google.com/machine-learning.
+IMBALANCE_RATIO = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """What is to be examined.
+
+    Attributes:
+      root: the folder.
+      classes: names of the class folders, by the name of their split; by "" where there are no splits.
+      files: all that is no folder, below `root`.
+      findings: folders that could not be listed.
+    """
+
+    root: Path
+    classes: dict[str, tuple[str, ...]]
+    files: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def place(self, file: str) -> tuple[str, str]:
+        """Returns a file's split and class."""
+        parts = PurePosixPath(file).parts
+        return ("", parts[0]) if "" in self.classes else (parts[0], parts[1])
+
+
+def list_folder(root: Path) -> Folder:
+    """Lists a folder of class folders, or one of splits.
+
+    Raises:
+      SourceError: if it is neither.
+    """
+    if not root.is_dir():
+        problem = "is not a folder" if root.exists() else "does not exist"
+        raise SourceError(f"{shown(root)} {problem}. Give a folder that holds one folder of images per class.")
+    if is_prepared(root):
+        raise SourceError(f"{shown(root)} is a prepared copy. Give the folder of images that it was made from.")
+    try:
+        splits = split_folders(root)
+        # A split may lack classes that another has: that is told, where a folder of classes would be refused.
+        classes = {split: tuple(subfolders(root / split)) for split in splits} or {"": tuple(class_folders(root))}
+    except OSError as error:
+        raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
+    files: list[str] = []
+    findings: list[Finding] = []
+
+    def failed(error: OSError) -> None:
+        path = os.path.relpath(error.filename, root)
+        findings.append(Finding(path=path, trouble="unreadable folder", detail=error.strerror or str(error)))
+
+    for split, names in classes.items():
+        for name in names:
+            below = files_below(root / split / name, failed=failed)
+            files += (os.path.relpath(path, root) for path in below)
+    return Folder(root=root, classes=classes, files=tuple(files), findings=tuple(findings))
+
+
+def findings_of(folder: Folder, examined: Sequence[Examined]) -> list[Finding]:
+    """Returns what is odd about a folder as a whole."""
+    usable = [one for one in examined if one.format is not None and not one.quarantined]
+    images: dict[str, Counter[str]] = {split: Counter() for split in folder.classes}
+    for one in usable:
+        split, name = folder.place(one.path)
+        images[split][name] += 1
+    return [
+        *folder.findings,
+        *_empty(folder, images),
+        *_differing(folder),
+        *_imbalance(images),
+        *_refusing(usable),
+        *_copies(folder, usable),
+    ]
+
+
+def _empty(folder: Folder, images: dict[str, Counter[str]]) -> Iterable[Finding]:
+    for split, names in folder.classes.items():
+        for name in names:
+            if not images[split][name]:
+                yield Finding(path=os.path.join(split, name), trouble="empty class", detail="no image can be used")
+
+
+def _differing(folder: Folder) -> Iterable[Finding]:
+    everywhere = sorted({name for names in folder.classes.values() for name in names})
+    for split, names in folder.classes.items():
+        missing = [shown(name) for name in everywhere if name not in names]
+        if missing:
+            yield Finding(path=split, trouble="splits differ", detail=f"has no {', '.join(missing)}")
+
+
+def _imbalance(images: dict[str, Counter[str]]) -> Iterable[Finding]:
+    for split, counts in images.items():
+        if not counts:
+            continue
+        [(most, largest), *_, (least, smallest)] = [*counts.most_common(), counts.most_common()[-1]]
+        if largest >= IMBALANCE_RATIO * smallest:
+            sizes = f"{shown(most)} {largest:,}, {shown(least)} {smallest:,}"
+            yield Finding(path=split, trouble="imbalance", detail=f"{sizes}: {largest / smallest:.1f} times")
+
+
+def _refusing(usable: Sequence[Examined]) -> Iterable[Finding]:
+    formats = Counter(one.format for one in usable if one.format is not None)
+    for loader, reads in READS.items():
+        missing = {name: count for name, count in sorted(formats.items()) if name not in reads}
+        if missing:
+            detail = ", ".join(f"{count:,} {name}" for name, count in missing.items())
+            yield Finding(path="", trouble="refused by loaders", detail=f"{loader} cannot read {detail}")
+
+
+def _copies(folder: Folder, usable: Sequence[Examined]) -> Iterable[Finding]:
+    alike: dict[str | None, list[str]] = defaultdict(list)
+    for one in sorted(usable, key=lambda one: one.path):
+        alike[one.sha256].append(one.path)
+    for first, *others in alike.values():
+        for other in others:
+            (split, name), (split_there, name_there) = folder.place(first), folder.place(other)
+            trouble = "duplicate"
+            if name != name_there:
+                trouble = "in two classes"
+            elif split != split_there:
+                trouble = "in two splits"
+            yield Finding(path=other, trouble=trouble, detail=f"same content as {shown(first)}")

@@ -1,0 +1,143 @@
+"""Examines files in child processes, one file at a time in each: a decoder that crashes or hangs takes only a child."""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from benchmarks.doctor.decoders import DECODERS
+from benchmarks.doctor.results import Examined, Finding
+from benchmarks.lab.child import Child, ChildDied, ChildHung, JobRefused
+from pipeline.text import shown
+from profiles import Device
+
+# Three decoders of an image at the limit of pixels take some 3 s together; a slow disk takes the rest.
+_HANG_S = 30.0
+# Imports, on a machine that does much else.
+_OPEN_S = 300.0
+_MOST_CHILDREN = 8
+_SESSION = "benchmarks.doctor.child:Session"
+_CPU = Device(kind="cpu", name="cpu")
+
+
+class Examiner:
+    """One child, replaced when it dies.
+
+    Args:
+      log: a file for what the child says.
+      session: what answers in the child, as "module:Class".
+      hang_s: after so long without an answer about a file, the child is ended.
+    """
+
+    def __init__(self, log: Path, session: str = _SESSION, hang_s: float = _HANG_S) -> None:
+        self._log = log
+        self._session = session
+        self._hang_s = hang_s
+        self._child: Child | None = None
+        self._ended = False
+
+    def examine(self, root: Path, file: str) -> Examined:
+        """Examines a file, without the decoder that the last child died of.
+
+        Raises:
+          ChildDied: if a child cannot be started.
+        """
+        known: dict[str, Finding] = {}
+        while not self._ended:
+            child = self._child or self._open()
+            try:
+                return child.ask("examine", str(root), file, known, timeout_s=self._hang_s)
+            except JobRefused as error:  # it vanished, or changed into something else, while it was looked at
+                finding = Finding(path=file, trouble="unreadable", detail=str(error))
+                return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
+            except ChildDied as error:
+                self._child = None
+                if self._ended:
+                    raise
+                decoder, said = self._last_words()
+                trouble = "hangs" if isinstance(error, ChildHung) else "crashes"
+                if decoder not in DECODERS or decoder in known:  # whoever reads it otherwise: its header, its frames
+                    finding = Finding(path=file, trouble=trouble, detail=f"outside of a decoder: {error}")
+                    return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
+                detail = f"{decoder}: {error}" + (f" ({shown(said)})" if said else "")
+                known[decoder] = Finding(path=file, trouble=trouble, detail=detail)
+        raise ChildDied("ended")
+
+    def _open(self) -> Child:
+        self._log.unlink(missing_ok=True)
+        try:
+            self._child = Child(self._session, _CPU, self._log)
+        except OSError as error:  # no memory, processes or descriptors
+            raise ChildDied(f"no process can be started: {error.strerror or error}") from error
+        if self._ended:  # by another thread, which saw no child yet
+            self._child.kill()
+        try:
+            self._child.ask("open", timeout_s=_OPEN_S)
+        except JobRefused as error:
+            raise ChildDied(f"the decoders cannot be used: {error}") from error
+        return self._child
+
+    def _last_words(self) -> tuple[str, str]:
+        """Returns the decoder that was at work, and the first line that it said."""
+        with self._log.open("rb") as file:
+            said = file.read(4096).decode("utf-8", "replace").splitlines()
+        first, second, *_ = *said, "", ""
+        return first, second[:200]
+
+    def end(self) -> None:
+        """Ends the child at once, in whatever thread it is asked."""
+        self._ended = True
+        child = self._child
+        if child is not None:
+            child.kill()
+
+
+def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Examined]:
+    """Yields what each file was found to be, in any order, as they are done.
+
+    Args:
+      root: the examined folder.
+      files: paths below it.
+      children: processes to share them, at most.
+    Raises:
+      ChildDied: if the decoders cannot be used at all.
+    """
+    left: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for file in files:
+        left.put(file)
+    total = left.qsize()
+    done: queue.SimpleQueue[Examined | Exception] = queue.SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="unstall-doctor-") as scratch:
+        count = max(1, min(children, _MOST_CHILDREN, total))
+        examiners = [Examiner(Path(scratch) / f"{number}.log") for number in range(count)]
+        threads = [threading.Thread(target=_work, args=(one, root, left, done), daemon=True) for one in examiners]
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in range(total):
+                result = done.get()
+                if isinstance(result, Exception):
+                    raise result
+                yield result
+        finally:
+            for examiner in examiners:
+                examiner.end()
+            for thread in threads:
+                thread.join()
+
+
+def _work(
+    examiner: Examiner, root: Path, left: queue.SimpleQueue[str], done: queue.SimpleQueue[Examined | Exception]
+) -> None:
+    try:
+        while True:
+            done.put(examiner.examine(root, left.get_nowait()))
+    except queue.Empty:
+        pass
+    except Exception as error:  # whatever it is: who waits for this file must hear of it
+        done.put(error)
+    finally:
+        examiner.end()

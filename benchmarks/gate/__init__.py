@@ -1,0 +1,1 @@
+"""Images/sec in CI: compare, record, check."""

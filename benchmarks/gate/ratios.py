@@ -1,0 +1,99 @@
+"""This project's own recorded ratios: what must stay so much faster than what, on any machine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.gate.processes import Setting, Subject
+from benchmarks.lab.options import DATA, MODEL
+from models import MODELS, open_model
+from pipeline import VARIANTS, build, open_source
+from profiles import Device
+
+_PHOTOS = "generated:512"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """B serves at least so many times the images/sec of A.
+
+    Attributes:
+      recorded: what it came to where it was recorded.
+      at_least: the floor, wide enough for machines with other cores: about half of what was recorded, or, where A and B
+        are the same work, what a person would notice.
+    """
+
+    a: Subject
+    b: Subject
+    recorded: float
+    at_least: float
+    setting: Setting
+
+
+def _function(name: str) -> Subject:
+    return Subject(label=name.replace("_", " "), kind="function", text=f"benchmarks.gate.ratios:{name}")
+
+
+def _variant(name: str) -> Subject:
+    return Subject(label=name, kind="variant", text=name)
+
+
+_LOADER = Setting(data=DATA, measure="loader", model=MODEL, device=Device(kind="cpu", name="cpu"))
+# Recorded: docs/gate.md, two cores, 2026-11-22.
+RATIOS = {
+    "tuned-against-generator": Ratio(
+        a=_variant("generator"), b=_variant("tf-data-composed"), recorded=7.7, at_least=3.0, setting=_LOADER
+    ),
+    "cold-path-against-decode-ceiling": Ratio(
+        a=_function("decode_alone"), b=_variant("tf-data-composed"), recorded=0.73, at_least=0.40, setting=_LOADER
+    ),
+    "monitor-on-against-off": Ratio(
+        a=_function("monitor_off"), b=_function("monitor_on"), recorded=1.0, at_least=0.90, setting=_LOADER
+    ),
+}
+
+
+def decode_alone() -> int:
+    """Does nothing but decode photos from memory, on all cores, scaled as loaders do. Returns how many."""
+    decode, images = _decoding()
+    decode(0)
+    return images
+
+
+@functools.cache
+def _decoding() -> tuple[Callable[[int], float], int]:
+    from benchmarks.ceiling.measure import decoding_alone
+
+    source = open_source(_PHOTOS)
+    return decoding_alone(source, MODELS[MODEL].image_size), source.images
+
+
+def monitor_off() -> int:
+    """Trains an epoch. Returns its images."""
+    return _trained()
+
+
+def monitor_on() -> int:
+    """Trains an epoch that `StallMonitor` watches. Returns its images."""
+    from profiles.script.monitor import StallMonitor
+
+    return _trained(StallMonitor())
+
+
+def _trained(*callbacks: Any) -> int:
+    model, data, images = _training()
+    model.fit(data, epochs=1, verbose=0, callbacks=list(callbacks))
+    return images
+
+
+@functools.cache
+def _training() -> tuple[Any, Any, int]:
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False  # with it an epoch's end can take a second, by chance
+    loader = build(VARIANTS["tf-data-cache"], open_source(_PHOTOS))
+    return open_model(MODEL, classes=2), loader.data.with_options(options), loader.images

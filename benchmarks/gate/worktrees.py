@@ -1,0 +1,92 @@
+"""A git revision in a folder of its own; the user's checkout is not touched, and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.lab.options import UserError
+from pipeline.cache import cache_root, remove_scratch, scratch_folder
+
+_TIMEOUT_S = 300.0
+
+
+def commit_of(revision: str, repository: Path) -> str:
+    """Returns the full id of the commit that a revision names.
+
+    Raises:
+      UserError: if it names none, or this is no repository.
+    """
+    try:
+        done = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    except subprocess.CalledProcessError as error:
+        inside = subprocess.run(["git", "rev-parse"], cwd=repository, capture_output=True).returncode == 0
+        problem = f"{revision!r} is no commit of this repository" if inside else "this folder is in no git repository"
+        raise UserError(f"--rev: {problem}. Give a branch, a tag or an id.") from error
+    except FileNotFoundError as error:
+        raise UserError("--rev needs git, and there is none.", exit_code=3) from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"--rev: git said nothing for {_TIMEOUT_S:.0f} s.", exit_code=3) from error
+    return done.strip()
+
+
+def folder_within(repository: Path) -> str:
+    """Returns the way from the top of the repository to a folder in it; "" for the top."""
+    return _git(repository, "rev-parse", "--show-prefix").removesuffix("\n")
+
+
+@contextlib.contextmanager
+def worktree(commit: str, repository: Path) -> Iterator[Path]:
+    """Gives a folder that holds the commit's files, and removes it.
+
+    It lies in the cache, in a folder of this process: what a killed run left there goes with the next.
+
+    Raises:
+      UserError: if git cannot.
+    """
+    scratch = scratch_folder(cache_root())
+    folder = scratch / commit[:12]
+    try:
+        _remove_dead(repository)
+        # Without hooks: they are for people, and may do anything.
+        _git(
+            repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--quiet", "--detach", str(folder), commit
+        )
+        yield folder
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip().splitlines() or ["git failed"])[-1]
+        raise UserError(f"--rev: no worktree of {commit[:12]}: {reason}", exit_code=3) from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"--rev: no worktree of {commit[:12]} within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
+    finally:
+        try:
+            with contextlib.suppress(subprocess.SubprocessError):
+                _git(repository, "worktree", "remove", "--force", str(folder))
+        finally:
+            remove_scratch(scratch)
+
+
+def _remove_dead(repository: Path) -> None:
+    """Has git forget the worktrees of runs that were killed, and no others: `prune` might forget the user's."""
+    listed = _git(repository, "worktree", "list", "--porcelain")
+    for line in listed.splitlines():
+        path = Path(line.removeprefix("worktree "))
+        ours = line.startswith("worktree ") and path.parent.name.startswith("unstall-scratch.building-")
+        if ours and path.parent.parent == cache_root() and not path.exists():
+            with contextlib.suppress(subprocess.SubprocessError):
+                _git(repository, "worktree", "remove", "--force", str(path))
+
+
+def _git(repository: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", *words],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",  # a path need not be UTF-8
+        timeout=_TIMEOUT_S,
+        check=True,
+    )
+    return done.stdout

@@ -1,0 +1,1 @@
+"""What every command that measures shares: options, output, child processes, sessions, photos."""

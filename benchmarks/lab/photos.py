@@ -1,0 +1,107 @@
+"""Which photos a model trains on, and which it is tested with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.lab.command import read_source
+from pipeline import ImageSource, SourceError, from_tfds
+from pipeline.text import shown
+
+# The tutorial's: 2,000 of 10,000.
+_HELD_OUT_RATIO = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """The photos of a data set in two parts, of the same classes.
+
+    Attributes:
+      how: where the test photos come from, in plain words.
+    """
+
+    train: ImageSource
+    test: ImageSource
+    how: str
+
+
+def open_splits(
+    data: str,
+    *,
+    seed: int,
+    progress: Progress,
+    errors: Console,
+    results: str | None = None,
+    skip_list: Path | None = None,
+) -> Splits:
+    """Opens the photos to train on and those to test with.
+
+    Those to test with are `test` beside `train`, where `data` is a folder that holds the two, or is the folder `train`
+    itself; of `tfds:NAME` its split `test`; else a fifth of each class, drawn by `seed`.
+
+    Args:
+      data: a folder, `tfds:NAME` or `generated:N`.
+      results: the file that will name those that are left out, if one will.
+      skip_list: files to leave out, of either part.
+    Raises:
+      SourceError: if the photos cannot be used, or the two parts hold other classes.
+    """
+    folder = Path(data)
+    if (folder / "train").is_dir() and (folder / "test").is_dir():
+        folder = folder / "train"
+    beside = folder.resolve().with_name("test")
+    if folder.resolve().name == "train" and beside.is_dir():
+        train = read_source(str(folder), progress, errors, results, skip_list)
+        test = read_source(str(beside), progress, errors, results, skip_list)
+        return _given(train, test, "the folder test beside it")
+    whole = read_source(data, progress, errors, results, skip_list)
+    if whole.kind == "tfds":
+        try:
+            test = from_tfds(data.removeprefix("tfds:"), split="test")
+        except SourceError:
+            pass  # many have but one split
+        else:
+            return _given(whole, test, "its split test")
+    return held_out(whole, seed=seed)
+
+
+def _given(train: ImageSource, test: ImageSource, how: str) -> Splits:
+    if train.class_names != test.class_names:
+        raise SourceError(
+            f"The photos to test with must be of the classes to train on. Received: {_names(train)} in {train.name}, "
+            f"{_names(test)} in {test.name}."
+        )
+    return Splits(train=train, test=test, how=how)
+
+
+def _names(source: ImageSource) -> str:
+    return ", ".join(map(shown, source.class_names))
+
+
+def held_out(source: ImageSource, *, seed: int) -> Splits:
+    """Holds back a fifth of each class, at least one photo of it, drawn by `seed`.
+
+    Raises:
+      SourceError: if a class has one photo only.
+    """
+    random = np.random.default_rng(seed)
+    test = np.zeros(source.images, bool)
+    for label, name in enumerate(source.class_names):
+        members = np.flatnonzero(source.labels == label)
+        if len(members) < 2:
+            raise SourceError(
+                f"{source.name}: class {shown(name)} has {len(members)} photo; at least 2 are needed, one of them to "
+                "test with."
+            )
+        held = max(1, round(_HELD_OUT_RATIO * len(members)))
+        test[random.permutation(members)[:held]] = True
+    return Splits(
+        train=source.part(np.flatnonzero(~test), f"train-{seed}"),
+        test=source.part(np.flatnonzero(test), f"test-{seed}"),
+        how=f"held out: {_HELD_OUT_RATIO:.0%} of each class, drawn with seed {seed}",
+    )

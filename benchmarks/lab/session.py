@@ -1,0 +1,321 @@
+"""A child process that measures: one device, the others hidden; told by its parent what to do, one window at a time.
+
+Nothing of TensorFlow or Keras is imported before the environment says which devices there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.lab.backend import Refused, open_backend, tf_device
+from models import ModelError, behind, image_size, open_model
+from pipeline import ImageSource, PipelineConfig, build
+from pipeline.building import Loader
+from pipeline.errors import UnavailableError
+from profiles import Device
+from profiles.machine import PageCacheError, StorageRates, drop, left_warm, measure_storage
+from profiles.measure import TRIAL_STEPS, epochs_for, steps_for
+from profiles.samples import Sample
+from profiles.stage_table import AnnotatedFunction, StageTable
+from profiles.stages import random_before_cache
+
+if TYPE_CHECKING:
+    from profiles.measure.windows import Windows
+
+
+# Keras draws so many batches of a PyDataset at the beginning of each `fit`, outside the epoch.
+_DRAWN_BEFORE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A variant that feeds a model; `cold` if it is measured with an empty page cache as well."""
+
+    variant: str
+    config: PipelineConfig
+    model: str
+    cold: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What the parent must know of an opened model: (height, width) in pixels, and the images/sec of a few steps."""
+
+    image_size: tuple[int, int]
+    loss: str
+    optimizer: str
+    jit_compile: bool
+    parameters: int
+    step_images_per_sec: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What a prepared job came to before its first window.
+
+    Attributes:
+      config: with the model's image size.
+      images: of an epoch of the measurement.
+      epochs: in a window of `train` or `loader`.
+      buffered_batches: that the loader's queues and buffers hold.
+      notes: what a reader of the results must know.
+      jit_compile: whether XLA compiles the model with the loader's layers in front.
+      behind_layers: whether there are such layers.
+      ceiling: names the windows of the model alone that belong to this job.
+      warmup: its first epoch.
+      workers: busy at once in that epoch; None for tf.data.
+      storage: of the files of a job that can be measured cold.
+      warm_only: why one that should be cannot.
+      frozen_by_cache: random operations that a cache of tf.data keeps the draws of.
+    """
+
+    config: PipelineConfig
+    images: int
+    epochs: int
+    buffered_batches: int
+    notes: tuple[str, ...]
+    jit_compile: bool
+    behind_layers: bool
+    ceiling: str
+    warmup: Sample
+    workers: int | None
+    storage: StorageRates | None = None
+    warm_only: str | None = None
+    frozen_by_cache: tuple[str, ...] = ()
+
+
+class _Measured:
+    """A prepared job: its loader, the files that an epoch reads, and the windows of the model that it feeds."""
+
+    def __init__(self, loader: Loader, paths: list[str], windows: Windows, ceiling: _Ceiling, epochs: int) -> None:
+        self.loader = loader
+        self.paths = paths
+        self.windows = windows
+        self.ceiling = ceiling
+        self.epochs = epochs
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ceiling:
+    """Batches to measure a model without a loader; one for each model, batch size, dtype and layers in front."""
+
+    windows: Windows
+    bare: Windows | None
+    batches: list[Any]
+    steps: int
+    traced: set[str]
+
+
+class Session:
+    """Answers the parent's requests; each is a method of this class."""
+
+    def __init__(self, device: Device, source: ImageSource) -> None:
+        self._device = device
+        self._source = source
+        self._models: dict[str, Any] = {}
+        self._ceilings: dict[str, _Ceiling] = {}
+        self._jobs: dict[Job, _Measured] = {}
+        self._storage: StorageRates | str | None = None  # or why it cannot be told; None before it was tried
+
+    def backend(self) -> dict[str, Any]:
+        """Describes the backend; refuses where the device is not there."""
+        return open_backend(self._device)
+
+    def open_model(self, name: str, batch_size: int) -> ModelFacts:
+        """Opens a model and times a few steps of it."""
+        import keras
+
+        from profiles.measure.windows import Windows
+
+        try:
+            model = open_model(name, classes=len(self._source.class_names))
+        except ModelError as error:
+            raise Refused(str(error)) from error
+        self._models[name] = model
+        size = image_size(model, name)
+        batch = noise_batch(batch_size, size)
+        windows = Windows(model, self._device)
+        windows.prepare([batch])
+        trial = windows.resident(batch, steps=TRIAL_STEPS, round_=0)
+        loss = model.loss if isinstance(model.loss, str) else getattr(model.loss, "name", type(model.loss).__name__)
+        return ModelFacts(
+            image_size=size,
+            loss=str(loss),
+            optimizer=keras.optimizers.serialize(model.optimizer)["class_name"],
+            jit_compile=bool(model.jit_compile),
+            parameters=model.count_params(),
+            step_images_per_sec=1 / trial.s_per_image,
+        )
+
+    def prepare(self, job: Job, images: int) -> JobFacts:
+        """Builds the job's loader on `images` of the source, and runs its warm-up epoch."""
+        from profiles.measure.batches import first_batches
+        from profiles.measure.measure import shapes
+        from profiles.measure.windows import Windows
+
+        model = self._models[job.model]
+        config = replace(job.config, image_size=image_size(model, job.model))
+        if self._device.kind == "emulated" and config.augment_at == "device" and config.augmentation:
+            raise Refused("an emulated device has no layers, so that it cannot augment")
+        try:
+            source = self._source.take(images)
+            loader = build(config, source, whole=self._source, device=tf_device(self._device))
+        except UnavailableError as error:
+            raise Refused(str(error)) from error
+        try:
+            layers = config.augmentation if config.augment_at == "device" else None
+            key = f"{job.model}, {config.batch_size} a batch, {config.output_dtype}, {layers}, {config.seed}"
+            if key not in self._ceilings:
+                # Read by hand from a loader without a cache: reading this one would fill it before its first epoch.
+                batches = first_batches(build(replace(config, cache="none"), source).data)
+                bare = None
+                if loader.device_layers and self._device.kind != "emulated":
+                    bare = Windows(model, self._device)
+                fed = model if bare is None else behind(loader.device_layers, model, dtype=config.output_dtype)
+                windows = Windows(fed, self._device)
+                trial = windows.resident(batches[0], steps=TRIAL_STEPS, round_=0)
+                if bare is not None:
+                    bare.prepare([_bare_batch(batches[0])])
+                self._ceilings[key] = _Ceiling(
+                    windows=windows, bare=bare, batches=batches, steps=steps_for(trial), traced=set()
+                )
+            ceiling = self._ceilings[key]
+            label_dtype = "float32" if config.loader == "image_data_generator" else "int32"
+            if label_dtype not in ceiling.traced:
+                ceiling.traced.add(label_dtype)
+                ceiling.windows.prepare(_with_labels(shapes(ceiling.batches), label_dtype))
+            if loader.record is not None:
+                loader.record.clear()
+            warmup = ceiling.windows.train(
+                loader.data, epochs=1, ramp_steps=loader.parallel_batches, round_=0, window="warmup"
+            )
+        except BaseException:
+            loader.close()
+            raise
+        typical = warmup
+        if config.cache == "memory":  # the first epoch filled it
+            typical = ceiling.windows.train(loader.data, epochs=1, ramp_steps=loader.parallel_batches, round_=0)
+        if job in self._jobs:
+            self._jobs[job].loader.close()
+        measured = _Measured(loader, source.paths, ceiling.windows, ceiling, epochs_for(typical))
+        self._jobs[job] = measured
+        storage = (_why_warm_only(config, source) or self._storage_of(source.paths)) if job.cold else None
+        return JobFacts(
+            config=config,
+            images=loader.images,
+            epochs=measured.epochs,
+            buffered_batches=loader.buffered_batches,
+            notes=(*loader.notes, *_worker_note(config, loader), *_jit_note(model, ceiling.windows.model)),
+            jit_compile=bool(ceiling.windows.model.jit_compile),
+            behind_layers=ceiling.bare is not None,
+            ceiling=key,
+            warmup=warmup,
+            workers=None if loader.record is None else loader.record.workers,
+            storage=storage if isinstance(storage, StorageRates) else None,
+            warm_only=storage if isinstance(storage, str) else None,
+            frozen_by_cache=random_before_cache(loader.data),
+        )
+
+    def _storage_of(self, paths: list[str]) -> StorageRates | str:
+        """Returns how fast the files are read, or why they cannot be cold; tried once, since it reads megabytes."""
+        if self._storage is None:
+            try:
+                self._storage = measure_storage(paths)
+            except PageCacheError as error:
+                self._storage = str(error)
+        return self._storage
+
+    def window(self, job: Job, window: str, round_: int) -> Sample:
+        """Measures one window of one job."""
+        measured = self._jobs[job]
+        ceiling = measured.ceiling
+        if window == "bare":
+            assert ceiling.bare is not None
+            batch = _bare_batch(ceiling.batches[0])
+            return ceiling.bare.resident(batch, steps=ceiling.steps, round_=round_, window="bare")
+        if window == "resident":
+            return ceiling.windows.resident(ceiling.batches[0], steps=ceiling.steps, round_=round_)
+        if window == "replay":
+            return ceiling.windows.replay(ceiling.batches, steps=ceiling.steps, round_=round_)
+        if window == "cold":
+            return _cold(measured, round_)
+        run = measured.windows.loader if window == "loader" else measured.windows.train
+        ramp_steps = measured.loader.parallel_batches
+        return run(measured.loader.data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_)
+
+    def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
+        """Takes a job's loader apart, and times the lines of its Python functions if asked to."""
+        from profiles.stages.lines import annotate
+        from profiles.stages.take_apart import stage_table
+
+        measured = self._jobs[job]
+        names = ["/".join(path.split("/")[-2:]) for path in measured.paths] or None
+        table = stage_table(measured.loader.data, measured.windows, names=names)
+        return table, annotate(measured.loader.data) if lines and table.reason is None else ()
+
+    def close(self) -> None:
+        for measured in self._jobs.values():
+            measured.loader.close()
+
+
+def noise_batch(batch_size: int, image_size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a batch to time a model alone with: images float32 in [0, 1], labels int32."""
+    images = np.random.default_rng(0).random((batch_size, *image_size, 3)).astype(np.float32)
+    return images, np.zeros((batch_size,), np.int32)
+
+
+def _cold(measured: _Measured, round_: int) -> Sample:
+    """Measures one epoch whose files are not in the page cache when it begins; only a first epoch is cold."""
+    # The batches that Keras draws to learn their shapes are read before the epoch, and again in it: no longer cold.
+    read_before = 0 if measured.loader.record is None else _DRAWN_BEFORE
+    try:
+        with left_warm(measured.paths):
+            drop(measured.paths)
+            return measured.windows.train(
+                measured.loader.data,
+                epochs=1,
+                ramp_steps=measured.loader.parallel_batches + read_before,
+                round_=round_,
+                window="cold",
+            )
+    except PageCacheError as error:
+        raise Refused(str(error)) from error
+
+
+def _why_warm_only(config: PipelineConfig, source: ImageSource) -> str | None:
+    """Returns why an epoch does not read the source's files, or None if it does."""
+    if source.arrays is not None:
+        return "its images are in memory"
+    if config.storage != "files" or source.records is not None:
+        return "it reads a prepared copy, not the photos"
+    if config.location == "ram":
+        return "its files lie on a RAM disk"
+    if config.cache != "none":
+        return f"it reads the files once and then its cache {'in memory' if config.cache == 'memory' else 'on disk'}"
+    return None
+
+
+def _worker_note(config: PipelineConfig, loader: Loader) -> tuple[str, ...]:
+    if loader.record is None or loader.record.workers >= int(config.workers):
+        return ()
+    return (f"{config.workers} workers were asked for, {loader.record.workers} were busy at once",)
+
+
+def _jit_note(model: Any, fed: Any) -> tuple[str, ...]:
+    if fed.jit_compile or not model.jit_compile:
+        return ()
+    return ("XLA does not compile the model with these layers in front",)
+
+
+def _with_labels(batches: list[Any], dtype: str) -> list[Any]:
+    return [(images, np.asarray(labels).astype(dtype)) for images, labels in batches]
+
+
+def _bare_batch(batch: Any) -> Any:
+    """Returns a batch as the model without the loader's layers takes it: float32 in [0, 1]."""
+    images, labels = batch
+    images = np.asarray(images)
+    return (images.astype(np.float32) / 255 if images.dtype == np.uint8 else images), labels

@@ -1,0 +1,1 @@
+"""Other loaders at the same work, in one run."""

@@ -1,0 +1,264 @@
+"""The process of one peer: serves windows on request, and rests in between.
+
+python -m benchmarks.peers.child
+
+Requests and answers are lines of JSON, so that a peer may run under another interpreter, which needs NumPy, psutil and
+the peer's own library, and nothing else of this project.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import traceback
+from typing import Any, TextIO
+
+import numpy as np
+
+from benchmarks.peers.loaders.work import BATCH, SIDE, Job, Loader, job_from_json
+from profiles import clock
+from profiles.provenance import version_of
+
+# An image that has changed by more than this, of 1, from one epoch to the next was drawn anew.
+_CHANGED = 0.002
+
+
+class Counter:
+    """Counts the images that come out of a loader, once, and times them."""
+
+    def __init__(self) -> None:
+        self.images = self.batches = 0
+        self.begun_ns = self.first_ns = self.last_ns = 0
+
+    def begin(self) -> None:
+        self.begun_ns = clock.now_ns()
+
+    def take(self, images: Any, labels: Any) -> None:
+        self.last_ns = clock.now_ns()
+        if not self.batches:
+            self.first_ns = self.last_ns
+        self.batches += 1
+        self.images += int(images.shape[0])
+
+
+class Survey(Counter):
+    """Looks at every image of one epoch: what another loader must equal to have done the same work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtype, self.shape = "", ()
+        self.sizes: list[int] = []
+        self.labels: dict[int, int] = {}
+        self._low, self._high = np.inf, -np.inf
+        # Of each class: images, and sums of the channels and of their squares.
+        self._sums: dict[int, np.ndarray] = {}
+
+    def take(self, images: Any, labels: Any) -> None:
+        super().take(images, labels)
+        pixels = np.asarray(images)
+        self.dtype, self.shape = str(pixels.dtype), tuple(pixels.shape[1:])
+        self.sizes.append(len(pixels))
+        self._low, self._high = min(self._low, float(pixels.min())), max(self._high, float(pixels.max()))
+        values = unit(pixels)
+        for row, label in zip(values, as_labels(labels), strict=True):
+            self.labels[label] = self.labels.get(label, 0) + 1
+            sums = np.stack([row.mean((0, 1)), (row.astype(np.float64) ** 2).mean((0, 1))])
+            self._sums[label] = self._sums.get(label, 0) + sums
+
+    def facts(self) -> dict[str, Any]:
+        mean, square = sum(self._sums.values(), np.zeros((2, 3))) / max(self.images, 1)
+        return {
+            "images": self.images,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            # The short one need not come last: Keras' `fit` shuffles batches, and threads finish out of order.
+            "full_batches": all(size == BATCH for size in sorted(self.sizes)[1:]) and min(self.sizes) <= BATCH,
+            "range": [self._low, self._high],
+            "mean": mean.tolist(),
+            "std": np.sqrt(np.maximum(square - mean**2, 0)).tolist(),
+            "labels": {str(label): count for label, count in sorted(self.labels.items())},
+            "class_means": {
+                str(label): float(sums[0].mean() / self.labels[label]) for label, sums in sorted(self._sums.items())
+            },
+        }
+
+
+class Identity(Counter):
+    """Looks at which image is which, in two epochs of a loader whose labels are its images' numbers."""
+
+    def __init__(self, plain: np.ndarray) -> None:
+        super().__init__()
+        self._plain = plain.astype(np.float32) / 255
+        self._seen: list[int] = []
+        self._images: dict[int, list[np.ndarray]] = {}
+        self._flipped: list[bool] = []
+
+    def take(self, images: Any, labels: Any) -> None:
+        super().take(images, labels)
+        for image, number in zip(unit(np.asarray(images)), as_labels(labels), strict=True):
+            self._seen.append(number)
+            self._images.setdefault(number, []).append(image.copy())
+            if 0 <= number < len(self._plain) and image.shape == self._plain[number].shape:
+                plain = self._plain[number]
+                straight = np.abs(image - plain).mean()
+                self._flipped.append(bool(np.abs(image[:, ::-1] - plain).mean() < straight))
+
+    def facts(self) -> dict[str, Any]:
+        count = len(self._plain)
+        second = self._seen[count:]
+        changes = [
+            float(np.abs(pair[0] - pair[1]).mean()) > _CHANGED for pair in self._images.values() if len(pair) > 1
+        ]
+        return {
+            "images": count,
+            # Of both epochs together: threads that finish out of order may carry a batch over their border.
+            "once": sorted(self._seen) == sorted([*range(count)] * 2),
+            "served": len(self._seen),
+            "distinct": len(set(self._seen)),
+            "shuffled": second != sorted(second),
+            "changed_ratio": float(np.mean(changes)) if changes else 0.0,
+            "flipped_ratio": float(np.mean(self._flipped)) if self._flipped else 0.0,
+            "pairing": self._pairing(),
+        }
+
+    def _pairing(self) -> float:
+        """Returns the correlation of the images' brightness with that of the photos whose numbers they bear."""
+        known = [number for number in self._images if 0 <= number < len(self._plain)]
+        if len(known) < 2:
+            return 0.0
+        theirs = np.array([np.mean(self._images[number]) for number in known])
+        truth = np.array([self._plain[number].mean() for number in known])
+        if theirs.std() == 0 or truth.std() == 0:
+            return 0.0
+        return float(np.corrcoef(theirs, truth)[0, 1])
+
+
+def unit(images: np.ndarray) -> np.ndarray:
+    """Returns images as (images, 64, 64, 3) in [0, 1], from uint8 or float, channels last or first."""
+    if images.shape[1:] == (3, SIDE, SIDE):
+        images = np.moveaxis(images, 1, -1)
+    return images / np.float32(255) if images.dtype == np.uint8 else images
+
+
+def as_labels(labels: Any) -> list[int]:
+    return [int(label) for label in np.asarray(labels).reshape(-1)]
+
+
+class Peer:
+    """What a child does: its methods are the requests."""
+
+    def __init__(self) -> None:
+        self._loader: Loader | None = None
+        self._make: Any = None
+        self._opened_ns = 0
+
+    def load(self, module: str, function: str, packages: list[str]) -> dict[str, str]:
+        """Imports the peer. Returns the versions of its packages."""
+        self._make = getattr(importlib.import_module(module), function)
+        return {name: version_of(name) for name in packages}
+
+    def open(self, job: dict[str, Any]) -> None:
+        """Makes the loader; the one before goes."""
+        self._loader = None
+        gc.collect()
+        described: Job = job_from_json(job)
+        os.makedirs(described.folder, exist_ok=True)
+        self._opened_ns = clock.now_ns()
+        self._loader = self._make(described)
+
+    def survey(self) -> dict[str, Any]:
+        """Reads one epoch and looks at it."""
+        survey = Survey()
+        self._feed(1, survey)
+        return survey.facts() | {"first_batch_s": (survey.first_ns - self._opened_ns) / 1e9}
+
+    def identify(self, plain: str) -> dict[str, Any]:
+        """Reads two epochs of a loader whose labels are the numbers of the images in the file `plain`."""
+        identity = Identity(np.load(plain))
+        self._feed(2, identity)
+        return identity.facts()
+
+    def window(self, epochs: int) -> dict[str, int]:
+        """Times as many epochs, from the first request to the last batch."""
+        counter = Counter()
+        gc.collect()
+        self._feed(epochs, counter)
+        return {
+            "epochs": epochs,
+            "images": counter.images,
+            "batches": counter.batches,
+            "wall_ns": counter.last_ns - counter.begun_ns,
+            "first_batch_ns": counter.first_ns - counter.begun_ns,
+        }
+
+    def collect(self, path: str) -> int:
+        """Writes the images of one epoch, in their order, to a file. Returns how many."""
+        parts: list[np.ndarray] = []
+
+        class Collect(Counter):
+            def take(self, images: Any, labels: Any) -> None:
+                parts.append(np.rint(unit(np.asarray(images)) * 255).astype(np.uint8))
+
+        self._feed(1, Collect())
+        images = np.concatenate(parts)
+        np.save(path, images)
+        return len(images)
+
+    def close(self) -> None:
+        self._loader = None
+        gc.collect()
+
+    def _feed(self, epochs: int, counter: Counter) -> None:
+        if self._loader is None:
+            raise RuntimeError("No loader is open.")
+        self._loader.feed(epochs, counter)
+
+
+def main() -> int:
+    """Answers requests `{"method": ..., "arguments": [...]}` until told to close."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    # What libraries print, or read, must not come between requests and answers.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    asked = os.fdopen(os.dup(0), encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(asked, requests), daemon=True).start()
+    peer = Peer()
+    while True:
+        request = requests.get()
+        try:
+            answer = {"ok": getattr(peer, request["method"])(*request["arguments"])}
+        except Exception as error:  # whatever a library raises: the parent leaves the peer out, and says why
+            traceback.print_exc()
+            answer = {"error": one_line(error), "missing": request["method"] == "load"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+        if request["method"] == "close":
+            return 0
+
+
+def _read(asked: TextIO, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Passes requests on; when the parent is gone, ends this process and all its workers, though a loader hang."""
+    for line in asked:
+        requests.put(json.loads(line))
+    os.killpg(0, signal.SIGKILL)
+
+
+def one_line(error: Exception) -> str:
+    """Returns the first line of an error, without the folders of paths."""
+    text = re.sub(r"(?<!\w)/(?:[^\s/:]+/)+", "", str(error)).strip()
+    first = text.splitlines()[0].strip()[:200] if text else ""
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Loaders that this project builds from a description: Keras' own, and ours."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from benchmarks.peers.loaders.work import AllEpochs, Endless, Job, Loader, Sink
+from pipeline import ImageSource, build
+from pipeline.config import AUTO, config_from_dict
+from pipeline.loaders.python_batches import PythonBatches
+from pipeline.loaders.workers import AHEAD
+
+
+def described(job: Job) -> Loader:
+    """Builds `job.config`; a number of workers in it is replaced by the job's."""
+    config = config_from_dict(dict(job.config or {}))
+    if job.workers is not None and config.workers != AUTO:
+        config = replace(config, workers=job.workers, use_multiprocessing=job.processes)
+    data = build(config, source_of(job)).data
+    return ThroughFit(data) if isinstance(data, keras.utils.PyDataset) else AllEpochs(data.repeat)
+
+
+def in_python(job: Job) -> Loader:
+    """Builds `job.config` without tf.data. Its workers go on from one epoch to the next."""
+    workers = job.workers or 0
+    batches = PythonBatches(source_of(job), config_from_dict(dict(job.config or {})), workers=workers)
+    epochs = itertools.chain.from_iterable(itertools.repeat(batches))
+    return Endless(epochs, per_epoch=len(batches), buffered=AHEAD * workers)
+
+
+def source_of(job: Job) -> ImageSource:
+    """Returns what the job serves: its files, or its array."""
+    classes = tuple(f"{label:06d}" for label in range(max(job.labels) + 1))
+    labels = np.array(job.labels, np.int64)
+    # Links to the files are kept by this name, in a cache that is this process' own.
+    name = f"{len(classes)}-{len(labels)}"
+    if not job.paths:
+        array = np.load(job.array)
+        return ImageSource(kind="arrays", name=name, class_names=classes, labels=labels, arrays=array, fingerprint=name)
+    files = tuple(str(Path(path).relative_to("/")) for path in job.paths)
+    return ImageSource(
+        kind="folder",
+        name=name,
+        class_names=classes,
+        labels=labels,
+        root=Path("/"),
+        files=files,
+        formats=job.formats,
+        jpeg_sizes=np.array(job.jpeg_sizes, np.int64).reshape(-1, 2),
+        fingerprint=name,
+    )
+
+
+class ThroughFit:
+    """A `PyDataset` with its workers, which only the public `fit` starts; the train function takes the batch."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        layers = [keras.Input((None, None, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
+        self._model = keras.Sequential(layers)
+        self._model.compile(loss="mse")
+
+    def feed(self, epochs: int, sink: Sink) -> None:
+        def take(iterator: Any) -> dict[str, Any]:
+            sink.take(*next(iterator))
+            return {}
+
+        def begin(epoch: int, logs: Any) -> None:
+            if epoch == 0:
+                sink.begin()
+
+        self._model.train_function = take
+        first = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+        self._model.fit(self._data, epochs=epochs, verbose=0, callbacks=[first])

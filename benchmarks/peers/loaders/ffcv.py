@@ -1,0 +1,57 @@
+"""FFCV on a .beton file of raw pixels.
+
+Configured after FFCV's documentation: `os_cache=True` and `OrderOption.RANDOM` for a dataset that fits in memory
+("Tuning Guide"), the crop in the decoder (`RandomResizedCropRGBImageDecoder`), as many workers as cores or fewer
+("Consider using the actual number of cores").
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ffcv.fields import IntField, RGBImageField
+from ffcv.fields.basics import IntDecoder
+from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from ffcv.loader import Loader as Beton
+from ffcv.loader import OrderOption
+from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor
+from ffcv.writer import DatasetWriter
+
+from benchmarks.peers.loaders.work import BATCH, CROP_AREA, CROP_ASPECT, FLIP_PROBABILITY, SIDE, EachEpoch, Job, Loader
+
+
+class Rows:
+    def __init__(self, job: Job) -> None:
+        self._array, self._labels = np.load(job.array, mmap_mode="r"), job.labels
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return np.array(self._array[index]), self._labels[index]
+
+
+def prepared(job: Job) -> Loader:
+    path = Path(job.folder) / "images.beton"
+    if not path.exists():
+        fields = {"image": RGBImageField(write_mode="raw", max_resolution=SIDE), "label": IntField()}
+        DatasetWriter(str(path), fields, num_workers=1).from_indexed_dataset(Rows(job))
+    images: list[Any] = [
+        RandomResizedCropRGBImageDecoder((SIDE, SIDE), scale=CROP_AREA, ratio=CROP_ASPECT),
+        RandomHorizontalFlip(FLIP_PROBABILITY),
+    ]
+    if job.dtype == "float32":
+        images.append(NormalizeImage(np.zeros(3), np.full(3, 255.0), np.float32))
+    return EachEpoch(
+        Beton(
+            str(path),
+            batch_size=BATCH,
+            num_workers=int(job.workers or 1),
+            order=OrderOption.RANDOM,
+            os_cache=True,
+            drop_last=False,
+            pipelines={"image": [*images, ToTensor()], "label": [IntDecoder(), ToTensor(), Squeeze(1)]},
+        )
+    )

@@ -1,0 +1,69 @@
+"""Images by OpenCV, for the loaders that leave them to another library; the fraction is chosen by the file's header."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, draw_affine, draw_crop
+
+
+def jpeg_size(encoded: bytes) -> tuple[int, int] | None:
+    """Returns (height, width) from a JPEG's frame header, or None for anything else. Source: ITU-T T.81, B.2.2."""
+    if encoded[:2] != b"\xff\xd8":
+        return None
+    at = 2
+    while at + 9 < len(encoded):
+        if encoded[at] != 0xFF:
+            return None
+        marker = encoded[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(encoded[at + 5 : at + 7]), int.from_bytes(encoded[at + 7 : at + 9])
+        at += 2 if marker == 0xFF else 2 + int.from_bytes(encoded[at + 2 : at + 4])
+    return None
+
+
+_REDUCED = {
+    1: cv2.IMREAD_COLOR,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+
+
+def load(path: str, *, scaled: bool = True) -> np.ndarray:
+    """Reads a file to (64, 64, 3) uint8 RGB, decoded whole, or at the smallest fraction no smaller than that."""
+
+    encoded = np.fromfile(path, np.uint8)
+    size = jpeg_size(encoded.tobytes()) if scaled else None
+    ratio = scaled_ratio(*size) if size else 1
+    image = cv2.imdecode(encoded, _REDUCED[ratio] | cv2.IMREAD_IGNORE_ORIENTATION)
+    if image is None:
+        raise ValueError(f"{path} cannot be decoded by OpenCV.")
+    image = cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+
+
+def scaled_ratio(height: int, width: int) -> int:
+    """Returns the largest of 8, 4, 2, 1 that leaves both sides at least as long as the output's."""
+    least = min(height, width)
+    return next((ratio for ratio in (8, 4, 2) if -(-least // ratio) >= SIDE), 1)
+
+
+def augment(image: np.ndarray, random: np.random.Generator, out: np.ndarray | None = None) -> np.ndarray:
+    """Applies a fresh shear, zoom and flip to a (64, 64, 3) image."""
+    return cv2.warpAffine(
+        image,
+        np.array(draw_affine(random)),
+        (SIDE, SIDE),
+        dst=out,
+        flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+        borderMode=cv2.BORDER_REPLICATE,
+    )
+
+
+def crop(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Returns a fresh random resized crop of a (64, 64, 3) image, flipped or not."""
+    top, left, height, width = draw_crop(random)
+    cropped = cv2.resize(image[top : top + height, left : left + width], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+    return cv2.flip(cropped, 1) if random.random() < FLIP_PROBABILITY else cropped

@@ -1,0 +1,177 @@
+"""PyTorch's DataLoader, with Pillow, with OpenCV and albumentations, with OpenCV alone, and on a prepared array.
+
+Configured after PyTorch's Performance Tuning Guide ("Enable asynchronous data loading"), the notes on
+`torch.utils.data` (persistent workers; a custom `collate_fn`; whole batches from the dataset, "Disable automatic
+batching", where reading in bulk is cheaper), Pillow's notes on `draft` and `reducing_gap`, and albumentations'
+performance guide (uint8 until the end, few pixels first, OpenCV for reading, OpenCV's own threads off in workers).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+
+from benchmarks.peers.loaders.work import BATCH, SIDE, EachEpoch, Job, Loader, draw_affine, to_output
+
+# A pixel's worth beyond what the largest zoom looks at outside of the image.
+_MARGIN = 8
+
+# Of this process: each worker has its own.
+_random = np.random.default_rng()
+
+
+class Photos:
+    """A map-style dataset of files; an item is (image (64, 64, 3) uint8, label)."""
+
+    def __init__(self, job: Job, load: Callable[[str], np.ndarray]) -> None:
+        self._paths, self._labels, self._load = job.paths, job.labels, load
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return self._load(self._paths[index]), self._labels[index]
+
+
+class Collate:
+    """Makes a batch in the worker: one conversion a batch, not one an image."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __call__(self, items: Sequence[tuple[np.ndarray, int]]) -> tuple[Any, Any]:
+        images = to_output(np.stack([image for image, _ in items]), self._job)
+        return torch.from_numpy(images), torch.tensor([label for _, label in items])
+
+
+class Rows:
+    """A dataset of a memory-mapped array that is asked for whole batches of indices."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._labels = job, torch.tensor(job.labels)
+        self._array = np.load(job.array, mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, indices: list[int]) -> tuple[Any, Any]:
+        from benchmarks.peers.loaders.opencv import crop
+
+        images = np.empty((len(indices), SIDE, SIDE, 3), np.uint8)
+        for row, index in enumerate(indices):
+            images[row] = crop(self._array[index], _random)
+        return torch.from_numpy(to_output(images, self._job)), self._labels[indices]
+
+
+def pillow(job: Job) -> Loader:
+    return _photos(job, _load_pillow)
+
+
+def opencv(job: Job) -> Loader:
+    return _photos(job, _load_opencv)
+
+
+def opencv_full(job: Job) -> Loader:
+    return _photos(job, _load_opencv_full)
+
+
+def albumentations(job: Job) -> Loader:
+    return _photos(job, _Albumentations())
+
+
+def prepared(job: Job) -> Loader:
+    dataset = Rows(job)
+    sampler = BatchSampler(RandomSampler(dataset), BATCH, drop_last=False)
+    return _loader(job, dataset, sampler=sampler, batch_size=None)
+
+
+def _photos(job: Job, load: Callable[[str], np.ndarray]) -> Loader:
+    return _loader(job, Photos(job, load), batch_size=BATCH, shuffle=True, collate_fn=Collate(job))
+
+
+def _loader(job: Job, dataset: Any, **options: Any) -> Loader:
+    workers = int(job.workers or 0)
+    return EachEpoch(
+        DataLoader(dataset, num_workers=workers, persistent_workers=workers > 0, worker_init_fn=_seed_worker, **options)
+    )
+
+
+def _seed_worker(_: int) -> None:
+    """Gives a forked worker its own draws: it would repeat its parent's, and so its siblings'."""
+    import cv2
+
+    global _random
+    cv2.setNumThreads(0)
+    _random = np.random.default_rng(torch.initial_seed())
+    dataset = torch.utils.data.get_worker_info().dataset
+    load = getattr(dataset, "_load", None)
+    if isinstance(load, _Albumentations):
+        load.seed(torch.initial_seed() % 2**32)
+
+
+def _load_pillow(path: str) -> np.ndarray:
+    with Image.open(path) as image:
+        image.draft("RGB", (SIDE, SIDE))
+        small = image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    # Pillow's own transforms leave black outside of the image: its edge is repeated first.
+    wide = np.empty((SIDE + 2 * _MARGIN, SIDE + 2 * _MARGIN, 3), np.uint8)
+    middle = slice(_MARGIN, SIDE + _MARGIN)
+    wide[middle, middle] = np.asarray(small)
+    wide[middle, :_MARGIN] = wide[middle, _MARGIN, None]
+    wide[middle, -_MARGIN:] = wide[middle, -_MARGIN - 1, None]
+    wide[:_MARGIN] = wide[_MARGIN]
+    wide[-_MARGIN:] = wide[-_MARGIN - 1]
+    (xx, xy, x), (yx, yy, y) = draw_affine(_random)
+    # Pillow counts from a pixel's corner, the map from its middle.
+    x += _MARGIN + 0.5 - (xx + xy) / 2
+    y += _MARGIN + 0.5 - (yx + yy) / 2
+    coefficients = (xx, xy, x, yx, yy, y)
+    moved = Image.fromarray(wide).transform(
+        (SIDE, SIDE), Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR
+    )
+    return np.asarray(moved)
+
+
+def _load_opencv(path: str) -> np.ndarray:
+    from benchmarks.peers.loaders.opencv import augment, load
+
+    return augment(load(path), _random)
+
+
+def _load_opencv_full(path: str) -> np.ndarray:
+    from benchmarks.peers.loaders.opencv import augment, load
+
+    return augment(load(path, scaled=False), _random)
+
+
+class _Albumentations:
+    def __init__(self) -> None:
+        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+        import albumentations as alb
+        import cv2
+
+        self._transform = alb.Compose(
+            [
+                alb.HorizontalFlip(p=0.5),
+                alb.Affine(
+                    scale={"x": (0.8, 1.2), "y": (0.8, 1.2)},
+                    shear={"x": (-0.2, 0.2), "y": (0.0, 0.0)},
+                    border_mode=cv2.BORDER_REPLICATE,
+                    p=1.0,
+                ),
+            ]
+        )
+
+    def seed(self, seed: int) -> None:
+        self._transform.set_random_seed(seed)
+
+    def __call__(self, path: str) -> np.ndarray:
+        from benchmarks.peers.loaders.opencv import load
+
+        return self._transform(image=load(path))["image"]

@@ -1,0 +1,1 @@
+"""The main job: loading against compute, for every variant, model and device."""

@@ -1,0 +1,149 @@
+"""What the main job is asked to do."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import models
+from benchmarks.lab.options import DATA, MODEL, UserError, config_from_file, settings, split_names
+from pipeline import BASELINE, VARIANTS, ConfigError, PipelineConfig
+from pipeline.commands import ArgumentParser
+from pipeline.config import config_from_dict
+from pipeline.sources import add_skip_list_option
+from pipeline.text import did_you_mean
+from pipeline.variants import DEFAULT, GENERATORS, TF_DATA
+from profiles import Device
+from profiles.devices import parse_device
+
+ROUNDS = 5
+
+# What names rows of tables and files of results.
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_SETS = {"default": DEFAULT, "all": tuple(VARIANTS), "generators": GENERATORS, "tf-data": TF_DATA}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A main job.
+
+    Attributes:
+      devices: None for "auto".
+      cold: whether each variant is measured with an empty page cache as well.
+      stages: whether every loader is taken apart, or the baseline and the fastest only.
+      lines: whether the lines of the Python functions in those are timed as well.
+    """
+
+    data: str
+    models: tuple[str, ...]
+    variants: dict[str, PipelineConfig]
+    devices: tuple[Device, ...] | None
+    rounds: int
+    cold: bool
+    stages: bool
+    lines: bool
+    out: Path
+    skip_list: Path | None = None
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.pipeline",
+        description="Measures how much of training is loading and how much compute, for many input pipelines.",
+    )
+    add = arguments.add_argument
+    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
+    add_skip_list_option(arguments)
+    add("--model", default=MODEL, metavar="NAME,...", help="a known name, module:function, or FILE.keras")
+    add(
+        "--variants",
+        default="default",
+        metavar="NAME,...",
+        help="names, or default, all, generators, tf-data (alone: all of tf.data)",
+    )
+    add("--device", default="auto", metavar="DEV,...", help="auto, cpu, gpu, emulated:RATE (images/sec or a name)")
+    add("--batch-size", type=int, metavar="N", help="images a batch, for every variant")
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"windows of training a variant (default: {ROUNDS})")
+    add(
+        "--cold", action="store_true", help="adds a row for each variant whose photos are not in the page cache (Linux)"
+    )
+    add("--stages", action="store_true", help="takes every loader apart, not only the baseline and the fastest")
+    add("--lines", action="store_true", help="also times the lines of the loaders' Python functions")
+    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
+    add("--config", type=Path, action="append", default=[], metavar="FILE.toml", help="one more variant, from a file")
+    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes a setting of every variant")
+    add("--list", action="store_true", help="lists variants, models and devices, and ends")
+    return arguments
+
+
+def read_request(arguments: argparse.Namespace, out: Path) -> Request:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, with the nearest known name where there is one.
+    """
+    if arguments.rounds < 1:
+        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
+    names = split_names(arguments.model, "--model")
+    for name in names:
+        try:
+            models.check_name(name)
+        except models.ModelError as error:
+            raise UserError(f"--model {error}") from error
+    return Request(
+        data=arguments.data,
+        skip_list=arguments.skip_list,
+        models=names,
+        variants=_variants(arguments),
+        devices=_devices(arguments.device),
+        rounds=arguments.rounds,
+        cold=arguments.cold,
+        stages=arguments.stages,
+        lines=arguments.lines,
+        out=arguments.out or out,
+    )
+
+
+def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
+    chosen: dict[str, PipelineConfig] = {}
+    only_files = bool(arguments.config) and arguments.variants == "default"
+    text = arguments.variants.strip()
+    for name in () if only_files else split_names(text, "--variants"):
+        if name not in _SETS and name not in VARIANTS:
+            raise UserError(
+                f"--variants: {name!r} is not a variant.{did_you_mean(name, [*VARIANTS, *_SETS])} See --list for all."
+            )
+        # `tf-data` is a variant, too: the set where it stands alone, the variant in a list.
+        for one in (name,) if name in VARIANTS and text != name else _SETS.get(name, (name,)):
+            chosen[one] = VARIANTS[one]
+    if only_files:
+        chosen = {"generator": BASELINE}
+    for path in arguments.config:
+        if not _NAME.fullmatch(path.stem):
+            raise UserError(
+                f"--config {path}: its name is the variant's, of letters, digits, dots, hyphens and underscores. "
+                "Rename the file."
+            )
+        if path.stem in chosen:
+            raise UserError(f"--config {path}: there is a variant {path.stem!r} already. Give the file another name.")
+        chosen[path.stem] = config_from_file(path)
+    changes = settings(arguments.set)
+    if arguments.batch_size is not None:
+        changes["batch_size"] = arguments.batch_size
+    for name, config in chosen.items():
+        try:
+            chosen[name] = config_from_dict(changes, config)
+        except ConfigError as error:
+            raise UserError(f"variant {name}: {error}") from error
+    return chosen
+
+
+def _devices(text: str) -> tuple[Device, ...] | None:
+    if text == "auto":
+        return None
+    try:
+        return tuple(parse_device(name) for name in split_names(text, "--device"))
+    except ValueError as error:
+        raise UserError(f"--device: {error}") from error

@@ -1,0 +1,1 @@
+"""How cost grows with files, cores, batch and image size."""

@@ -1,0 +1,152 @@
+"""One place in a fresh process: its cores, its memory and its first batch are its own."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.lab.backend import Refused
+from benchmarks.scaling.plan import Measurement, Place
+from pipeline import build, open_source
+from pipeline.building import Loader
+from pipeline.errors import UnavailableError
+from profiles import Device, clock
+from profiles.samples import Sample
+
+if TYPE_CHECKING:
+    from profiles.measure.windows import Windows
+
+# The first iterator's steps that tell how long a step takes.
+_TRIAL_STEPS = 4
+# What is measured of a list of any length: about so long, at least so many steps and at most so many images and epochs.
+_WINDOW_S, _LEAST_STEPS, _MOST_IMAGES, _MOST_EPOCHS = 1.5, 6, 8192, 5
+# Batches that an iterator had begun when it was left are made to their end: a queue of Keras' workers holds ten.
+_LEAVE_S = 30.0
+_IDLE_RATIO, _IDLE_LOOK_S = 0.05, 0.05
+
+
+class PlaceSession:
+    """What the child is asked.
+
+    Args:
+      cores: the CPUs that it may use; all that its parent may unless given.
+      cache: the folder for whatever is made on the way, links among it: each process makes its own.
+    """
+
+    def __init__(self, cores: Sequence[int] | None, cache: str) -> None:
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
+        os.environ["UNSTALL_CACHE"] = cache
+
+    def measure(self, place: Place, folder: str, round_: int) -> Measurement:
+        """Scans the folder, builds the loader and iterates it; nothing of TensorFlow is imported before.
+
+        Raises:
+          Refused: if the loader cannot be built here.
+        """
+        windows = _windows(place)
+        memory = PeakMemory()
+        begin_ns = clock.now_ns()
+        source = open_source(folder)
+        listed_ns = clock.now_ns()
+        try:
+            loader = build(place.config, source)
+        except UnavailableError as error:
+            raise Refused(str(error)) from error
+        built_ns = clock.now_ns()
+        with loader:
+            first = _first(windows, loader, round_)
+            _wait_until_idle()
+            steady = _steady(windows, loader, first, place.config.batch_size, round_)
+            return Measurement(
+                round=round_,
+                images=source.images,
+                listing_ns=listed_ns - begin_ns,
+                build_ns=built_ns - listed_ns,
+                memory_bytes=memory.growth_bytes(),
+                first=first,
+                steady=steady,
+            )
+
+    def close(self) -> None:
+        """Has nothing to close: a loader lives within `measure`."""
+
+
+def _windows(place: Place) -> Windows:
+    """Returns what iterates a loader as `fit` does; the model beside it has one layer, and makes one step, here."""
+    import keras
+
+    from pipeline.loaders import keras as keras_loaders  # noqa: F401 - imports are no part of what building takes
+    from profiles.measure.windows import Windows
+
+    height, width = place.config.image_size
+    model = keras.Sequential(
+        [keras.Input((height, width, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
+    )
+    model.compile(loss="mse")
+    windows = Windows(model, Device(kind="cpu", name="cpu"))
+    windows.prepare([(np.zeros((1, height, width, 3), np.float32), np.zeros((1,), np.float32))])
+    return windows
+
+
+def _first(windows: Windows, loader: Loader, round_: int) -> Sample:
+    steps: int | None = loader.parallel_batches + _TRIAL_STEPS
+    return windows.loader(
+        loader.data,
+        epochs=1,
+        ramp_steps=loader.parallel_batches,
+        round_=round_,
+        steps=steps if loader.batches > (steps or 0) else None,
+    )
+
+
+def _steady(windows: Windows, loader: Loader, first: Sample, batch_size: int, round_: int) -> Sample:
+    epochs, steps = extent(loader, batch_size, 1 / first.s_per_image)
+    return windows.loader(loader.data, epochs=epochs, ramp_steps=loader.parallel_batches, round_=round_, steps=steps)
+
+
+def extent(loader: Loader, batch_size: int, images_per_sec: float) -> tuple[int, int | None]:
+    """Returns how many epochs to measure, and of how many steps where whole ones are too long."""
+    images = max(_LEAST_STEPS * batch_size, min(_MOST_IMAGES, images_per_sec * _WINDOW_S))
+    steps = loader.parallel_batches + math.ceil(images / batch_size)
+    if steps < loader.batches:
+        return 1, steps
+    return min(_MOST_EPOCHS, math.ceil(images / loader.images)), None
+
+
+def _wait_until_idle() -> None:
+    """Waits until what the first iterator had begun is done."""
+    until_ns = clock.now_ns() + int(_LEAVE_S * 1e9)
+    while clock.now_ns() < until_ns:
+        begin_ns, busy_ns = clock.now_ns(), clock.cpu_ns()
+        clock.sleep_until_ns(begin_ns + int(_IDLE_LOOK_S * 1e9))
+        if clock.cpu_ns() - busy_ns < _IDLE_RATIO * (clock.now_ns() - begin_ns):
+            return
+
+
+class PeakMemory:
+    """The most resident memory that this process has held since this was made."""
+
+    def __init__(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # begins VmHWM afresh. Source: proc(5)
+            self._before_bytes: int | None = _status_bytes("VmRSS")
+        except OSError:
+            self._before_bytes = None
+
+    def growth_bytes(self) -> int | None:
+        """Returns by how much it exceeds what was held at first; None where the system does not tell."""
+        return None if self._before_bytes is None else max(0, _status_bytes("VmHWM") - self._before_bytes)
+
+
+def _status_bytes(name: str) -> int:
+    match = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), flags=re.MULTILINE)
+    if match is None:
+        raise OSError(f"the system does not tell {name}")
+    return int(match[1]) * 1024

@@ -1,0 +1,92 @@
+"""Lists of any length from a few photos: copies in a scratch folder, and as many names for them as asked for."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.lab.options import UserError
+from pipeline import ImageSource
+
+# What the copies may take: a thousand photos of 500 kB.
+_MOST_BYTES = 500_000_000
+# Photos whose size stands for that of all, spread over the list.
+_SIZED_PHOTOS = 64
+_REPORTED_FILES = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Photos:
+    """Copies of some of a source's photos: their paths, their labels, and the names of the classes."""
+
+    paths: tuple[Path, ...]
+    labels: tuple[int, ...]
+    class_names: tuple[str, ...]
+
+
+def copy_photos(source: ImageSource, most: int, folder: Path) -> Photos:
+    """Copies at most so many photos, spread over the list, with at least one of each class.
+
+    They are copied because each name that a file gets is written into the file's own record: the user's files stay as
+    they are.
+
+    Raises:
+      UserError: if there are more classes than that, or there is no room.
+    """
+    paths = source.paths
+    if len(source.class_names) > most:
+        raise UserError(
+            f"--data must have at most as many classes as the shortest list has files, {most}. "
+            f"Received: {len(source.class_names)} classes."
+        )
+    mean_bytes = float(np.mean([os.path.getsize(path) for path in source.take(_SIZED_PHOTOS).paths]))
+    most = max(len(source.class_names), min(most, source.images, int(_MOST_BYTES / mean_bytes)))
+    chosen = _spread(source.labels, most)
+    folder.mkdir(parents=True)
+    free_bytes = shutil.disk_usage(folder).free
+    if len(chosen) * mean_bytes > 0.5 * free_bytes:
+        raise UserError(
+            f"copies of {len(chosen)} photos need {len(chosen) * mean_bytes / 1e6:.0f} MB in the cache folder, "
+            f"where {free_bytes / 1e6:.0f} MB are free. Set UNSTALL_CACHE to a folder with more room."
+        )
+    copies = []
+    for number, index in enumerate(chosen):
+        copies.append(folder / f"{number:06d}{os.path.splitext(paths[index])[1]}")
+        shutil.copyfile(paths[index], copies[-1])
+    labels = tuple(int(label) for label in source.labels[chosen])
+    return Photos(paths=tuple(copies), labels=labels, class_names=source.class_names)
+
+
+def _spread(labels: np.ndarray, most: int) -> np.ndarray:
+    """Returns at most so many indexes, ascending: the first of each class, and others spread over the list."""
+    firsts = np.unique(labels, return_index=True)[1]
+    rest = np.setdiff1d(np.arange(len(labels)), firsts)
+    wanted = min(most - len(firsts), len(rest))
+    others = rest[np.linspace(0, len(rest) - 1, wanted).round().astype(int)] if wanted else rest[:0]
+    return np.sort(np.concatenate([firsts, others]))
+
+
+def link_files(photos: Photos, files: int, folder: Path, progress: Callable[[int], None] = lambda done: None) -> Path:
+    """Makes a folder of class folders with so many files, all of them names of the photos, in turn.
+
+    Args:
+      progress: called now and then with the files made so far.
+    """
+    for name in photos.class_names:
+        (folder / name).mkdir(parents=True)
+    named = itertools.islice(itertools.cycle(zip(photos.paths, photos.labels, strict=True)), files)
+    for index, (path, label) in enumerate(named):
+        link = folder / photos.class_names[label] / f"{index:08d}{path.suffix}"
+        try:
+            os.link(path, link)
+        except OSError:  # a file system without hard links, or with too few for one file (ext4: 65,000)
+            link.symlink_to(path)
+        if (index + 1) % _REPORTED_FILES == 0:
+            progress(index + 1)
+    return folder

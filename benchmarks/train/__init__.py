@@ -1,0 +1,1 @@
+"""Trains a model on photos and keeps it."""

@@ -1,0 +1,1 @@
+"""How far the figures of this project are off, against planted truth."""

@@ -1,0 +1,98 @@
+"""What watching costs: the same training with and without `profiles.StallMonitor`, in pairs.
+
+python -m benchmarks.truth --only watching
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from models import MODELS, open_model
+from pipeline import VARIANTS, build, open_source
+from pipeline.commands import ArgumentParser
+from profiles import clock
+from profiles.statistics import ratio_interval
+from profiles.text import Terminal
+
+# What the design of this project promises.
+PROMISED_RATIO = 0.01
+PAIRS = 160
+_PHOTOS = "generated:512"
+# A loader whose batches are ready, and one whose batches are waited for.
+_VARIANTS = ("tf-data-cache", "tf-data-prefetch")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command. Returns 0 where the cost is shown to be below 1 %, 1 where above, 4 where neither."""
+    parser = ArgumentParser(prog="python -m benchmarks.truth --only watching", description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="cats-dogs-64", metavar="NAME", help="a known name (default: cats-dogs-64)")
+    parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help=f"pairs of epochs (default: {PAIRS})")
+    arguments = parser.parse_args(argv)
+    if arguments.pairs < 3:
+        parser.error(f"--pairs must be at least 3. Received: {arguments.pairs}.")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    console, errors = Terminal(), Terminal(stderr=True)
+    worst = 0
+    for variant in _VARIANTS:
+        ratio, low, high = _ratio(arguments.model, variant, arguments.pairs, errors)
+        console.print(
+            f"{arguments.model} on {variant}: with the monitor {ratio:.4f} times the images/sec of without "
+            f"({low:.4f} to {high:.4f}, {arguments.pairs} pairs of epochs)",
+            highlight=False,
+            soft_wrap=True,
+        )
+        worst = max(worst, 0 if low > 1 - PROMISED_RATIO else 1 if high < 1 - PROMISED_RATIO else 4)
+    said = {0: "below 1 %", 1: "above 1 %", 4: "not shown to be below 1 %: more --pairs, or a quieter machine"}[worst]
+    console.print(f"The monitor costs {said}.", highlight=False)
+    return worst
+
+
+def _ratio(model_name: str, variant: str, pairs: int, errors: Console) -> tuple[float, float, float]:
+    """Returns images/sec with the monitor over without, paired, and its 95 % interval."""
+    import tensorflow as tf
+
+    from profiles.script.monitor import StallMonitor
+
+    model = open_model(model_name, classes=2)
+    config = replace(VARIANTS[variant], image_size=MODELS[model_name].image_size)
+    options = tf.data.Options()
+    # With it an epoch's end can take a second, by chance: one per cent could not be seen beside that.
+    options.autotune.enabled = False
+    with build(config, open_source(_PHOTOS)) as loader:
+        data = loader.data.with_options(options)
+        for callbacks in ([], [StallMonitor()]):  # traces both, fills the cache
+            model.fit(data, epochs=2, verbose=0, callbacks=callbacks)
+        with_ns: list[float] = []
+        without_ns: list[float] = []
+        for number in track(range(pairs), description=variant, console=errors, transient=True):
+            # A B B A ..., so that a drift of the machine meets both alike.
+            for watched in (False, True) if number % 2 else (True, False):
+                elapsed_ns = _epoch_ns(model, data, [StallMonitor()] if watched else [])
+                (with_ns if watched else without_ns).append(elapsed_ns)
+    return ratio_interval(without_ns, with_ns)
+
+
+def _epoch_ns(model: Any, data: Any, callbacks: list[Any]) -> float:
+    """Times one epoch by its outer clock, from before the first callback's beginning to behind the last one's end."""
+    import keras
+
+    began_ns = ended_ns = 0
+
+    def begin(epoch: int, logs: Any) -> None:
+        nonlocal began_ns
+        began_ns = clock.now_ns()
+
+    def end(epoch: int, logs: Any) -> None:
+        nonlocal ended_ns
+        ended_ns = clock.now_ns()
+
+    first = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+    last = keras.callbacks.LambdaCallback(on_epoch_end=end)
+    model.fit(data, epochs=1, verbose=0, callbacks=[first, *callbacks, last])
+    return float(ended_ns - began_ns)

@@ -1,0 +1,267 @@
+"""The tuner's child process: what any session does, the costs of stages, exactness, and a user's own pipeline.
+
+A stage is measured once, by itself, for all candidates that have it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.lab.backend import Refused
+from benchmarks.lab.session import Session, noise_batch
+from benchmarks.tune.exactness import Exactness, compare
+from benchmarks.tune.own_child import PipelineError, UserPipeline, call
+from benchmarks.tune.results import PipelineFacts
+from pipeline import ImageSource, PipelineConfig, build
+from pipeline.cache import cache_root, remove_scratch, scratch_folder
+from pipeline.cost_model import Consumer, StageCost, StageKey
+from pipeline.errors import UnavailableError
+from pipeline.prepared.write import materialize
+from pipeline.stages import augment, output
+from profiles import Device
+from profiles.measure import LOADER_ROUNDS, TRIAL_STEPS, steps_for
+from profiles.measure.windows import Windows
+from profiles.provenance import usable_cores
+from profiles.samples import Sample
+from profiles.stages.tf_stages import Drain, serial_options
+from profiles.statistics import median
+
+# Images that stand for all, spread over the source; and for the comparison of pixels.
+COST_IMAGES, COMPARED_IMAGES = 256, 128
+# A run of one stage lasts about so long; each is run so many times, after one that does not count.
+_RUN_S, _RUNS = 0.1, 3
+# Stages that run Python code, whose lock may keep calls from running at once.
+_PYTHON = {"opencv", "albumentations", "composed", "raw"}
+# Calls at once help less than this part of what they could: there is a lock.
+_LOCKED_RATIO = 0.9
+
+
+class StageCosts:
+    """Measures stages one at a time, in pipelines that do one thing at a time.
+
+    Args:
+      base: gives batch size, image size and augmentation.
+      source: what is loaded; some of its images are.
+    """
+
+    def __init__(self, base: PipelineConfig, source: ImageSource) -> None:
+        self._base = replace(
+            base, loader="tf_data", shuffle_buffer=0, workers=1, prefetch=0, rewrites=False, autotune=False
+        )
+        self._shuffle_buffer = base.shuffle_buffer
+        self._source = source.take(COST_IMAGES)
+        self._calls = round(usable_cores())
+        self._known: dict[StageKey, StageCost] = {}
+
+    def measure(self, keys: Iterable[StageKey]) -> dict[StageKey, StageCost]:
+        """Measures the stages that `pipeline.cost_model.stages_of` names.
+
+        Returns:
+          No cost of a stage that this source cannot have, such as decoding where its images are pixels already.
+        """
+        measures = {
+            "batch": self._batch,
+            "load": self._load,
+            "cached": self._cached,
+            "composed": self._composed,
+            "augment": self._augment,
+        }
+        # The tails first: what is measured with one in it is told without.
+        for key in sorted(set(keys), key=lambda key: key[0] != "batch"):
+            with contextlib.suppress(UnavailableError):
+                self._known[key] = measures[key[0]](key)
+        return dict(self._known)
+
+    def _batch(self, key: StageKey) -> StageCost:
+        """What is done to batches and elements behind all that is drawn: batching, and the output's type."""
+        config = replace(self._base, output_dtype=key[2])
+        if key[1] == "elements":
+            dataset = output.batch(_ready(config).repeat(), config)
+        else:
+            pixels = np.zeros((config.batch_size, *config.image_size, 3), np.uint8)
+            dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(config.batch_size, np.int32))).repeat()
+        return StageCost(us_per_image=_us(output.rescale(dataset, config), config.batch_size))
+
+    def _load(self, key: StageKey) -> StageCost:
+        config = replace(self._base, storage=key[1], decode=_decode(key), augmentation=None)
+        if key[1] == "records":  # which are read from front to back, as training does, only through a buffer
+            config = replace(config, shuffle_buffer=self._shuffle_buffer)
+        return self._built(config, python=key[1] in _PYTHON)
+
+    def _cached(self, key: StageKey) -> StageCost:
+        # With the shuffle buffer behind a cache in memory, which an epoch passes as well.
+        shuffle_buffer = PipelineConfig().shuffle_buffer
+        config = replace(self._base, cache=key[1], augmentation=None, shuffle_buffer=shuffle_buffer)
+        return self._built(config, python=key[1] == "disk")
+
+    def _composed(self, key: StageKey) -> StageCost:
+        config = replace(
+            self._base,
+            storage=key[1],
+            decode=_decode(key),
+            resample="composed",
+            augment_with="opencv",
+            augment_at="batch",
+        )
+        return self._built(config, python=True)
+
+    def _augment(self, key: StageKey) -> StageCost:
+        config = replace(self._base, augment_with=key[1], augment_at=key[2])
+        images = 4096
+
+        def drawn(config: PipelineConfig) -> Any:
+            dataset = _ready(config).repeat(images)
+            if config.augment_at == "batch":
+                dataset = output.batch(dataset, config).cache()  # so that nothing but the draw is done to a batch
+            return augment.augment(dataset, images, config)
+
+        per_element = config.batch_size if config.augment_at == "batch" else 1
+        us_per_image = _us(drawn(config), per_element)
+        most_calls = None
+        if key[1] in _PYTHON and self._calls > 1:
+            most_calls = _calls(drawn(config), drawn(replace(config, workers=self._calls)), self._calls)
+        return StageCost(us_per_image=us_per_image, most_calls=most_calls)
+
+    def _built(self, config: PipelineConfig, *, python: bool) -> StageCost:
+        """Measures a whole loader, without its tail, which was measured apart."""
+        source = self._source
+        tail = self._known["batch", "batches" if config.composed else "elements", config.output_dtype].us_per_image
+        images_per_batch = source.images / -(-source.images // config.batch_size)
+        with build(config, source) as loader:
+            us_per_image = max(_us(loader.data, images_per_batch) - tail, 0.01)
+            most_calls = None
+            if python and self._calls > 1:
+                with build(replace(config, workers=self._calls), source) as parallel:
+                    most_calls = _calls(loader.data, parallel.data, self._calls)
+        return StageCost(us_per_image=us_per_image, most_calls=most_calls)
+
+
+def _decode(key: StageKey) -> str:
+    return key[2] if len(key) > 2 else "full"
+
+
+def _ready(config: PipelineConfig) -> Any:
+    """Returns a dataset of one loaded image."""
+    image = np.zeros((*config.image_size, 3), np.float32)
+    return tf.data.Dataset.from_tensors((image, np.int32(0)))
+
+
+def _calls(one: Any, several: Any, calls: int) -> float | None:
+    """Returns how many calls at once a stage came to, if fewer than there were.
+
+    Against one call in the same seconds, since a busy machine gives neither a core of its own.
+    """
+    reached = _cores_busy(several, several.options()) / _cores_busy(one, serial_options())
+    return None if reached >= _LOCKED_RATIO * calls else max(reached, 1.0)
+
+
+def _us(dataset: Any, images_per_element: float) -> float:
+    """Returns the CPU time of reading a dataset with one thing done at a time, in microseconds per image.
+
+    CPU time, because it stays what it is beside a neighbour on the same machine, and files are in the page cache.
+    """
+    return median([cpu_us for cpu_us, _ in _runs(dataset, serial_options())]) / images_per_element
+
+
+def _cores_busy(dataset: Any, options: Any) -> float:
+    return median([cpu_us / wall_us for cpu_us, wall_us in _runs(dataset, options)])
+
+
+def _runs(dataset: Any, options: Any) -> list[tuple[float, float]]:
+    """Returns the CPU and the wall time of an element in several runs, in microseconds."""
+    elements = 4
+    while True:
+        drain = Drain(dataset, elements, options)
+        run_us = drain.run()[1] * drain.elements
+        if run_us >= _RUN_S * 1e6 / 3 or elements >= 1 << 16:
+            break
+        elements *= 4
+    drain = Drain(dataset, max(4, round(elements * _RUN_S * 1e6 / run_us)), options)
+    return [drain.run() for _ in range(_RUNS)]
+
+
+def compared_images(config: PipelineConfig, source: ImageSource) -> np.ndarray:
+    """Returns the images of a pipeline's first epoch, in the order of the files, of as many as are compared."""
+    with build(replace(config, shuffle_buffer=0), source.take(COMPARED_IMAGES)) as loader:
+        return np.concatenate([images for images, _ in loader.data.as_numpy_iterator()])
+
+
+def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
+    """Returns the seconds an image that a prepared copy, or a cache on disk, takes to be made."""
+    source = source.take(COST_IMAGES)
+    folder = scratch_folder(cache_root())
+    try:
+        made = materialize(
+            source,
+            folder / "copy",
+            "raw" if config.cache == "disk" else config.storage,
+            config.image_size,
+            decode=config.decode,
+            interpolation=config.interpolation,
+            dtype="float32" if config.cache == "disk" else "uint8",
+        )
+    finally:
+        remove_scratch(folder)
+    return made.seconds / source.images
+
+
+class TuneSession(Session):
+    """Answers the tuner's requests beside those of any measurement."""
+
+    def __init__(self, device: Device, source: ImageSource) -> None:
+        super().__init__(device, source)
+        self._pipeline: UserPipeline | None = None
+        self._reference: tuple[PipelineConfig, np.ndarray] | None = None
+
+    def stage_costs(
+        self, keys: tuple[StageKey, ...], config: PipelineConfig, model: str
+    ) -> tuple[dict[StageKey, StageCost], Consumer]:
+        """Measures the stages of a tuner's candidates, and the model that takes their batches."""
+        costs = StageCosts(config, self._source).measure(keys)
+        batch = noise_batch(config.batch_size, config.image_size)
+        windows = Windows(self._models[model], self._device)
+        windows.prepare([batch])
+        steps = steps_for(windows.resident(batch, steps=TRIAL_STEPS, round_=0))
+        samples = [windows.resident(batch, steps=steps, round_=number) for number in range(LOADER_ROUNDS)]
+        return costs, Consumer(
+            us_per_image=1e6 * median([one.s_per_image for one in samples]),
+            cpu_us_per_image=0.0
+            if self._device.accelerator
+            else 1e6 * median([one.cpu_s_per_image for one in samples]),
+        )
+
+    def exactness(self, config: PipelineConfig, reference: PipelineConfig) -> Exactness:
+        """Compares the images of two pipelines, with the same draws."""
+        try:
+            if self._reference is None or self._reference[0] != reference:
+                self._reference = reference, compared_images(reference, self._source)
+            return compare(compared_images(config, self._source), self._reference[1])
+        except UnavailableError as error:
+            raise Refused(str(error)) from error
+
+    def seconds_to_prepare(self, config: PipelineConfig) -> float:
+        """Times what a pipeline needs before its first epoch, in seconds per image."""
+
+        return seconds_to_prepare(config, self._source)
+
+    def open_pipeline(self, text: str, model: str, memory_limit_bytes: float) -> PipelineFacts:
+        """Calls the user's function for a pipeline and builds what could be made of it."""
+        try:
+            dataset = call(text)
+            windows = Windows(self._models[model], self._device)
+            windows.prepare(list(dataset.take(1)))
+            self._pipeline = UserPipeline(dataset, windows, memory_limit_bytes)
+            return self._pipeline.facts()
+        except PipelineError as error:
+            raise Refused(str(error)) from error
+
+    def pipeline_window(self, name: str, round_: int) -> Sample:
+        """Measures one window of one variant of the user's pipeline."""
+        assert self._pipeline is not None
+        return self._pipeline.window(name, round_)

@@ -1,0 +1,289 @@
+"""Builds a described pipeline: one function for every loader."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from pipeline.cache import cache_root, remove_scratch, scratch_folder
+from pipeline.config import AUTO, PipelineConfig
+from pipeline.errors import SourceError, UnavailableError
+from pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
+from pipeline.sources.folder import copied_to_ram, folder_of_links
+from pipeline.sources.source import ImageSource
+
+if TYPE_CHECKING:
+    from pipeline.loaders.py_dataset import WorkerRecord
+
+
+# What each loader decodes, of the formats that the scan keeps.
+READS = {
+    "tf_data": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
+    "py_dataset": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
+    "image_data_generator": {"JPEG", "PNG", "BMP"},
+    "image_dataset_from_directory": {"JPEG", "PNG", "BMP", "GIF"},
+}
+RAM_DISK = Path("/dev/shm")
+# What a cache may take of what is free.
+_ROOM_RATIO = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """Batches of `(images, labels)` that `fit` takes, again and again, until closed.
+
+    Attributes:
+      data: a `tf.data.Dataset` or a `keras.utils.PyDataset`.
+      images: images an epoch.
+      batches: batches an epoch.
+      parallel_batches: batches that may be in the making at once.
+      buffered_batches: batches that may wait, made, in queues and buffers.
+      device_layers: layers that belong in front of the model, to run on the device.
+      notes: what a reader of the results must know about it, such as what was prepared for it just now.
+      record: who served batches; None for tf.data.
+      folders: written for this loader, removed by `close`.
+    """
+
+    data: Any
+    images: int
+    batches: int
+    parallel_batches: int = 1
+    buffered_batches: int = 0
+    device_layers: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+    record: WorkerRecord | None = None
+    folders: tuple[Path, ...] = ()
+
+    def close(self) -> None:
+        """Ends its workers, and removes its copies on the RAM disk; prepared copies and caches are kept."""
+        try:
+            if hasattr(self.data, "close"):
+                self.data.close()
+        finally:
+            for folder in self.folders:
+                remove_scratch(folder)
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def build(
+    config: PipelineConfig, source: ImageSource, *, whole: ImageSource | None = None, device: str = "/CPU:0"
+) -> Loader:
+    """Builds a loader of `source` as `config` says.
+
+    Args:
+      config: the description, its `image_size` already the model's.
+      source: what to serve; every kept image once an epoch.
+      whole: the source of which `source` is a part: a copy or cache of it all must have room. `source` unless given.
+      device: TensorFlow's name of the device that trains; matters to `prefetch_to_device` only.
+    Raises:
+      UnavailableError: if the loader cannot read this source, or there is no room.
+    """
+    whole = whole or source
+    folders: list[Path] = []
+    notes: list[str | None] = []
+    try:
+        if config.storage != "files":
+            source, note = prepared_copy(source, config)
+            notes.append(note)
+        _check_readable(config, source)
+        if config.location == "ram":
+            source = _in_ram(source, whole, folders)
+        if config.cache == "disk":
+            source, note = _cached(config, source, whole)
+            notes.append(note)
+        if config.loader == "tf_data":
+            loader = _tf_data(config, source, whole.images, device, folders)
+        else:
+            loader = _BUILD[config.loader](config, source, folders)
+        return replace(loader, notes=(*(note for note in notes if note), *loader.notes))
+    except BaseException as error:
+        for folder in folders:
+            remove_scratch(folder)
+        if isinstance(error, SourceError):
+            raise UnavailableError(str(error)) from error
+        raise
+
+
+def _check_readable(config: PipelineConfig, source: ImageSource) -> None:
+    unreadable = sorted(set(source.formats) - READS[config.loader])
+    if unreadable:
+        raise UnavailableError(f"{config.loader} cannot read {', '.join(unreadable)} files")
+    if source.arrays is not None and config.loader not in ("tf_data", "py_dataset"):
+        raise UnavailableError(f"{config.loader} reads folders only, not arrays")
+    if source.records is not None and config.loader not in ("tf_data", "py_dataset"):
+        raise UnavailableError(f"{config.loader} cannot read TFRecord files")
+
+
+def _cached(config: PipelineConfig, source: ImageSource, whole: ImageSource) -> tuple[ImageSource, str | None]:
+    height, width = config.image_size
+    cache_root().mkdir(parents=True, exist_ok=True)
+    needed_bytes, free_bytes = whole.images * height * width * 3 * 4, shutil.disk_usage(cache_root()).free
+    try:
+        _check_room(needed_bytes, free_bytes, "room on disk for the cache")
+    except UnavailableError:
+        if not has_cached_copy(whole, config):
+            raise
+    return cached_copy(source, config)
+
+
+def _in_ram(source: ImageSource, whole: ImageSource, folders: list[Path]) -> ImageSource:
+    if source.arrays is not None:
+        raise UnavailableError("arrays are in memory already")
+    if source.records is not None:
+        raise UnavailableError("only files of single images are copied to the RAM disk, not TFRecord files")
+    if not RAM_DISK.is_dir() or not os.access(RAM_DISK, os.W_OK):
+        raise UnavailableError(f"there is no RAM disk at {RAM_DISK}")
+    folders.append(scratch_folder(RAM_DISK))
+    needed_bytes = sum(os.path.getsize(path) for path in whole.paths)
+    _check_room(needed_bytes, shutil.disk_usage(folders[-1]).free, "room on the RAM disk")
+    return copied_to_ram(source, folders[-1] / "photos")
+
+
+def _tf_data(
+    config: PipelineConfig, source: ImageSource, whole_images: int, device: str, folders: list[Path]
+) -> Loader:
+    import tensorflow as tf
+
+    from pipeline.stages import augment, output, read
+
+    notes = []
+    height, width = config.image_size
+    if config.cache == "memory":
+        _check_room(whole_images * height * width * 3 * 4, psutil.virtual_memory().available, "memory for the cache")
+    if config.prefetch_to_device and device == "/CPU:0":
+        notes.append("prefetch_to_device is the same as prefetch on a CPU")
+    with tf.device("/CPU:0"):
+        if config.composed:
+            dataset = read.composed_batches(source, config)
+        else:
+            dataset = read.read(source, config)
+            dataset = output.cache(dataset, config)
+            dataset = output.shuffle_cached(dataset, config)
+            if config.augment_at == "element":
+                dataset = augment.augment(dataset, source.images, config)
+            if not read.yields_batches(source, config):
+                dataset = output.batch(dataset, config)
+            if config.augment_at == "batch":
+                dataset = augment.augment(dataset, source.images, config)
+        dataset = output.rescale(dataset, config)
+        dataset = output.with_options(dataset, config)
+        dataset = output.prefetch(dataset, config, device)
+    return Loader(
+        data=dataset,
+        images=source.images,
+        batches=math.ceil(source.images / config.batch_size),
+        parallel_batches=_parallel_batches(config) * read.batches_per_call(source, config),
+        buffered_batches=_prefetched(config),
+        device_layers=_device_layers(config),
+        notes=tuple(notes),
+        folders=tuple(folders),
+    )
+
+
+def _cores() -> int:
+    """Returns how many CPUs this process may use now; it can be held to fewer after this module is imported."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _parallel_batches(config: PipelineConfig) -> int:
+    """Returns the batches that tf.data may have in the making: more than one only where a map works on whole ones."""
+    if config.workers == 1:
+        return 1
+    by_batch = config.augmentation is not None and config.augment_at == "batch"
+    return max(2, _cores() if config.workers == AUTO else int(config.workers)) if by_batch else 2
+
+
+def _prefetched(config: PipelineConfig) -> int:
+    # What tf.data's tuner settles on for a buffer of batches is seldom more than two a core.
+    return 2 * _cores() if config.prefetch == AUTO else int(config.prefetch)
+
+
+def _device_layers(config: PipelineConfig) -> tuple[Any, ...]:
+    import keras
+
+    from pipeline.stages import augment
+
+    layers: list[Any] = []
+    if config.output_dtype == "uint8":
+        layers.append(keras.layers.Rescaling(1 / 255))
+    if config.augmentation is not None and config.augment_at == "device":
+        layers += augment.keras_layers(config.augmentation, seed=config.seed)
+    return tuple(layers)
+
+
+def _check_room(needed_bytes: int, free_bytes: int, what: str) -> None:
+    if needed_bytes > _ROOM_RATIO * free_bytes:
+        raise UnavailableError(f"not enough {what}: {needed_bytes / 1e6:.0f} MB needed, {free_bytes / 1e6:.0f} MB free")
+
+
+def _py_dataset(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Loader:
+    from pipeline.loaders.py_dataset import ImagePyDataset
+
+    data = ImagePyDataset(source, config)
+    return Loader(
+        data=data,
+        images=source.images,
+        batches=data.num_batches,
+        parallel_batches=int(config.workers),
+        buffered_batches=config.max_queue_size if config.workers != 1 else 0,
+        record=data.record,
+        folders=tuple(folders),
+    )
+
+
+def _image_data_generator(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Loader:
+    from pipeline.loaders.keras import image_data_generator
+
+    data = image_data_generator(source, config, _folder(config, source, folders))
+    notes = ["draws come from NumPy's global random state"]
+    if config.workers != 1:
+        how = "forked workers repeat draws" if config.use_multiprocessing else "threads race for it"
+        notes = [f"{notes[0]}: {how}"]
+    return Loader(
+        data=data,
+        images=source.images,
+        batches=len(data),
+        parallel_batches=int(config.workers),
+        buffered_batches=config.max_queue_size if config.workers != 1 else 0,
+        notes=tuple(notes),
+        record=data.record,
+        folders=tuple(folders),
+    )
+
+
+def _image_dataset_from_directory(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Loader:
+    from pipeline.loaders.keras import image_dataset_from_directory
+
+    return Loader(
+        data=image_dataset_from_directory(source, config, _folder(config, source, folders)),
+        images=source.images,
+        batches=math.ceil(source.images / config.batch_size),
+        parallel_batches=_parallel_batches(config),
+        buffered_batches=_prefetched(config),
+        device_layers=_device_layers(config),
+        notes=() if config.workers == 1 else ("Keras' layers draw in the order in which threads come to them",),
+        folders=tuple(folders),
+    )
+
+
+def _folder(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Path:
+    """Returns a folder of links to the source's files; where those are a copy, it goes when the copy does."""
+    return folder_of_links(source, folders[-1] / "links" if config.location == "ram" else None)
+
+
+_BUILD = {
+    "py_dataset": _py_dataset,
+    "image_data_generator": _image_data_generator,
+    "image_dataset_from_directory": _image_dataset_from_directory,
+}

@@ -1,0 +1,198 @@
+"""Writes a copy of a source that is faster to read, and says what that cost and when it pays.
+
+python -m pipeline materialize photos/train prepared/train --as raw --image-size 64
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pipeline import clock
+from pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals
+from pipeline.config import AUTO, CHOICES, PipelineConfig
+from pipeline.errors import SourceError, WriteError
+from pipeline.opening import open_source
+from pipeline.prepared.index import FORMS
+from pipeline.sources.skip_list import add_skip_list_option, read_skip_list
+from pipeline.sources.source import ImageSource
+from pipeline.text import shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipeline.prepared.write import Prepared
+
+_ROUNDS = 3
+# Rates are measured on so many images at most, of either kind.
+_MEASURED_IMAGES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Images/sec of reading an epoch, one figure a round; the two were measured in turn."""
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        return statistics.median(self.before), statistics.median(self.after)
+
+    @property
+    def speed_up(self) -> tuple[float, float, float]:
+        """The least, the median and the greatest ratio of the rounds."""
+        ratios = sorted(after / before for before, after in zip(self.before, self.after, strict=True))
+        return ratios[0], statistics.median(ratios), ratios[-1]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command. Returns 0, 2 for bad input, 3 if it cannot be written, 128 + signal if stopped."""
+    arguments = _parser().parse_args(argv)
+    # Nothing here needs a GPU, whose memory TensorFlow would take.
+    os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", CUDA_VISIBLE_DEVICES="-1")
+    from rich.console import Console
+
+    errors = Console(stderr=True)
+    try:
+        with signals(), decoders_unheard() as noise:
+            prepared, rates = _run(arguments, errors)
+    except SourceError as error:
+        errors.print(shown(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
+        return 3 if isinstance(error, WriteError) else 2
+    except Stopped as stopped:
+        errors.print("stopped: nothing was left behind", highlight=False)
+        return stopped.exit_code
+    if said := noise.sentence():
+        errors.print(said, style="yellow", markup=False, emoji=False, highlight=False)
+    Console().print(describe(prepared, rates), highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = ArgumentParser(
+        prog="python -m pipeline materialize",
+        description="Writes a copy of a source that is faster to read, and says what that cost and when it pays.",
+    )
+    add = parser.add_argument
+    add("source", metavar="DIR", help="a folder of class folders, tfds:NAME or generated:N")
+    add("out", metavar="OUT", help="a folder that is not there yet, to be given as --data later")
+    add(
+        "--as",
+        dest="form",
+        required=True,
+        choices=FORMS,
+        help="resized: JPEG files at one size; records: TFRecord of the files' bytes; raw: pixels in one mapped file",
+    )
+    add_skip_list_option(parser)
+    add("--image-size", type=_size, default=(64, 64), metavar="N|HxW", help="pixels of raw and resized (default: 64)")
+    add("--decode", choices=CHOICES["decode"], default="full", help="scaled: JPEGs at a fraction of their size")
+    return parser
+
+
+def _size(text: str) -> tuple[int, int]:
+    sides = re.fullmatch(r"([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?", text)
+    if not sides:
+        raise argparse.ArgumentTypeError(f"must be a number of pixels, or HEIGHTxWIDTH. Received: {text}")
+    return int(sides[1]), int(sides[2] or sides[1])
+
+
+def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rates]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=errors, auto_refresh=False, transient=True, disable=not errors.is_terminal
+    ) as progress:
+        task = progress.add_task("reading", total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total, refresh=done % 32 == 0 or done == total)
+
+        source = open_source(arguments.source, skip_list=read_skip_list(arguments.skip_list), progress=report)
+        for sentence in source.left_out("python -m benchmarks.doctor names all"):
+            errors.print(sentence, style="yellow", markup=False, emoji=False, highlight=False)
+        progress.reset(task, description=f"writing {arguments.form}")
+        materialize = _materialize()
+
+        prepared = materialize(
+            source, arguments.out, arguments.form, arguments.image_size, decode=arguments.decode, progress=report
+        )
+        progress.reset(task, description="measuring")
+        config = PipelineConfig(
+            image_size=arguments.image_size, decode=arguments.decode, augmentation=None, workers=AUTO, prefetch=AUTO
+        )
+        return prepared, measure(source, open_source(arguments.out), config, report)
+
+
+def _materialize() -> Callable[..., Prepared]:
+    """Imports TensorFlow now, which says much of the machine."""
+    import tensorflow as tf
+
+    from pipeline.prepared.write import materialize
+
+    tf.config.list_physical_devices()  # or it would look for GPUs later
+    return materialize
+
+
+def measure(source: ImageSource, copy: ImageSource, config: PipelineConfig, report: Any = None) -> Rates:
+    """Reads an epoch of the source and of its copy, in turn, after one of each that is not timed."""
+    from pipeline.building import build
+
+    rates: tuple[list[float], list[float]] = ([], [])
+    batches = math.ceil(_MEASURED_IMAGES / config.batch_size)
+    with (
+        build(config, _measured(source)) as before,
+        build(replace(config, decode="full"), _measured(copy)) as after,
+    ):
+        for round_ in range(_ROUNDS + 1):
+            for loader, found in zip((before, after), rates, strict=True):
+                begin_ns = clock.now_ns()
+                images = sum(len(labels) for _, labels in loader.data.take(batches))
+                if round_:
+                    found.append(images / ((clock.now_ns() - begin_ns) / 1e9))
+            if report:
+                report(round_ + 1, _ROUNDS + 1)
+    return Rates(before=tuple(rates[0]), after=tuple(rates[1]))
+
+
+def _measured(source: ImageSource) -> ImageSource:
+    """Returns some of many files; but the whole of a copy in few large ones, a part of which another reader serves."""
+    return source.take(_MEASURED_IMAGES) if source.root is not None else source
+
+
+def describe(prepared: Prepared, rates: Rates) -> str:
+    """Returns what the command prints."""
+    before, after = rates.medians
+    least, middle, most = rates.speed_up
+    share = prepared.prepared_bytes / prepared.source_bytes
+    return "\n".join(
+        [
+            f"{prepared.form} copy: {shown(prepared.folder)}",
+            f"images       {prepared.images:,}",
+            f"size         {prepared.source_bytes / 1e6:,.1f} MB before, {prepared.prepared_bytes / 1e6:,.1f} MB after "
+            f"({share:.0%})",
+            f"one-off      {prepared.seconds:.1f} s",
+            f"reading      {before:,.0f} images/sec before, {after:,.0f} after: {middle:.2f} times as fast "
+            f"({least:.2f} to {most:.2f} in {len(rates.before)} rounds)",
+            f"pays after   {_payoff(prepared, rates)}",
+        ]
+    )
+
+
+def _payoff(prepared: Prepared, rates: Rates) -> str:
+    """Source: one-off seconds over the seconds that an epoch's reading gets shorter by."""
+    before, after = rates.medians
+    saved_s = prepared.images / before - prepared.images / after
+    least, _, most = rates.speed_up
+    if most <= 1 or saved_s <= 0:
+        return "never: reading the copy is no faster than reading the source"
+    if least <= 1:
+        return "not shown: reading the copy was not faster in every round"
+    return f"{prepared.seconds / saved_s:.1f} epochs, if training waits for reading: {saved_s:.2f} s an epoch are saved"

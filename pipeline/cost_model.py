@@ -1,0 +1,231 @@
+"""The tuning model: which pipelines there are to choose from, and what each would give, from stages measured once.
+
+A resource-accounted rate, as in Plumber (Kuchnik et al., MLSys 2022), with the consumer's own work in it. What it
+assumes, and what the tuner's measurement is there to catch:
+
+- A stage costs an image the same time whatever runs beside it, however many calls run at once, and in any pipeline.
+- Calls at once multiply a stage's rate, up to the cores, or up to what was measured for a stage that runs Python.
+- Stages, and the consumer where it computes on the same cores, add up on those cores; nothing else runs there.
+- With batches made ahead, loading and computing overlap wholly; without, not at all.
+- A cache is full, and files are in the page cache: the first epoch is not predicted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pipeline.config import AUTO, CALL_BYTES, PipelineConfig
+from pipeline.errors import ConfigError
+from pipeline.prepared.index import estimated_bytes
+
+# A stage by its name and what it depends on: ("load", "files", "scaled"), ("augment", "opencv", "batch").
+StageKey = tuple[str, ...]
+
+_FLOAT32_BYTES, _UINT8_BYTES = 4, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCost:
+    """What a stage takes.
+
+    Attributes:
+      us_per_image: microseconds per image, one call at a time.
+      most_calls: calls at once beyond which its rate does not grow; None where only the cores limit it.
+    """
+
+    us_per_image: float
+    most_calls: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """What takes the batches.
+
+    Attributes:
+      us_per_image: of a step, fed with a batch that is ready.
+      cpu_us_per_image: of that, CPU time on the loader's cores; 0 for an accelerator.
+    """
+
+    us_per_image: float
+    cpu_us_per_image: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a pipeline would give.
+
+    Attributes:
+      images_per_sec: of training.
+      loader_images_per_sec: of the loader alone.
+      loader_us_per_image: that its stages take, one call at a time: what it takes from a model on the same cores.
+      limit: what sets the rate: a stage's name, "cores" or "compute".
+      memory_bytes: of its cache and buffers, in the whole run.
+      disk_bytes: of its cache or prepared copy.
+    """
+
+    images_per_sec: float
+    loader_images_per_sec: float
+    loader_us_per_image: float
+    limit: str
+    memory_bytes: int
+    disk_bytes: int
+
+
+def stages_of(config: PipelineConfig) -> tuple[tuple[StageKey, bool], ...]:
+    """Returns the stages that an image passes in every epoch but the first, and whether each runs in parallel calls."""
+    tail: tuple[StageKey, bool] = (("batch", "batches" if config.composed else "elements", config.output_dtype), False)
+    # What was prepared at its size is decoded no more, or whole.
+    read = (config.storage, config.decode) if config.storage in ("files", "records") else (config.storage,)
+    if config.composed:
+        return ((("composed", *read), True), tail)
+    stages: list[tuple[StageKey, bool]] = []
+    if config.cache == "none":
+        stages.append((("load", *read), True))
+    else:
+        stages.append((("cached", config.cache), config.cache == "disk"))
+    if config.augmentation is not None and config.augment_at != "device":
+        stages.append((("augment", config.augment_with, config.augment_at), True))
+    return (*stages, tail)
+
+
+def predict(
+    config: PipelineConfig,
+    costs: Mapping[StageKey, StageCost],
+    consumer: Consumer,
+    *,
+    cores: float,
+    images: int,
+    source_bytes: int,
+) -> Prediction:
+    """Predicts what a pipeline gives.
+
+    Args:
+      config: for `loader="tf_data"`.
+      costs: of each of its stages.
+      images: in an epoch, which a cache or a prepared copy must hold.
+      source_bytes: of those images' files.
+    Raises:
+      KeyError: if a stage's cost is not known.
+    """
+    workers = cores if config.workers == AUTO else int(config.workers)
+    us = {key: costs[key].us_per_image for key, _ in stages_of(config)}
+    total_us = sum(us.values())
+    limits: dict[str, float] = {"cores": total_us / cores}
+    one_at_a_time = workers == 1 and config.prefetch == 0
+    if one_at_a_time:
+        limits = {"cores": total_us}
+    else:
+        for key, parallel in stages_of(config):
+            calls = min(workers, costs[key].most_calls or math.inf, cores) if parallel else 1
+            limits[" ".join(key)] = us[key] / calls
+    loader_us = max(limits.values())
+    slowest = max(limits, key=lambda name: limits[name])
+    if one_at_a_time:
+        train_us, limit = loader_us + consumer.us_per_image, slowest
+    else:
+        shared_us = (total_us + consumer.cpu_us_per_image) / cores
+        train_us = max(loader_us, consumer.us_per_image, shared_us)
+        limit = slowest if train_us == loader_us else "compute" if train_us == consumer.us_per_image else "cores"
+    memory_bytes, disk_bytes = needs(config, images, source_bytes)
+    return Prediction(
+        images_per_sec=1e6 / train_us,
+        loader_images_per_sec=1e6 / loader_us,
+        loader_us_per_image=total_us,
+        limit=limit,
+        memory_bytes=memory_bytes,
+        disk_bytes=disk_bytes,
+    )
+
+
+def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, int]:
+    """Returns the bytes of memory (cache, shuffle buffer, batches in the making and made) and of disk that it takes."""
+    height, width = config.image_size
+    pixels = height * width * 3
+    batch_bytes = config.batch_size * pixels * (_UINT8_BYTES if config.output_dtype == "uint8" else _FLOAT32_BYTES)
+    # What AUTOTUNE chooses is seldom more than this.
+    calls = 8 if config.workers == AUTO else int(config.workers)
+    ahead = 8 if config.prefetch == AUTO else int(config.prefetch)
+    memory_bytes = (calls + ahead + 1) * batch_bytes
+    if config.composed and config.storage == "raw":
+        memory_bytes += calls * CALL_BYTES
+    if config.cache == "memory":
+        memory_bytes += (images + config.shuffle_buffer) * pixels * _FLOAT32_BYTES
+    disk_bytes = 0
+    if config.cache == "disk":
+        disk_bytes += estimated_bytes("raw", images, config.image_size, source_bytes, dtype="float32")
+    if config.storage != "files":
+        disk_bytes += estimated_bytes(config.storage, images, config.image_size, source_bytes)
+    return memory_bytes, disk_bytes
+
+
+def candidates(base: PipelineConfig, *, cores: float, accelerator: bool, scales: bool) -> Iterator[PipelineConfig]:
+    """Yields every pipeline that the tuner chooses from.
+
+    Each has its constants frozen and tf.data's tuner off, whose end of an epoch can block (up to seconds were seen).
+
+    Args:
+      base: gives batch size, image size, augmentation, seed and order.
+      accelerator: whether the model runs elsewhere, so that layers, uint8 and a buffer in its memory make sense.
+      scales: whether the source is JPEG files, which can be decoded at a fraction of their size.
+    """
+    base = replace(base, loader="tf_data", autotune=False, rewrites=True, interpolation="bilinear", location="disk")
+    for kind in _kinds(base, accelerator=accelerator, scales=scales):
+        for workers in _workers(cores):
+            for prefetch in (0, 2):
+                yield replace(kind, workers=workers, prefetch=prefetch, prefetch_to_device=accelerator and prefetch > 0)
+
+
+def kind_of(config: PipelineConfig) -> PipelineConfig:
+    """Returns the config with its workers and prefetch taken away: what is the same work, byte for byte."""
+    return replace(config, workers=1, prefetch=0, prefetch_to_device=False)
+
+
+def _workers(cores: float) -> list[int]:
+    """Returns 1, 2, 4, ... and the cores, up to one call more than there are cores."""
+    most = max(1, round(cores))
+    powers = (2**power for power in range(most.bit_length()))
+    return sorted({*powers, most, most + 1})
+
+
+def _kinds(base: PipelineConfig, *, accelerator: bool, scales: bool) -> Iterator[PipelineConfig]:
+    """Yields the works that are different in kind: what is read, decoded, kept, drawn with, and handed over."""
+    augments = [("tf_ops", "element"), ("tf_ops", "batch"), ("opencv", "batch"), ("albumentations", "element")]
+    if accelerator:
+        augments.append(("keras_layers", "device"))
+    if base.augmentation is None:
+        augments = augments[:1]
+    elif base.augmentation.crops:
+        augments = [one for one in augments if one[0] != "keras_layers"]
+    dtypes = ("float32", "uint8") if accelerator else ("float32",)
+    decodes = ("full", "scaled") if scales else ("full",)
+    storages = ("files", "records", "resized", "raw")
+    seen = set()
+    for storage, decode, cache, (library, place), dtype, resample in itertools.product(
+        storages, decodes, ("none", "memory", "disk"), augments, dtypes, ("separate", "composed")
+    ):
+        if storage != "files" and cache != "none":
+            continue  # both keep the same pixels
+        if storage in ("resized", "raw") and decode != "full":
+            continue  # decoded once: not the place to save
+        if storage == "raw" and resample == "separate" and base.augmentation is not None:
+            continue  # the same bytes, element by element
+        try:
+            kind = replace(
+                base,
+                storage=storage,
+                decode=decode,
+                cache=cache,
+                augment_with=library,
+                augment_at=place,
+                output_dtype=dtype,
+                resample=resample,
+            )
+        except ConfigError:
+            continue
+        if (resample == "composed" and not kind.composed) or kind in seen:
+            continue
+        seen.add(kind)
+        yield kind

@@ -1,0 +1,27 @@
+"""What can be wrong with the input of this package; each message says what, the rule and the fix."""
+
+from __future__ import annotations
+
+
+class SourceError(ValueError):
+    """Images that cannot be used; the message says what, where, the rule and the fix."""
+
+
+class ConfigError(ValueError):
+    """A pipeline that cannot be: the message says the rule, the value received and the fix."""
+
+
+class PreparedError(SourceError):
+    """A prepared copy that cannot be made or used; the message says what, where and the fix."""
+
+
+class WriteError(PreparedError):
+    """A copy that cannot be written: no room, no permission, a failing disk."""
+
+
+class ExportError(ValueError):
+    """A pipeline that cannot be written as a script; the message says why."""
+
+
+class UnavailableError(Exception):
+    """This loader cannot serve this source here; the message says why. The others can go on."""

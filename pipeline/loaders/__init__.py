@@ -1,0 +1,1 @@
+"""The loaders that are not tf.data: Keras' generators and PyDataset, worker processes, batches for loops in Python."""

@@ -1,0 +1,80 @@
+"""Keras' own loaders as its users write them: ImageDataGenerator and image_dataset_from_directory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from pipeline.config import PipelineConfig
+from pipeline.loaders.py_dataset import WorkerRecord
+from pipeline.sources.source import ImageSource
+from pipeline.stages import augment, output
+
+# Only here: `keras.preprocessing.image` has them no more.
+_legacy = tf.keras.preprocessing.image
+
+
+class RecordingDirectoryIterator(_legacy.DirectoryIterator):  # type: ignore[name-defined]
+    """What `flow_from_directory` returns, noting who serves its batches."""
+
+    record: WorkerRecord
+
+    def __getitem__(self, index: int) -> Any:
+        with self.record.serving():
+            return super().__getitem__(index)
+
+
+def image_data_generator(source: ImageSource, config: PipelineConfig, folder: Path) -> RecordingDirectoryIterator:
+    """Builds the tutorial's generator on `folder`, with the workers and the queue set on the iterator.
+
+    `fit` has lost those arguments in Keras 3 and the `flow` methods drop them: only the setters work. The iterator
+    seeds NumPy's global state, so that its draws are racy under threads and repeated by forked workers.
+    """
+    generator = _legacy.ImageDataGenerator(rescale=1 / 255)
+    if config.augmentation is not None:
+        generator = _legacy.ImageDataGenerator(
+            rescale=1 / 255,
+            shear_range=config.augmentation.shear_degrees,
+            zoom_range=config.augmentation.zoom_range,
+            horizontal_flip=config.augmentation.flip_probability > 0,
+            fill_mode=config.augmentation.fill_mode,
+        )
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints how many images it found
+        iterator = RecordingDirectoryIterator(
+            str(folder),
+            generator,
+            target_size=config.image_size,
+            class_mode="binary" if len(source.class_names) == 2 else "sparse",
+            batch_size=config.batch_size,
+            shuffle=config.shuffle_buffer > 0,
+            seed=config.seed,
+            interpolation=config.interpolation,
+            classes=list(source.class_names),
+        )
+    iterator.record = WorkerRecord()
+    iterator.workers = int(config.workers)
+    iterator.use_multiprocessing = config.use_multiprocessing
+    iterator.max_queue_size = config.max_queue_size
+    return iterator
+
+
+def image_dataset_from_directory(source: ImageSource, config: PipelineConfig, folder: Path) -> tf.data.Dataset:
+    """Builds what TensorFlow's own guide shows: the utility, then Keras layers in a map, then prefetch."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        dataset = keras.utils.image_dataset_from_directory(
+            str(folder),
+            class_names=list(source.class_names),
+            image_size=config.image_size,
+            batch_size=config.batch_size,
+            shuffle=config.shuffle_buffer > 0,
+            seed=config.seed,
+            verbose=False,
+        )
+    dataset = augment.augment(dataset, source.images, config)
+    dataset = output.rescale(dataset, config)
+    return output.prefetch(dataset, config, "/CPU:0")

@@ -1,0 +1,187 @@
+"""Our `keras.utils.PyDataset`: OpenCV in worker threads or processes, each watched by one of Keras' threads."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import multiprocessing
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import cv2
+import keras
+import numpy as np
+
+from pipeline.config import PipelineConfig
+from pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
+from pipeline.sources.source import ImageSource
+from pipeline.stages.compose import ComposedBatches, Empty
+from pipeline.stages.epochs import maps_of, order_of
+from pipeline.stages.opencv_decode import OpenCVDecoder
+from pipeline.stages.warp import WARPS
+
+_INTERPOLATION = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST_EXACT}
+# Slots of a record; pools are made anew each epoch, so that it holds those of a few.
+_MAX_WORKERS = 256
+
+
+class WorkerRecord:
+    """How many workers were ever busy at once, across threads and forked processes: what `workers` came to."""
+
+    def __init__(self) -> None:
+        self._worker = multiprocessing.RawArray("q", _MAX_WORKERS)
+        self._busy = multiprocessing.RawArray("b", _MAX_WORKERS)
+        self._peak = multiprocessing.RawValue("i", 0)
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Counts the caller as busy."""
+        slot = self._slot()
+        self._busy[slot] = 1
+        self._peak.value = max(self._peak.value, sum(self._busy))
+        try:
+            yield
+        finally:
+            self._busy[slot] = 0
+
+    def _slot(self) -> int:
+        """Finds or takes the calling thread's slot; of two that race for one, the loser takes another."""
+        me = os.getpid() * 2**32 + threading.get_native_id()
+        for slot in range(_MAX_WORKERS):
+            if self._worker[slot] == 0:
+                self._worker[slot] = me
+            if self._worker[slot] == me:
+                return slot
+        return me % _MAX_WORKERS
+
+    def clear(self) -> None:
+        """Forgets what was seen; no worker may be busy."""
+        for slot in range(_MAX_WORKERS):
+            self._worker[slot] = self._busy[slot] = 0
+        self._peak.value = 0
+
+    @property
+    def workers(self) -> int:
+        """Workers busy at once, at most, since `clear`."""
+        return self._peak.value
+
+
+class ImagePyDataset(keras.utils.PyDataset):
+    """Batches of decoded, resized, augmented images; the same for any number of workers.
+
+    The order and the draws of an epoch come from the seed and the epoch's number alone. A batch is images
+    (batch, height, width, 3) float32 in [0, 1] and labels (batch,) int32.
+
+    A worker that is killed, or hangs, ends `fit` with a `workers.WorkerError` that names it. So Keras gets
+    threads only: each has its batches made by a worker of ours, and watches it.
+
+    Args:
+      source: what to serve.
+      config: how.
+      batch_timeout_s: for one batch; then its worker counts as hung.
+    Attributes:
+      worker_processes: whether the workers are forked processes, or threads.
+    """
+
+    def __init__(
+        self, source: ImageSource, config: PipelineConfig, *, batch_timeout_s: float = BATCH_TIMEOUT_S
+    ) -> None:
+        super().__init__(workers=int(config.workers), max_queue_size=config.max_queue_size)
+        self.worker_processes = config.use_multiprocessing
+        self.record = WorkerRecord()
+        self._batch_timeout_s = batch_timeout_s
+        self._starting = threading.Lock()
+        self._crew: Workers | None = None
+        self._end_crew: Any = None
+        self._source = source
+        self._config = config
+        self._decode = OpenCVDecoder(source, config)
+        augmentation = config.augmentation
+        self._warp = None if augmentation is None else WARPS[config.augment_with](augmentation)
+        self._composed = ComposedBatches(source, config) if config.composed else None
+        self._epoch = -1
+        self._plan_next_epoch()
+
+    def _plan_next_epoch(self) -> None:
+        self._epoch += 1
+        self._order = order_of(self._source, self._config, self._epoch)
+        if self._config.augmentation is not None:
+            self._matrices = maps_of(self._source.images, self._config, self._epoch)
+
+    @property
+    def num_batches(self) -> int:
+        return math.ceil(self._source.images / self._config.batch_size)
+
+    def on_epoch_end(self) -> None:
+        # Here and not in `on_epoch_begin`, which Keras 3.15 calls when the workers are running already. `fit` calls
+        # this once before its first epoch, too, so that the first epoch it trains on is number 1.
+        with self._starting:
+            self._close()
+            self._plan_next_epoch()
+            self._crew = None
+
+    def close(self) -> None:
+        """Ends the workers of an epoch that was broken off; `fit` does so at the end of a whole one, or when it begins.
+
+        Keras keeps what is left of such an epoch, this object too, as long as the process lives; and its pool still
+        asks for batches that it has queued, which no new workers are started for before the next epoch.
+        """
+        with self._starting:
+            self._close()
+
+    def _close(self) -> None:
+        if self._crew is not None:
+            self._end_crew()
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        # By hand, or where Keras draws two batches before its epochs.
+        if threading.current_thread() is threading.main_thread():
+            return self.make_in_caller(index)
+        return self._epochs_crew().make(index)
+
+    def make_in_caller(self, index: int, empty: Empty = np.empty) -> tuple[np.ndarray, np.ndarray]:
+        """Makes a batch in the calling thread, whichever that is, its images in an array that `empty` makes."""
+        with self.record.serving():
+            return self._batch(index, empty)
+
+    def _epochs_crew(self) -> Workers:
+        """Returns the epoch's workers; processes are forked when they are first needed, and know its plan from that."""
+        with self._starting:
+            if self._crew is None:
+                self._crew = Workers(
+                    self.make_in_caller,
+                    self.workers,
+                    processes=self.worker_processes,
+                    timeout_s=self._batch_timeout_s,
+                    batch_bytes=self._config.batch_size * (math.prod(self._config.image_size) * 3 * 4 + 4),
+                )
+                self._end_crew = weakref.finalize(self, self._crew.close)
+            return self._crew
+
+    def _batch(self, index: int, empty: Empty) -> tuple[np.ndarray, np.ndarray]:
+        start = index * self._config.batch_size
+        stop = min(start + self._config.batch_size, self._source.images)
+        chosen = self._order[start:stop]
+        labels = self._source.labels[chosen].astype(np.int32)
+        if self._composed is not None:
+            pixels = self._composed(chosen, self._matrices[start:stop])
+            return np.multiply(pixels, np.float32(1 / 255), empty(pixels.shape, np.float32)), labels
+        height, width = self._config.image_size
+        images = empty((len(chosen), height, width, 3), np.float32)
+        for row, index in enumerate(chosen.tolist()):
+            image = self._load(index)
+            if self._warp is not None:
+                image = self._warp(image, self._matrices[start + row])
+            images[row] = image
+        images *= np.float32(1 / 255)
+        return images, labels
+
+    def _load(self, index: int) -> np.ndarray:
+        height, width = self._config.image_size
+        image = self._decode(index)
+        if image.shape[:2] == (height, width):
+            return image
+        return cv2.resize(image, (width, height), interpolation=_INTERPOLATION[self._config.interpolation])

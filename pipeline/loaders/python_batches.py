@@ -1,0 +1,147 @@
+"""Batches for a training loop in Python: NumPy arrays, made by the thread that asks for them, or by processes."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import PipelineConfig
+from pipeline.errors import ConfigError
+from pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
+from pipeline.prepared.copies import prepared_copy
+from pipeline.sources.source import ImageSource
+from pipeline.stages.compose import ComposedBatches, Empty
+from pipeline.stages.epochs import maps_of, order_of
+
+
+class PythonBatches:
+    """Epochs of `(images, labels)`: iterate it once an epoch, and not again before that has ended.
+
+    For PyTorch, JAX, or a loop of one's own, over a `raw` copy above all: what tf.data takes for a batch, whatever is
+    in it, is several times what cropping small images takes. Images, order and draws are those of `tf_data` by the
+    same config, for any number of workers.
+
+    Args:
+      source: what to serve.
+      config: with resample="composed" and an augmentation; `storage` says which copy of the source is read. Its
+        `workers` are those of tf.data, and mean nothing here.
+      workers: processes that make batches ahead, those of the next epoch too, forked at the first batch and alive until
+        `close`; 0 for none: the caller makes them.
+      batch_timeout_s: for one batch; then its worker counts as hung.
+    Raises:
+      ConfigError: if the config composes nothing, or `workers` is negative.
+      PreparedError: if a copy of the source cannot be made.
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        config: PipelineConfig,
+        *,
+        workers: int = 0,
+        batch_timeout_s: float = BATCH_TIMEOUT_S,
+    ) -> None:
+        if not config.composed:
+            raise ConfigError(
+                "`resample` must be 'composed', with an augmentation, for batches made in Python. "
+                f"Received: resample={config.resample!r}, augmentation={config.augmentation}."
+            )
+        if workers < 0:
+            raise ConfigError(f"`workers` must be 0 or more. Received: workers={workers}.")
+        if config.storage != "files":
+            source, _ = prepared_copy(source, config)
+        self._config = config
+        self._maker = _Maker(source, config, in_turn=max(1, workers))
+        self._workers = workers
+        self._batch_timeout_s = batch_timeout_s
+        self._crew: Workers | None = None
+        self._epoch = -1
+
+    def __len__(self) -> int:
+        return self._maker.batches
+
+    def __iter__(self) -> Iterator[tuple[NDArray[np.generic], NDArray[np.int32]]]:
+        """Yields images (batch, height, width, 3), float32 in [0, 1] or uint8, and labels (batch,) int32.
+
+        Raises:
+          WorkerError: if a worker died or hangs.
+          RuntimeError: if another epoch was begun before this one had ended.
+        """
+        self._epoch += 1
+        epoch, first = self._epoch, self._epoch * len(self)
+        if self._workers:
+            made = self._crew_now().in_order(first, len(self))
+        else:
+            made = map(self._maker.make, range(first, first + len(self)))
+        for pixels, labels in made:
+            yield self._served(pixels), labels.copy()
+            if self._epoch != epoch:
+                raise RuntimeError("Another epoch was begun before this one had ended.")
+
+    def _served(self, pixels: NDArray[np.uint8]) -> NDArray[np.generic]:
+        """Returns what the caller may keep. Floats are made here: they are four times as much to hand over."""
+        if self._config.output_dtype == "float32":
+            return np.divide(pixels, np.float32(255), dtype=np.float32)
+        return pixels.copy() if self._workers else pixels
+
+    def _crew_now(self) -> Workers:
+        """Returns the workers: forked when they are first needed, and anew after a failure or in a forked process."""
+        if self._crew is not None and not self._crew.usable:
+            self.close()
+        if self._crew is None:
+            self._crew = Workers(
+                self._maker.make,
+                self._workers,
+                processes=True,
+                timeout_s=self._batch_timeout_s,
+                batch_bytes=self._maker.batch_bytes,
+            )
+            self._end_crew = weakref.finalize(self, self._crew.close)
+        return self._crew
+
+    def close(self) -> None:
+        """Ends the workers; another epoch has new ones."""
+        if self._crew is not None:
+            self._end_crew()
+            self._crew = None
+
+
+class _Maker:
+    """Makes the batches of all epochs, by numbers that go on from one to the next.
+
+    Args:
+      in_turn: processes that make them in turn. Each plans, at the edge of an epoch, no more than its own part of it.
+    """
+
+    def __init__(self, source: ImageSource, config: PipelineConfig, *, in_turn: int) -> None:
+        self._source = source
+        self._config = config
+        self._in_turn = in_turn
+        self._composed = ComposedBatches(source, config)
+        self._labels = source.labels.astype(np.int32)
+        self._planned = (-1, -1)
+        self.batches = math.ceil(source.images / config.batch_size)
+        self.batch_bytes = config.batch_size * (math.prod(config.image_size) * 3 + self._labels.itemsize)
+
+    def make(self, index: int, empty: Empty = np.empty) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+        epoch, batch = divmod(index, self.batches)
+        if self._planned != (epoch, batch % self._in_turn):
+            self._plan_turns(epoch, batch % self._in_turn)
+            self._planned = (epoch, batch % self._in_turn)
+        # The batches of its turns lie one behind the other.
+        begin = batch // self._in_turn * self._config.batch_size
+        rows = slice(begin, begin + self._config.batch_size)
+        chosen = self._order[rows]
+        return self._composed(chosen, self._matrices[rows], self._plan[rows], empty), self._labels[chosen]
+
+    def _plan_turns(self, epoch: int, first: int) -> None:
+        """Plans an epoch's batch `first`, and every one of its turns behind that."""
+        positions = np.arange(self._source.images)
+        positions = positions[positions // self._config.batch_size % self._in_turn == first]
+        self._order = order_of(self._source, self._config, epoch)[positions]
+        self._matrices = maps_of(self._source.images, self._config, epoch, positions)
+        self._plan = self._composed.plan(self._order, self._matrices)

@@ -1,0 +1,306 @@
+"""Writes prepared copies of a source, one function a form: built aside, and renamed when they are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline import clock
+from pipeline.augmentation import epoch_order
+from pipeline.cache import built_aside
+from pipeline.config import AUTO, PipelineConfig
+from pipeline.errors import PreparedError, WriteError
+from pipeline.prepared.index import FORMS, Index, bytes_of, content_digest, estimated_bytes, read_index, write_index
+from pipeline.sources.folder import check_folder_name
+from pipeline.sources.source import ImageSource, Progress
+from pipeline.stages import read
+from pipeline.text import did_you_mean, shown
+
+# Of JPEG: at 64 px, 4:2:0 would keep colours at 32 px.
+_QUALITY = 95
+# TensorFlow's guide: shards of 100 MB or more; but enough of them to be read 16 at a time.
+_SHARD_BYTES, _MIN_SHARDS = 100_000_000, 16
+# A record's length and its checksum, and behind it that of its bytes. Source: tensorflow's lib/io/record_writer.h.
+_BEFORE_RECORD_BYTES, _BEHIND_RECORD_BYTES = 12, 4
+# Images lie in one fixed random order, so that neighbours are of all classes.
+_STORED_SEED = 0
+
+
+def _images(
+    source: ImageSource, config: PipelineConfig, finish: Callable[[Any], Any], order: np.ndarray
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yields (indices, what `finish` makes of their batch of images), in `order`."""
+    with tf.device("/CPU:0"):
+        dataset = read.load(tf.data.Dataset.from_tensor_slices(order), source, config)
+        if not read.yields_batches(source, config):
+            dataset = dataset.batch(config.batch_size)
+        dataset = dataset.map(lambda images, labels: finish(images), num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+    done = 0
+    try:
+        for batch in dataset.as_numpy_iterator():
+            yield order[done : done + len(batch)], batch
+            done += len(batch)
+    except tf.errors.InvalidArgumentError as error:
+        raise PreparedError(_undecodable(source, config, order[done:])) from error
+
+
+def _undecodable(source: ImageSource, config: PipelineConfig, indices: np.ndarray) -> str:
+    """Says which image cannot be decoded: the first of those that are left, one at a time."""
+    for index in indices:
+        try:
+            next(iter(read.load(tf.data.Dataset.from_tensors(np.int64(index)), source, config)))
+        except tf.errors.InvalidArgumentError as error:
+            name = shown(source.files[index]) if source.files else f"image {index}"
+            return f"{name} cannot be decoded: {error.message.splitlines()[0]}"
+    return f"an image of {source.name} could not be decoded at first, but then it could."
+
+
+def _whole_levels(images: Any) -> Any:
+    return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8)
+
+
+def write_raw(source: ImageSource, config: PipelineConfig, folder: Path, dtype: str, progress: Progress) -> Index:
+    stored = epoch_order(source.images, seed=_STORED_SEED, epoch=0)
+    path = folder / f"images.{dtype}"
+    done = 0
+    with path.open("wb") as file:
+        for indices, batch in _images(source, config, _whole_levels if dtype == "uint8" else tf.identity, stored):
+            file.write(np.ascontiguousarray(batch).data)
+            done += len(indices)
+            progress(done, source.images)
+        file.flush()
+        os.fsync(file.fileno())
+    rows = np.empty_like(stored)
+    rows[stored] = np.arange(source.images)
+    return replace(
+        _described(source, "raw"),
+        image_size=config.image_size,
+        dtype=dtype,
+        bytes_of={path.name: path.stat().st_size},
+        rows=tuple(rows.tolist()),
+    )
+
+
+def write_resized(source: ImageSource, config: PipelineConfig, folder: Path, dtype: str, progress: Progress) -> Index:
+    def encode(images: Any) -> Any:
+        return tf.map_fn(
+            lambda image: tf.io.encode_jpeg(image, quality=_QUALITY, chroma_downsampling=False, optimize_size=True),
+            _whole_levels(images),
+            fn_output_signature=tf.string,
+        )
+
+    for name in source.class_names:
+        check_folder_name(name)
+        (folder / name).mkdir()
+    bytes_of: dict[str, int] = {}
+    for indices, batch in _images(source, config, encode, np.arange(source.images)):
+        for index, encoded in zip(indices, batch, strict=True):
+            name = f"{source.class_names[source.labels[index]]}/{index:08d}{_stem(source, index)}.jpg"
+            (folder / name).write_bytes(encoded)
+            bytes_of[name] = len(encoded)
+        progress(len(bytes_of), source.images)
+    return replace(
+        _described(source, "resized"),
+        image_size=config.image_size,
+        formats=("JPEG",),
+        bytes_of=bytes_of,
+        names=tuple(bytes_of),
+    )
+
+
+def _stem(source: ImageSource, index: int) -> str:
+    """Returns what of a file's name is safe anywhere; the number in front of it keeps names apart and in order."""
+    stem = Path(source.files[index]).stem if source.files else ""
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:60]
+    return f"-{safe}" if safe else ""
+
+
+def write_records(source: ImageSource, config: PipelineConfig, folder: Path, dtype: str, progress: Progress) -> Index:
+    stored = epoch_order(source.images, seed=_STORED_SEED, epoch=0)
+    shards = min(source.images, max(_MIN_SHARDS, -(-bytes_of(source) // _SHARD_BYTES)))
+    paths = source.paths
+    shard, offset, length = (np.zeros(source.images, np.int64) for _ in range(3))
+    sizes: dict[str, int] = {}
+    done = 0
+    for number, indices in enumerate(np.array_split(stored, shards)):
+        name = f"images-{number:05d}-of-{shards:05d}.tfrecord"
+        at = 0
+        with tf.io.TFRecordWriter(str(folder / name)) as writer:
+            for index in indices:
+                encoded = Path(paths[index]).read_bytes()
+                record = _record(encoded, int(source.labels[index]), source.files[index])
+                writer.write(record)
+                shard[index], length[index] = number, len(encoded)
+                offset[index] = at + _BEFORE_RECORD_BYTES + record.index(encoded)
+                at += _BEFORE_RECORD_BYTES + len(record) + _BEHIND_RECORD_BYTES
+                done += 1
+                if done % config.batch_size == 0 or done == source.images:
+                    progress(done, source.images)
+        sizes[name] = at
+    return replace(
+        _described(source, "records"),
+        bytes_of=sizes,
+        heights=tuple(source.jpeg_sizes[:, 0].tolist()),
+        widths=tuple(source.jpeg_sizes[:, 1].tolist()),
+        shard=tuple(shard.tolist()),
+        offset=tuple(offset.tolist()),
+        length=tuple(length.tolist()),
+    )
+
+
+def _record(encoded: bytes, label: int, name: str) -> bytes:
+    one = tf.train.Example()
+    feature = one.features.feature
+    feature["image/encoded"].bytes_list.value.append(encoded)
+    feature["image/class/label"].int64_list.value.append(label)
+    feature["image/filename"].bytes_list.value.append(os.fsencode(name))
+    return one.SerializeToString(deterministic=True)
+
+
+def _described(source: ImageSource, form: str) -> Index:
+    return Index(
+        form=form,
+        image_size=None,
+        content="",
+        formats=source.formats,
+        class_names=source.class_names,
+        bytes_of={},
+        labels=tuple(source.labels.tolist()),
+        names=source.files,
+    )
+
+
+WRITERS = {"raw": write_raw, "resized": write_resized, "records": write_records}
+
+
+_BATCH_IMAGES = 32
+# What may be taken of the room that is free.
+_ROOM_RATIO = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a preparation came to.
+
+    Attributes:
+      source_bytes: of the source's images, as they are read in an epoch.
+      prepared_bytes: of the copy, its index included.
+      seconds: from the first byte that was read to the rename.
+    """
+
+    folder: Path
+    form: str
+    images: int
+    source_bytes: int
+    prepared_bytes: int
+    seconds: float
+
+
+def materialize(
+    source: ImageSource,
+    out: str | os.PathLike[str],
+    form: str,
+    image_size: tuple[int, int],
+    *,
+    decode: str = "full",
+    interpolation: str = "bilinear",
+    dtype: str = "uint8",
+    content: str | None = None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Writes `source` to the folder `out` in a form that is faster to read.
+
+    Pixels are those of a `tf_data` pipeline with the same size, decode and interpolation, rounded to whole levels.
+
+    Args:
+      source: what to copy; it is not changed.
+      out: a folder that is not there, or empty.
+      form: "resized", "records" or "raw".
+      image_size: (height, width) in pixels; does not matter to records, which keep the files' bytes.
+      decode, interpolation: as in `PipelineConfig`.
+      dtype: of raw: "uint8", or "float32" for pixels that are not rounded, in [0, 255].
+      content: the source's `content_digest`, if that is known.
+      progress: called with (images done, images in all).
+    Raises:
+      WriteError: if there is no room, or writing fails; nothing is left behind.
+      PreparedError: if `out` is there already, or the source cannot be prepared so, or has changed meanwhile.
+    """
+    begin_ns = clock.now_ns()
+    out = Path(out)
+    if form not in FORMS:
+        raise PreparedError(f"`form` must be one of {', '.join(FORMS)}. Received: {form!r}.{did_you_mean(form, FORMS)}")
+    _check_out(source, out)
+    if form == "records" and source.root is None:
+        raise PreparedError(f"records hold the bytes of files, and {source.kind} images are none.")
+    config = PipelineConfig(
+        image_size=image_size,
+        decode=decode,
+        interpolation=interpolation,
+        augmentation=None,
+        workers=AUTO,
+        batch_size=_BATCH_IMAGES,
+    )
+    try:
+        _check_room(estimated_bytes(form, source.images, image_size, bytes_of(source), dtype=dtype), out)
+        before = content or content_digest(source)
+        with _said(out), built_aside(out) as folder:
+            index = WRITERS[form](source, config, folder, dtype, progress or (lambda done, total: None))
+            if content_digest(source) != before:
+                raise PreparedError(f"{source.name} changed while it was prepared.")
+            write_index(folder, replace(index, content=before))
+        _check_ours(out, before, form)
+        prepared_bytes = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    except OSError as error:
+        what = error.filename or out
+        raise WriteError(f"{shown(what)}: {error.strerror or error}; nothing was left behind.") from error
+    return Prepared(
+        folder=out,
+        form=form,
+        images=source.images,
+        source_bytes=bytes_of(source),
+        prepared_bytes=prepared_bytes,
+        seconds=(clock.now_ns() - begin_ns) / 1e9,
+    )
+
+
+def _check_out(source: ImageSource, out: Path) -> None:
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise PreparedError(f"{shown(out)} is there already, and nothing is overwritten. Give a new folder.")
+    except OSError as error:
+        raise PreparedError(f"{shown(out)}: {error.strerror}.") from error
+    if source.root is not None and source.root in out.resolve().parents:
+        raise PreparedError(f"{shown(out)} would lie among the photos. Give a folder outside of {shown(source.root)}.")
+
+
+def _check_ours(out: Path, content: str, form: str) -> None:
+    """Another's folder may have got the name first: fine if it is the same copy."""
+    index, _ = read_index(out)
+    if (index.content, index.form) != (content, form):
+        raise PreparedError(f"{shown(out)} was made by another program in the meantime. Give a new folder.")
+
+
+def _check_room(needed_bytes: int, out: Path) -> None:
+    there = next(parent for parent in out.resolve().parents if parent.exists())
+    free_bytes = shutil.disk_usage(there).free
+    if needed_bytes > _ROOM_RATIO * free_bytes:
+        raise WriteError(f"not enough room on disk: {needed_bytes / 1e6:.0f} MB needed, {free_bytes / 1e6:.0f} MB free")
+
+
+@contextlib.contextmanager
+def _said(out: Path) -> Iterator[None]:
+    """Turns TensorFlow's own errors of files into ours; a disk that is full can be any of several kinds."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        message = shown((error.message.splitlines() or [type(error).__name__])[0])
+        raise WriteError(f"{shown(out)}: {message}; nothing was left behind.") from error

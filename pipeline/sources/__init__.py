@@ -1,0 +1,37 @@
+"""Where images come from: folders, arrays, public data sets, generated photographs; and which files are left out."""
+
+from pipeline.sources.changes import Changes, FolderWatch, content_fingerprint
+from pipeline.sources.datasets import Dataset, open_dataset
+from pipeline.sources.folder import (
+    FORMATS,
+    MAX_BYTES,
+    Unusable,
+    class_folders,
+    files_below,
+    inspect,
+    split_folders,
+    subfolders,
+)
+from pipeline.sources.published import FORMS, DatasetError
+from pipeline.sources.skip_list import Entry, add_skip_list_option, skip_list_text
+
+__all__ = [
+    "FORMATS",
+    "FORMS",
+    "MAX_BYTES",
+    "Changes",
+    "Dataset",
+    "DatasetError",
+    "Entry",
+    "FolderWatch",
+    "Unusable",
+    "add_skip_list_option",
+    "class_folders",
+    "content_fingerprint",
+    "files_below",
+    "inspect",
+    "open_dataset",
+    "skip_list_text",
+    "split_folders",
+    "subfolders",
+]

@@ -1,0 +1,241 @@
+"""The data behind the published experiments: a file's, this machine's own, or generated of the same form."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.sources.generated_arrays import generate
+from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
+from pipeline.sources.published_files import IMDB_SHA256, read_cifar10, read_idx, read_npz
+from pipeline.text import did_you_mean, shown
+
+# What Keras' own loaders fetch: file, address, SHA-256 (keras/src/datasets).
+DOWNLOADS = {
+    "mnist": (
+        "mnist.npz",
+        "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
+        "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+    ),
+    "cifar10": (
+        "cifar-10-python.tar.gz",
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+    ),
+    "text": ("imdb.npz", "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz", IMDB_SHA256),
+}
+# Where Keras leaves them, by its versions.
+_IN_KERAS = {
+    "mnist": ("mnist.npz",),
+    "cifar10": (
+        "cifar-10-batches-py-target/cifar-10-batches-py",
+        "cifar-10-batches-py",
+        "cifar-10-batches-py.tar.gz",
+        "cifar-10-python.tar.gz",
+    ),
+    "text": ("imdb.npz",),
+}
+_IN_TFDS = {"mnist": "mnist", "cifar10": "cifar10", "text": "imdb_reviews"}
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Dataset:
+    """A data set in memory, and where it comes from.
+
+    Attributes:
+      x_train: (examples, *shape), as stored: images uint8, tokens int32, features float32.
+      y_train: (examples,) int64.
+      x_test: likewise.
+      y_test: likewise.
+      name: "cifar10", "mnist", "text" or "features".
+      kind: "file", "keras" (in Keras' cache), "tfds" (prepared by TFDS) or "generated".
+      class_names: a label is an index into them.
+      fingerprint: of the arrays' content.
+      note: one sentence for people, which says what the data are, and whether an accuracy can be read from them.
+    """
+
+    x_train: NDArray[Any] = field(repr=False)
+    y_train: NDArray[np.int64] = field(repr=False)
+    x_test: NDArray[Any] = field(repr=False)
+    y_test: NDArray[np.int64] = field(repr=False)
+    name: str
+    kind: str
+    class_names: tuple[str, ...]
+    fingerprint: str
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what a results file says of the data; no path."""
+        counts = Counter(self.y_train.tolist())
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "examples": len(self.y_train),
+            "test_examples": len(self.y_test),
+            "shape": list(self.x_train.shape[1:]),
+            "classes": {name: counts.get(label, 0) for label, name in enumerate(self.class_names)},
+            "fingerprint": self.fingerprint,
+            "note": self.note,
+        }
+
+
+def open_dataset(
+    name: str,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    examples: int | None = None,
+    seed: int = 0,
+    download: bool = False,
+) -> Dataset:
+    """Opens the data of a published experiment.
+
+    In this order: `path`; what Keras or TFDS left on this machine; with `download` what Keras would fetch; data
+    generated of the same form, from which no accuracy is to be read. Nothing is fetched unless asked for.
+
+    Args:
+      name: a key of `FORMS`: "cifar10", "mnist", "text" or "features".
+      path: a file or folder in one of the published formats, or a `.npz` file of the four arrays.
+      examples: to train on, at most; tests shrink with them. All of them unless given.
+      seed: of generated data.
+      download: whether Keras may fetch the published file, into its own cache.
+    Raises:
+      DatasetError: if the data are there and cannot be read, or what was asked for cannot be had.
+    """
+    if name not in FORMS:
+        known = ", ".join(FORMS)
+        raise DatasetError(f"{name!r} is not a data set.{did_you_mean(name, FORMS)} Known: {known}.")
+    if examples is not None and examples < len(FORMS[name].class_names):
+        raise DatasetError(
+            f"`examples` must be at least {len(FORMS[name].class_names)}, one a class. Received: examples={examples}."
+        )
+    if path is not None:
+        return _dataset(name, "file", _read(name, Path(path)), examples)
+    found = _keras_file(name)
+    if found is None and name in _IN_TFDS:
+        splits = _prepared_by_tfds(name)
+        if splits is not None:
+            return _dataset(name, "tfds", splits, examples)
+    if found is None and download and name in DOWNLOADS:
+        found = _download(name)
+    if found is not None:
+        return _dataset(name, "keras", _read(name, found), examples)
+    form = FORMS[name]
+    train = min(examples or form.train, form.train)
+    test = form.test if train == form.train else max(1, form.test * train // form.train)
+    return _dataset(name, "generated", generate(name, train=train, test=test, seed=seed), None)
+
+
+def _dataset(name: str, kind: str, splits: Splits, examples: int | None) -> Dataset:
+    form = FORMS[name]
+    if examples is not None:
+        splits = splits.take(examples)
+    note = {
+        "file": f"{form.title}, from a file given.",
+        "keras": f"{form.title}, from the file that Keras keeps.",
+        "tfds": f"{form.title}, as TFDS prepared it.",
+        "generated": f"generated in the form of {form.title}: no accuracy is to be read from it.",
+    }[kind]
+    if kind == "generated" and name == "features":
+        note = "random features, as published: which side of a plane they lie on is their class."
+    return Dataset(
+        name=name,
+        kind=kind,
+        class_names=form.class_names,
+        fingerprint=_fingerprint(splits),
+        note=note,
+        x_train=splits.x_train,
+        y_train=splits.y_train,
+        x_test=splits.x_test,
+        y_test=splits.y_test,
+    )
+
+
+def _fingerprint(splits: Splits) -> str:
+    digest = hashlib.sha256()
+    for array in (splits.x_train, splits.y_train, splits.x_test, splits.y_test):
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:16]
+
+
+def _read(name: str, path: Path) -> Splits:
+    if not path.exists():
+        raise DatasetError(f"{shown(path)} does not exist.")
+    if not (path.is_file() or path.is_dir()):
+        raise DatasetError(f"{shown(path)} is neither a file nor a folder.")
+    if path.suffix == ".npz":
+        return read_npz(path, name)
+    if name == "cifar10":
+        return read_cifar10(path)
+    if name == "mnist" and path.is_dir():
+        return read_idx(path)
+    formats = {
+        "mnist": "mnist.npz, or a folder of MNIST's four idx files",
+        "text": "imdb.npz, or a .npz file of x_train, y_train, x_test and y_test",
+        "features": "a .npz file of x_train, y_train, x_test and y_test",
+    }[name]
+    raise DatasetError(f"{shown(path)} is no file of {FORMS[name].title}. Give {formats}.")
+
+
+def _keras_file(name: str) -> Path | None:
+    folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "datasets"
+    return next((folder / file for file in _IN_KERAS.get(name, ()) if (folder / file).exists()), None)
+
+
+def _download(name: str) -> Path:
+    import keras
+
+    file, address, sha256 = DOWNLOADS[name]
+    try:
+        return Path(keras.utils.get_file(file, address, file_hash=sha256))
+    except Exception as error:  # Keras raises bare ones
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DatasetError(f"{FORMS[name].title} cannot be fetched from {address}: {reason}.") from error
+
+
+def _prepared_by_tfds(name: str) -> Splits | None:
+    """Reads what TFDS has prepared on this machine, the newest version of it; None where it has not.
+
+    It is opened by its folder, which needs none of the code that could fetch it.
+    """
+    folder = Path(os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets") / _IN_TFDS[name]
+    prepared = [path.parent for place in ("*", "plain_text/*") for path in folder.glob(f"{place}/dataset_info.json")]
+    versions = [path for path in prepared if _VERSION.fullmatch(path.name)]  # others are begun, and not whole
+    if not versions:
+        return None
+    newest = max(versions, key=lambda path: tuple(map(int, path.name.split("."))))
+    import tensorflow_datasets as tfds  # 3 s: only where there is something to read
+
+    try:
+        builder = tfds.builder_from_directory(newest)
+        read = {split: tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1)) for split in ("train", "test")}
+    except Exception as error:  # TFDS raises its own many kinds; all mean the same to the user
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DatasetError(f"{shown(newest)} cannot be read as TFDS prepared it: {reason}.") from error
+    examples = {split: part["image"] if name != "text" else part["text"] for split, part in read.items()}
+    if name == "text":
+        examples = _tokenised(examples)
+    return checked(
+        name, shown(newest), (examples["train"], read["train"]["label"]), (examples["test"], read["test"]["label"])
+    )
+
+
+def _tokenised(reviews: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Numbers the words of reviews by how often they come in training; 0 pads on the right, 1 is a rare word."""
+    import tensorflow as tf
+    from keras import layers
+
+    (length,) = FORMS["text"].shape
+    tokens = layers.TextVectorization(max_tokens=WORDS, output_sequence_length=length)
+    tokens.adapt(tf.data.Dataset.from_tensor_slices(reviews["train"]).batch(1024))
+    batches = {split: tf.data.Dataset.from_tensor_slices(texts).batch(1024) for split, texts in reviews.items()}
+    return {split: np.concatenate([np.asarray(tokens(batch)) for batch in part]) for split, part in batches.items()}

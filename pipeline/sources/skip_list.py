@@ -1,0 +1,152 @@
+"""A list of files that every loader leaves out: `python -m benchmarks.doctor` writes it, `--skip-list` reads it.
+
+JSON lines: one that says what this is, then one a file, to be removed by hand where a file is wanted after all. An
+entry names a file by its path, its size and a digest of its content: a list that was made for another version of the
+folder leaves out nothing that it was not made for. A list of a folder with splits serves each of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import SourceError
+from pipeline.text import shown
+
+FORMAT = "unstall skip list"
+VERSION = 1
+
+
+class SkipListError(SourceError):
+    """A skip list that cannot be used; the message says which, where and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A file to leave out.
+
+    Attributes:
+      path: below the folder that was examined, as the system names it; it is compared, never opened.
+      reason: in words.
+      bytes, sha256: of the file's content; None of what could not be read.
+    """
+
+    path: str
+    reason: str
+    bytes: int | None
+    sha256: str | None
+
+    def stale(self, path: Path) -> str | None:
+        """Says why this entry is not about the readable file at `path`; None if it is."""
+        if self.sha256 is None:
+            return "could not be read when it was listed, and now it can"
+        try:
+            size_bytes = path.stat().st_size
+            if size_bytes != self.bytes:
+                return f"has {size_bytes:,} bytes now, and had {self.bytes:,}"
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        return None if digest == self.sha256 else "has other content now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkipList:
+    """Entries by their path.
+
+    Attributes:
+      splits: folders such as train and test below the one that was examined; empty where that held classes.
+    """
+
+    entries: Mapping[str, Entry]
+    splits: tuple[str, ...] = ()
+
+    def below(self, root: Path) -> dict[str, Entry]:
+        """Returns the entries of a folder of classes, by their path below it: of a split, its own."""
+        name = root.resolve().name
+        if name not in self.splits:
+            return dict(self.entries)
+        begin = f"{name}/"
+        return {path.removeprefix(begin): one for path, one in self.entries.items() if path.startswith(begin)}
+
+
+def add_skip_list_option(parser: argparse.ArgumentParser) -> None:
+    """Adds `--skip-list`, which every command has that reads images."""
+    parser.add_argument(
+        "--skip-list",
+        type=Path,
+        metavar="FILE",
+        help="files to leave out, as python -m benchmarks.doctor lists them",
+    )
+
+
+def skip_list_text(entries: Iterable[Entry], splits: Iterable[str] = ()) -> str:
+    """Returns the content of a skip list; names that are no UTF-8 survive as escapes of single bytes."""
+    lines: list[dict[str, Any]] = [{"format": FORMAT, "version": VERSION, "splits": list(splits)}]
+    lines += [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.path)]
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+
+
+def read_skip_list(path: Path | None) -> SkipList | None:
+    """Reads a skip list; None where none is given.
+
+    Raises:
+      SkipListError: if it cannot be read, or is none.
+    """
+    if path is None:
+        return None
+    name = f"--skip-list {shown(path)}"
+    try:
+        if path.exists() and not path.is_file():
+            raise SkipListError(f"{name} is not a file.")
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError as error:
+        raise SkipListError(f"{name} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise SkipListError(f"{name} is not a skip list: it is not ASCII text.") from error
+    splits = _splits(_object(lines[0])) if lines else None
+    if splits is None:
+        first = json.dumps({"format": FORMAT, "version": VERSION, "splits": []})
+        raise SkipListError(f"{name} is not a skip list of this version. Its first line must be {first}.")
+    entries = {}
+    for number, line in enumerate(lines[1:], start=2):
+        entry = _entry(_object(line)) if line.strip() else None
+        if entry is not None:
+            entries[entry.path] = entry
+        elif line.strip():
+            raise SkipListError(
+                f"{name}, line {number}: an entry must be an object of path, reason, bytes and sha256. "
+                f"Received: {shown(line[:80])}."
+            )
+    return SkipList(entries=entries, splits=splits)
+
+
+def _object(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _splits(first: Any) -> tuple[str, ...] | None:
+    """Returns the splits that a list's first line names; None if it is not such a line."""
+    if not isinstance(first, dict) or first.keys() != {"format", "version", "splits"}:
+        return None
+    splits = first["splits"]
+    known = (first["format"], first["version"]) == (FORMAT, VERSION)
+    return tuple(splits) if known and type(splits) is list and all(type(one) is str for one in splits) else None
+
+
+def _entry(values: Any) -> Entry | None:
+    if not isinstance(values, dict) or values.keys() != {"path", "reason", "bytes", "sha256"}:
+        return None
+    of_file = (values["bytes"], values["sha256"])
+    read = type(of_file[0]) is int and type(of_file[1]) is str
+    named = type(values["path"]) is str and type(values["reason"]) is str
+    return Entry(**values) if named and (read or of_file == (None, None)) else None

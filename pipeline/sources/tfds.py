@@ -1,0 +1,67 @@
+"""Data sets of TensorFlow Datasets, exported once to files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pipeline.cache import built_aside, cache_root
+from pipeline.errors import SourceError
+from pipeline.sources.folder import check_folder_name, from_folder
+from pipeline.sources.skip_list import SkipList
+from pipeline.sources.source import ImageSource, Progress
+from pipeline.text import shown
+
+
+def from_tfds(
+    name: str, *, split: str = "train", skip_list: SkipList | None = None, progress: Progress | None = None
+) -> ImageSource:
+    """Exports the encoded images of a prepared TFDS data set into the cache, once, and scans them.
+
+    Nothing is downloaded: the data set must be there (`tfds build NAME`), in TFDS' own folder or `TFDS_DATA_DIR`.
+
+    Raises:
+      SourceError: if the data set is not prepared, or has no `image` and `label`.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow_datasets as tfds  # 3 s: only where asked for
+
+    try:
+        builder = tfds.builder(name, try_gcs=False)
+        info = builder.info
+        prepared = split in info.splits
+    except Exception as error:  # TFDS raises its own many kinds; all mean the same to the user
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SourceError(f"tfds:{name} is not a data set that TFDS can find here: {reason.rstrip('.')}.") from error
+    if not prepared:
+        raise SourceError(
+            f"tfds:{name} has no split {split!r} on this machine, and nothing is downloaded unasked. "
+            f"Prepare it with `tfds build {name}`, or set TFDS_DATA_DIR to where it lies."
+        )
+    features = info.features
+    if not hasattr(features, "keys") or not {"image", "label"} <= set(features.keys()):
+        raise SourceError(f"tfds:{name} has no `image` and `label`; only image classification data sets can be read.")
+    total = info.splits[split].num_examples
+    folder = cache_root() / "tfds" / f"{name.replace('/', '-')}-{builder.version}-{split}"
+    records = builder.as_dataset(split=split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False)
+    try:
+        if not folder.is_dir():
+            _export(records, features["label"].names, folder, progress, total)
+    except OSError as error:
+        where = shown(cache_root())
+        raise SourceError(f"tfds:{name} cannot be exported to {where}: {error.strerror or error}.") from error
+    return from_folder(folder, kind="tfds", name=name, skip_list=skip_list)
+
+
+def _export(records: Any, class_names: list[str], folder: Path, progress: Progress | None, total: int) -> None:
+    for class_name in class_names:
+        check_folder_name(class_name)
+    with built_aside(folder) as partial:
+        for class_name in class_names:
+            (partial / class_name).mkdir(parents=True)
+        for index, record in enumerate(records.as_numpy_iterator()):
+            target = partial / class_names[int(record["label"])] / f"{index:07d}"
+            target.write_bytes(record["image"])
+            if progress:
+                progress(index + 1, total)

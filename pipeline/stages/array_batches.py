@@ -1,0 +1,105 @@
+"""Batches of arrays in memory, as Keras' own `fit(x, y)` makes them, with an order that the seed and the epoch decide.
+
+For what `from_arrays` and `build` cannot serve: grey images, tokens, features, whole batches. Arrays of colour images
+go through either: `build` takes them one by one, resized and augmented as files are; this takes a batch in one go.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from pipeline.augmentation import epoch_order
+from pipeline.sources.published import DatasetError
+
+# Beside those of `pipeline.augmentation` (0 to 2): what a random number is for, so that no two uses share a stream.
+_CROPS = 3
+
+
+def array_batches(
+    examples: NDArray[Any],
+    labels: NDArray[Any],
+    *,
+    batch_size: int | None,
+    training: bool = True,
+    seed: int = 0,
+    scale: bool = False,
+    crop: tuple[int, int] | None = None,
+) -> tf.data.Dataset:
+    """Returns the batches of one epoch, which start anew with each iterator.
+
+    As Keras does it (`ArrayDataAdapter`): a permutation of all examples each epoch, one gather a batch in a parallel
+    map, the last batch short, tf.data's own rewrites off, prefetch left to tf.data. Different: the permutation comes
+    from the seed and the number of the epoch, not from TensorFlow's random state; labels are int32; images can be
+    scaled and cropped in the same map. An epoch is an iterator: what Keras draws to learn the shapes counts as one.
+
+    Args:
+      examples: (examples, ...).
+      labels: (examples,) integers.
+      batch_size: None for all the examples in one batch.
+      training: shuffled, crops at random; else in order, crops from the middle.
+      seed: of order and crops.
+      scale: whether bytes become float32 in [0, 1]; else they stay, for the device to scale.
+      crop: (height, width) of what is cut out of each image; None for the whole.
+    Raises:
+      DatasetError: if the arrays do not match each other or what is asked for.
+    """
+    if len(examples) != len(labels) or not len(labels):
+        raise DatasetError(f"`examples` and `labels` must be as many. Received: {len(examples)} and {len(labels)}.")
+    if batch_size is not None and batch_size < 1:
+        raise DatasetError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}.")
+    if scale and examples.dtype != np.uint8:
+        raise DatasetError(f"`scale` is for bytes, which it divides by 255. Received: {examples.dtype}.")
+    sides = examples.shape[1:3]
+    if crop is not None and (examples.ndim != 4 or min(crop) < 1 or min(np.subtract(sides, crop)) < 0):
+        raise DatasetError(f"`crop` must fit into the images. Received: crop={crop}, images of {examples.shape[1:]}.")
+    count = len(labels)
+    size = min(batch_size or count, count)
+    with tf.device("/CPU:0"):  # a GPU's memory is the model's
+        stored, numbers = tf.constant(examples), tf.constant(labels, tf.int32)
+    epochs = itertools.count()
+
+    def plan_epoch() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        epoch = next(epochs)
+        order = epoch_order(count, seed=seed, epoch=epoch) if training else np.arange(count)
+        return order, _corners(sides, crop, count, seed, epoch, training)
+
+    def batches(_: Any) -> tf.data.Dataset:
+        order, corners = tf.numpy_function(plan_epoch, [], (tf.int64, tf.int64))
+        order, corners = tf.ensure_shape(order, (count,)), tf.ensure_shape(corners, (None, 2))
+        starts = tf.data.Dataset.range(0, count, size)
+        return starts.map(lambda start: (order[start : start + size], corners[start : start + size]))
+
+    def gather(order: Any, corners: Any) -> tuple[Any, Any]:
+        batch = tf.gather(stored, order)
+        if crop is not None:
+            rows = corners[:, :1] + tf.range(crop[0], dtype=tf.int64)
+            columns = corners[:, 1:] + tf.range(crop[1], dtype=tf.int64)
+            batch = tf.gather(tf.gather(batch, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)
+        if scale:
+            batch = tf.cast(batch, tf.float32) / 255.0
+        return batch, tf.gather(numbers, order)
+
+    dataset = tf.data.Dataset.range(1).flat_map(batches).map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(count / size)))
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+
+def _corners(
+    sides: tuple[int, ...], crop: tuple[int, int] | None, count: int, seed: int, epoch: int, training: bool
+) -> NDArray[np.int64]:
+    """Returns the upper left corner of each crop, (examples, 2), in the epoch's order; none without a crop."""
+    if crop is None:
+        return np.zeros((0, 2), np.int64)
+    room = np.subtract(sides, crop)
+    if not training:
+        return np.tile(room // 2, (count, 1))
+    random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, _CROPS])))
+    return random.integers(0, room + 1, (count, 2))

@@ -1,0 +1,112 @@
+"""Augmentation: the epoch's draws applied, by TensorFlow, OpenCV, albumentations or layers of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline.augmentation import Augmentation
+from pipeline.config import PipelineConfig
+from pipeline.stages.order import epoch_draws
+from pipeline.stages.output import mapped
+
+Apply = Callable[[Any, Any], Any]
+
+
+def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf.data.Dataset:
+    """Applies the epoch's k-th draw to its k-th image, or the k-th batch of draws to its k-th batch."""
+    if config.augmentation is None or config.augment_at == "device":
+        return dataset
+    if config.augment_with == "keras_layers":
+        layers = keras_layers(config.augmentation, seed=config.seed)
+
+        def augment_batch(images: Any, labels: Any) -> tuple[Any, Any]:
+            for layer in layers:
+                images = layer(images, training=True)
+            return images, labels
+
+        # Keras' layers hold one random state: calls in parallel would race for it. The guide's own loader has them so.
+        parallel = config.loader == "image_dataset_from_directory"
+        return mapped(dataset, augment_batch, config) if parallel else dataset.map(augment_batch)
+    draws = epoch_draws(images, config)
+    apply = _tf_ops(config) if config.augment_with == "tf_ops" else _numpy(config)
+    if config.augment_at == "batch":
+        draws = draws.batch(config.batch_size)
+    else:
+        apply = _one_image(apply)
+
+    def augment_image(element: tuple[Any, Any], matrix: Any) -> tuple[Any, Any]:
+        image, label = element
+        return apply(image, matrix), label
+
+    return mapped(tf.data.Dataset.zip((dataset, draws)), augment_image, config)
+
+
+def _one_image(apply: Apply) -> Apply:
+    return lambda image, matrix: apply(image[tf.newaxis], matrix[tf.newaxis])[0]
+
+
+def _tf_ops(config: PipelineConfig) -> Apply:
+    assert config.augmentation is not None
+    fill_mode = config.augmentation.fill_mode.upper()
+
+    def warp(images: Any, matrices: Any) -> Any:
+        return tf.raw_ops.ImageProjectiveTransformV3(
+            images=images,
+            transforms=tf.pad(tf.reshape(matrices, (-1, 6)), [[0, 0], [0, 2]]),
+            output_shape=config.image_size,
+            fill_value=0.0,
+            interpolation="BILINEAR",
+            fill_mode=fill_mode,
+        )
+
+    return warp
+
+
+def _numpy(config: PipelineConfig) -> Apply:
+    from pipeline.stages.warp import WARPS  # OpenCV, albumentations: only where asked for
+
+    assert config.augmentation is not None
+    warp_one = WARPS[config.augment_with](config.augmentation)
+
+    def warp(images: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+        return np.stack([warp_one(image, matrix) for image, matrix in zip(images, matrices, strict=True)])
+
+    def apply(images: Any, matrices: Any) -> Any:
+        warped = tf.numpy_function(warp, [images, matrices], tf.float32, stateful=False)
+        warped.set_shape(images.shape)
+        return warped
+
+    return apply
+
+
+def keras_layers(augmentation: Augmentation, *, seed: int) -> list[Any]:
+    """Returns Keras' own layers for the same distribution of draws, as TensorFlow's guide stacks them.
+
+    They draw for themselves and resample once per layer.
+    """
+    import keras
+
+    return [
+        getattr(keras.layers, name)(**arguments, seed=seed + offset)
+        for name, offset, arguments in keras_layer_arguments(augmentation)
+    ]
+
+
+def keras_layer_arguments(augmentation: Augmentation) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yields the class name, the number to add to the seed and the other arguments of each layer that draws.
+
+    `keras_layers` makes the layers from this, and `export` writes them into a script.
+    """
+    fill_mode = augmentation.fill_mode
+    shear = float(np.sin(np.deg2rad(augmentation.shear_degrees)))
+    zoom = (-augmentation.zoom_range, augmentation.zoom_range)
+    if shear:
+        yield "RandomShear", 0, {"x_factor": shear, "fill_mode": fill_mode}
+    if augmentation.zoom_range:
+        yield "RandomZoom", 1, {"height_factor": zoom, "width_factor": zoom, "fill_mode": fill_mode}
+    if augmentation.flip_probability:
+        yield "RandomFlip", 2, {"mode": "horizontal"}

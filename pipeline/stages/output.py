@@ -1,0 +1,74 @@
+"""The last stages of a tf.data pipeline: cache, shuffle, batch, rescaling, prefetch, options; and the map of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from pipeline.config import AUTO, PipelineConfig
+
+
+def mapped(dataset: tf.data.Dataset, function: Callable[..., Any], config: PipelineConfig) -> tf.data.Dataset:
+    """Maps with the config's workers: 1 is tf.data's sequential map."""
+    if config.workers == 1:
+        return dataset.map(function)
+    calls = tf.data.AUTOTUNE if config.workers == AUTO else int(config.workers)
+    return dataset.map(function, num_parallel_calls=calls, deterministic=config.deterministic)
+
+
+def shuffle_cached(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
+    """Shuffles what comes from a cache in memory, through a buffer of images."""
+    if config.cache != "memory" or not config.shuffle_buffer:
+        return dataset
+    return dataset.shuffle(config.shuffle_buffer, seed=config.seed, reshuffle_each_iteration=True)
+
+
+def cache(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
+    """Keeps what came so far in memory where the config says so; a cache on disk is a source: `copies.cached_copy`.
+
+    What draws belongs behind it, or every epoch would get the first one's draws: `augment`, and `load_composed`, beside
+    which the config refuses a cache. `building.build` calls them in that order for every config.
+    """
+    return dataset.cache() if config.cache == "memory" else dataset
+
+
+def batch(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
+    """Batches; the last one holds what is left."""
+    return dataset.batch(config.batch_size)
+
+
+def rescale(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
+    """Turns batches in [0, 255] into float32 in [0, 1], or into uint8 where the device rescales."""
+    if dataset.element_spec[0].dtype == config.output_dtype == "uint8":
+        return dataset
+
+    def to_output(images: Any, labels: Any) -> tuple[Any, Any]:
+        if config.output_dtype == "uint8":
+            return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8), labels
+        return tf.cast(images, tf.float32) / 255.0, labels
+
+    # Not in parallel: a parallel map of batches would prepare some ahead, unasked.
+    return dataset.map(to_output)
+
+
+def prefetch(dataset: tf.data.Dataset, config: PipelineConfig, device: str) -> tf.data.Dataset:
+    """Prepares batches ahead, in the memory of the host or of `device`."""
+    size = tf.data.AUTOTUNE if config.prefetch == AUTO else config.prefetch
+    if size == 0:
+        return dataset
+    if config.prefetch_to_device and device != "/CPU:0":
+        return dataset.apply(tf.data.experimental.prefetch_to_device(device, size))
+    return dataset.prefetch(size)
+
+
+def with_options(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
+    """Applies what the config says of tf.data's tuner, its rewrites and order."""
+    options = tf.data.Options()
+    options.autotune.enabled = config.autotune
+    options.deterministic = config.deterministic
+    if not config.rewrites:
+        # The one option that leaves the pipeline as written; switching single rewrites off does not.
+        options.experimental_optimization.apply_default_optimizations = False
+    return dataset.with_options(options)

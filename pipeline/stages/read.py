@@ -1,0 +1,202 @@
+"""The stages of a tf.data pipeline that read: from files, arrays or a prepared copy, decoded and resized.
+
+An element is `index`, then `(image, label)`, then a batch of them. Images are in [0, 255] until `rescale`: float32, or
+uint8 from `load_composed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from pipeline.config import CALL_BYTES, PipelineConfig
+from pipeline.sources.source import ImageSource
+from pipeline.sources.stored import MappedImages, Records
+from pipeline.stages import output
+from pipeline.stages.order import order, planned_batches
+from pipeline.stages.output import mapped
+
+
+def _by_index(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
+    """Turns an index into `(image, label)`: reads, decodes and resizes."""
+    labels = tf.constant(source.labels, tf.int32)
+    if source.arrays is not None:
+        arrays = tf.constant(source.arrays)
+
+        def load_image(index: Any) -> tuple[Any, Any]:
+            return resize(tf.gather(arrays, index), config), tf.gather(labels, index)
+
+    else:
+        paths = tf.constant([path.encode("utf-8", "surrogateescape") for path in source.paths])
+
+        def load_image(index: Any) -> tuple[Any, Any]:
+            encoded = tf.io.read_file(tf.gather(paths, index))
+            return resize(decode(encoded, source, config), config), tf.gather(labels, index)
+
+    return mapped(dataset, load_image, config)
+
+
+def load_composed(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
+    """Turns planned batches into `(images, labels)`, images uint8: decoded and resampled once, with their draws.
+
+    One Python call an element, whether it is a batch or several, which does little but call OpenCV.
+    """
+    from pipeline.stages.compose import ComposedBatches  # OpenCV: only where asked for
+
+    labels = tf.constant(source.labels, tf.int32)
+    batches = ComposedBatches(source, config)
+
+    def load_batch(indices: Any, matrices: Any) -> tuple[Any, Any]:
+        images = tf.numpy_function(batches, [indices, matrices], tf.uint8, stateful=False)
+        images.set_shape((None, *config.image_size, 3))
+        return images, tf.gather(labels, indices)
+
+    return mapped(dataset, load_batch, config)
+
+
+def decode(encoded: Any, source: ImageSource, config: PipelineConfig) -> Any:
+    """Decodes one image to (height, width, 3) uint8, at a fraction of its size where the config says so."""
+    if source.formats == ("JPEG",):
+        if config.decode == "scaled":
+            return decode_scaled(encoded, config.image_size)
+        return tf.io.decode_jpeg(encoded, channels=3)
+    image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
+    image.set_shape((None, None, 3))
+    return image
+
+
+def decode_scaled(encoded: Any, image_size: tuple[int, int]) -> Any:
+    """Decodes a JPEG at the smallest of 1, 1/2, 1/4, 1/8 that is not below `image_size`, read from its header.
+
+    libjpeg rounds the scaled size up, so a side of ceil(side / ratio) pixels remains.
+    """
+    shape = tf.io.extract_jpeg_shape(encoded)
+    height, width = image_size
+
+    fits = [tf.logical_and((shape[0] + r - 1) // r >= height, (shape[1] + r - 1) // r >= width) for r in (2, 4, 8)]
+    which = tf.reduce_sum(tf.cast(tf.stack(fits), tf.int32))
+    branches = [
+        lambda ratio=ratio: tf.io.decode_jpeg(
+            encoded, channels=3, ratio=ratio, dct_method="INTEGER_FAST", fancy_upscaling=False
+        )
+        for ratio in (1, 2, 4, 8)
+    ]
+    return tf.switch_case(which, branches)
+
+
+def resize(image: Any, config: PipelineConfig) -> Any:
+    """Resizes to (height, width, 3) float32 in [0, 255]."""
+    return tf.cast(tf.image.resize(image, config.image_size, method=config.interpolation), tf.float32)
+
+
+# Shards that are read at the same time.
+_SHARDS_AT_ONCE = 16
+
+
+def read(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
+    """Yields `(image, label)`, or batches of them where `yields_batches`; images are float32 in [0, 255]."""
+    if source.records is not None and source.records.whole and config.shuffle_buffer:
+        return _streamed(source, config, _shards(source.records, config))
+    return load(order(source, config), source, config)
+
+
+def yields_batches(source: ImageSource, config: PipelineConfig) -> bool:
+    """Whether whole batches are read at once: from a mapped file, unless a stage behind it wants single images."""
+    by_image = config.augmentation is not None and config.augment_at == "element"
+    return isinstance(source.arrays, MappedImages) and not by_image and config.cache != "memory"
+
+
+def composed_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
+    """Yields `(images, labels)` in batches, each image drawn from its decoded pixels by one map: images are uint8."""
+    batches = batches_per_call(source, config)
+    several = replace(config, batch_size=batches * config.batch_size)
+    dataset = load_composed(planned_batches(source, several), source, several)
+    if batches == 1:
+        return dataset
+    dataset = dataset.rebatch(config.batch_size)
+    return dataset.apply(tf.data.experimental.assert_cardinality(-(-source.images // config.batch_size)))
+
+
+def batches_per_call(source: ImageSource, config: PipelineConfig) -> int:
+    """Returns how many batches one call of Python makes: several, where it composes small images that need no decoding.
+
+    For those, what tf.data does around a call, and Python's lock between two, take longer than the images themselves.
+    An epoch has two calls at least.
+    """
+    if not config.composed or source.arrays is None:
+        return 1
+    height, width = config.image_size
+    batches = -(-source.images // config.batch_size)
+    return max(1, min(CALL_BYTES // (config.batch_size * height * width * 3), batches // 2))
+
+
+def load(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
+    """Turns indices into what `read` yields."""
+    if isinstance(source.arrays, MappedImages):
+        return _rows(dataset, source, source.arrays, config)
+    if source.records is not None:
+        return _by_offset(dataset, source, source.records, config)
+    return _by_index(dataset, source, config)
+
+
+def _rows(
+    dataset: tf.data.Dataset, source: ImageSource, mapped: MappedImages, config: PipelineConfig
+) -> tf.data.Dataset:
+    """Python runs once a batch, and never sees more of the file than that."""
+    labels = tf.constant(source.labels, tf.int32)
+
+    def load_batch(indices: Any) -> tuple[Any, Any]:
+        # Stateless: it draws nothing.
+        images = tf.numpy_function(mapped.__getitem__, [indices], mapped.dtype, stateful=False)
+        images.set_shape((None, *mapped.shape[1:]))
+        return resize(images, config), tf.gather(labels, indices)
+
+    images = dataset.cardinality()
+    dataset = output.mapped(dataset.batch(config.batch_size), load_batch, config)
+    if yields_batches(source, config):
+        return dataset
+    # `unbatch` forgets how many there are; `fit` would then begin an epoch too many to find out.
+    return dataset.unbatch().apply(tf.data.experimental.assert_cardinality(images))
+
+
+def _by_offset(
+    dataset: tf.data.Dataset, source: ImageSource, records: Records, config: PipelineConfig
+) -> tf.data.Dataset:
+    labels = tf.constant(source.labels, tf.int32)
+
+    def load_image(index: Any) -> tuple[Any, Any]:
+        encoded = tf.ensure_shape(tf.numpy_function(records.__getitem__, [index], tf.string, stateful=False), ())
+        return resize(decode(encoded, source, config), config), tf.gather(labels, index)
+
+    return output.mapped(dataset, load_image, config)
+
+
+def _shards(records: Records, config: PipelineConfig) -> tf.data.Dataset:
+    """Yields the serialized records: shards in another order each epoch, 16 at a time, through the shuffle buffer.
+
+    In front of a cache the order is that in which they lie, a random one.
+    """
+    shards = tf.data.Dataset.from_tensor_slices([str(path) for path in records.paths])
+    if config.cache == "memory":
+        return tf.data.TFRecordDataset(shards)
+    shards = shards.shuffle(len(records.paths), seed=config.seed, reshuffle_each_iteration=True)
+    dataset = shards.interleave(tf.data.TFRecordDataset, cycle_length=_SHARDS_AT_ONCE)
+    return dataset.shuffle(config.shuffle_buffer, seed=config.seed, reshuffle_each_iteration=True)
+
+
+def _streamed(source: ImageSource, config: PipelineConfig, serialized: tf.data.Dataset) -> tf.data.Dataset:
+    features = {key: tf.io.FixedLenFeature((), kind) for key, kind in FEATURES.items()}
+
+    def load_image(one: Any) -> tuple[Any, Any]:
+        parsed = tf.io.parse_single_example(one, features)
+        image = resize(decode(parsed["image/encoded"], source, config), config)
+        return image, tf.cast(parsed["image/class/label"], tf.int32)
+
+    serialized = serialized.apply(tf.data.experimental.assert_cardinality(source.images))
+    return output.mapped(serialized, load_image, config)
+
+
+# Of a record, named as TensorFlow's own image records are (tensorflow/models, research/slim).
+FEATURES = {"image/encoded": tf.string, "image/class/label": tf.int64, "image/filename": tf.string}

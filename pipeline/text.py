@@ -1,0 +1,19 @@
+"""Names as they are safe to show, and suggestions for names that are not known."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import typing
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Returns a path that is safe to print: what is not printable UTF-8 is escaped."""
+    text = os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def did_you_mean(received: str, known: typing.Iterable[str]) -> str:
+    """Returns `" Did you mean 'x'?"` for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(received, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""

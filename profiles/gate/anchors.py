@@ -1,0 +1,113 @@
+"""Work that is the same whatever the code under test does: measured beside a rate, it tells a slower hour from slower
+code.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from profiles import clock
+from profiles.provenance import usable_threads
+
+# Long enough that a thread's start, some 0.1 ms, is nothing; short enough to stand beside every window.
+WINDOW_S = 0.3
+# A change of what an anchor does changes this: ratios to another anchor mean something else.
+VERSION = 1
+NAMES = ("decode", "copy", "resident")
+# The size and, within a few per cent, the bytes of a common photo. Source: 10,000 photos of cats and dogs, mean
+# 404x361 pixels and 22.8 KB.
+_WIDTH, _HEIGHT, _GRAIN, _QUALITY = 404, 361, 6, 85
+# Beyond the last-level caches of most machines, so that it is memory that is measured.
+_COPY_BYTES = 64 * 2**20
+
+
+@functools.cache
+def anchor_photo() -> np.ndarray:
+    """Returns the bytes of a JPEG photo that is the same each time: blurred colours under fine grain."""
+    import cv2
+
+    draw = np.random.default_rng(0)
+    coarse = draw.integers(0, 256, (12, 14, 3), dtype=np.uint8)
+    photo = cv2.resize(coarse, (_WIDTH, _HEIGHT), interpolation=cv2.INTER_CUBIC).astype(np.float32)
+    grain = draw.integers(-_GRAIN, _GRAIN + 1, (_HEIGHT // 2 + 1, _WIDTH // 2 + 1, 3)).astype(np.float32)
+    photo += cv2.resize(grain, (_WIDTH, _HEIGHT), interpolation=cv2.INTER_LINEAR)
+    made, encoded = cv2.imencode(".jpg", np.clip(photo, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    assert made
+    return encoded
+
+
+def decode() -> float:
+    """Decodes one photo over and over on all usable cores. Returns images per second."""
+    import cv2
+
+    encoded = anchor_photo()
+    return _per_sec(lambda: cv2.imdecode(encoded, cv2.IMREAD_COLOR), threads=usable_threads())
+
+
+def copy() -> float:
+    """Copies 64 MiB from memory to memory over and over, in one thread. Returns copies per second."""
+    source, target = _copied()
+    return _per_sec(lambda: np.copyto(target, source), threads=1)
+
+
+@functools.cache
+def _copied() -> tuple[np.ndarray, np.ndarray]:
+    return np.ones(_COPY_BYTES, np.uint8), np.zeros(_COPY_BYTES, np.uint8)
+
+
+def _per_sec(work: Callable[[], object], *, threads: int) -> float:
+    """Does the work in so many threads for about a window. Returns how often a second."""
+    work()
+    counts = [0] * threads
+    until_ns = clock.now_ns() + int(WINDOW_S * 1e9)
+
+    def repeat(thread: int) -> None:
+        while clock.now_ns() < until_ns:
+            work()
+            counts[thread] += 1
+
+    others = [threading.Thread(target=repeat, args=(thread,)) for thread in range(1, threads)]
+    began_ns = clock.now_ns()
+    for one in others:
+        one.start()
+    repeat(0)
+    for one in others:
+        one.join()
+    return sum(counts) / (clock.now_ns() - began_ns) * 1e9
+
+
+class Resident:
+    """A small network that trains on one batch which is always there. Imports Keras when made."""
+
+    _IMAGES = 32
+
+    def __init__(self) -> None:
+        import keras
+
+        from profiles.devices import Device
+        from profiles.measure.schedule import TRIAL_STEPS, steps_for
+        from profiles.measure.windows import Windows
+
+        model = keras.Sequential(
+            [
+                keras.Input((64, 64, 3)),
+                keras.layers.Conv2D(16, 3, activation="relu"),
+                keras.layers.MaxPooling2D(4),
+                keras.layers.Conv2D(16, 3, activation="relu"),
+                keras.layers.GlobalAveragePooling2D(),
+                keras.layers.Dense(1),
+            ]
+        )
+        model.compile(optimizer="sgd", loss="mse", jit_compile=False)
+        self._batch = np.zeros((self._IMAGES, 64, 64, 3), np.float32), np.zeros((self._IMAGES,), np.float32)
+        self._windows = Windows(model, Device(kind="cpu", name="cpu"))
+        self._windows.prepare([self._batch])
+        self._steps = steps_for(self._windows.resident(self._batch, steps=TRIAL_STEPS, round_=0))
+
+    def __call__(self) -> float:
+        """Trains for about a window. Returns images per second."""
+        return 1 / self._windows.resident(self._batch, steps=self._steps, round_=0).s_per_image

@@ -1,0 +1,112 @@
+"""The images/sec of whatever feeds a model, a window at a time, in this process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from profiles import clock
+from profiles.devices import Device
+from profiles.measure.batches import first_batches, is_fit_data
+from profiles.measure.measure import shapes
+from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
+from profiles.measure.windows import Windows
+from profiles.samples import Sample
+
+
+class Feed:
+    """Something that feeds a model, warmed up.
+
+    Args:
+      feed: batches (a tf.data.Dataset, a PyDataset, any iterable that can be read again), or a function that returns
+        batches anew each time, or one that does some work and returns how many images that was.
+      model: compiled; trained in each window. Without one the feed alone is measured.
+      device: that trains.
+      parallel_batches: batches that may be in the making at once; a PyDataset's workers unless given, else 1.
+    Raises:
+      ValueError: if it gives no image, or something else than the above.
+    """
+
+    def __init__(
+        self,
+        feed: Any,
+        *,
+        model: Any = None,
+        device: Device | None = None,
+        parallel_batches: int | None = None,
+    ) -> None:
+        self.data, self.images_served = feed, 0
+        self._calls = 0
+        self._train = model is not None
+        counted = None
+        if callable(feed) and not is_fit_data(feed):
+            returned = feed()
+            if isinstance(returned, (int, np.integer)) and not isinstance(returned, bool):
+                counted = int(returned)
+            elif is_fit_data(returned):
+                self.data = returned
+            elif not hasattr(returned, "__iter__"):
+                raise ValueError(
+                    f"A feed must return batches, or how many images it went through. Received: {returned!r}."
+                )
+        if counted is not None:
+            self._open_count(counted)
+            return
+        if not (callable(self.data) or is_fit_data(self.data) or hasattr(self.data, "__iter__")):
+            raise ValueError(f"A feed must be batches, or a function. Received: {type(feed).__name__}.")
+        if hasattr(self.data, "cardinality") and int(self.data.cardinality()) == -1:
+            raise ValueError("A feed must come to an end. Received a tf.data.Dataset that repeats for ever.")
+        self._ramp_steps = parallel_batches or getattr(self.data, "workers", None) or 1
+        self.windows = Windows(model or _a_model(), device or Device(kind="cpu", name="cpu"))
+        self.windows.prepare(shapes(first_batches(self.data)) if self._train else [_a_batch()])
+        # A first epoch fills caches; where it did, the second says how long one is.
+        self._epochs = 1
+        self.images_served = self._sample().epoch_images
+        if is_fit_data(self.data):
+            self._epochs = epochs_for(self._sample())
+
+    def rate(self) -> float:
+        """Measures one window. Returns images per second in its steady steps."""
+        if self._calls:
+            return self._rate_of_calls(self._calls)
+        return 1 / self._sample().s_per_image
+
+    def _sample(self) -> Sample:
+        run: Callable[..., Sample] = self.windows.train if self._train else self.windows.loader
+        return run(self.data, epochs=self._epochs, ramp_steps=self._ramp_steps, round_=0)
+
+    def _open_count(self, images: int) -> None:
+        if self._train:
+            raise ValueError("A model can only be trained on batches. Received: a function that counts images itself.")
+        if images < 1:
+            raise ValueError(f"A feed must go through at least 1 image. Received: {images}.")
+        self.images_served = images
+        began_ns = clock.now_ns()
+        self._images_of(1)
+        self._calls = max(1, math.ceil(TRAIN_WINDOW_S * 1e9 / max(clock.now_ns() - began_ns, 1)))
+
+    def _rate_of_calls(self, calls: int) -> float:
+        began_ns = clock.now_ns()
+        images = self._images_of(calls)
+        return images / (clock.now_ns() - began_ns) * 1e9
+
+    def _images_of(self, calls: int) -> int:
+        images = sum(int(self.data()) for _ in range(calls))
+        if images < 1:
+            raise ValueError(f"A feed must go through at least 1 image. Received: {images}.")
+        return images
+
+
+def _a_model() -> Any:
+    """Returns a model that `fit` can be called on; where the feed alone is measured it takes no step."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse", jit_compile=False)
+    return model
+
+
+def _a_batch() -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros((1, 1), np.float32), np.zeros((1,), np.float32)

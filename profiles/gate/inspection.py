@@ -1,0 +1,144 @@
+"""Looks at a loader for what has no noise: its graph, its decodes, its bytes, who works in it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+from PIL import ImageFile
+
+from profiles.gate.feed import Feed
+from profiles.gate.invariants import DIGITS, Invariants
+from profiles.measure.batches import batch_images, is_fit_data
+from profiles.stages.python_stages import workers_seen
+from profiles.stages.tf_graph import functions_of, nodes, random_before_cache
+
+_DECODES = re.compile(r"Decode(Image|Jpeg|Png|Bmp|Gif|WebP|AndCropJpeg)\w*")
+# One of their branches runs; which one is decided for each image.
+_BRANCHES = re.compile(r"(Stateless)?(If|Case)")
+_PYTHON_READERS = ("imread", "imdecode")
+
+
+def inspect(feed: Feed) -> Invariants:
+    """Returns the invariants of a feed that was warmed up, so that its caches are full.
+
+    An epoch is read by hand where Python decodes in it.
+    """
+    data = feed.data
+    if not is_fit_data(data):
+        return Invariants(images=feed.images_served)
+    if isinstance(data, keras.utils.PyDataset):
+        batches: Iterable[Any] = (data[index] for index in range(data.num_batches or 1))
+        workers = max(int(getattr(data, "workers", 1) or 1), 1)
+        with _python_decodes() as decoded:
+            first, images = _read(batches)
+        return Invariants(
+            images=feed.images_served,
+            decodes_per_image=round(decoded() / images, DIGITS),
+            workers=workers,
+            several_at_work=workers_seen(data, feed.windows) > 1 if workers > 1 else None,
+            **_batch(first),
+        )
+    with _python_decodes() as decoded:
+        first, images = _read(data)
+        in_python = decoded() / images
+    return Invariants(
+        images=feed.images_served,
+        stages=_stages(data),
+        decodes_per_image=round(_graph_decodes(data) + in_python, DIGITS),
+        random_before_cache=tuple(sorted(random_before_cache(data))),
+        **_batch(first),
+    )
+
+
+def _read(batches: Iterable[Any]) -> tuple[Any, int]:
+    """Reads an epoch. Returns its first batch and its images."""
+    iterator = iter(batches)
+    first = next(iterator)
+    return first, sum(batch_images(batch) for batch in itertools.chain([first], iterator))
+
+
+def _batch(batch: Any) -> dict[str, Any]:
+    parts = [np.asarray(part) for part in keras.tree.flatten(batch)]
+    shown = ", ".join(f"{part.dtype} ({', '.join(map(str, part.shape))})" for part in parts)
+    return {"batch": shown, "bytes_per_image": sum(part.nbytes for part in parts) / batch_images(batch)}
+
+
+def _stages(dataset: Any) -> tuple[str, ...]:
+    from profiles.stages.tf_model import written
+
+    shown = []
+    for node in nodes(dataset):
+        parallelism, buffer_size, autotuned = written(node.dataset)
+        words = [node.kind if node.name == node.kind else f"{node.kind} {node.name}"]
+        if parallelism is not None:
+            words.append(f"{parallelism} calls")
+        if buffer_size is not None:
+            words.append(f"buffer of {buffer_size}")
+        if autotuned:
+            words.append("AUTOTUNE")
+        shown.append(", ".join(words))
+    return tuple(shown)
+
+
+def _graph_decodes(dataset: Any) -> int:
+    """Counts the decoders on an image's way through the traced functions.
+
+    Each function decodes what one image is made of, whether it gets single elements or goes through a batch of them.
+    """
+    return sum(_decodes(wrapper) for node in nodes(dataset) for wrapper in functions_of(node.dataset))
+
+
+def _decodes(wrapper: Any) -> int:
+    graph = wrapper.function.graph.as_graph_def()
+    library = {function.signature.name: function.node_def for function in graph.library.function}
+    return _decodes_in(graph.node, library)
+
+
+def _decodes_in(nodes: Iterable[Any], library: dict[str, Any]) -> int:
+    """Counts the decoders that run when these nodes do: of branches, those of the one that has most."""
+    total = 0
+    for node in nodes:
+        called = [_decodes_in(library[name], library) for name in _called(node) if name in library]
+        total += bool(_DECODES.fullmatch(node.op))
+        total += max(called, default=0) if _BRANCHES.fullmatch(node.op) else sum(called)
+    return total
+
+
+def _called(node: Any) -> Iterator[str]:
+    for value in node.attr.values():
+        functions = [value.func] if value.WhichOneof("value") == "func" else value.list.func
+        yield from (function.name for function in functions)
+
+
+@contextlib.contextmanager
+def _python_decodes() -> Iterator[Any]:
+    """Counts the images that OpenCV and Pillow decode meanwhile, in any thread of this process."""
+    import cv2
+
+    count = itertools.count()
+    load = ImageFile.ImageFile.load
+
+    def loaded(image: Any, *arguments: Any, **options: Any) -> Any:
+        if getattr(image, "tile", None):  # what is still to be decoded; `load` is called again and again
+            next(count)
+        return load(image, *arguments, **options)
+
+    def counted(function: Any) -> Any:
+        def read(*arguments: Any, **options: Any) -> Any:
+            next(count)
+            return function(*arguments, **options)
+
+        return read
+
+    with contextlib.ExitStack() as stack:
+        for name in _PYTHON_READERS:
+            stack.enter_context(mock.patch.object(cv2, name, counted(getattr(cv2, name))))
+        stack.enter_context(mock.patch.object(ImageFile.ImageFile, "load", loaded))
+        yield lambda: next(count)

@@ -1,0 +1,19 @@
+"""What the machine tells: load, memory and clocks, hardware counters, the page cache."""
+
+from profiles.machine.page_cache import PageCacheError, StorageRates, drop, left_warm, measure_storage
+from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Trace, during, settled, spans
+
+__all__ = [
+    "GPU_AVERAGED_S",
+    "MachineUse",
+    "PageCacheError",
+    "Recorder",
+    "StorageRates",
+    "Trace",
+    "drop",
+    "during",
+    "left_warm",
+    "measure_storage",
+    "settled",
+    "spans",
+]

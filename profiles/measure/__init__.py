@@ -1,0 +1,23 @@
+"""Timed windows of training and of loading, on any backend of Keras."""
+
+from profiles.measure.schedule import (
+    LEAST_STEPS,
+    LOADER_ROUNDS,
+    READY_WINDOW_S,
+    TRAIN_WINDOW_S,
+    TRIAL_STEPS,
+    WARMUP_LIMIT_S,
+    epochs_for,
+    steps_for,
+)
+
+__all__ = [
+    "LEAST_STEPS",
+    "LOADER_ROUNDS",
+    "READY_WINDOW_S",
+    "TRAIN_WINDOW_S",
+    "TRIAL_STEPS",
+    "WARMUP_LIMIT_S",
+    "epochs_for",
+    "steps_for",
+]

@@ -1,0 +1,157 @@
+"""What differs between Keras' backends: the train function, where a batch lies, how to wait for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from profiles.devices import Device
+from profiles.provenance import usable_threads
+
+
+def each(function: Callable[[Any], Any], batch: Any) -> Any:
+    """Applies a function to every array of a batch, whose images may be a dict or a list of inputs."""
+    return keras.tree.map_structure(function, batch)
+
+
+class TensorFlow:
+    """A train function is `(iterator) -> logs`."""
+
+    # Batches that `fit` draws before it trains on the one in hand.
+    drawn_ahead = 0
+
+    def __init__(self, device: Device) -> None:
+        import tensorflow as tf
+
+        self._tf = tf
+
+    @staticmethod
+    def gpus() -> list[str]:
+        """Returns the names of the GPUs that it can use."""
+        import tensorflow as tf
+
+        return [
+            tf.config.experimental.get_device_details(gpu).get("device_name", "unknown")
+            for gpu in tf.config.list_physical_devices("GPU")
+        ]
+
+    def no_logs(self) -> Any:
+        return {}
+
+    def on_host(self, batch: Any) -> Any:
+        with self._tf.device("/CPU:0"):
+            return each(self._tf.identity, batch)
+
+    def on_device(self, batch: Any) -> Any:
+        return each(self._tf.identity, batch)
+
+    def fed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Hands over batches as `fit` would."""
+        return batches
+
+    def predict(self, real: Callable[..., Any], inputs: Any, data: Any) -> Any:
+        """Runs a model's own predict function on `inputs` in place of what `predict` hands it."""
+        return real([(inputs,)])
+
+    def synchronise(self, result: Any) -> None:
+        self._tf.test.experimental.sync_devices()
+
+
+class Jax:
+    """A train function is `(state, iterator) -> (logs, state)`."""
+
+    def __init__(self, device: Device) -> None:
+        # Keras 3.15 sends batches to an accelerator one ahead of the step, and not to a CPU.
+        self.drawn_ahead = 1 if device.kind == "gpu" else 0
+
+    @staticmethod
+    def gpus() -> list[str]:
+        import jax
+
+        return [device.device_kind for device in jax.devices() if device.platform == "gpu"]
+
+    def no_logs(self, state: Any) -> Any:
+        return {}, state
+
+    def on_host(self, batch: Any) -> Any:
+        return each(np.asarray, batch)
+
+    def on_device(self, batch: Any) -> Any:
+        import jax
+
+        return each(lambda part: jax.device_put(np.asarray(part)), batch)
+
+    def fed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        if not self.drawn_ahead:
+            yield from batches
+            return
+        ahead = self.on_device(next(batches))
+        for batch in batches:
+            ready, ahead = ahead, self.on_device(batch)
+            yield ready
+
+    def predict(self, real: Callable[..., Any], inputs: Any, state: Any, iterator: Any) -> Any:
+        return real(state, iter(((inputs,),)))
+
+    def synchronise(self, result: Any) -> None:
+        import jax
+
+        jax.block_until_ready(result)
+
+
+def check_backend() -> str:
+    """Returns the name of Keras' backend.
+
+    Raises:
+      ValueError: if it is one whose train function is not known here.
+    """
+    name = keras.backend.backend()
+    if name not in BACKENDS:
+        raise ValueError(f"KERAS_BACKEND must be one of {', '.join(BACKENDS)}. Received: {name}.")
+    return name
+
+
+def check_device(device: Device) -> None:
+    """Checks that Keras trains on the device that is measured.
+
+    Raises:
+      ValueError: if a GPU is asked for and there is none, or the CPU and Keras would use a GPU.
+    """
+    gpus = BACKENDS[check_backend()].gpus()
+    if device.kind == "gpu" and not gpus:
+        raise ValueError(f"there is no GPU that Keras can use here (backend {keras.backend.backend()}).")
+    if device.kind == "cpu" and gpus:
+        raise ValueError("Keras would train on the GPU. Measure device='gpu', or hide it (CUDA_VISIBLE_DEVICES=-1).")
+
+
+def device_here() -> Device:
+    """Returns what Keras trains on unasked: the GPU where there is one, else the CPU."""
+    kind = "gpu" if BACKENDS[check_backend()].gpus() else "cpu"
+    return Device(kind=kind, name=kind)
+
+
+BACKENDS: dict[str, Any] = {"tensorflow": TensorFlow, "jax": Jax}
+
+
+def backend() -> dict[str, Any]:
+    """Describes Keras and its backend."""
+    name = keras.backend.backend()
+    described: dict[str, Any] = {
+        "keras_backend": name,
+        "precision": keras.config.dtype_policy().name,
+        "threads": "unknown",
+        "gpus": [],
+    }
+    if name in BACKENDS:
+        described["gpus"] = BACKENDS[name].gpus()
+    if name == "tensorflow":
+        import tensorflow as tf
+
+        described["threads"] = {
+            "inter_op": tf.config.threading.get_inter_op_parallelism_threads() or usable_threads(),
+            "intra_op": tf.config.threading.get_intra_op_parallelism_threads() or usable_threads(),
+        }
+    return described

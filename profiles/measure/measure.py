@@ -1,0 +1,88 @@
+"""Measures any batches feeding any Keras model, in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiles.devices import Device, parse_device
+from profiles.measure.backends import check_device, device_here
+from profiles.measure.batches import batch_images, first_batches, is_fit_data
+from profiles.measure.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
+from profiles.measure.windows import Windows
+from profiles.results.result import Contender, Result, summarise
+from profiles.statistics import median
+
+
+def measure(
+    data: Any,
+    model: Any,
+    *,
+    device: str | Device = "auto",
+    rounds: int = ROUNDS,
+    name: str = "data",
+    parallel_batches: int | None = None,
+) -> Result:
+    """Measures how much of training `model` on `data` is loading and how much compute.
+
+    Trains the model for some epochs of the data: weights, optimizer and metrics move on. Measure a copy
+    (`keras.models.clone_model`) of one that you want to keep.
+
+    Args:
+      data: batches of `(images, labels)`, finite: a tf.data.Dataset, a keras.utils.PyDataset, or any other re-iterable
+        or a function that returns an iterable.
+      model: compiled, `steps_per_execution` 1.
+      device: what the model runs on: "auto", "cpu", "gpu", or "emulated:RATE", which sleeps in place of the model's
+        step.
+      rounds: of training and of the model alone, at least 1; of the loader alone, at most 3 of them.
+      name: of the data, in the result.
+      parallel_batches: batches that may be in the making at once; a PyDataset's workers unless given, else 1.
+    Returns:
+      The result, with its raw samples.
+    Raises:
+      ValueError: if the data or the model cannot be measured.
+    """
+    result, _ = measured(data, model, device=device, rounds=rounds, name=name, parallel_batches=parallel_batches)
+    return result
+
+
+def measured(
+    data: Any,
+    model: Any,
+    *,
+    device: str | Device,
+    rounds: int,
+    name: str,
+    parallel_batches: int | None = None,
+) -> tuple[Result, Windows]:
+    """Does what `measure` does, and hands over the windows for more of them."""
+    if rounds < 1:
+        raise ValueError(f"`rounds` must be at least 1. Received: rounds={rounds}.")
+    if device == "auto":
+        device = device_here()
+    device = parse_device(device) if isinstance(device, str) else device
+    check_device(device)
+    ramp_steps = parallel_batches or getattr(data, "workers", None) or 1
+    windows = Windows(model, device)
+    batches = first_batches(data)
+    windows.prepare(shapes(batches))
+    samples = [windows.train(data, epochs=1, ramp_steps=ramp_steps, round_=0, window="warmup", limit_s=WARMUP_LIMIT_S)]
+    epochs = epochs_for(samples[0]) if is_fit_data(data) else 1
+    steps = steps_for(windows.resident(batches[0], steps=TRIAL_STEPS, round_=0))
+    for number in range(rounds):
+        samples.append(windows.resident(batches[0], steps=steps, round_=number))
+        if device.kind != "emulated":
+            samples.append(windows.replay(batches, steps=steps, round_=number))
+        if number < LOADER_ROUNDS:
+            samples.append(windows.loader(data, epochs=epochs, ramp_steps=ramp_steps, round_=number))
+        samples.append(windows.train(data, epochs=epochs, ramp_steps=ramp_steps, round_=number))
+    contender = Contender(variant=name, model=model.name, device=device, batch_size=batch_images(batches[0]))
+    result = summarise(contender, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
+    return result, windows
+
+
+def shapes(batches: list[Any]) -> list[Any]:
+    """Returns one batch of each size, in order of appearance: what has to be traced."""
+    by_images: dict[int, Any] = {}
+    for batch in batches:
+        by_images.setdefault(batch_images(batch), batch)
+    return list(by_images.values())

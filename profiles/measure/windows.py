@@ -1,0 +1,400 @@
+"""Runs the windows: short pieces of the public `fit` whose train function is swapped for a timed one."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from profiles import clock
+from profiles.devices import Device
+from profiles.measure.backends import BACKENDS, check_backend, each
+from profiles.measure.batches import batch_images, is_fit_data
+from profiles.samples import Sample
+
+Pull = Callable[[], Any]
+Run = Callable[[Any], Any]
+
+# Keras draws two batches of a generator before the first step, to learn their shapes: they cost that step nothing.
+_DRAWN_AHEAD = 2
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """Times of one epoch, in nanoseconds of the clock; filled in as it goes."""
+
+    begin_ns: int
+    end_ns: int = 0
+    synchronised_ns: int = 0
+    steps: list[tuple[int, int, int, int]] = field(default_factory=list)  # (before, fetched, done, images)
+
+
+class _Edges(keras.callbacks.Callback):
+    """Notes when epochs begin and end."""
+
+    def __init__(self, timer: _Timer) -> None:
+        super().__init__()
+        self._timer = timer
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 0:
+            self._timer.cpu_from_ns = clock.cpu_ns()
+        self._timer.begin_epoch()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._timer.end_epoch()
+
+
+class _Timer:
+    """Times steps inside the train function.
+
+    Args:
+      ramp_steps: first steps of an epoch that are not steady, because batches may have been in the making at once
+        before the first arrived.
+      last_step: number of an epoch's last step, if known: there the device is synchronised within the step.
+      synchronise: waits until the device has done what gave this result.
+      every_step: synchronise after each, for a device that is asynchronous but shares the host's cores.
+      limit_s: how long an epoch may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        ramp_steps: int,
+        last_step: int | None,
+        synchronise: Callable[[Any], None],
+        every_step: bool,
+        limit_s: float,
+    ) -> None:
+        self.epochs: list[_Epoch] = []
+        self.cpu_from_ns = 0
+        self._ramp_steps = ramp_steps
+        self._last_step = last_step
+        self._synchronise = synchronise
+        self._every_step = every_step
+        self._limit_s = limit_s
+        self._last_result: Any = None
+
+    def begin_epoch(self) -> None:
+        self.epochs.append(_Epoch(begin_ns=clock.now_ns()))
+
+    def end_epoch(self) -> None:
+        self.epochs[-1].end_ns = clock.now_ns()
+
+    def step(self, pull: Pull, run: Run) -> Any:
+        epoch = self.epochs[-1]
+        number = len(epoch.steps)
+        if number == self._ramp_steps:
+            asked_ns = clock.now_ns()
+            self._synchronise(self._last_result)
+            epoch.synchronised_ns = clock.now_ns() - asked_ns
+        before_ns = clock.now_ns()
+        if before_ns - epoch.begin_ns > self._limit_s * 1e9:
+            raise ValueError(
+                f"An epoch must end within {self._limit_s:.0f} s. Received: {number} batches and no end. "
+                "Give fewer batches, such as dataset.take(100)."
+            )
+        batch = pull()
+        fetched_ns = clock.now_ns()
+        result = run(batch)
+        if self._every_step or number == self._last_step:
+            self._synchronise(result)
+        done_ns = clock.now_ns()
+        epoch.steps.append((before_ns, fetched_ns, done_ns, batch_images(batch)))
+        self._last_result = result
+        return result
+
+
+class Windows:
+    """Measures one compiled model on one device, with whatever batches it is given.
+
+    By Keras' own `fit`: one that a model puts in its place may do other things than train.
+
+    Args:
+      model: compiled, `steps_per_execution` 1. It is trained: weights, optimizer and metrics move on.
+      device: `emulated` sleeps in place of the model's step.
+    Raises:
+      ValueError: if the model is not compiled, or runs several steps per execution.
+    """
+
+    def __init__(self, model: Any, device: Device) -> None:
+        if not model.compiled:
+            raise ValueError("`model` must be compiled. Received a model that is not: call model.compile(...).")
+        if model.steps_per_execution != 1:
+            raise ValueError(
+                f"`model` must be compiled with steps_per_execution=1. Received: {model.steps_per_execution}."
+            )
+        self.model = model
+        self.device = device
+        self._backend = BACKENDS[check_backend()](device)
+        model.make_train_function()
+        self._real = model.train_function
+        # JAX computes asynchronously on a CPU as well, on the cores that load.
+        self._every_step = device.kind == "cpu" and keras.backend.backend() != "tensorflow"
+        # Batches an epoch, by the data's identity; the data is held so that its identity stays its own.
+        self._steps: dict[int, tuple[Any, int]] = {}
+
+    def prepare(self, batches: Iterable[Any]) -> None:
+        """Runs one real step on each batch, so that metrics are built and every batch shape is traced.
+
+        An emulated device never runs the model again, so that one image does.
+        """
+        if self.device.kind == "emulated":
+            batches = [each(lambda part: np.asarray(part)[:1], batch) for batch in batches][:1]
+        for batch in batches:
+            keras.Model.fit(self.model, _endless([each(np.asarray, batch)]), steps_per_epoch=1, verbose=0)
+
+    def resident(self, batch: Any, *, steps: int, round_: int, window: str = "resident") -> Sample:
+        """The model's own rate: one batch that lies on the device already."""
+        return self._fit_ready([self._backend.on_device(batch)], steps=steps, window=window, round_=round_)
+
+    def replay(self, batches: list[Any], *, steps: int, round_: int) -> Sample:
+        """The model fed from host memory: what a loader that costs nothing would give."""
+        return self._fit_ready(
+            [self._backend.on_host(batch) for batch in batches], steps=steps, window="replay", round_=round_
+        )
+
+    def train(
+        self,
+        data: Any,
+        *,
+        epochs: int,
+        ramp_steps: int,
+        round_: int,
+        window: str = "train",
+        limit_s: float = math.inf,
+    ) -> Sample:
+        """Fetch, then step: the time to explain.
+
+        Raises:
+          ValueError: if the data gives no batch, or an epoch does not end within `limit_s`.
+        """
+        return self._fit_data(data, self._run_step, epochs, ramp_steps, window, round_, limit_s)
+
+    def loader(self, data: Any, *, epochs: int, ramp_steps: int, round_: int, steps: int | None = None) -> Sample:
+        """Fetch and nothing else: the loader's own ceiling.
+
+        Args:
+          steps: the first so many of one epoch, where a whole one is too long; all unless given.
+        Raises:
+          ValueError: if the data gives no batch, or `steps` is given with several epochs, which Keras would run on.
+        """
+        if steps is not None and (steps < 1 or epochs != 1):
+            raise ValueError(f"`steps` must be at least 1, of 1 epoch. Received: steps={steps}, epochs={epochs}.")
+        return self._fit_data(data, None, epochs, ramp_steps, "loader", round_, first_steps=steps)
+
+    def watch(self, data: Any, note: Callable[[Any], None], *, steps: int, every: int, limit_s: float) -> None:
+        """Trains some steps, and hands the iterator that feeds them to `note` after every so many and at the end.
+
+        Args:
+          limit_s: about how long; fewer steps are made where they are slow.
+        """
+        taken = 0
+        until_ns = clock.now_ns() + int(limit_s * 1e9)
+
+        def train_function(*arguments: Any) -> Any:
+            nonlocal taken
+            *state, iterator = arguments
+            result = self._run_step(next(iterator), *state)
+            taken += 1
+            late = clock.now_ns() > until_ns
+            if late or taken % every == 0:
+                note(iterator)
+            if late:
+                raise StopIteration  # as Keras is told that there is no more data
+            return result
+
+        self.model.train_function = train_function
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*ran out of data")
+                keras.Model.fit(self.model, data, epochs=1, steps_per_epoch=steps, verbose=0)
+        finally:
+            self.model.train_function = self._real
+
+    def _run_step(self, batch: Any, *state: Any) -> Any:
+        if self.device.kind != "emulated":
+            return self._real(*state, iter((batch,)))
+        assert self.device.images_per_sec is not None
+        step_ns = int(batch_images(batch) / self.device.images_per_sec * 1e9)
+        clock.sleep_until_ns(clock.now_ns() + step_ns)
+        return self._backend.no_logs(*state)
+
+    def _fit_ready(self, batches: list[Any], *, steps: int, window: str, round_: int) -> Sample:
+        ramp_steps = min(2, steps - 1)
+        timer = self._timer(ramp_steps, steps - 1)
+        ready = self._backend.fed(_endless(batches)) if window == "replay" else _endless(batches)
+
+        def train_function(*arguments: Any) -> Any:
+            return timer.step(lambda: next(ready), lambda batch: self._run_step(batch, *arguments[:-1]))
+
+        # `fit` wants data of its own; the train function never asks for it.
+        own = _endless([each(np.asarray, batches[0])])
+        return self._fit(timer, train_function, window, round_, ramp_steps, x=own, steps_per_epoch=steps, epochs=1)
+
+    def _fit_data(
+        self,
+        data: Any,
+        run: Callable[..., Any] | None,
+        epochs: int,
+        ramp_steps: int,
+        window: str,
+        round_: int,
+        limit_s: float = math.inf,
+        first_steps: int | None = None,
+    ) -> Sample:
+        if not is_fit_data(data):
+            ramp_steps = max(ramp_steps, _DRAWN_AHEAD + 1)
+        steps = first_steps or self._steps.get(id(data), (data, 0))[1]
+        last_step = steps - 1 - self._backend.drawn_ahead
+        timer = self._timer(ramp_steps, last_step if steps else None, limit_s)
+
+        def train_function(*arguments: Any) -> Any:
+            *state, iterator = arguments
+
+            def run_batch(batch: Any) -> Any:
+                return self._backend.no_logs(*state) if run is None else run(batch, *state)
+
+            return timer.step(lambda: next(iterator), run_batch)
+
+        from_call = not is_fit_data(data)
+        if from_call and epochs != 1:
+            raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={epochs}.")
+        sample = self._fit(
+            timer,
+            train_function,
+            window,
+            round_,
+            ramp_steps,
+            from_call=from_call,
+            x=_generator(data() if callable(data) else data) if from_call else data,
+            epochs=epochs,
+            steps_per_epoch=first_steps,
+            shuffle=False,
+        )
+        if first_steps is None:
+            self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
+        return sample
+
+    def _timer(self, ramp_steps: int, last_step: int | None, limit_s: float = math.inf) -> _Timer:
+        return _Timer(
+            ramp_steps=ramp_steps,
+            last_step=last_step,
+            synchronise=self._backend.synchronise,
+            every_step=self._every_step,
+            limit_s=limit_s,
+        )
+
+    def _fit(
+        self,
+        timer: _Timer,
+        train_function: Callable[..., Any],
+        window: str,
+        round_: int,
+        ramp_steps: int,
+        *,
+        from_call: bool = False,
+        **fit_arguments: Any,
+    ) -> Sample:
+        gc.collect()
+        canary_ns = clock.canary_ns()
+        self.model.train_function = train_function
+        # `shuffle=False` above: for a PyDataset, `fit` would shuffle the batches by Python's global random state.
+        called_ns = clock.now_ns()
+        try:
+            keras.Model.fit(self.model, verbose=0, callbacks=[_Edges(timer)], **fit_arguments)
+        finally:
+            self.model.train_function = self._real
+        returned_ns = clock.now_ns()
+        cpu_to_ns = clock.cpu_ns()
+        return _sample(
+            timer.epochs,
+            window=window,
+            round_=round_,
+            ramp_steps=ramp_steps,
+            drawn_ahead=0 if window in ("bare", "resident", "replay") else self._backend.drawn_ahead,
+            called_ns=called_ns,
+            returned_ns=returned_ns,
+            from_call=from_call,
+            cpu_ns=cpu_to_ns - timer.cpu_from_ns,
+            canary_ns=canary_ns,
+        )
+
+
+def _sample(
+    epochs: list[_Epoch],
+    *,
+    window: str,
+    round_: int,
+    ramp_steps: int,
+    drawn_ahead: int,
+    called_ns: int,
+    returned_ns: int,
+    from_call: bool,
+    cpu_ns: int,
+    canary_ns: int,
+) -> Sample:
+    """Sums up the epochs of one `fit`.
+
+    Args:
+      drawn_ahead: batches that were drawn before the step in hand, so that as many last steps drew none.
+      from_call: the first batch was drawn before "epoch begins".
+    """
+    if not epochs or not all(epoch.steps for epoch in epochs):
+        raise ValueError("The data must give at least one batch in every epoch. Received: none.")
+    begin_ns = called_ns if from_call else epochs[0].begin_ns
+    steadies = []
+    for epoch in epochs:
+        end = max(1, len(epoch.steps) - drawn_ahead)
+        steadies.append(epoch.steps[min(ramp_steps, end - 1) : end])
+    steady = [step for steps in steadies for step in steps]
+    every = [step for epoch in epochs for step in epoch.steps]
+    # Each part by itself: before the first epoch, each epoch's two edges, its steps, after the last epoch.
+    set_up_ns = epochs[0].begin_ns - called_ns
+    edges_ns = sum(epoch.steps[0][0] - epoch.begin_ns + epoch.end_ns - epoch.steps[-1][2] for epoch in epochs)
+    steps_ns = sum(done - before for before, _, done, _ in every) + sum(epoch.synchronised_ns for epoch in epochs)
+    torn_down_ns = returned_ns - epochs[-1].end_ns
+    return Sample(
+        window=window,
+        round=round_,
+        images=sum(images for *_, images in steady),
+        wall_ns=sum(_wall_ns(steps) for steps in steadies),
+        wait_ns=sum(fetched - before for before, fetched, _, _ in steady),
+        step_ns=tuple(done - before for before, _, done, _ in steady),
+        epochs=len(epochs),
+        epoch_images=sum(images for *_, images in every),
+        epoch_ns=returned_ns - begin_ns,
+        first_batch_ns=tuple(
+            epoch.steps[0][1] - (begin_ns if epoch is epochs[0] else epoch.begin_ns) for epoch in epochs
+        ),
+        outer_ns=returned_ns - called_ns,
+        claimed_ns=set_up_ns + edges_ns + steps_ns + torn_down_ns,
+        cpu_ns=cpu_ns,
+        canary_ns=canary_ns,
+    )
+
+
+def _wall_ns(steps: list[tuple[int, int, int, int]]) -> int:
+    """Returns the time of steady steps, each with what Keras does before the next one.
+
+    Between n steps there are n - 1 such gaps, and the n-th lies outside: it is as long as the others.
+    """
+    gaps_ns = [after[0] - before[2] for before, after in itertools.pairwise(steps)]
+    return steps[-1][2] - steps[0][0] + (sum(gaps_ns) // len(gaps_ns) if gaps_ns else 0)
+
+
+def _endless(batches: list[Any]) -> Iterator[Any]:
+    while True:
+        yield from batches
+
+
+def _generator(iterable: Iterable[Any]) -> Iterator[Any]:
+    for batch in iterable:
+        yield tuple(batch)  # Keras takes a list for several inputs

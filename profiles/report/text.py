@@ -1,0 +1,256 @@
+"""Prints results: a table, a verdict, and the table of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from profiles.results.checks import LEAST_ROUNDS
+from profiles.results.result import Result
+from profiles.results.verdict import Verdict, speed_up, what_the_cache_hides
+from profiles.stage_table import Stage, StageTable
+
+# Below this the table drops to the columns that answer the question.
+_FULL_WIDTH = 100
+# A smaller share of transfer and device augmentation is no column's worth; it is in load% all the same.
+_SHOWN_SHARE = 0.015
+
+
+def print_stages(console: Console, name: str, table: StageTable) -> None:
+    """Prints where a loader's time goes, stage by stage, or why it cannot be said.
+
+    Args:
+      console: where to; its width decides the columns.
+      name: of the loader.
+      table: what was measured.
+    """
+    console.print()
+    if table.reason is not None:
+        console.print(Text(f"{name}: no stages: {table.reason}."))
+        return
+    console.print(_stage_table(name, table, full=console.width >= _FULL_WIDTH))
+    for line in _lines(table):
+        console.print(Text(line, style="dim"))
+
+
+def _stage_table(name: str, table: StageTable, *, full: bool) -> Table:
+    title = Text(f"stages of {name}", style="bold")
+    shown = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    shown.add_column("stage", overflow="fold", ratio=1 if not full else None)
+    if full:
+        shown.add_column("where", overflow="fold")
+    for column in ("CPU us", "wait us", "share"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    if full:
+        shown.add_column("bytes", justify="right", no_wrap=True)
+    for column in ("img/s", "calls", "buffer"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for stage in table.stages:
+        cells = [Text(stage.name)]
+        if full:
+            cells.append(Text(stage.location or stage.kind))
+        cells += [
+            Text(f"{stage.cpu_us_per_image:,.0f}"),
+            Text("-" if stage.wait_us_per_image is None else f"{stage.wait_us_per_image:,.0f}"),
+            Text(f"{table.share(stage):.0%}"),
+        ]
+        if full:
+            cells.append(Text("-" if stage.bytes_per_element is None else _bytes(stage.bytes_per_element)))
+        rate = stage.images_per_sec(table.cores)
+        cells += [
+            Text("-" if rate is None else f"{rate:,.0f}"),
+            Text(_chosen(stage, stage.parallelism)),
+            Text(_buffer(stage)),
+        ]
+        shown.add_row(*cells)
+    return shown
+
+
+def _chosen(stage: Stage, value: int | None) -> str:
+    if value is None:
+        return "auto" if stage.autotuned and stage.kind in ("map", "interleave") else "-"
+    return f"{value} (auto)" if stage.autotuned else str(value)
+
+
+def _buffer(stage: Stage) -> str:
+    if stage.buffer_size is None:
+        return "-"
+    full = "" if stage.buffer_fill_ratio is None else f", {stage.buffer_fill_ratio:.0%} full"
+    return _chosen(stage, stage.buffer_size) + full
+
+
+def _bytes(count: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000 or unit == "MB":
+            return f"{count:,.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
+        count //= 1000
+    raise AssertionError
+
+
+def _lines(table: StageTable) -> list[str]:
+    lines = [f"us: microseconds per image, one thing at a time; img/s: what {table.cores:g} cores could give a stage."]
+    loader_us = table.loader_cpu_us_per_image
+    if loader_us is not None and table.effective_parallelism is not None:
+        workers = "" if table.workers is None else f", {table.workers} workers asked for, {table.workers_seen} seen"
+        lines.append(
+            f"The loader as it runs: {loader_us:,.0f} us of CPU per image (the stages sum to "
+            f"{table.cpu_us_per_image:,.0f}), {table.effective_parallelism:.1f} cores busy{workers}."
+        )
+    if table.tail is not None:
+        slow = ", ".join(f"{one.name} ({one.us / 1e3:,.1f} ms)" for one in table.tail.slowest[:3])
+        lines.append(
+            f"An image takes {table.tail.p50_us / 1e3:,.2f} ms (median), {table.tail.p99_us / 1e3:,.2f} ms (p99); "
+            f"slowest: {slow}."
+        )
+    return [*lines, *table.flags]
+
+
+def print_results(
+    console: Console,
+    verdicts: Sequence[Verdict],
+    *,
+    baseline: str | None,
+    left_out: Sequence[tuple[str, str]] = (),
+) -> None:
+    """Prints one table for each model and device, then what it means.
+
+    Args:
+      console: where to; its width decides the columns.
+      verdicts: one a result.
+      baseline: the variant that speed-ups are over; None leaves the column out.
+      left_out: (who, why) of those without a result.
+    """
+    groups: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        one = verdict.result.contender
+        groups.setdefault((one.model, one.device.name), []).append(verdict)
+    for (model, device), group in groups.items():
+        results = [verdict.result for verdict in group]
+        over = {result.contender.page_cache: result for result in results if result.contender.variant == baseline}
+        console.print()
+        console.print(_table(results, over, f"{model} on {device}", full=console.width >= _FULL_WIDTH))
+        for line in _footnotes(results):
+            console.print(Text(line, style="dim"))
+    for who, why in left_out:
+        console.print(Text.assemble(("left out", "yellow"), f" {who}: {why}"))
+    for group in groups.values():
+        console.print()
+        for line in verdict_lines(group, baseline):
+            console.print(Text(line))
+
+
+def verdict_lines(group: Sequence[Verdict], baseline: str | None) -> list[str]:
+    """Returns the verdict on the baseline (or the slowest), then on the fastest at any work.
+
+    Both are warm where there is a warm row; what storage costs the two of them follows, where it was measured.
+    """
+    by_result = {id(verdict.result): verdict for verdict in group}
+    judged = [by_result[id(result)] for result in spoken_of([verdict.result for verdict in group], baseline)]
+    names = [verdict.result.contender.variant for verdict in judged]
+    cold = [verdict.result for verdict in group if verdict.result.contender.page_cache == "cold"]
+    return [verdict.text() for verdict in judged] + [
+        what_the_cache_hides(result) for name in names for result in cold if result.contender.variant == name
+    ]
+
+
+def spoken_of(results: Sequence[Result], baseline: str | None) -> list[Result]:
+    """Returns, for each model and device, the baseline (or the slowest) and the fastest at any work."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.contender.model, result.contender.device.name), []).append(result)
+    chosen = []
+    for group in groups.values():
+        warm = [result for result in group if result.contender.page_cache == "warm"] or group
+        slowest = min(warm, key=lambda result: result.images_per_sec)
+        first = next((result for result in warm if result.contender.variant == baseline), slowest)
+        fastest = max(warm, key=lambda result: result.images_per_sec)
+        chosen += [first] if fastest is first else [first, fastest]
+    return chosen
+
+
+def _table(results: Sequence[Result], over: Mapping[str, Result], title: str, *, full: bool) -> Table:
+    """Returns the table; `over` holds the row that speed-ups are over, by page cache."""
+    table = Table(title=Text(title, style="bold"), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("variant", overflow="fold", min_width=9 if not full else None)
+    right = ["img/s", "±", "loader", "model", "load%", "comp%", "stall", "interf", "edges", "1st s"]
+    if not full:
+        right = ["img/s", "±", "loader", "model", "load%", "stall", "interf", "edges"]
+    if any(abs(_device_share(result)) >= _SHOWN_SHARE for result in results):
+        right.insert(right.index("edges"), "device")
+    if any(result.contender.page_cache == "cold" for result in results):
+        at = right.index("stall")
+        right[at : at + 1] = ["fetch", "prep"]
+    if over:
+        right.append("speed-up")
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    for result in results:
+        cells = _cells(result)
+        if over:
+            cells["speed-up"] = _speed_up(result, over.get(result.contender.page_cache))
+        table.add_row(Text(_name(result, results)), *(cells[name] for name in right))
+    return table
+
+
+def _device_share(result: Result) -> float:
+    return sum(result.attribution.shares[part] or 0 for part in ("device_augment", "transfer"))
+
+
+def _speed_up(result: Result, over: Result | None) -> str:
+    if over is None:
+        return "-"
+    try:
+        return f"{speed_up(result, over)[0]:.2f}x"
+    except ValueError:  # one of them failed before they shared a round
+        return "-"
+
+
+def _cells(result: Result) -> dict[str, str]:
+    attribution = result.attribution
+    shares = attribution.shares
+    low, high = result.ci95
+    stall = sum(shares[part] or 0 for part in ("fetch_stall", "prep_stall"))
+    return {
+        "img/s": f"{result.images_per_sec:,.0f}",
+        "±": f"{(high - low) / 2 / result.images_per_sec:.0%}" if len(result.explained) >= LEAST_ROUNDS else "-",
+        "loader": "-" if result.loader_images_per_sec is None else f"{result.loader_images_per_sec:,.0f}",
+        "model": f"{result.compute_images_per_sec:,.0f}",
+        "load%": f"{attribution.loading_ratio:.0%}",
+        "comp%": f"{1 - attribution.loading_ratio:.0%}",
+        "stall": f"{stall:.0%}",
+        "fetch": "-" if shares["fetch_stall"] is None else f"{shares['fetch_stall']:.0%}",
+        "prep": f"{shares['prep_stall'] or 0:.0%}",
+        "interf": "-" if shares["interference"] is None else f"{shares['interference']:.0%}",
+        "device": f"{_device_share(result):.0%}",
+        "edges": f"{shares['epoch_overhead'] or 0:.0%}",
+        "1st s": f"{result.first_batch_s:.2f}",
+    }
+
+
+def _marks(results: Sequence[Result]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the letter of each kind of other work, and the digit of each note or flag, in order of appearance."""
+    works: dict[str, str] = {}
+    remarks: dict[str, str] = {}
+    for result in results:
+        for work in result.contender.work:
+            works.setdefault(work, chr(ord("a") + len(works)))
+        for remark in (*result.contender.notes, *result.flags):
+            remarks.setdefault(remark, str(len(remarks) + 1))
+    return works, remarks
+
+
+def _name(result: Result, results: Sequence[Result]) -> str:
+    works, remarks = _marks(results)
+    letters = [works[work] for work in result.contender.work]
+    digits = [remarks[remark] for remark in (*result.contender.notes, *result.flags)]
+    marks = ",".join(letters + digits)
+    return f"{result.contender.label} ({marks})" if marks else result.contender.label
+
+
+def _footnotes(results: Sequence[Result]) -> list[str]:
+    works, remarks = _marks(results)
+    lines = [f"({letter}) other work per image: {work}" for work, letter in works.items()]
+    return lines + [f"({digit}) {remark}" for remark, digit in remarks.items()]

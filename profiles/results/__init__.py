@@ -1,0 +1,20 @@
+"""From samples to a verdict, by pure functions: attribution, checks, result, evidence, rules, verdict."""
+
+from profiles.results.attribution import INPUT_FROM, attribute
+from profiles.results.checks import CANARY_RATIO
+from profiles.results.evidence import Evidence
+from profiles.results.result import Contender, Result, summarise
+from profiles.results.verdict import Verdict, evidence_of, judge
+
+__all__ = [
+    "CANARY_RATIO",
+    "INPUT_FROM",
+    "Contender",
+    "Evidence",
+    "Result",
+    "Verdict",
+    "attribute",
+    "evidence_of",
+    "judge",
+    "summarise",
+]

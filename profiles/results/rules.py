@@ -1,0 +1,382 @@
+"""The rules of a verdict: each is a pure function that looks at the evidence and says what it finds, or nothing.
+
+What fires a rule holds at the lower end of the interval, where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from profiles.results.attribution import BALANCED_FROM, INPUT_FROM
+from profiles.results.evidence import Evidence, Finding, Gain
+from profiles.samples import Sample
+from profiles.statistics import median
+
+# A part of an epoch is costly from here: xprof warns of input that takes 10 % of a step.
+COSTLY_RATIO = BALANCED_FROM
+# A stage is to blame when it explains more than half of the loss. Source: the design of this project.
+MOST_RATIO = 0.5
+# MLPerf Storage asks an accelerator to be busy for 0.9 of the time.
+UTILIZATION = 0.9
+# CPU-seconds over wall "near 1": one interpreter lock is held by one thread at a time. Below, threads wait for
+# something else; above, part of the work runs without the lock. Source: rule R03 of the field's list.
+GIL_FROM, GIL_TO = 0.7, 1.3
+# libjpeg decodes at 1/2 of the height and width, 1/4 of the pixels, or less.
+OVERSIZED_RATIO = 4.0
+# Clocks may be off by so much before a result is flagged (`checks.UNCLAIMED_RATIO`); throttling below it is no worse.
+THROTTLED_RATIO = 0.05
+# A short batch takes no longer than a full one; compiling takes seconds. Source: issue 3 of this project's rules.
+RECOMPILED_RATIO = 5.0
+# A pixel in float32 takes 4 bytes, in uint8 one.
+UINT8_RATIO = 0.25
+
+PART_NAMES = {
+    "compute": "compute",
+    "device_augment": "augmentation on the device",
+    "transfer": "transfer to the device",
+    "fetch_stall": "waiting for storage",
+    "prep_stall": "waiting for batches",
+    "interference": "the loader taking cores from the model",
+    "epoch_overhead": "epoch edges",
+}
+_DECODES = ("decode", "imread", "jpeg", "pil.image.load", "pil.image.convert", "load_img")
+
+
+def bound(evidence: Evidence) -> Finding:
+    """Whether loading or compute sets the pace; always says something."""
+    attribution = evidence.result.attribution
+    loading, (low, high) = attribution.loading_ratio, attribution.loading_ratio_ci95
+    rule = {"input": "input-bound", "balanced": "balanced", "compute": "compute-bound"}[attribution.bound]
+    text = f"{rule}: {max(loading, 0):.0%} of an epoch is loading"
+    certain = _bound_of(low) == _bound_of(high)
+    if not certain:
+        text += f" (between {max(low, 0):.0%} and {max(high, 0):.0%})"
+    if attribution.bound == "compute":
+        return Finding(rule=rule, text=text, cost_ratio=max(loading, 0.0))
+    share = evidence.lost[attribution.culprit]
+    most = "most of it" if share > MOST_RATIO * loading else "the largest part of it"
+    return Finding(
+        rule=rule,
+        text=f"{text}, {most} {PART_NAMES[attribution.culprit]} ({share:.0%})",
+        cost_ratio=loading,
+        gain=_gain_without(loading, "if loading cost nothing"),
+    )
+
+
+def culprit_stage(evidence: Evidence) -> Finding | None:
+    """The stage that explains most of the loss."""
+    table = evidence.stages
+    stage = None if table is None else table.culprit
+    if table is None or stage is None or not _loading_is_costly(evidence):
+        return None
+    explained = table.share(stage) * evidence.loader_ratio
+    if explained <= MOST_RATIO * evidence.result.attribution.loading_ratio:
+        return None
+    place = f" ({stage.location})" if stage.location else ""
+    gain = _gain_without(explained, f"if {stage.name} cost nothing")
+    return Finding(
+        rule="culprit stage",
+        text=f"{stage.name}{place} takes {table.share(stage):.0%} of the loader's time for an image, "
+        f"{stage.cpu_us_per_image:,.0f} us of CPU",
+        cost_ratio=explained,
+        advice="make it cheaper, or do it once (a cache behind it, a prepared format)" if gain else None,
+        gain=gain,
+        hypothesis=bool(table.flags),  # the stages do not add up to the loader
+    )
+
+
+def ineffective_workers(evidence: Evidence) -> Finding | None:
+    """Fewer workers were busy than were asked for, while the model waited."""
+    asked, seen = evidence.workers_asked, evidence.workers_seen
+    if asked is None or seen is None or seen >= asked or not _loading_is_costly(evidence):
+        return None
+    gain = _gain_of_faster_loader(evidence, min(asked, evidence.cores or asked) / max(seen, 1), "if all of them worked")
+    return Finding(
+        rule="workers not effective",
+        text=f"{asked} workers were asked for, at most {seen} were busy at once",
+        cost_ratio=_cost(gain),
+        advice="set the workers on the data itself; `fit` does not pass them on" if gain else None,
+        gain=gain,
+    )
+
+
+def interpreter_lock(evidence: Evidence) -> Finding | None:
+    """Several threads run Python, and together take the time of one core."""
+    workers, seen = evidence.workers_asked, evidence.workers_seen
+    forks = bool(evidence.result.contender.config.get("use_multiprocessing"))
+    alone = seen is not None and seen < 2
+    if workers is None or workers < 2 or alone or forks or (evidence.cores or 2) < 2:
+        return None
+    parallelism = _effective_parallelism(evidence)
+    if parallelism is None or not GIL_FROM <= parallelism <= GIL_TO or not _loading_is_costly(evidence):
+        return None
+    table = evidence.stages
+    known = table is not None and bool(table.stages)
+    if table is not None and known:
+        python_us = sum(stage.cpu_us_per_image for stage in table.stages if stage.python)
+        if python_us <= MOST_RATIO * table.cpu_us_per_image:
+            return None
+    elif seen is None:  # tf.data's own threads, which hold no lock
+        return None
+    times = min(workers, evidence.cores or workers) / parallelism
+    gain = _gain_of_faster_loader(evidence, times, "if the workers ran side by side")
+    return Finding(
+        rule="GIL-bound",
+        text=f"{workers} threads of the loader use {parallelism:.2f} cores together: "
+        "Python's lock lets one run at a time",
+        cost_ratio=_cost(gain),
+        advice="use processes, or operations that release the lock (OpenCV, tf.data)" if gain else None,
+        gain=gain,
+        hypothesis=not known,
+    )
+
+
+def frozen_augmentation(evidence: Evidence) -> Finding | None:
+    """A cache keeps the first epoch's draws."""
+    names = evidence.frozen_by_cache
+    if not names:
+        return None
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return Finding(
+        rule="frozen augmentation",
+        text=f"Frozen augmentation: {', '.join(names[:3])}{more} before a cache draws once, "
+        "so that every epoch repeats the first one's images; behind the cache it would draw anew",
+        cost_ratio=1.0,  # it spoils what is learned in all of the time, whatever the time's parts are
+    )
+
+
+def oversized_decode(evidence: Evidence) -> Finding | None:
+    """Images are decoded at many times the size that the model takes."""
+    decoded, wanted = evidence.decoded_pixels, evidence.wanted_pixels
+    if decoded is None or wanted is None or decoded < OVERSIZED_RATIO * wanted or not _loading_is_costly(evidence):
+        return None
+    text = f"Images are decoded at {decoded / wanted:.0f} times the pixels that the model takes"
+    own = set(evidence.result.contender.work)
+    for one in evidence.advice:
+        if set(one.work) - own == {"scaled decode"} and own <= set(one.work):
+            gain = Gain(ratio=one.measured_ratio, kind="measured", ci95=one.ci95)
+            advice = f"decode at a fraction of the size, as {one.change} does"
+            return Finding(rule="oversized decode", text=text, cost_ratio=_cost(gain), advice=advice, gain=gain)
+    table = evidence.stages
+    decodes = [] if table is None else [one for one in table.stages if any(w in one.name.lower() for w in _DECODES)]
+    if table is None or not decodes:
+        return Finding(rule="oversized decode", text=f"{text}; what that costs was not measured", hypothesis=True)
+    share = sum(table.share(stage) for stage in decodes) * evidence.loader_ratio
+    predicted = _gain_without(share, "if decoding cost nothing")
+    return Finding(
+        rule="oversized decode",
+        text=text,
+        cost_ratio=share,
+        advice="decode at a fraction of the size, or prepare smaller copies once" if predicted else None,
+        gain=predicted,
+    )
+
+
+def costly_epoch_edges(evidence: Evidence) -> Finding | None:
+    """Much time passes between the last step of an epoch and the first of the next."""
+    if evidence.surely_lost["epoch_overhead"] < COSTLY_RATIO:
+        return None
+    share = evidence.lost["epoch_overhead"]
+    seconds = evidence.result.attribution.seconds_per_image["epoch_overhead"] or 0.0
+    gain = _gain_without(share, "if the epoch edges were gone")
+    return Finding(
+        rule="epoch edges",
+        text=f"Each epoch loses {_time(seconds * _epoch_images(evidence))} at its edges",
+        cost_ratio=share,
+        advice="make fewer, longer epochs (repeat the data and set `steps_per_epoch`)" if gain else None,
+        gain=gain,
+    )
+
+
+def interference(evidence: Evidence) -> Finding | None:
+    """The loader works on the cores that the model computes on."""
+    if evidence.result.contender.device.accelerator or evidence.surely_lost["interference"] < COSTLY_RATIO:
+        return None
+    share = evidence.lost["interference"]
+    alone = sum(evidence.lost[part] for part in ("compute", "device_augment", "transfer"))
+    loader_ms = evidence.result.cpu_ms_per_image["loader"]
+    takes = "" if loader_ms is None else f", which takes {loader_ms:.2f} ms of CPU per image,"
+    gain = _gain_without(share, "if the loader took no core from the model")
+    return Finding(
+        rule="interference",
+        text=f"Beside the loader{takes} a training step takes {(alone + share) / alone:.2f} times as long as alone",
+        cost_ratio=share,
+        advice="do less per image (a cache, a prepared format); more workers cannot help" if gain else None,
+        gain=gain,
+    )
+
+
+def costly_transfer(evidence: Evidence) -> Finding | None:
+    """Batches on their way to the device are waited for."""
+    if evidence.surely_lost["transfer"] < COSTLY_RATIO:
+        return None
+    share = evidence.lost["transfer"]
+    if evidence.result.contender.config.get("output_dtype") == "float32":
+        gain = _gain_without((1 - UINT8_RATIO) * share, "if a quarter of the bytes took a quarter of the time")
+        advice = 'send uint8 and rescale on the device (`output_dtype = "uint8"`)'
+    else:
+        gain = _gain_without(share, "if batches arrived while the device computes")
+        advice = "send uint8, and have batches on the device ahead of time (tf.data: `prefetch_to_device`)"
+    return Finding(
+        rule="costly transfer",
+        text=f"{share:.0%} of an epoch is batches on their way to the device",
+        cost_ratio=share,
+        advice=advice if gain else None,
+        gain=gain,
+    )
+
+
+def cores_to_feed(evidence: Evidence) -> Finding | None:
+    """How many cores this loader needs to keep an accelerator busy."""
+    result, cores = evidence.result, evidence.cores
+    loader_ms = result.cpu_ms_per_image["loader"]
+    waits = evidence.surely_lost["prep_stall"] + evidence.surely_lost["fetch_stall"]
+    if not result.contender.device.accelerator or loader_ms is None or waits < COSTLY_RATIO:
+        return None
+    rate = UTILIZATION * result.compute_images_per_sec
+    needed = loader_ms / 1e3 * rate
+    text = (
+        f"To keep this device busy {UTILIZATION:.0%} of the time, the loader needs {needed:.1f} cores: "
+        f"{loader_ms:.2f} ms of CPU per image, {rate:,.0f} images/sec"
+    )
+    if cores is None:
+        return Finding(rule="cores to feed", text=text, cost_ratio=evidence.loader_ratio)
+    if needed > cores:
+        text += f"; {cores:g} are usable"
+        advice = f"give it {needed:.1f} cores, or at most {1e3 * cores / rate:.2f} ms of work per image"
+    else:
+        text += f"; {cores:g} are usable, and it does not use them"
+        advice = "let more of them work (workers, parallel calls, prefetch)"
+    gain = Gain(
+        ratio=UTILIZATION * result.attribution.headspace,
+        kind="predicted",
+        assumption=f"if loading fell to {1 - UTILIZATION:.0%}",
+    )
+    return Finding(rule="cores to feed", text=text, cost_ratio=evidence.loader_ratio, advice=advice, gain=gain)
+
+
+def throttled(evidence: Evidence) -> Finding | None:
+    """The CPU quota stopped the run."""
+    ratio = evidence.throttled_ratio
+    if ratio is None or ratio < THROTTLED_RATIO:
+        return None
+    cores = "" if evidence.cores is None else f" of {evidence.cores:g} cores"
+    return Finding(
+        rule="CPU throttled",
+        text=f"The CPU quota{cores} stopped the run in {ratio:.0%} of the scheduler's periods",
+        cost_ratio=ratio,  # at most: it was not stopped for all of each period
+    )
+
+
+def recompiled(evidence: Evidence) -> Finding | None:
+    """XLA compiles the model anew for the short last batch of every epoch."""
+    result = evidence.result
+    if (
+        not result.contender.training.get("jit_compile")
+        or _epoch_images(evidence, measured=True) % _batch(evidence) == 0
+    ):
+        return None
+    train = sorted(result.explained, key=lambda sample: sample.round)
+    epochs = [epoch for sample in train for epoch in _epochs(sample)]
+    if not result.of("warmup"):
+        epochs = epochs[1:]  # the very first compiles every shape
+    if not epochs or min(map(len, epochs)) < 2:
+        return None
+    typical_ns = median([step for steps in epochs for step in steps[:-1]])
+    # A host that runs ahead waits in the last step for what the device has left to do: all steps, at most.
+    ahead_ns = 0.0
+    if result.contender.device.asynchronous:
+        ahead_ns = max(map(len, epochs)) * _batch(evidence) * 1e9 / result.compute_images_per_sec
+    lasts = [steps[-1] for steps in epochs]
+    if min(lasts) <= RECOMPILED_RATIO * typical_ns + ahead_ns:
+        return None
+    lost_ns = median(lasts) - typical_ns - ahead_ns
+    share = lost_ns / median([sample.epoch_ns / sample.epochs for sample in train])
+    gain = _gain_without(share, "if the last step took as long as the others")
+    return Finding(
+        rule="recompilation",
+        text=f"The short last batch of each epoch takes {_time(median(lasts) / 1e9)}, "
+        f"a full one {_time(typical_ns / 1e9)}: XLA compiles the model for it again",
+        cost_ratio=share,
+        advice="drop the remainder (`drop_remainder=True`), or choose a batch size that divides the images"
+        if gain
+        else None,
+        gain=gain,
+    )
+
+
+RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
+    bound,
+    culprit_stage,
+    ineffective_workers,
+    interpreter_lock,
+    frozen_augmentation,
+    oversized_decode,
+    costly_epoch_edges,
+    interference,
+    costly_transfer,
+    cores_to_feed,
+    throttled,
+    recompiled,
+)
+
+
+def findings(evidence: Evidence) -> tuple[Finding, ...]:
+    """Returns what the rules find: what sets the pace, then the rest, the most costly first."""
+    first, *others = (found for rule in RULES if (found := rule(evidence)) is not None)
+    return (first, *sorted(others, key=lambda finding: -finding.cost_ratio))
+
+
+def _bound_of(loading_ratio: float) -> int:
+    return (loading_ratio >= BALANCED_FROM) + (loading_ratio >= INPUT_FROM)
+
+
+def _loading_is_costly(evidence: Evidence) -> bool:
+    return evidence.result.attribution.loading_ratio_ci95[0] >= COSTLY_RATIO
+
+
+def _gain_without(share: float, assumption: str) -> Gain | None:
+    """Returns the gain of an epoch without a share of it; None where nothing would be left."""
+    return Gain(ratio=1 / (1 - share), kind="predicted", assumption=assumption) if 0 < share < 1 else None
+
+
+def _gain_of_faster_loader(evidence: Evidence, times: float, assumption: str) -> Gain | None:
+    """Returns what waiting less brings, where the loader alone were `times` as fast."""
+    rate, attribution = evidence.result.loader_images_per_sec, evidence.result.attribution
+    if rate is None or times <= 1:
+        return None
+    stall_s = sum(attribution.seconds_per_image[part] or 0.0 for part in ("fetch_stall", "prep_stall"))
+    saved_s = min(stall_s, (1 - 1 / times) / rate)
+    return _gain_without(saved_s / attribution.epoch_s_per_image, assumption)
+
+
+def _cost(gain: Gain | None) -> float:
+    return 0.0 if gain is None else max(1 - 1 / gain.ratio, 0.0)
+
+
+def _effective_parallelism(evidence: Evidence) -> float | None:
+    """Returns CPU-seconds over wall of the loader alone."""
+    if evidence.stages is not None and evidence.stages.effective_parallelism is not None:
+        return evidence.stages.effective_parallelism
+    loader = evidence.result.of("loader")
+    return median([sample.cpu_ns / sample.epoch_ns for sample in loader]) if loader else None
+
+
+def _batch(evidence: Evidence) -> int:
+    return evidence.result.contender.batch_size
+
+
+def _epoch_images(evidence: Evidence, *, measured: bool = False) -> int:
+    """Returns the images of an epoch in use, or of the measured one."""
+    train = evidence.result.explained[0]
+    return (None if measured else evidence.result.contender.images) or round(train.epoch_images / train.epochs)
+
+
+def _epochs(sample: Sample) -> list[Sequence[int]]:
+    """Returns the steps of each epoch; none where they cannot be told apart."""
+    steps, rest = divmod(len(sample.step_ns), sample.epochs)
+    return [] if rest else [sample.step_ns[n * steps : (n + 1) * steps] for n in range(sample.epochs)]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.1f} ms"

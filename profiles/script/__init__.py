@@ -1,0 +1,1 @@
+"""Somebody's unmodified script, run and watched."""

@@ -1,0 +1,215 @@
+"""The rates of a user's own model without its loader, measured after its `fit`, and everything put back."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import psutil
+
+from profiles.measure.backends import device_here
+from profiles.measure.schedule import LEAST_STEPS, READY_WINDOW_S
+from profiles.measure.windows import Windows
+from profiles.samples import Sample
+from profiles.script.keras_private import has_value, layers_at_any_depth
+from profiles.script.watch import Watch, traced_as
+from profiles.stages.tf_graph import every_node, is_stateful
+from profiles.statistics import median
+
+_ROUNDS = 3
+# Where a step is slow, fewer rounds of fewer steps; below these there is nothing to measure.
+_FEWEST_STEPS = 3
+# Stateful operations that a step may use: those that read and write variables, which are saved before; those that call
+# functions, whose own operations are looked at as well; and those that leave nothing behind. Any other could not be
+# undone: Python functions, queues, tables, random numbers without a seed of their own.
+_VARIABLES = re.compile(
+    r"VarHandleOp|ReadVariableOp|Assign\w*VariableOp|VariableShape|VarIsInitializedOp|Resource(Gather|Scatter|Apply"
+    r"|SparseApply)\w*|RngReadAndSkip|RngSkip"
+)
+_CALLS = re.compile(r"StatefulPartitionedCall|If|While|Case|SymbolicGradient")
+_HARMLESS = re.compile(r"Assert|StatelessRandomGet\w+|CudnnRNN\w*|LookupTable(Find|Size)V2")
+# It has no state of its own, and runs Python code that may have some.
+_PYTHON = "PyFuncStateless"
+
+
+class _NotPossible(Exception):
+    """The model cannot be run apart; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """What the model can do without its loader.
+
+    Attributes:
+      samples: `resident` and `replay`, some rounds of each; empty where `reason` says why.
+    """
+
+    samples: tuple[Sample, ...]
+    reason: str | None = None
+
+
+def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: float = 5.0) -> Ceilings:
+    """Runs short windows on the batches that a watch has kept, and puts the model back as it was.
+
+    Weights, optimizer, metrics, seeds, the global random states and the attributes of model and layers are saved
+    before, and put back whatever happens.
+
+    Args:
+      model: after its `fit`.
+      watch: of that `fit`.
+      first_round: the number of the first round.
+      limit_s: about how long it may take.
+    """
+    try:
+        step, used = _own_step(model, watch)
+        with put_back(model, used), warnings.catch_warnings(action="ignore"):  # Keras warns of what our `fit` is fed
+            return Ceilings(samples=tuple(_run(model, watch, step, first_round, limit_s)))
+    except _NotPossible as error:
+        return Ceilings(samples=(), reason=str(error))
+    except Exception as error:  # whatever a user's model does here, the script that it belongs to must go on
+        first_line = (str(error).strip().splitlines() or [""])[0][:160]
+        return Ceilings(samples=(), reason=f"the model could not be run apart ({type(error).__name__}: {first_line})")
+
+
+@contextmanager
+def put_back(model: Any, used: Sequence[Any] = ()) -> Iterator[None]:
+    """Saves all that training changes, and puts it back bit for bit, also when the body fails or is interrupted.
+
+    Other models are left alone: they may be training in other threads.
+
+    Args:
+      used: variables that a step uses beside the model's own.
+    Raises:
+      _NotPossible: if the copies would not fit into memory.
+    """
+    variables = _variables(model, used)
+    size_bytes = sum(int(np.prod(one.shape)) * _itemsize(one) for one in variables)
+    if size_bytes > psutil.virtual_memory().available / 2:
+        raise _NotPossible(f"a copy of its {size_bytes / 1e9:.1f} GB of variables would not fit into memory")
+    values = [np.array(keras.ops.convert_to_numpy(one)) for one in variables]
+    objects = _objects(model)
+    attributes = [dict(vars(one)) for one in objects]
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        for one, before in zip(objects, attributes, strict=True):
+            now = vars(one)
+            for key in now.keys() - before.keys():
+                del now[key]
+            now.update({key: value for key, value in before.items() if key not in now or now[key] is not value})
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+def _objects(model: Any) -> list[Any]:
+    """Returns the objects whose own attributes a step or an epoch may set."""
+    found = [model, model.optimizer, *layers_at_any_depth(model), *model.metrics]
+    return list({id(one): one for one in found if hasattr(one, "__dict__")}.values())
+
+
+def _variables(model: Any, used: Sequence[Any]) -> list[Any]:
+    """Returns the variables of a model, seeds and metrics among them, of its optimizer, and those used besides."""
+    found = [*model.variables, *model.metrics_variables]
+    if model.optimizer is not None:
+        found += model.optimizer.variables
+    values = {id(one.value if isinstance(one, keras.Variable) else one): one for one in (*used, *found)}
+    return [one for one in values.values() if _has_value(one)]
+
+
+def _has_value(variable: Any) -> bool:
+    if isinstance(variable, keras.Variable):
+        return has_value(variable)
+    import tensorflow as tf
+
+    # One that was made while a function was traced, or of a type that holds no numbers, has none.
+    return tf.is_tensor(getattr(variable, "handle", None)) and hasattr(variable.handle, "numpy")
+
+
+def _itemsize(variable: Any) -> int:
+    return int(getattr(variable.dtype, "size", 0) or np.dtype(str(variable.dtype)).itemsize)
+
+
+def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """Returns the model's train function as `fit` has traced it, and the variables that it uses.
+
+    Raises:
+      _NotPossible: if running it would leave behind what cannot be put back.
+    """
+    if model.steps_per_execution != 1:
+        raise _NotPossible(f"it takes {model.steps_per_execution} steps a call (steps_per_execution)")
+    if watch.why_unknown is not None:
+        raise _NotPossible(watch.why_unknown)
+    original = model.train_function
+    if type(model).fit is not keras.Model.fit or not (getattr(original, "__module__", "") or "").startswith("keras."):
+        raise _NotPossible("its fit or its train function is not Keras' own")
+    if not watch.kept:
+        raise _NotPossible("none of its batches could be kept")
+    if model.run_eagerly or _functions_run_eagerly():
+        raise _NotPossible("it runs eagerly, so that a step may change anything in Python")
+    if keras.backend.backend() != "tensorflow":
+        return original, ()
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise _NotPossible("it is spread over several devices by a distribution strategy")
+    traced = traced_as(original, watch.element_spec)
+    concrete = traced.get_concrete_function()
+    lasting = _lasting(concrete.graph.as_graph_def())
+    if lasting:
+        raise _NotPossible(f"its step uses {', '.join(lasting)}, whose state cannot be put back")
+    return (lambda iterator: traced(next(iterator))), concrete.variables
+
+
+def _functions_run_eagerly() -> bool:
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return bool(tf.config.functions_run_eagerly())
+
+
+def _lasting(graph: Any) -> list[str]:
+    """Returns the operations of a traced function, and of those it calls, whose effects could not be undone."""
+
+    def lasts(name: str) -> bool:
+        if name == _PYTHON:
+            return True
+        allowed = any(pattern.fullmatch(name) for pattern in (_VARIABLES, _CALLS, _HARMLESS))
+        return is_stateful(name) and not allowed
+
+    return sorted({node.op for node in every_node(graph) if lasts(node.op)})
+
+
+def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, limit_s: float) -> Iterator[Sample]:
+    steady = [record for record in watch.records if record.steady_steps]
+    if not steady:
+        raise _NotPossible("it made too few steps")
+    step_s = median([(one.steady_ns - (one.steady_wait_ns or 0)) / one.steady_steps for one in steady]) / 1e9
+    rounds, steps = _plan(step_s, limit_s)
+    if not rounds:
+        raise _NotPossible(f"a step takes {step_s:.1f} s, too long for rounds of its own")
+    model.train_function = step
+    windows = Windows(model, device_here())
+    for batch in watch.kept:  # its first steps outside of `fit` are slower
+        windows.resident(batch, steps=_FEWEST_STEPS, round_=first_round)
+    for number in range(first_round, first_round + rounds):
+        yield windows.resident(watch.kept[0], steps=steps, round_=number)
+        yield windows.replay(list(watch.kept), steps=steps, round_=number)
+
+
+def _plan(step_s: float, limit_s: float) -> tuple[int, int]:
+    """Returns rounds and steps of a window that fit into the time, two windows a round; no rounds where none do."""
+    steps = max(LEAST_STEPS, math.ceil(READY_WINDOW_S / step_s))
+    for rounds, steps_ in ((_ROUNDS, steps), (_ROUNDS, _FEWEST_STEPS), (1, _FEWEST_STEPS)):
+        if rounds * 2 * steps_ * step_s <= limit_s:
+            return rounds, steps_
+    return 0, 0

@@ -1,0 +1,209 @@
+"""What a watched `fit` came to: from its epochs and the model's ceilings to a result, a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from profiles.devices import Device
+from profiles.results.attribution import PARTS, Attribution
+from profiles.results.checks import check_claims, check_length, check_rounds
+from profiles.results.result import Contender, Result, derive, summarise
+from profiles.samples import Sample
+from profiles.script.ceilings import Ceilings
+from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
+from profiles.statistics import median, median_interval
+
+# What Keras itself does between two steps takes some 0.1 to 0.3 ms; beyond this, and beyond that part of the steps,
+# callbacks are at work.
+_KERAS_BETWEEN_NS, _CALLBACKS_RATIO = 500_000, 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRecord:
+    """One call of `fit` in somebody's script.
+
+    Attributes:
+      name: "fit 1 (train.py:42)".
+      model: its name.
+      data_kind: what it was fed, in plain words.
+      epochs: the last ones, at most `KEPT_EPOCHS`.
+      device: what trained.
+      training: loss, optimizer, `jit_compile`, workers asked for.
+      ceilings: of the model alone.
+      why_unknown: why its wait could not be known, or None.
+      canary_ns: the canary loop, right before.
+      whole: whether `fit` came to its end by itself.
+      calls: of the same line on the same model, one after another.
+    """
+
+    name: str
+    model: str
+    data_kind: str
+    epochs: tuple[EpochRecord, ...]
+    device: Device
+    ceilings: Ceilings
+    canary_ns: int
+    training: dict[str, Any] = field(default_factory=dict)
+    why_unknown: str | None = None
+    whole: bool = True
+    calls: int = 1
+
+    @property
+    def images_per_sec(self) -> float | None:
+        rates = [rate for record in self.epochs if (rate := record.images_per_sec) is not None]
+        return median(rates) if rates else None
+
+    @property
+    def batch_size(self) -> int | None:
+        sizes = [one.images / one.steps for one in self.epochs if one.images and one.steps]
+        return round(max(sizes)) if sizes else None
+
+
+def again(before: FitRecord, more: FitRecord) -> FitRecord:
+    """Adds another call of the same line on the same model; its epochs go on where the last ones ended."""
+    first = before.epochs[-1].epoch + 1
+    epochs = [*before.epochs, *(replace(one, epoch=first + number) for number, one in enumerate(more.epochs))]
+    samples = tuple(
+        replace(one, round=one.round + len(more.epochs)) for one in (more.ceilings.samples or before.ceilings.samples)
+    )
+    return replace(
+        more,
+        name=before.name,
+        epochs=tuple(epochs[-KEPT_EPOCHS:]),
+        ceilings=replace(more.ceilings, samples=samples, reason=None if samples else more.ceilings.reason),
+        whole=before.whole and more.whole,
+        calls=before.calls + more.calls,
+    )
+
+
+class UnknownError(Exception):
+    """A `fit` of which loading and compute cannot be told apart; the message says why, and what is known."""
+
+
+def result_of(fit: FitRecord) -> Result:
+    """Derives a result from a `fit`: with ceilings as any other, else from its steps alone.
+
+    Raises:
+      UnknownError: if there is nothing that could be derived.
+    """
+    measured = [one for one in fit.epochs if one.steady_images and one.steady_wait_ns is not None and one.steady_ns]
+    if not measured:
+        raise UnknownError(_unknown(fit, fit.why_unknown or "it made too few steps"))
+    asynchronous = any(one.asynchronous for one in measured)
+    if asynchronous and not fit.ceilings.samples:
+        raise UnknownError(_unknown(fit, f"the device runs on behind the host, and {_no_ceilings(fit)}"))
+    callbacks_ratio = 0.0 if asynchronous else _callbacks_ratio(measured)
+    samples = [_sample(one, fit, callbacks_ratio) for one in measured]
+    if len(samples) > 1 and measured[0].epoch == 0:
+        samples[0] = replace(samples[0], window="warmup")
+    notes = [f"fed by {fit.data_kind}"]
+    if fit.calls > 1:
+        notes.append(f"{fit.calls} calls of fit, one after another")
+    if callbacks_ratio:
+        notes.append(f"callbacks took {callbacks_ratio:.0%} of the time of the steps; it is left out")
+    if not fit.whole:
+        notes.append("fit was left before its end")
+    if all(one.claimed_ns is None for one in measured):
+        why = "the device runs on behind the host" if asynchronous else "the batch hooks of callbacks were not timed"
+        notes.append(f"not checked whether steps and edges add up to the time of an epoch: {why}")
+    contender = Contender(
+        variant=fit.name,
+        model=fit.model,
+        device=fit.device,
+        batch_size=fit.batch_size or 0,
+        training=fit.training,
+        images=measured[-1].images,
+    )
+    if fit.ceilings.samples:
+        every = (*samples, *fit.ceilings.samples)
+        typical_ns = median([sample.canary_ns for sample in every])
+        return summarise(replace(contender, notes=tuple(notes)), every, typical_canary_ns=typical_ns)
+    notes.append(f"{_no_ceilings(fit)}: what the loader takes from the model's cores counts as compute")
+    return _one_pass(replace(contender, notes=tuple(notes)), samples)
+
+
+def _no_ceilings(fit: FitRecord) -> str:
+    return f"the model's own rate is unknown ({fit.ceilings.reason})"
+
+
+def _unknown(fit: FitRecord, why: str) -> str:
+    rate = "unknown" if fit.images_per_sec is None else f"{fit.images_per_sec:,.0f}"
+    return f"images/sec {rate}, loading unknown: {why}"
+
+
+def _callbacks_ratio(records: Sequence[EpochRecord]) -> float:
+    """Returns the part of steady time that callbacks took between steps, beyond what Keras takes; 0 where it is little.
+
+    Where their hooks were not timed, all that went by between the steps is taken for theirs.
+    """
+
+    def ratio_of(record: EpochRecord) -> float:
+        callbacks_ns = record.between_ns if record.callbacks_ns is None else record.callbacks_ns
+        return (callbacks_ns - _KERAS_BETWEEN_NS * record.steady_steps) / record.steady_ns
+
+    ratio = median([ratio_of(one) for one in records])
+    return ratio if ratio > _CALLBACKS_RATIO else 0.0
+
+
+def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Sample:
+    assert record.steady_images is not None and record.steady_wait_ns is not None
+    kept = 1 - callbacks_ratio
+    left_out_ns = int(record.wall_ns - record.traced_ns) * callbacks_ratio
+    images = record.images or record.steady_images
+    return Sample(
+        window="train",
+        round=record.epoch,
+        images=record.steady_images,
+        wall_ns=max(1, int(record.steady_ns * kept)),
+        wait_ns=record.steady_wait_ns,
+        step_ns=record.step_ns,
+        epochs=1,
+        epoch_images=images,
+        epoch_ns=max(1, int(record.epoch_ns - left_out_ns)),
+        first_batch_ns=(record.before_ns if record.first_batch_ns is None else record.first_batch_ns,),
+        # With what callbacks took, on both sides: their hooks were timed.
+        outer_ns=max(1, record.outer_ns),
+        claimed_ns=record.claimed_ns,
+        cpu_ns=record.cpu_ns,
+        canary_ns=fit.canary_ns,
+    )
+
+
+def _one_pass(contender: Contender, samples: Sequence[Sample]) -> Result:
+    train = [sample for sample in samples if sample.window == "train"]
+    by_window = {"train": train}
+    flags = (*check_claims(by_window), *check_length(by_window), *check_rounds(by_window))
+    return derive(contender, samples, attribute_one_pass(train), flags=flags)
+
+
+def attribute_one_pass(train: Sequence[Sample]) -> Attribution:
+    """Splits the time of `train` by what its steps waited, on a device that the host waits for.
+
+    Without the model's own rate, steps that the loader slows are compute; `interference` and `transfer` are unknown.
+
+    Args:
+      train: one sample an epoch.
+    """
+    columns = {
+        "compute": [one.s_per_image - one.wait_s_per_image for one in train],
+        "prep_stall": [one.wait_s_per_image for one in train],
+        "epoch_overhead": [one.epoch_s_per_image - one.s_per_image for one in train],
+    }
+    seconds: dict[str, float | None] = dict.fromkeys(PARTS)
+    seconds.update({part: median(column) for part, column in columns.items()})
+    total_s = sum(value for value in seconds.values() if value is not None)
+    shares = {part: None if value is None else value / total_s for part, value in seconds.items()}
+    loading = [1 - compute / one.epoch_s_per_image for compute, one in zip(columns["compute"], train, strict=True)]
+    compute_ratio = shares["compute"]
+    assert compute_ratio is not None
+    return Attribution(
+        seconds_per_image=seconds,
+        shares=shares,
+        shares_ci95=dict.fromkeys(PARTS),
+        loading_ratio=1 - compute_ratio,
+        loading_ratio_ci95=median_interval(loading),
+        host_wait_ratio=median([one.wait_ns / one.wall_ns for one in train]),
+        headspace=1 / compute_ratio,
+    )

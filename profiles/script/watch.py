@@ -1,0 +1,354 @@
+"""Watches a running `fit`: how long it waits for batches, step by step, without changing what it computes."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import keras
+
+from profiles import clock
+from profiles.measure.backends import BACKENDS, check_backend, device_here
+from profiles.measure.batches import REPLAY_BYTES
+from profiles.script.counting import images_in, size_bytes, told_of
+from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
+from profiles.script.keras_private import images_weighed
+
+# The first steps of an epoch that are not steady: tf.data's buffers and workers fill.
+_RAMP_STEPS = 2
+# New batch sizes after which a step is no longer taken for one that traces: then every batch has its own size.
+_TRACED_SIZES = 8
+
+
+class _Ready:
+    """A batch on its way to the original train function, for a watch inside.
+
+    Attributes:
+      entered_ns: when the outermost watch was called.
+      wait_ns: how long the batch was waited for.
+    """
+
+    def __init__(self, batch: Any, entered_ns: int, wait_ns: int, element_spec: Any) -> None:
+        self.entered_ns = entered_ns
+        self.wait_ns = wait_ns
+        self.element_spec = element_spec
+        self._batches = [batch]
+
+    def __iter__(self) -> _Ready:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._batches:
+            raise StopIteration
+        return self._batches.pop()
+
+
+class _Watched:
+    """Stands in for a model's train function until it is told to stop, or until another `fit` has begun."""
+
+    def __init__(self, watch: Watch, model: Any) -> None:
+        self.original = model.train_function
+        self._watch: Watch | None = watch
+        self._model = model
+        self._history = getattr(model, "history", None)
+
+    @property
+    def active(self) -> bool:
+        return self._watch is not None
+
+    @property
+    def innermost(self) -> Any:
+        """The model's own train function."""
+        return self.original.innermost if isinstance(self.original, _Watched) else self.original
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._watch is not None and getattr(self._model, "history", None) is not self._history:
+            self.stop()  # the `fit` that was watched has died between two steps
+        if self._watch is None:
+            return self.original(*arguments)
+        try:
+            return self._watch.step(self.original, arguments)
+        except StopIteration:
+            raise
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Gives the model its own train function back; one that watches outside of this one goes on."""
+        self._watch = None
+        function = self._model.train_function
+        while isinstance(function, _Watched) and not function.active:
+            function = function.original
+        if function is not self._model.train_function:
+            self._model.train_function = function
+
+
+class Watch:
+    """Times the steps of one `fit` of one model, and sums them up by epoch.
+
+    The original train function runs on the same batches, in the same trace, so that results stay the same bit for bit.
+
+    Args:
+      model: about to be trained.
+      ramp_steps: first steps of an epoch that are not steady.
+      keep_batches: how many batches to hold, one of each size first.
+      on_steps: told how many steps were just made; what it raises leaves `fit`.
+
+    Attributes:
+      records: of the last epochs.
+      epochs: how many there were.
+      kept: batches.
+      element_spec: what tf.data promised of a batch.
+      why_unknown: why there is no wait, or nothing at all.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        ramp_steps: int = _RAMP_STEPS,
+        keep_batches: int = 0,
+        on_steps: Callable[[int], None] | None = None,
+    ) -> None:
+        self.records: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
+        self.epochs = 0
+        self.kept: list[Any] = []
+        self.element_spec: Any = None
+        self.why_unknown: str | None = None
+        self._model = model
+        self._ramp_steps = ramp_steps
+        self._keep_batches = keep_batches
+        self._on_steps = on_steps
+        self._watched: _Watched | None = None
+        self._tally: Tally | None = None
+        self._sizes: set[int | None] = set()
+        self._random = random.Random(0)  # its own: the global one is the user's
+        self._synchronise: Callable[[Any], None] | None = None
+        try:
+            backend = check_backend()
+        except ValueError:
+            self.why_unknown = f"the steps of Keras' {keras.backend.backend()} backend cannot be watched"
+            return
+        self._jax = backend == "jax"
+        device = device_here()
+        if device.asynchronous or self._jax:
+            self._synchronise = BACKENDS[backend](device).synchronise
+
+    def begin_epoch(self, epoch: int, steps: int | None) -> None:
+        """Begins to watch.
+
+        Args:
+          steps: of an epoch, where Keras knows it.
+        """
+        self.close()
+        if keras.backend.backend() not in BACKENDS:
+            return
+        self._tally = Tally(epoch=epoch, expected_steps=steps, ramp_steps=self._ramp_steps, random_=self._random)
+        self._watched = _Watched(self, self._model)
+        self._model.train_function = self._watched
+
+    def end_steps(self) -> None:
+        """Notes that the steps of the epoch have ended, and that what comes now is validation."""
+        if self._watched is not None:
+            self._watched.stop()
+            self._watched = None
+        tally = self._tally
+        if tally is None or tally.ended or not tally.steps:
+            return
+        if self._synchronise is not None:
+            self._synchronise(tally.last_result)
+            tally.rest()
+        if tally.unread_steps:
+            self._read(tally, tally.iterator)
+        tally.end_steps()
+
+    def close(self) -> None:
+        """Ends the epoch, whole or not, and gives the model its train function back."""
+        self.end_steps()
+        tally, self._tally = self._tally, None
+        if tally is not None and tally.steps:
+            self.records.append(tally.record(asynchronous=self._synchronise is not None))
+            self.epochs += 1
+
+    def add_hook(self, before_ns: int, done_ns: int) -> None:
+        """Takes in how long one of Keras' batch hooks took."""
+        if self._tally is not None and not self._tally.ended:
+            self._tally.add_hook(before_ns, done_ns)
+
+    def step(self, original: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Runs the original train function once and times it."""
+        tally = self._tally
+        assert tally is not None
+        entered_ns = clock.now_ns()
+        *state, iterator = arguments
+        if isinstance(iterator, _Ready):  # another watch has pulled the batch already
+            entered_ns = iterator.entered_ns
+        steps_before = tally.steps
+        if self._jax:
+            result = self._run_on_jax(tally, original, state, iterator)
+        elif self._model.steps_per_execution == 1 and _can_be_pulled(self._model, original, iterator):
+            result = self._pull_and_run(tally, original, iterator, entered_ns)
+        else:
+            result = self._run_whole(tally, original, iterator)
+        if self._synchronise is not None:
+            # An asynchronous device comes to rest where the steady steps begin: its clock is read at edges only.
+            tally.last_result = result
+            if tally.calls == self._ramp_steps:
+                self._synchronise(result)
+                tally.last_ns = clock.now_ns()
+        tally.add_whole_call(entered_ns, clock.now_ns())
+        if self._on_steps is not None:
+            self._on_steps(tally.steps - steps_before)
+        return result
+
+    def _pull_and_run(self, tally: Tally, original: Callable[..., Any], iterator: Any, entered_ns: int) -> Any:
+        before_ns = clock.now_ns()
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            if not self._sizes:
+                return original(iterator)  # there is no batch at all: Keras builds the model's state all the same
+            raise
+        fetched_ns = clock.now_ns()
+        if isinstance(iterator, _Ready):  # another watch has pulled it already
+            before_ns -= iterator.wait_ns
+        images = images_in(batch, self._model)
+        self._keep(batch, images, iterator.element_spec)
+        if self._model.run_eagerly or isinstance(original, _Watched):
+            result = original(_Ready(batch, entered_ns, fetched_ns - before_ns, iterator.element_spec))
+        else:
+            result = traced_as(original, iterator.element_spec)(batch)
+        self._add(tally, before_ns, fetched_ns, images)
+        return result
+
+    def _run_on_jax(self, tally: Tally, original: Callable[..., Any], state: list[Any], iterator: Any) -> Any:
+        """On JAX an iterator is plain Python, so that each of its batches can be timed on the way."""
+        pulls: list[tuple[int, int | None]] = []
+
+        def timed() -> Iterator[Any]:
+            while True:
+                asked_ns = clock.now_ns()
+                try:
+                    batch = next(iterator)
+                except StopIteration:
+                    return
+                pulls.append((clock.now_ns() - asked_ns, images_in(batch, self._model)))
+                self._keep(batch, pulls[-1][1], None)
+                yield batch
+
+        before_ns = clock.now_ns()
+        result = original(*state, timed())
+        images = [number for _, number in pulls if number is not None]
+        known = sum(images) if len(images) == len(pulls) else None
+        self._add(tally, before_ns, before_ns + sum(wait for wait, _ in pulls), known, steps=len(pulls))
+        return result
+
+    def _run_whole(self, tally: Tally, original: Callable[..., Any], iterator: Any) -> Any:
+        """Several steps in one call: the batches are pulled where nobody sees it, but tf.data keeps count.
+
+        It knows the pauses between its batches, too, and they do not tell the wait: TensorFlow draws the next batch
+        while it computes.
+        """
+        before_ns = clock.now_ns()
+        result = original(iterator)
+        steps, first = self._model.steps_per_execution, not tally.steps
+        tally.add_call(before_ns, clock.now_ns(), steps, traced=not self._sizes)
+        self._sizes.add(None)
+        if first:
+            self._read(tally, iterator)
+        tally.iterator = iterator
+        return result
+
+    def _read(self, tally: Tally, iterator: Any) -> None:
+        self.why_unknown = "batches are drawn where only TensorFlow sees it, several in a call or for several devices"
+        told = told_of(iterator, tally.steps, tally.expected_steps)
+        tally.read(told if told.images is not None else replace(told, images=images_weighed(self._model)))
+
+    def _add(self, tally: Tally, before_ns: int, fetched_ns: int, images: int | None, steps: int = 1) -> None:
+        traced = images not in self._sizes and len(self._sizes) < _TRACED_SIZES
+        self._sizes.add(images)
+        tally.add(before_ns, fetched_ns, clock.now_ns(), images, steps, traced=traced)
+
+    def _keep(self, batch: Any, images: int | None, element_spec: Any) -> None:
+        self.element_spec = element_spec
+        if len(self.kept) >= self._keep_batches or images is None:
+            return
+        if images not in self._sizes or len(self.kept) < self._keep_batches - 1:  # the last place: another size
+            weight = sum(size_bytes(part) for part in keras.tree.flatten(batch))
+            if not self.kept or weight * (len(self.kept) + 1) <= REPLAY_BYTES:
+                self.kept.append(batch)
+
+
+class WatchCallback(keras.callbacks.Callback):
+    """Tells a watch when epochs begin and end. It has no batch hooks, which would make Keras wait for each step.
+
+    Args:
+      keep_batches, ramp_steps, on_steps: of `Watch`.
+    """
+
+    def __init__(
+        self, *, keep_batches: int = 0, ramp_steps: int = _RAMP_STEPS, on_steps: Callable[[int], None] | None = None
+    ) -> None:
+        super().__init__()
+        self.watch: Watch | None = None
+        self._keep_batches = keep_batches
+        self._ramp_steps = ramp_steps
+        self._on_steps = on_steps
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.watch = Watch(
+            self.model, keep_batches=self._keep_batches, ramp_steps=self._ramp_steps, on_steps=self._on_steps
+        )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        assert self.watch is not None
+        self.watch.begin_epoch(epoch, (self.params or {}).get("steps"))
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        if self.watch is not None:
+            self.watch.end_steps()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        assert self.watch is not None
+        self.watch.close()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        assert self.watch is not None
+        self.watch.close()
+
+
+def traced_as(original: Callable[..., Any], element_spec: Any) -> Any:
+    """Returns the train function of one batch, traced for the shapes that the iterator promises.
+
+    `fit` traces it so. Traced for the shapes of one batch, sums come in another order, and a short last batch is
+    traced again. It is kept with the original, so that it is traced once.
+    """
+    import tensorflow as tf
+
+    known = vars(original).setdefault("_unstall_traced", [])
+    for spec, function in known:
+        if spec == element_spec:
+            return function
+    function = tf.function(lambda batch: original(iter((batch,))), input_signature=[element_spec], autograph=False)
+    known.append((element_spec, function))
+    return function
+
+
+def _can_be_pulled(model: Any, original: Callable[..., Any], iterator: Any) -> bool:
+    """Whether a batch can be drawn outside the train function: of tf.data, or spread over the devices of one host.
+
+    A train function that is not Keras' own may want the iterator itself.
+    """
+    import tensorflow as tf
+
+    if isinstance(original, _Watched):
+        original = original.innermost
+    if not (getattr(original, "__module__", None) or "").startswith("keras."):
+        return False
+    if isinstance(iterator, tf.distribute.DistributedIterator):
+        return isinstance(model.distribute_strategy, tf.distribute.MirroredStrategy)
+    return isinstance(iterator, (_Ready, tf.data.Iterator))

@@ -1,0 +1,23 @@
+"""What each stage of a pipeline costs, in tf.data and in Python."""
+
+from profiles.stages.tf_graph import (
+    CutError,
+    every_node,
+    nodes,
+    python_in,
+    random_before_cache,
+    random_in,
+    rebuilt,
+    shuffle_buffer_of,
+)
+
+__all__ = [
+    "CutError",
+    "every_node",
+    "nodes",
+    "python_in",
+    "random_before_cache",
+    "random_in",
+    "rebuilt",
+    "shuffle_buffer_of",
+]

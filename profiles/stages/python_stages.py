@@ -1,0 +1,336 @@
+"""The stages of a Keras PyDataset: the calls that its workers make, timed in whichever thread or process they run."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import keras
+
+from profiles import clock
+from profiles.measure.batches import batch_images
+from profiles.measure.windows import Windows
+from profiles.stage_table import ImageTail, Stage, StageTable, tail_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCall:
+    """A function that loaders spend their time in.
+
+    Attributes:
+      kind: whose it is, as a reader would say it.
+      name: how a user knows it.
+      module, path: where its callers find it.
+      reads: whether its first argument names the image file, so that a call begins an image.
+      python: whether it holds the interpreter's lock.
+    """
+
+    kind: str
+    name: str
+    module: str
+    path: str
+    reads: bool = False
+    python: bool = False
+
+
+def _calls(
+    kind: str, module: str, shown: str, *paths: str, reads: bool = False, python: bool = False
+) -> list[KnownCall]:
+    return [
+        KnownCall(kind=kind, name=f"{shown}.{path}", module=module, path=path, reads=reads, python=python)
+        for path in paths
+    ]
+
+
+KNOWN_CALLS = (
+    *_calls("Pillow", "PIL.Image", "PIL.Image", "open", reads=True),
+    *_calls("Pillow", "PIL.Image", "PIL", "Image.load", "Image.convert", "Image.resize", "Image.transform"),
+    KnownCall(kind="Pillow", name="PIL.Image.load", module="PIL.ImageFile", path="ImageFile.load"),
+    *_calls("OpenCV", "cv2", "cv2", "imread", reads=True),
+    *_calls("OpenCV", "cv2", "cv2", "imdecode", "cvtColor", "resize", "warpAffine", "remap", "flip", "copyMakeBorder"),
+    *_calls(
+        "SciPy", "scipy.ndimage", "scipy.ndimage", "affine_transform", "map_coordinates", "zoom", "rotate", "shift"
+    ),
+    # Keras' ImageDataGenerator comes by this way.
+    *_calls("SciPy", "scipy.ndimage._interpolation", "scipy.ndimage", "affine_transform"),
+    *_calls("Keras", "keras.src.utils.image_utils", "keras.utils", "load_img", reads=True, python=True),
+    *_calls("Keras", "keras.src.utils.image_utils", "keras.utils", "img_to_array", "array_to_img", python=True),
+    KnownCall(
+        kind="albumentations",
+        name="albumentations.Compose",
+        module="albumentations.core.composition",
+        path="Compose.__call__",
+        python=True,
+    ),
+    *_calls("NumPy", "numpy", "numpy", "fromfile", "load", reads=True),
+)
+# The rest of the time inside `__getitem__`.
+REST = KnownCall(kind="other python", name="other python", module="", path="", python=True)
+_NAMES = tuple(dict.fromkeys(call.name for call in (*KNOWN_CALLS, REST)))
+# Slots of the shared totals: images, batches, wall and CPU of whole batches, workers busy now and at most, then wall
+# and CPU of each name.
+_IMAGES, _BATCHES, _WALL, _CPU, _BUSY, _MOST_BUSY, _FIRST = range(7)
+# Per-image times that are kept, by threads of this process only.
+_MOST_IMAGES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTimes:
+    """What the workers spent, over all batches that they made; nanoseconds.
+
+    Attributes:
+      workers: busy at once, at most.
+      by_call: wall and CPU time in each known call by itself, without the known calls inside it, and in the rest.
+      image_ns: (file, wall time until the next file) of images that began with a known call.
+    """
+
+    images: int
+    batches: int
+    wall_ns: int
+    cpu_ns: int
+    workers: int
+    by_call: tuple[tuple[KnownCall, int, int], ...]
+    image_ns: tuple[tuple[str, int], ...]
+
+
+class CallTimer:
+    """Times known calls while a batch is made; threads and forked processes add to the same totals."""
+
+    def __init__(self) -> None:
+        self._totals = multiprocessing.RawArray("q", _FIRST + 2 * len(_NAMES))
+        self._lock = multiprocessing.Lock()
+        self._here = threading.local()
+        self._image_ns: list[tuple[str, int]] = []
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Puts a timed function in the place of each known one that is imported by now, and takes it out again."""
+        replaced: list[tuple[Any, str, Any]] = []
+        try:
+            for call in KNOWN_CALLS:
+                owner: Any = sys.modules.get(call.module)
+                *outer, name = call.path.split(".")
+                for part in outer:
+                    owner = getattr(owner, part, None)
+                original = getattr(owner, name, None)
+                if callable(original):
+                    setattr(owner, name, self._timed(original, call))
+                    replaced.append((owner, name, original))
+            yield
+        finally:
+            for owner, name, original in reversed(replaced):
+                setattr(owner, name, original)
+
+    def _timed(self, function: Callable[..., Any], call: KnownCall) -> Callable[..., Any]:
+        @wraps(function)
+        def timed(*arguments: Any, **options: Any) -> Any:
+            frames = getattr(self._here, "frames", None)
+            if not frames:  # nobody's batch
+                return function(*arguments, **options)
+            if call.reads and not any(frame.reads for frame in frames):
+                self._next_image(arguments)
+            frames.append(_Frame(call.name, call.reads))
+            try:
+                return function(*arguments, **options)
+            finally:
+                frames.pop().close(frames[-1], self._here.spent)
+
+        return timed
+
+    def _next_image(self, arguments: tuple[Any, ...]) -> None:
+        now_ns = clock.now_ns()
+        self._close_image(now_ns)
+        name = arguments[0] if arguments else ""
+        self._here.image = (name if isinstance(name, str) else str(getattr(name, "name", name)), now_ns)
+
+    def _close_image(self, now_ns: int) -> None:
+        image = getattr(self._here, "image", None)
+        if image is not None and len(self._image_ns) < _MOST_IMAGES:
+            self._image_ns.append((image[0], now_ns - image[1]))
+        self._here.image = None
+
+    def batch(self, make: Callable[[], Any], images: Callable[[Any], int]) -> Any:
+        """Makes a batch and adds its times to the totals."""
+        with self._lock:
+            self._totals[_BUSY] += 1
+            self._totals[_MOST_BUSY] = max(self._totals[_MOST_BUSY], self._totals[_BUSY])
+        whole = _Frame(REST.name, reads=False)
+        self._here.frames, self._here.spent, self._here.image = [whole], {}, None
+        try:
+            batch = make()
+        finally:
+            self._close_image(clock.now_ns())
+            self._here.frames = None
+            with self._lock:
+                self._totals[_BUSY] -= 1
+        outside = _Frame("", reads=False)
+        whole.close(outside, self._here.spent)
+        with self._lock:
+            self._totals[_IMAGES] += images(batch)
+            self._totals[_BATCHES] += 1
+            self._totals[_WALL] += outside.inner_wall_ns
+            self._totals[_CPU] += outside.inner_cpu_ns
+            for name, (wall_ns, cpu_ns) in self._here.spent.items():
+                slot = _FIRST + 2 * _NAMES.index(name)
+                self._totals[slot] += wall_ns
+                self._totals[slot + 1] += cpu_ns
+        return batch
+
+    @property
+    def times(self) -> CallTimes:
+        """What was spent so far."""
+        shown = {call.name: call for call in (*KNOWN_CALLS, REST)}
+        slots = {name: _FIRST + 2 * number for number, name in enumerate(_NAMES)}
+        return CallTimes(
+            images=self._totals[_IMAGES],
+            batches=self._totals[_BATCHES],
+            wall_ns=self._totals[_WALL],
+            cpu_ns=self._totals[_CPU],
+            workers=self._totals[_MOST_BUSY],
+            by_call=tuple(
+                (shown[name], self._totals[slot], self._totals[slot + 1])
+                for name, slot in slots.items()
+                if self._totals[slot]
+            ),
+            image_ns=tuple(self._image_ns),
+        )
+
+
+class _Frame:
+    """A call that runs: its own time is what the calls inside it leave."""
+
+    __slots__ = ("began_cpu_ns", "began_ns", "inner_cpu_ns", "inner_wall_ns", "name", "reads")
+
+    def __init__(self, name: str, reads: bool) -> None:
+        self.name = name
+        self.reads = reads
+        self.inner_wall_ns = self.inner_cpu_ns = 0
+        self.began_cpu_ns = clock.thread_cpu_ns()
+        self.began_ns = clock.now_ns()
+
+    def close(self, outer: _Frame, spent: dict[str, tuple[int, int]]) -> None:
+        wall_ns, cpu_ns = clock.now_ns() - self.began_ns, clock.thread_cpu_ns() - self.began_cpu_ns
+        outer.inner_wall_ns += wall_ns
+        outer.inner_cpu_ns += cpu_ns
+        before = spent.get(self.name, (0, 0))
+        spent[self.name] = (before[0] + wall_ns - self.inner_wall_ns, before[1] + cpu_ns - self.inner_cpu_ns)
+
+
+ROUNDS = 3
+# A round reads about so many seconds' worth of batches, and at least so many batches a worker.
+ROUND_S, LEAST_BATCHES_PER_WORKER = 0.8, 3
+
+
+def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
+    """Measures what the workers of a PyDataset spend, through the queue and the workers that `fit` uses.
+
+    Rounds with and without the timers alternate: those without say what the loader costs.
+
+    Args:
+      data: a `keras.utils.PyDataset`, Keras' old generators among them.
+      windows: of the model that trains on it; it takes no step here.
+      cores: that this process may use.
+    """
+    workers = max(int(getattr(data, "workers", 1) or 1), 1)
+    timer = CallTimer()
+    batches = _batches(data, workers)
+    plain, timed = _Head(data, batches, None), _Head(data, batches, timer)
+    samples = []
+    for number in range(ROUNDS):
+        samples.append(windows.loader(plain, epochs=1, ramp_steps=workers, round_=number))
+        with timer.installed():
+            windows.loader(timed, epochs=1, ramp_steps=workers, round_=number)
+    times = timer.times
+    if not times.batches:
+        return StageTable(
+            stages=(),
+            cores=cores,
+            workers=workers,
+            reason="its worker processes are not forked: nothing was seen of them",
+        )
+    cpu_ns = sum(one.cpu_ns for one in samples)
+    images = sum(one.epoch_images for one in samples)
+    return StageTable(
+        stages=_stages(times),
+        cores=cores,
+        loader_cpu_us_per_image=cpu_ns / images / 1e3,
+        effective_parallelism=cpu_ns / sum(one.epoch_ns for one in samples),
+        workers=workers,
+        workers_seen=times.workers,
+        rest="Keras' queue and its copies to tensors"
+        + (", and sending batches between processes" if _forks(data) else ""),
+        tail=_tail(times),
+    )
+
+
+def workers_seen(data: Any, windows: Windows) -> int:
+    """Returns how many workers of a PyDataset are busy at once, at most, while `fit` draws some batches."""
+    workers = max(int(getattr(data, "workers", 1) or 1), 1)
+    timer = CallTimer()
+    windows.loader(_Head(data, _batches(data, workers), timer), epochs=1, ramp_steps=workers, round_=0)
+    return timer.times.workers
+
+
+def _stages(times: CallTimes) -> tuple[Stage, ...]:
+    stages = []
+    for call, wall_ns, cpu_ns in times.by_call:
+        stages.append(
+            Stage(
+                name=call.name,
+                kind=call.kind,
+                python=call.python,
+                cpu_us_per_image=cpu_ns / times.images / 1e3,
+                wait_us_per_image=(wall_ns - cpu_ns) / times.images / 1e3,
+            )
+        )
+    return tuple(stages)
+
+
+def _tail(times: CallTimes) -> ImageTail | None:
+    if len(times.image_ns) < 2:
+        return None
+    return tail_of([("/".join(name.split("/")[-2:]), ns / 1e3) for name, ns in times.image_ns])
+
+
+def _batches(data: Any, workers: int) -> int:
+    """Returns the batches of a round: about `ROUND_S` of work for all workers, from the time that one takes."""
+    began_ns = clock.now_ns()
+    data[0]
+    batch_s = (clock.now_ns() - began_ns) / 1e9
+    wanted = max(round(ROUND_S * workers / max(batch_s, 1e-4)), LEAST_BATCHES_PER_WORKER * workers)
+    return wanted if data.num_batches is None else min(wanted, data.num_batches)
+
+
+def _forks(data: Any) -> bool:
+    """Tells whether the workers of a PyDataset are processes: those of Keras, or its own behind Keras' threads."""
+    return bool(data.use_multiprocessing or getattr(data, "worker_processes", False))
+
+
+class _Head(keras.utils.PyDataset):
+    """The first batches of a PyDataset, made as it makes them, by as many workers."""
+
+    def __init__(self, data: Any, batches: int, timer: CallTimer | None) -> None:
+        super().__init__(workers=data.workers, use_multiprocessing=_forks(data), max_queue_size=data.max_queue_size)
+        self._data = data
+        # Data that hands its batches on to workers of its own has to make them here, where the timer is.
+        self._make = getattr(data, "make_in_caller", data.__getitem__)
+        self._batches = batches
+        self._timer = timer
+
+    @property
+    def num_batches(self) -> int:
+        return self._batches
+
+    def __getitem__(self, index: int) -> Any:
+        if self._timer is None:
+            return self._make(index)
+        return self._timer.batch(lambda: self._make(index), batch_images)
+
+    def on_epoch_end(self) -> None:
+        self._data.on_epoch_end()

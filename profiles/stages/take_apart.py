@@ -1,0 +1,58 @@
+"""The stage table of whatever feeds a model: a second, short pass over data that can be read again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from profiles.measure.windows import Windows
+from profiles.provenance import usable_cores
+from profiles.stage_table import StageTable, without_stages
+from profiles.stages.python_stages import python_table
+from profiles.stages.tf_graph import CutError, nodes
+
+# Batches that the model trains on while the running pipeline is looked at, and how often.
+_WATCHED_BATCHES, _LOOK_EVERY = 64, 4
+_WATCHED_S = 15.0
+
+
+def stage_table(
+    data: Any, windows: Windows, *, names: Sequence[str] | None = None, limit_s: float = 20.0
+) -> StageTable:
+    """Measures what each stage of a loader costs.
+
+    Args:
+      data: what `fit` trains on: a tf.data.Dataset, its caches full, or a keras.utils.PyDataset.
+      windows: of the model on its device. The model takes some steps while tf.data's own figures are read; on an
+        emulated device it sleeps instead.
+      names: of the images, where a tf.data pipeline begins with an index into them.
+      limit_s: about how long the runs of a tf.data pipeline may take.
+    Returns:
+      The table; without stages where this kind of data cannot be taken apart, with the reason.
+    """
+    cores = usable_cores()
+    if isinstance(data, keras.utils.PyDataset):
+        return python_table(data, windows, cores=cores)
+    if not hasattr(data, "element_spec"):
+        reason = f"a {type(data).__name__} is read once, and from outside: only its waiting can be seen"
+        return without_stages(reason, cores=cores)
+    from profiles.stages.tf_model import Seen, look
+    from profiles.stages.tf_stages import tfdata_table
+
+    try:
+        pipeline = nodes(data)
+        running: list[dict[int, Seen]] = []
+
+        def note(iterator: Any) -> None:
+            seen = look(iterator, pipeline)
+            if seen is not None:
+                running.append(seen)
+
+        batches = int(data.cardinality())
+        steps = min(batches, _WATCHED_BATCHES) if batches > 0 else _WATCHED_BATCHES
+        windows.watch(data, note, steps=steps, every=_LOOK_EVERY, limit_s=_WATCHED_S)
+        return tfdata_table(data, cores=cores, running=running, names=names, limit_s=limit_s)
+    except CutError as error:
+        return without_stages(str(error), cores=cores)

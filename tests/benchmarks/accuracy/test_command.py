@@ -1,0 +1,230 @@
+"""The accuracy ladder: its runs, their order, its results file, and a tiny one from end to end."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from rich.console import Console
+
+from benchmarks.accuracy.plan import PIPELINES, RUNGS, Run, published_images_seen
+from benchmarks.accuracy.report import cells, legend, panels_of, render, script_lines, table, ticks, verdict_text
+from benchmarks.accuracy.results import (
+    Difference,
+    Earlier,
+    difference,
+    images_per_sec,
+    read_earlier,
+    rows,
+    scripts,
+    to_document,
+)
+from benchmarks.lab.options import UserError
+from benchmarks.lab.photos import held_out
+from pipeline import from_folder
+from pipeline.variants import VARIANTS
+from profiles.report.write import to_json
+from tests.builders import CPU, a_trained, all_trained
+from tests.builders import an_accuracy_plan as a_plan
+
+
+@pytest.fixture(scope="module")
+def splits(photos):
+    return held_out(from_folder(photos), seed=0)
+
+
+def test_the_ladder_has_the_published_accuracies():
+    published = {name: rung.published for name, rung in RUNGS.items()}
+    assert published == {"tutorial": 0.80, "deeper": 0.84, "dropout": 0.90, "no-augment": 0.85, "128px": 0.94}
+
+
+def test_the_published_training_saw_6_4_million_images():
+    assert {published_images_seen(rung.model) for rung in RUNGS.values()} == {6_400_000}
+
+
+def test_runs_go_seed_by_seed_and_there_and_back():
+    runs = [(run.seed, run.rung, run.pipeline) for run in a_plan().runs]
+    assert runs == [
+        (0, "tutorial", "generator"),
+        (0, "tutorial", "tuned"),
+        (0, "no-augment", "tuned"),
+        (0, "no-augment", "generator"),
+        (1, "tutorial", "generator"),
+        (1, "tutorial", "tuned"),
+        (1, "no-augment", "tuned"),
+        (1, "no-augment", "generator"),
+    ]
+
+
+def test_an_odd_number_of_rungs_alternates_over_the_seeds():
+    assert [run.pipeline for run in a_plan(rungs=("tutorial",)).runs] == ["generator", "tuned", "tuned", "generator"]
+
+
+def test_a_run_sees_whole_passes():
+    plan = a_plan(images_seen=100)
+    assert (plan.passes(32), plan.passes(100), plan.passes(101)) == (4, 1, 1)
+
+
+def test_both_pipelines_of_a_pair_have_the_same_batch_seed_and_draws():
+    plan = a_plan(tuned=dataclasses.replace(VARIANTS["tf-data-composed"], seed=9))
+    for rung, drawn in (("tutorial", True), ("no-augment", False)):
+        one, other = (plan.config(Run(rung=rung, pipeline=pipeline, seed=5)) for pipeline in PIPELINES)
+        assert one.loader == "image_data_generator" and other.loader == "tf_data"
+        assert (one.batch_size, one.seed, one.augmentation) == (other.batch_size, other.seed, other.augmentation)
+        assert one.seed == 5 and (one.augmentation is not None) == drawn
+
+
+@pytest.mark.parametrize(
+    ("images_seen", "train", "test", "expected"),
+    [
+        (6_400_000, 8000, 2000, True),
+        (6_392_001, 8000, 2000, True),  # 800 passes, to be whole
+        (6_392_000, 8000, 2000, False),
+        (6_400_000, 7999, 2000, False),
+        (6_400_000, 8000, 1999, False),
+    ],
+)
+def test_the_published_figure_is_compared_at_the_published_budget_only(images_seen, train, test, expected):
+    plan = a_plan(images_seen=images_seen)
+    assert plan.as_published("tutorial", train_photos=train, test_photos=test) == expected
+
+
+def test_a_row_has_the_mean_accuracy_its_interval_and_the_rate_without_first_passes():
+    plan = a_plan(rungs=("tutorial",))
+    first, second = (Run(rung="tutorial", pipeline="generator", seed=seed) for seed in (0, 1))
+    trained = {first: a_trained("1110"), second: a_trained("1000", rates=(10.0, 200.0))}
+    (row,) = rows(plan, trained, train_photos=32, test_photos=4)
+    cell = row.cells["generator"]
+    assert (cell.runs, cell.accuracy, cell.against) == (2, 0.5, None)
+    assert (cell.low, cell.high) == pytest.approx((0.1500, 0.8500), abs=1e-4)  # Wilson, 2 of 4
+    assert cell.images_per_sec == pytest.approx((110 + 200) / 2)
+    assert row.cells["tuned"] is None and row.difference is None
+
+
+def test_one_pass_has_no_rate():
+    assert images_per_sec(a_trained("1", rates=(50.0,))) is None
+
+
+def test_only_pairs_make_the_difference():
+    plan = a_plan(rungs=("tutorial",), seeds=3)
+    trained = all_trained(plan, generator="1100", tuned="1110")
+    del trained[Run(rung="tutorial", pipeline="tuned", seed=2)]
+    found = difference(plan, trained)
+    assert (found.pairs, found.photos, found.mean) == (2, 4, 0.25)
+    assert difference(plan, {}) is None
+    (row,) = rows(plan, trained, train_photos=32, test_photos=4)
+    assert row.difference == pytest.approx(0.25)
+
+
+def test_the_table_fits_80_columns_and_brackets_what_is_context():
+    plan = a_plan(rungs=tuple(RUNGS), images_seen=6_400_000)
+    trained = all_trained(plan, generator="1" * 90 + "0" * 10, tuned="1" * 89 + "0" * 11)
+    console = Console(width=80, record=True)
+    console.print(table(rows(plan, trained, train_photos=8000, test_photos=2000)))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) == 2 + len(RUNGS)
+    assert lines[2].split() == ["tutorial", "90.0", "(83-94)", "110", "89.0", "(81-94)", "110", "-1.0", "80", "above"]
+    assert lines[4].split()[-2:] == ["as", "published"]
+    context = rows(plan, trained, train_photos=1600, test_photos=400)
+    assert cells(context[0])[-1] == "(80)"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (
+            -0.01,
+            0.016,
+            "The tuned pipeline costs no more than 2 points of accuracy: +0.3 points (95 % interval -1.0 to ",
+        ),
+        (-0.05, -0.03, "The tuned pipeline costs accuracy: -4.0 points (95 % interval -5.0 to -3.0) over 4 pairs"),
+        (-0.05, 0.01, "Whether the tuned pipeline costs accuracy is not shown either way: -2.0 points"),
+        (None, None, "Whether the tuned pipeline costs accuracy is not shown: +1.0 points in one pair of runs."),
+    ],
+)
+def test_the_verdict_is_a_sentence_with_its_interval(low, high, text):
+    mean = 0.01 if low is None else (low + high) / 2
+    assert verdict_text(Difference(mean=mean, low=low, high=high, pairs=4, photos=2000)).startswith(text)
+
+
+def test_without_a_pair_nothing_is_shown():
+    assert verdict_text(None).endswith("no pair of runs has ended.")
+
+
+def test_the_prediction_experiment_has_a_line_a_network():
+    plan = a_plan(rungs=("tutorial",), seeds=1)
+    lines = script_lines(scripts(all_trained(plan, generator="1100", tuned="1110")))
+    assert lines[-1] == "  tutorial, seed 0: 3 of 4 wrong as published, 1 corrected"
+    assert script_lines(()) == []
+
+
+def test_results_survive_the_file_that_they_are_kept_in(splits, tmp_path):
+    plan = a_plan()
+    trained = all_trained(plan, generator="1100", tuned="1110")
+    document = to_document(plan, splits, CPU, trained, {}, data="/home/someone/photos", created="now", complete=False)
+    (tmp_path / "accuracy.json").write_text(to_json(document))
+    assert "someone" not in to_json({key: document[key] for key in ("settings", "dataset", "runs")})
+    assert read_earlier(tmp_path) == Earlier(
+        plan=plan,
+        device=CPU,
+        fingerprints=(splits.train.fingerprint, splits.test.fingerprint),
+        created="now",
+        trained=trained,
+    )
+
+
+def test_what_cannot_be_gone_on_with_is_refused(splits, tmp_path):
+    path = tmp_path / "accuracy.json"
+    with pytest.raises(UserError, match="accuracy.json cannot be read there: No such file"):
+        read_earlier(tmp_path)
+    for text in ("no json", "[]", "{}", '{"settings": {}, "complete": false}'):
+        path.write_text(text)
+        with pytest.raises(UserError, match="is not what benchmarks.accuracy wrote"):
+            read_earlier(tmp_path)
+    plan = a_plan()
+    document = to_document(plan, splits, CPU, {}, {}, data="d", created="now", complete=True)
+    path.write_text(to_json(document))
+    with pytest.raises(UserError, match="has come to its end"):
+        read_earlier(tmp_path)
+    path.write_text(to_json({**document, "complete": False, "schema_version": 0}))
+    with pytest.raises(UserError, match="of another version"):
+        read_earlier(tmp_path)
+
+
+def test_curves_lie_on_common_axes(splits):
+    plan = a_plan(seeds=1)
+    trained = all_trained(plan, generator="1110", tuned="1111")
+    panels = panels_of(plan, trained, {"tutorial": 0.8, "no-augment": 0.85})
+    assert [panel.rung for panel in panels] == ["tutorial", "no-augment"]
+    generator, tuned = panels[0].curves
+    # The axis is 50 to 100 %, 186 to 30 px; three passes from 44 to 368 px.
+    assert generator.points == "44.0,108.0 206.0,108.0 368.0,108.0"
+    assert tuned.points == "44.0,30.0 206.0,30.0 368.0,30.0"
+    assert panels[0].published_y == pytest.approx(92.4)
+    assert [tick.text for tick in panels[0].levels] == ["50%", "60%", "70%", "80%", "90%", "100%"]
+    assert panels_of(plan, {}, {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"), [(1, (1,)), (2, (1, 2)), (25, (1, 10, 20, 25)), (800, (1, 200, 400, 600, 800))]
+)
+def test_passes_are_marked_at_round_numbers(last, expected):
+    assert ticks(last) == expected
+
+
+def test_the_legend_says_once_what_trained(splits):
+    plan = a_plan()
+    first, *others = all_trained(plan, generator="1100", tuned="1110").items()
+    on_gpu = dataclasses.replace(first[1], backend={"keras_backend": "jax", "gpus": ["H100"]})
+    said = [line for line in legend(plan, splits, dict([(first[0], on_gpu), *others])) if "trained by" in line]
+    assert said == ["trained by Keras on jax, H100.", "trained by Keras on tensorflow, CPU."]
+
+
+def test_the_page_has_no_scripts_and_escapes_what_it_shows(splits):
+    plan = a_plan(tuned_name="<script>alert(1)</script>.toml")
+    trained = all_trained(plan, generator="1100", tuned="1110")
+    failures = {plan.runs[0]: "it <b>failed</b>"}
+    document = to_document(plan, splits, CPU, trained, failures, data="d", created="now", complete=False)
+    page = render(document, plan, splits, trained)
+    assert "<script>" not in page and "<b>" not in page and "&lt;script&gt;" in page
+    assert "default-src 'none'" in page and page.count("<svg class=") == 2 and "Not all runs have ended" in page

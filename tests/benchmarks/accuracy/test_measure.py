@@ -1,0 +1,275 @@
+"""A ladder's runs: the children that make them, the command around them, and going on after an interruption."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import threading
+from unittest import mock
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from benchmarks.accuracy import __main__ as accuracy
+from benchmarks.accuracy.child import RunSession, chunks, published_script
+from benchmarks.accuracy.measure import Ladder, device_here
+from benchmarks.accuracy.plan import PIPELINES, Run
+from benchmarks.accuracy.samples import Order, ScriptCount, State
+from benchmarks.lab.backend import tf_device
+from benchmarks.lab.child import ChildDied, JobRefused
+from benchmarks.lab.command import progress_bar
+from benchmarks.lab.photos import held_out
+from pipeline import from_folder
+from pipeline.config import config_to_toml
+from pipeline.variants import BASELINE, VARIANTS
+from profiles.devices import Device
+from tests.builders import CPU, a_trained
+from tests.builders import an_accuracy_plan as a_plan
+from tests.fakes import FakeTrainingChild as FakeChild
+
+GPU = Device(kind="gpu", name="gpu")
+
+
+@pytest.fixture(scope="module")
+def splits(photos):
+    return held_out(from_folder(photos), seed=0)
+
+
+def a_ladder(splits, tmp_path, trained=None) -> Ladder:
+    FakeChild.asked = []
+    return Ladder(a_plan(rungs=("tutorial",)), splits, CPU, trained or {}, tmp_path / "log")
+
+
+def no_bar():
+    return progress_bar(Console(quiet=True))
+
+
+def test_a_run_that_fails_is_left_out_and_the_rest_goes_on(splits, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.accuracy.measure.Child", FakeChild)
+    ladder, kept = a_ladder(splits, tmp_path), []
+    ladder.measure(no_bar(), lambda: kept.append((len(ladder.trained), len(ladder.failures))))
+    assert {run.label: why for run, why in ladder.failures.items()} == {
+        "tutorial, tuned, seed 0": "out of memory (MemoryError)"
+    }
+    assert kept == [(1, 0), (1, 1), (2, 1), (3, 1)]
+    assert [order.passes for order in FakeChild.asked] == [2] * 4  # 32 photos
+    assert [order.script for order in FakeChild.asked] == [True, False, False, True]
+
+
+def test_what_was_trained_earlier_is_not_trained_again(splits, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.accuracy.measure.Child", FakeChild)
+    earlier = {Run(rung="tutorial", pipeline=pipeline, seed=0): a_trained("1111") for pipeline in PIPELINES}
+    ladder = a_ladder(splits, tmp_path, earlier)
+    ladder.measure(no_bar(), lambda: None)
+    assert [order.config.seed for order in FakeChild.asked] == [1, 1]
+    assert len(ladder.trained) == 4 and not ladder.failures
+
+
+def test_a_run_that_trains_nothing_is_ended(splits, tmp_path, monkeypatch):
+    class Stuck(FakeChild):
+        def ask(self, method, *arguments, timeout_s):
+            return State(images=32)
+
+    times = iter(range(0, 10**15, 10**12))  # a look each 1,000 s
+    monkeypatch.setattr("benchmarks.accuracy.measure.Child", Stuck)
+    monkeypatch.setattr("profiles.clock.now_ns", lambda: next(times))
+    ladder = Ladder(a_plan(rungs=("tutorial",), seeds=1), splits, CPU, {}, tmp_path / "log")
+    ladder.measure(no_bar(), lambda: None)
+    assert set(ladder.failures.values()) == {"nothing was trained for 1800 s: it hung and was ended"}
+
+
+def test_a_session_tells_of_its_end_or_failure(splits):
+    session = RunSession(CPU, splits.train, splits.test)
+    worker = threading.Thread(target=session.work)
+    worker.start()
+    session.begin(Order(model="cats-dogs-64", config=VARIANTS["py-dataset"], passes=1, script=True))
+    state = session.look()
+    while state.trained is None and state.failure is None:
+        state = session.look()
+    session.close()
+    worker.join(60)
+    assert state.failure is None and (state.images, state.passes) == (32, 1)
+    assert len(state.trained.right) == 8 and state.trained.passes[0].correct == state.trained.right.count("1")
+    assert state.trained.script.images == 8
+    failing = RunSession(GPU, splits.train, splits.test)
+    worker = threading.Thread(target=failing.work)
+    worker.start()
+    failing.begin(Order(model="cats-dogs-64", config=BASELINE, passes=1, script=False))
+    state = failing.look()
+    while state.failure is None:
+        state = failing.look()
+    failing.close()
+    worker.join(60)
+    assert "there is no GPU that Keras can use here" in state.failure and "install the GPU build" in state.failure
+
+
+def test_a_gpu_that_keras_cannot_use_leaves_the_cpu_to_train(capsys, tmp_path, photos, monkeypatch):
+    on: list[Device] = []
+
+    class NoGpu(FakeChild):
+        def __init__(self, session, device, log, *arguments):
+            super().__init__(session, device, log)
+            self._device = device
+
+        def ask(self, method, *arguments, timeout_s):
+            if method == "backend":
+                raise JobRefused("there is no GPU that Keras can use here")
+            on.append(self._device)
+            reply = super().ask(method, *arguments, timeout_s=timeout_s)
+            return dataclasses.replace(reply, failure=None, trained=a_trained("11110000")) if reply else reply
+
+    monkeypatch.setattr("benchmarks.accuracy.measure.Child", NoGpu)
+    monkeypatch.setattr("benchmarks.accuracy.measure.devices_here", lambda: (CPU, GPU))
+    out = tmp_path / "out"
+    assert accuracy.main(["--data", str(photos), "--rungs", "tutorial", "--out", str(out)]) == 0
+    assert "left out gpu: there is no GPU that Keras can use here" in " ".join(capsys.readouterr().err.split())
+    assert json.loads((out / "accuracy.json").read_text())["settings"]["device"] == "cpu" and set(on) == {CPU}
+
+
+def test_a_gpu_that_keras_can_use_trains(splits, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.accuracy.measure.Child", lambda *_: mock.Mock())
+    monkeypatch.setattr("benchmarks.accuracy.measure.devices_here", lambda: (CPU, GPU))
+    assert device_here(splits, tmp_path / "log", Console(quiet=True)) == GPU
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "expected"),
+    [
+        (CPU, "tensorflow", "/CPU:0"),
+        (GPU, "tensorflow", "/GPU:0"),
+        (GPU, "jax", "/CPU:0"),
+    ],
+)
+def test_tf_data_prefetches_to_a_gpu_of_tensorflow_only(monkeypatch, device, backend, expected):
+    monkeypatch.setattr("keras.backend.backend", lambda: backend)
+    assert tf_device(device) == expected
+
+
+def test_a_session_that_is_closed_before_it_was_asked_ends(splits):
+    session = RunSession(CPU, splits.train, splits.test)
+    session.close()
+    session.work()
+
+
+def test_the_published_script_counts_what_it_says(splits):
+    """A network that says 1 from a mean of 1 on: as published nearly all photos, corrected none."""
+    import keras
+
+    layers = [
+        keras.Input((4, 4, 3)),
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dense(1, activation="sigmoid"),
+    ]
+    network = keras.Sequential(layers)
+    network.layers[-1].set_weights([np.full((3, 1), 100.0, np.float32), np.array([-330.0], np.float32)])
+    count = published_script(network, splits.test)
+    second = int((splits.test.labels == 1).sum())
+    assert count == ScriptCount(images=8, published_wrong=8 - second, corrected_wrong=second)
+    assert published_script(keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Dense(3)]), splits.test) is None
+
+
+def test_a_list_is_taken_in_parts():
+    assert chunks(["a", "b", "c"], 2) == [["a", "b"], ["c"]]
+
+
+def refusal(capsys, *words: str) -> tuple[int, str]:
+    code = accuracy.main(list(words))
+    return code, " ".join(capsys.readouterr().err.split())
+
+
+def test_wrong_options_are_refused_in_a_line(capsys, tmp_path, photos, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = ("--data", str(photos))
+    assert refusal(capsys, *data, "--seeds", "0") == (2, "--seeds must be at least 1. Received: 0.")
+    assert refusal(capsys, *data, "--images-seen", "-3") == (2, "--images-seen must be at least 1. Received: -3.")
+    assert "Did you mean 'deeper'?" in refusal(capsys, *data, "--rungs", "deepr")[1]
+    assert "an emulated one learns nothing" in refusal(capsys, *data, "--device", "emulated:400")[1]
+    assert refusal(capsys, *data, "--resume", "x", "--seeds", "2", "--out", "y") == (
+        2,
+        "--resume goes on as it was begun: leave out --seeds, --out.",
+    )
+    assert "accuracy.json cannot be read there" in refusal(capsys, *data, "--resume", str(tmp_path))[1]
+    assert tmp_path.is_dir()  # an empty folder of the user's is left alone
+    (tmp_path / "other.toml").write_text(config_to_toml(dataclasses.replace(VARIANTS["tf-data"], batch_size=64)))
+    assert (
+        "`batch_size` must be the generator's, 32. Received: 64."
+        in refusal(capsys, *data, "--pipeline", "other.toml")[1]
+    )
+    (tmp_path / "none.toml").write_text(config_to_toml(VARIANTS["tf-data-no-augment"]))
+    assert "`augmentation` must be the generator's" in refusal(capsys, *data, "--pipeline", "none.toml")[1]
+    assert list(tmp_path.glob("runs/*")) == []
+
+
+def test_three_classes_are_refused(capsys, tmp_path, photos):
+    for name in ("a", "b", "c"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in range(2):
+            source = sorted(photos.rglob("*.jpg"))[number]
+            (tmp_path / "data" / name / f"{number}.jpg").write_bytes(source.read_bytes())
+    words = ("--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"))
+    assert refusal(capsys, *words) == (2, "--data must be of two classes. Received: 3.")
+
+
+def test_an_interrupted_ladder_is_gone_on_with(capsys, tmp_path, photos, monkeypatch):
+    """The third of four runs is stopped by a signal; the second process trains it and the fourth."""
+    monkeypatch.setattr("benchmarks.accuracy.measure.Child", FakeChild)
+    monkeypatch.setattr("benchmarks.accuracy.measure.devices_here", lambda: (CPU,))
+    FakeChild.asked, out = [], tmp_path / "out"
+    real, calls = FakeChild.ask, []
+
+    def stopped_at_the_third(self, method, *arguments, timeout_s):
+        if method == "begin":
+            calls.append(method)
+            if len(calls) == 3:
+                signal.raise_signal(signal.SIGTERM)
+        reply = real(self, method, *arguments, timeout_s=timeout_s)
+        return dataclasses.replace(reply, failure=None, trained=a_trained("11110000")) if reply else reply
+
+    monkeypatch.setattr(FakeChild, "ask", stopped_at_the_third)
+    words = ["--data", str(photos), "--rungs", "tutorial", "--seeds", "2", "--out", str(out)]
+    assert accuracy.main(words) == 128 + signal.SIGTERM
+    assert f"stopped: go on with --resume {out}" in capsys.readouterr().err.replace("\n", "")
+    kept = json.loads((out / "accuracy.json").read_text())
+    assert kept["complete"] is False and len(kept["runs"]) == 2 and (out / "accuracy.html").is_file()
+    assert accuracy.main(words) == 2  # it holds results
+    FakeChild.asked = []
+    other = tmp_path / "other"
+    for path in sorted(photos.rglob("*.jpg"))[::2]:
+        (other / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (other / path.parent.name / path.name).write_bytes(path.read_bytes())
+    assert accuracy.main(["--data", str(other), "--resume", str(out)]) == 2
+    assert "other photos than that run was begun with" in capsys.readouterr().err.replace("\n", " ")
+    assert accuracy.main(["--data", str(photos), "--resume", str(out)]) == 0  # they all got the same photos right
+    assert [order.config.seed for order in FakeChild.asked] == [1, 1]
+    done = json.loads((out / "accuracy.json").read_text())
+    assert done["complete"] is True and len(done["runs"]) == 4 and done["created"] == kept["created"]
+    assert done["verdict"] == "costs no more than 2 points"
+
+
+def test_a_ladder_without_a_run_is_exit_code_3(capsys, tmp_path, photos, monkeypatch):
+    class Dies(FakeChild):
+        def ask(self, method, *arguments, timeout_s):
+            raise ChildDied("the process was killed")
+
+    monkeypatch.setattr("benchmarks.accuracy.measure.Child", Dies)
+    out = tmp_path / "out"
+    assert accuracy.main(["--data", str(photos), "--out", str(out), "--device", "cpu"]) == 3
+    assert "nothing could be trained. the process was killed" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["children.log"]
+
+
+@pytest.mark.slow
+def test_a_tiny_ladder_trains_in_children_of_its_own(capsys, tmp_path, photos):
+    out = tmp_path / "out"
+    words = ["--data", str(photos), "--rungs", "tutorial", "--seeds", "2", "--images-seen", "64", "--device", "cpu"]
+    code = accuracy.main([*words, "--out", str(out)])
+    document = json.loads((out / "accuracy.json").read_text())
+    assert document["complete"] is True and code == {"costs": 1, "not shown either way": 4}.get(document["verdict"], 0)
+    assert [len(run["passes"]) for run in document["runs"]] == [2] * 4
+    assert all(run["images_seen"] == 64 and len(run["right"]) == 8 for run in document["runs"])
+    assert [run["script"] is not None for run in document["runs"]] == [True, False, False, True]
+    assert sorted(path.name for path in out.iterdir()) == ["accuracy.html", "accuracy.json"]
+    assert "pairs of runs on 8 test photos" in " ".join(capsys.readouterr().out.split())
+    assert (out / "accuracy.html").read_text().count("<polyline") == 4

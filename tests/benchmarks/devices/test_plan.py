@@ -1,0 +1,142 @@
+"""What the command is asked: refused in one line with the fix, and cases that are measured once each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.devices import __main__ as devices
+from benchmarks.devices.experiments import EXPERIMENTS, arrays, photos
+from benchmarks.devices.plan import AXES, Request, Sweep, parser, read_request, read_sweep
+from benchmarks.lab.options import UserError
+
+
+def a_request(*words: str) -> Request:
+    return read_request(parser().parse_args(words), Path("runs/now"))
+
+
+def test_unasked_the_shortest_experiment_is_run_with_an_epoch_to_warm_up() -> None:
+    request = a_request()
+    assert list(request.experiments) == ["mnist"]
+    assert (request.epochs, request.rounds, request.sweeps, request.emulated, request.prices) == (2, 3, (), None, {})
+    assert request.cases == EXPERIMENTS["mnist"].cases and request.out == Path("runs/now")
+
+
+def test_all_experiments_share_the_cases_that_they_have_in_common() -> None:
+    request = a_request("--experiment", "all")
+    assert list(request.experiments) == list(EXPERIMENTS)
+    assert len(request.cases) == len(set(request.cases)) == 23
+
+
+def test_the_precision_is_that_of_every_case() -> None:
+    request = a_request("--experiment", "mnist,deeper", "--precision", "mixed_bfloat16")
+    assert {case.precision for case in request.cases} == {"mixed_bfloat16"}
+
+
+def test_prices_are_of_devices_by_name_or_kind() -> None:
+    request = a_request("--emulate", "400", "--price", "cpu=0.10, emulated:400=0.9,gpu=2")
+    assert request.prices == {"cpu": 0.10, "emulated:400": 0.9, "gpu": 2.0}
+    assert request.emulated is not None and request.emulated.images_per_sec == 400
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--experiment mnits",
+            r"--experiment: 'mnits' is not known\. Did you mean 'mnist'\? Known: cifar10-mlp, .*all",
+        ),
+        ("--experiment ,", "--experiment needs at least one name"),
+        ("--epochs 0", r"--epochs must be at least 1\. Received: 0\."),
+        ("--rounds -1", r"--rounds must be at least 1\. Received: -1\."),
+        ("--longest-epoch 0", r"--longest-epoch must be a number of seconds above 0\. Received: 0\.0\."),
+        ("--longest-epoch nan", "--longest-epoch must be a number of seconds above 0"),
+        ("--target-accuracy 90", r"--target-accuracy must be above 0 and at most 1\. Received: 90\.0\."),
+        ("--precision mixed_float61", r"--precision: .* Did you mean 'mixed_float16'\?"),
+        ("--precision float32,mixed_float16", "--precision takes one.*--sweep precision=float32,mixed_float16"),
+        ("--emulate fast", r"--emulate must be images/sec above 0 .* a100-resnet50.* Received: 'fast'\."),
+        ("--emulate -5", "--emulate must be images/sec above 0"),
+        ("--price cpu", r"--price needs DEVICE=PRICE of cpu, gpu, such as cpu=0\.10\. Received: 'cpu'\."),
+        ("--price tpu=1", "--price needs DEVICE=PRICE of cpu, gpu"),
+        ("--price emulated=1", "--price needs DEVICE=PRICE of cpu, gpu"),
+        ("--price cpu=1,cpu=2", "--price names cpu twice"),
+        ("--price cpu=cheap", r"--price cpu must be a number per hour, at least 0\. Received: 'cheap'\."),
+        ("--price cpu=-1", "--price cpu must be a number per hour"),
+        ("--price cpu=nan", "--price cpu must be a number per hour"),
+        ("--arrays mnist", "--arrays needs NAME=PATH of mnist, cifar10, text, features"),
+        ("--arrays minst=x", r"Did you mean 'mnist'\?"),
+        ("--arrays mnist=nowhere.npz", r"--arrays mnist: nowhere\.npz does not exist\."),
+        ("--sweep batches=1", r"--sweep: 'batches' is not known\. Did you mean 'batch-size'\?"),
+        ("--sweep batch-size", r"--sweep batch-size needs values, such as batch-size=32,64,128,512\. Received"),
+        ("--sweep batch-size=", "--sweep batch-size needs values"),
+        ("--sweep batch-size=0", r"values must be whole numbers from 1 to 65,536\. Received: '0'\."),
+        ("--sweep workers=many", "--sweep workers: values must be whole numbers from 1 to 64"),
+        ("--sweep workers=65", "--sweep workers: values must be whole numbers from 1 to 64"),
+        ("--sweep precision=float23", r"--sweep precision: 'float23' is not known\. Did you mean 'float32'\?"),
+        ("--sweep workers=2", r"--sweep workers=2: its data lie in memory: no workers fetch them\. Choose another"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(words: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as refused:
+        a_request(*words.split())
+    assert "\n" not in str(refused.value) and refused.value.exit_code == 2
+
+
+def test_the_command_prints_one_line_and_ends_with_two(capsys: pytest.CaptureFixture[str]) -> None:
+    assert devices.main(["--experiment", "mnits"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1 and "Did you mean 'mnist'" in shown.err
+
+
+def test_the_list_names_experiments_cases_and_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert devices.main(["--list"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "very-deep: cats and dogs, 30 more convolutions" in shown
+    assert "published: 8 min 5 s, CPU; 10 epochs" in shown
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_every_axis_takes_its_own_example(axis: str) -> None:
+    sweep = read_sweep(f"{axis}={AXES[axis].example}")
+    assert sweep.axis == axis and len(sweep.values) > 1
+    cases = [sweep.case(photos("cats-dogs-64", "generator"), value) for value in sweep.values]
+    assert len(set(cases)) == len(cases) and all(not isinstance(case, str) for case in cases)
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "changed"),
+    [
+        ("batch-size", 64, {"batch_size": 64}),
+        ("workers", 3, {}),
+        ("precision", "mixed_float16", {"precision": "mixed_float16"}),
+        ("steps-per-execution", 8, {"steps_per_execution": 8}),
+    ],
+)
+def test_a_value_changes_one_thing_of_a_case(axis: str, value: Any, changed: dict[str, Any]) -> None:
+    base = photos("cats-dogs-64", "generator")
+    case = Sweep(axis=axis, values=(value,)).case(base, value)
+    assert not isinstance(case, str) and case.config is not None
+    for field in ("model", "feed", "batch_size", "precision", "steps_per_execution"):
+        assert getattr(case, field) == changed.get(field, getattr(base, field))
+    assert case.config.batch_size == case.batch_size
+    assert case.config.workers == (3 if axis == "workers" else 1)
+
+
+def test_the_same_value_twice_is_one_value() -> None:
+    assert read_sweep("batch-size=8, 8,16").values == (8, 16)
+
+
+def test_a_sweep_takes_the_place_of_the_experiments_own_cases() -> None:
+    request = a_request("--experiment", "deeper", "--sweep", "batch-size=16,32", "--sweep", "workers=1,2")
+    assert len(request.cases) == 6  # the two axes cross at batch 32 and the workers that each feed has
+    assert request.without == ()
+
+
+def test_what_cannot_be_swept_beside_what_can_is_named() -> None:
+    request = a_request("--experiment", "deeper,mnist", "--sweep", "workers=2")
+    assert request.without == (
+        ("mnist-digits, arrays, batch 128, workers", "its data lie in memory: no workers fetch them"),
+    )
+    assert arrays("mnist-digits") not in request.cases

@@ -1,0 +1,187 @@
+"""What is left of a comparison: tables within 80 columns, strict JSON, a page that fetches and runs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks.devices.experiments import EXPERIMENTS
+from benchmarks.devices.findings import findings_of
+from benchmarks.devices.flops import Work
+from benchmarks.devices.plots import FRAME, bars_of, panels_of
+from benchmarks.devices.tables import (
+    EFFORTS,
+    digits_text,
+    effort_cells,
+    footnotes,
+    print_findings,
+    print_sweep,
+    rate_cells,
+    rate_columns,
+    rate_lines,
+    share_text,
+)
+from profiles.devices import parse_device
+from tests.builders import EMULATED, GPU, PRICES, a_gpu, a_sweep, an_epoch, rows_of_all
+from tests.builders import a_device_row as a_row
+from tests.builders import a_devices_report as a_report
+from tests.checks import Page, assert_harmless
+
+
+def shown(print_: Any, *arguments: Any) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    print_(console, *arguments)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_first_table_says_how_fast_how_long_and_how_much_is_loading() -> None:
+    cpu, gpu, emulated = rows_of_all()
+    assert rate_columns([cpu]) == (
+        "device",
+        "img/s",
+        "model",
+        "load%",
+        "predict",
+        "epoch",
+        "15 epochs",
+        "cost",
+        "x cpu",
+    )
+    assert [line[-1] for line in rate_lines([cpu, gpu, emulated])] == ["-", "5.00x", "1.00x"]
+    assert rate_cells(cpu) == ("cpu", "1,000", "2,000", "50%", "5,000", "2.0 s", "30.0 s*", "0.0002")
+    assert rate_cells(gpu) == ("gpu (jax)", "5,000", "20,000", "75%", "5,000", "400 ms", "6.0 s*", "0.0004")
+    assert rate_cells(emulated)[5:] == ("1.0 s*", "15.0 s*", "-")
+
+
+def test_the_second_table_says_what_a_device_makes_of_itself() -> None:
+    cpu, gpu, emulated = rows_of_all()
+    assert len(EFFORTS) == len(effort_cells(cpu))
+    # Whatever else runs on a GPU of this machine is not the CPU's.
+    assert effort_cells(cpu) == ("cpu", "80%", "-", "-", "-", "3", "3", "38%", "75%", "40%")
+    assert effort_cells(gpu)[:5] == ("gpu (jax)", "80%", "30%", "60", "200")
+    assert effort_cells(emulated) == ("emulated:5000", "80%", "-", "-", "-", "3", "-", "-", "-", "-")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(None, "-"), (0.0, "0.0%"), (0.0123, "1.2%"), (0.0996, "10%"), (0.5, "50%"), (-0.11, "-11%")]
+)
+def test_small_shares_have_a_decimal(ratio: float | None, text: str) -> None:
+    assert share_text(ratio) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(27_534.0, "27,500"), (71.24, "71.2"), (0.01234, "0.0123")])
+def test_large_numbers_have_three_digits_and_no_exponent(number: float, text: str) -> None:
+    assert digits_text(number) == text
+
+
+def test_a_device_is_not_folded_where_all_columns_are_as_wide_as_they_get() -> None:
+    slow = a_row(prices=PRICES, epochs=(an_epoch(119.0),), train_ms=9_000, resident_ms=8_000)
+    text = shown(print_findings, findings_of("mnist", EXPERIMENTS["mnist"], [slow, a_row(EMULATED)]))
+    assert "emulated:5000 " in text and max(map(len, text.splitlines())) <= 80
+
+
+def test_footnotes_say_what_was_drawn_out_or_made_up_or_not_counted_once() -> None:
+    unknown = Work(forward_flops=None, training_flops=None, reason="no reason", activation_bytes=1, input_bytes=1)
+    row = a_row(generated=True, target=0.9, work=unknown, notes=("a note",), rounds=1)
+    assert footnotes([row, row]) == [
+        "* cpu: training, extrapolated from 1 of 15 epochs",
+        "FLOPs not counted: no reason",
+        "mnist is made up: its accuracy says nothing of the published data",
+        "accuracy is that of test data",
+        "a note",
+        "cpu: few rounds: 1, too few for an interval",
+    ]
+    assert footnotes([a_row(EMULATED)]) == ["* emulated:5000: an epoch, extrapolated from windows of training"]
+    named = parse_device("emulated:a100-resnet50")
+    assert footnotes([a_row(named)])[-1] == "emulated:a100-resnet50 is a rate for 224x224 images"
+    assert "cpu: img/s are over whole epochs" in footnotes([dataclasses.replace(row, result=None)])[2]
+
+
+def test_an_experiment_is_printed_within_80_columns() -> None:
+    text = shown(print_findings, findings_of("mnist", EXPERIMENTS["mnist"], rows_of_all()))
+    assert max(map(len, text.splitlines())) <= 80
+    lines = " ".join(text.split())
+    assert "mnist: an extremely simple network on MNIST digits mnist-digits, arrays, batch 128" in lines
+    assert "cpu 1,000 2,000 50% 5,000 2.0 s 30.0 s* 0.0002 -" in lines
+    assert "computes 10.0x as fast as the CPU and trains 5.00x as fast: loading eats 50% of the advantage" in lines
+    assert "published, and here published on here on" in lines
+    assert "13x Tesla P100 5x gpu (jax)" in lines
+
+
+def test_a_sweep_is_printed_a_row_a_value() -> None:
+    text = shown(print_sweep, a_sweep()[0])
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[1:5] == [
+        "mnist, mnist-digits, arrays on cpu",
+        "batch-size img/s model load% predict epoch peak%",
+        "8 1,000 2,000 50% 5,000 2.0 s 38%",
+        "128 1,000 2,000 50% 5,000 2.0 s 38%",
+    ]
+    text = " ".join(shown(print_sweep, a_sweep()[1]).split())
+    assert "batch-size 8: the accelerator emulated:5000 computes 1.00x as fast as the CPU" in text
+
+
+def test_bars_are_as_long_as_the_time_of_an_example() -> None:
+    cpu, gpu = bars_of([a_row(), a_gpu()])
+    assert (cpu.label, cpu.text, gpu.label, gpu.text) == ("cpu", "1 ms", "gpu (jax)", "0.2 ms")
+    assert [piece.width for piece in cpu.pieces] == [50.0, 40.0, 10.0]
+    assert sum(piece.width for piece in gpu.pieces) == pytest.approx(20)
+
+
+def test_a_sweep_is_drawn_from_nothing_up_with_the_model_alone_dashed() -> None:
+    (panel,) = panels_of(a_sweep())
+    assert panel.title == "mnist-digits: images/sec by batch-size"
+    assert [level.text for level in panel.levels] == ["0", "500", "1,000", "1,500", "2,000"]
+    assert [(curve.label, curve.dashed) for curve in panel.curves[:2]] == [
+        ("arrays on cpu", False),
+        ("arrays on cpu, the model alone", True),
+    ]
+    trains, alone = panel.curves[0].dots[0], panel.curves[1].dots[0]
+    assert alone.y == FRAME.top and trains.y == (FRAME.top + FRAME.bottom) / 2
+    assert [value.text for value in panel.values] == ["8", "128"]
+
+
+def test_both_files_are_written_and_the_results_are_strict_json(tmp_path: Path) -> None:
+    report = a_report(tmp_path)
+    report.write()
+    document = json.loads((tmp_path / "out" / "results.json").read_text(), parse_constant=pytest.fail)
+    assert document["schema_version"] == 1 and document["complete"] is True
+    assert [row["device"]["name"] for row in document["results"]] == ["cpu", "gpu", "emulated:5000"]
+    assert document["experiments"][0]["advantages"][0]["lost_ratio"] == pytest.approx(0.5)
+    assert document["left_out"] == [{"who": "someone", "reason": "<b>some reason</b>"}]
+    assert document["settings"]["prices_per_hour"] == PRICES
+    assert str(tmp_path) not in (tmp_path / "out" / "results.json").read_text()
+
+
+def test_the_page_fetches_and_runs_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
+    report = a_report(tmp_path, swept=a_sweep())
+    text = report.page(report.document())
+    seen = Page(text)
+    assert_harmless(seen)
+    assert not re.search(r"(https?:)?//[a-z]|url\(|@import|javascript:", text, re.IGNORECASE)
+    assert "<b>some reason</b>" in seen.text and "GPU figures were measured here, with Keras on jax, H100." in seen.text
+    for title in (
+        "GPU temperature",
+        "GPU power",
+        "CPU use",
+        "mnist-digits: images/sec by batch-size",
+        "batch-size 8: the accelerator",
+    ):
+        assert title in seen.text
+    assert [tag for tag, _ in seen.tags].count("circle") == 8
+
+
+def test_a_run_that_was_stopped_says_so_on_its_page(tmp_path: Path) -> None:
+    report = a_report(tmp_path, complete=False)
+    assert "This run was stopped before its end" in report.page(report.document())
+
+
+def test_a_gpu_is_named_with_the_backend_that_it_was_measured_on() -> None:
+    assert rate_cells(a_row(GPU, backend="tensorflow"))[0] == "gpu (tensorflow)"

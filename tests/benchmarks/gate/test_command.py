@@ -1,0 +1,318 @@
+"""The command: what it takes, what it refuses, what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from benchmarks.gate import __main__ as gate
+from benchmarks.gate import plan
+from benchmarks.gate.processes import MeasureError, Process
+from benchmarks.gate.ratios import RATIOS
+from pipeline.commands.terminal import Stopped
+from pipeline.sources.arrays import from_arrays
+from pipeline.sources.changes import content_fingerprint
+from pipeline.sources.folder import from_folder
+from profiles.gate.invariants import Invariants
+
+ANCHORS = {"decode": 2000.0, "copy": 100.0, "resident": 500.0}
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Made-up rates by label, in the place of processes; 1,000 images/sec unless set."""
+    monkeypatch.chdir(tmp_path)
+    noise = random.Random(3)
+    rates: dict[str, float] = {}
+    asked = []
+
+    def measure(subject, setting, log, *, anchors=False, inspect=False):
+        asked.append((subject, setting))
+        log.touch()
+        rate = rates.get(subject.label, 1000.0)
+        if isinstance(rate, BaseException):
+            log.write_text("Traceback")
+            raise rate
+        return Process(
+            rates=(rate * math.exp(noise.gauss(0, 0.005)),),
+            anchors={name: (value,) for name, value in ANCHORS.items()} if anchors else {},
+            invariants=Invariants(images=768, decodes_per_image=1.0) if inspect else None,
+        )
+
+    monkeypatch.setattr(plan, "measure", measure)
+    rates["asked"] = asked
+    return rates
+
+
+def run(*words):
+    return gate.main([*words, "--out", "out"])
+
+
+COMPARED = ("compare", "mine:a", "mine:b")
+
+
+@pytest.mark.parametrize(
+    ("b", "code", "verdict"), [(800.0, 1, "regression"), (1250.0, 0, "improved"), (1000.0, 0, "same")]
+)
+def test_two_functions_are_compared(machine, capsys, b, code, verdict):
+    machine["mine:b"] = b
+    assert run(*COMPARED) == code
+    printed = capsys.readouterr().out
+    assert f"mine:b against mine:a: {verdict}. Ratio" in printed
+    assert [line[:14].strip() for line in printed.splitlines()[1:3]] == ["mine:b", "against mine:a"]
+    assert max(map(len, printed.splitlines())) <= 80
+    values = json.loads(pathlib.Path("out/gate.json").read_text())
+    (comparison,) = values["comparisons"].values()
+    assert (comparison["decision"]["verdict"], comparison["decision"]["exit_code"]) == (verdict, code)
+    assert values["schema_version"] == 1
+    assert not pathlib.Path("out/gate.log").exists()
+
+
+def test_the_same_seed_gives_the_same_orders(machine):
+    orders = []
+    for seed in ("1", "1", "2"):
+        run(*COMPARED, "--seed", seed)
+        (comparison,) = json.loads(pathlib.Path("out/gate.json").read_text())["comparisons"].values()
+        orders.append(comparison["orders"])
+        shutil.rmtree("out")
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_what_cannot_be_measured_is_exit_code_3_and_says_where_to_look(machine, capsys):
+    machine["mine:b"] = MeasureError("mine:b: it died")
+    assert run(*COMPARED) == 3
+    shown = capsys.readouterr()
+    assert "failed: mine:b: it died" in shown.out
+    assert "what the processes said: out/gate.log" in shown.err
+
+
+@pytest.mark.parametrize("rate", [1000.0, MeasureError("mine:b: it died"), Stopped(2)])
+def test_a_log_that_is_there_stays_as_it_is(machine, rate, capsys):
+    machine["mine:b"] = rate
+    pathlib.Path("out").mkdir()
+    pathlib.Path("out/gate.log").write_text("mine")
+    code = run(*COMPARED)
+    assert pathlib.Path("out/gate.log").read_text() == "mine"
+    assert pathlib.Path("out/gate-2.log").exists() == (code == 3)
+    assert ("what the processes said: out/gate-2.log" in capsys.readouterr().err) == (code == 3)
+
+
+def test_a_stopped_run_is_128_and_the_signal_and_leaves_nothing(machine, capsys):
+    machine["mine:b"] = Stopped(2)
+    assert run(*COMPARED) == 130
+    assert "stopped: nothing was decided" in capsys.readouterr().err
+    assert not pathlib.Path("out").exists()
+
+
+def test_a_floor_is_asked_for(machine):
+    machine["mine:b"] = 2500.0
+    assert run(*COMPARED, "--at-least", "2") == 0
+    shutil.rmtree("out")
+    assert run(*COMPARED, "--at-least", "3") == 1
+
+
+def test_files_and_variants_are_compared_on_images(machine, photos, tmp_path):
+    (tmp_path / "mine.toml").write_text("workers = 2\n")
+    machine["mine"] = 1500.0
+    assert run("compare", "tf-data", "mine.toml", "--data", str(photos), "--measure", "train") == 0
+    (first, setting), *_ = machine["asked"]
+    assert {subject.kind for subject, _ in machine["asked"]} == {"variant", "toml"}
+    assert (setting.data, setting.measure, setting.model) == (str(photos), "train", "cats-dogs-64")
+    assert first.root == pathlib.Path(plan.__file__).parents[2]
+
+
+def git(folder, *words):
+    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=folder, check=True)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository with an empty commit, which the tag `old` names."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "one")
+    git(folder, "tag", "old")
+    return folder
+
+
+def test_revisions_are_measured_in_worktrees(machine, repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    machine["mine:a at main"] = 700.0
+    assert run("compare", "old", "main", "--rev", "--subject", "mine:a") == 1
+    roots = {subject.root for subject, _ in machine["asked"]}
+    assert len(roots) == 2
+    assert not any(root.exists() for root in roots)
+    assert all(subject.revision for subject, _ in machine["asked"])
+
+
+def test_revisions_are_measured_in_the_folder_in_which_one_stands(machine, repository, capsys, monkeypatch):
+    here = repository / "loaders"
+    here.mkdir()
+    (here / "mine.py").touch()
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "two")
+    monkeypatch.chdir(here)
+    assert run("compare", "main", "main", "--rev", "--subject", "mine:a") == 0
+    assert {subject.root.name for subject, _ in machine["asked"]} == {"loaders"}
+    shutil.rmtree("out")
+    assert run("compare", "old", "main", "--rev", "--subject", "mine:a") == 2
+    assert "old has no folder 'loaders/', in which you stand" in capsys.readouterr().err
+
+
+def test_what_nobody_foresaw_is_no_regression(machine, capsys):
+    machine["mine:b"] = RuntimeError("the sky fell")
+    assert run(*COMPARED) == 3
+    assert "could not measure: RuntimeError: the sky fell" in capsys.readouterr().err
+
+
+def test_a_subject_without_revisions_is_refused(machine, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(*COMPARED, "--subject", "mine:a")
+    assert "--subject is what --rev measures of each revision" in capsys.readouterr().err
+
+
+def test_another_subject_is_not_held_against_a_baseline(machine, photos, capsys):
+    recorded(photos, "record")
+    machine["asked"].clear()
+    assert recorded(photos, "check", "--subject", "tf-data") == 3
+    assert "not comparable: subject: tf-data-composed -> tf-data" in capsys.readouterr().out
+    assert machine["asked"] == []
+
+
+def recorded(photos, *words, name="loader"):
+    return run(*words, name, "--data", str(photos), "--baselines", "speed")
+
+
+def test_a_benchmark_is_recorded_and_checked(machine, photos, capsys):
+    assert recorded(photos, "record") == 0
+    assert "judges: varied least" in capsys.readouterr().out
+    assert recorded(photos, "check") == 0
+    assert "loader: same. Ratio" in capsys.readouterr().out
+    machine["tf-data-composed"] = 700.0
+    shutil.rmtree("out")
+    assert recorded(photos, "check") == 1
+    assert json.loads(pathlib.Path("out/gate.json").read_text())["decision"]["verdict"] == "regression"
+
+
+def test_a_baseline_names_no_person_folder_or_host(machine, photos):
+    recorded(photos, "record")
+    text = pathlib.Path("speed/loader.json").read_text()
+    assert str(photos) not in text and str(pathlib.Path.home()) not in text and '"command"' not in text
+    assert len(text) < 4000
+
+
+def test_a_baseline_that_is_there_is_not_measured_over(machine, photos, capsys):
+    assert recorded(photos, "record") == 0
+    machine["asked"].clear()
+    assert recorded(photos, "record") == 2
+    assert "is there already. Give --overwrite" in capsys.readouterr().err
+    assert machine["asked"] == []
+    assert recorded(photos, "record", "--overwrite") == 0
+
+
+def test_other_photos_are_not_comparable(machine, photos, tmp_path, capsys):
+    recorded(photos, "record")
+    shutil.copytree(photos, tmp_path / "others")
+    next((tmp_path / "others").glob("*/*.jpg")).unlink()
+    machine["tf-data-composed"] = 1.0
+    assert recorded(tmp_path / "others", "check") == 3
+    assert "not comparable: dataset images: 40 -> 39" in capsys.readouterr().out
+
+
+def test_a_copy_of_the_photos_elsewhere_is_the_same_data(machine, photos, tmp_path):
+    recorded(photos, "record")
+    shutil.copytree(photos, tmp_path / "others", copy_function=shutil.copyfile)
+    assert recorded(tmp_path / "others", "check") == 0
+
+
+def test_what_could_not_be_recorded_leaves_no_baseline(machine, photos, capsys):
+    machine["tf-data-composed"] = MeasureError("it died")
+    assert recorded(photos, "record") == 3
+    assert "could not measure: it died" in capsys.readouterr().err
+    assert not pathlib.Path("speed").exists()
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", '{"schema_version": 1'])
+def test_no_baseline_or_half_of_one_could_not_measure(machine, photos, text):
+    pathlib.Path("speed").mkdir()
+    if text is not None:
+        pathlib.Path("speed/loader.json").write_text(text)
+    assert recorded(photos, "check") == 3
+    assert machine["asked"] == []
+
+
+def test_no_photos_could_not_measure(machine, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert run("compare", "tf-data", "tf-data-cache", "--data", "empty") == 3
+    assert "is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("compare", "tf-dat", "tf-data"),
+            "A 'tf-dat' is no variant, no FILE.toml and no module:function. Did you mean",
+        ),
+        (("compare", "tf-data", "nothing.toml"), "nothing.toml cannot be read"),
+        ((*COMPARED, "--threshold", "0"), "--threshold must be above 0 and below 1. Received: 0.0"),
+        ((*COMPARED, "--at-least", "-1"), "--at-least must be above 0"),
+        ((*COMPARED, "--timeout", "0"), "--timeout must be above 0"),
+        ((*COMPARED, "--model", "cats"), "'cats' is not a model"),
+        ((*COMPARED, "--device", "moon"), "A device must be auto, cpu, gpu or emulated:RATE"),
+        (("compare", "no", "such", "--rev"), "--rev: "),
+        (("record", "../up"), "A benchmark's name must be letters"),
+        (("check", "loader", "--threshold", "1"), "--threshold must be above 0 and below 1"),
+        (("ratios", "--only", "tuned-against-generators"), "Did you mean 'tuned-against-generator'?"),
+    ],
+)
+def test_bad_input_is_said_in_one_line(machine, capsys, words, message):
+    assert run(*words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+    assert not pathlib.Path("out").exists()
+
+
+def test_this_projects_own_ratios_are_held_or_broken(machine, capsys, monkeypatch):
+    monkeypatch.setattr(plan, "read_source", lambda *_: None)  # makes 2,000 photos
+    for ratio in RATIOS.values():
+        machine[ratio.b.label] = 1000.0 * ratio.recorded
+    words = ("ratios", "--timeout", "77", *(word for name in RATIOS for word in ("--only", name)))
+    machine["tf-data-composed"] = 7600.0
+    machine["decode alone"] = 7600.0 / 0.7
+    assert run(*words) == 0
+    assert {setting.timeout_s for _, setting in machine["asked"]} == {77}
+    machine["monitor on"] = 700.0
+    shutil.rmtree("out")
+    assert run(*words) == 1
+    assert "monitor-on-against-off: asked for at least 0.9 times A: regression" in capsys.readouterr().out
+
+
+def test_every_recorded_ratio_is_well_above_its_floor():
+    assert all(ratio.at_least < 0.95 * ratio.recorded for ratio in RATIOS.values())
+
+
+def test_the_content_of_images_is_what_counts(photos, tmp_path):
+    copy = shutil.copytree(photos, tmp_path / "copy", copy_function=shutil.copyfile)
+    fingerprint = content_fingerprint(from_folder(photos))
+    assert content_fingerprint(from_folder(copy)) == fingerprint != from_folder(copy).fingerprint
+    path = next(copy.glob("*/*.jpg"))
+    encoded = bytearray(path.read_bytes())
+    encoded[-20] ^= 1
+    path.write_bytes(encoded)
+    assert content_fingerprint(from_folder(copy)) != fingerprint
+
+
+def test_arrays_have_their_bytes_as_content():
+    import numpy as np
+
+    source = from_arrays(np.zeros((4, 2, 2, 3), np.uint8), np.array([0, 1, 0, 1]))
+    assert content_fingerprint(source) == source.fingerprint

@@ -1,0 +1,293 @@
+"""Comparisons and checks on figures that are made up: what is measured in which order, and what it comes to."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.gate.measure import Comparison, Place, Question, compare, record, run_check
+from benchmarks.gate.processes import MeasureError, Process, Subject
+from profiles.gate.baseline import RECORDED
+from profiles.gate.decision import PAIRS
+from profiles.gate.invariants import Invariants
+
+A, B = (Subject(label=name, kind="variant", text=name) for name in ("a", "b"))
+ASKED = Question(a=A, b=B, threshold=0.05)
+INVARIANTS = Invariants(images=768, stages=("range", "map load, 2 calls"), decodes_per_image=1.0, bytes_per_image=4.0)
+PROVENANCE = {
+    "cpu": "a CPU",
+    "usable_cores": 2.0,
+    "memory_bytes": 8 * 2**30,
+    "platform": "Linux x86_64",
+    "python": "3.11.7",
+    "packages": dict.fromkeys(
+        ("tensorflow", "keras", "numpy", "opencv-python-headless", "pillow", "albumentations"), "1"
+    ),
+}
+PLACE = Place(subject="tf-data", measure="loader", provenance=PROVENANCE, dataset={"images": 2000, "content": "0123"})
+
+
+class Machine:
+    """Serves made-up rates: those of a subject, times what the machine does at that moment."""
+
+    def __init__(self, rates, *, spread=0.01, invariants=None, anchors=None, fails_at=None):
+        self.rates, self.anchors, self.invariants, self.fails_at = rates, anchors or {}, invariants or {}, fails_at
+        self.noise = random.Random(7)
+        self.spread = spread
+        self.asked = []
+
+    def __call__(self, subject, inspect):
+        if len(self.asked) == self.fails_at:
+            raise MeasureError(f"{subject.label}: it died")
+        self.asked.append((subject.label, inspect))
+        rate = self.rates[subject.label]
+        hour = math.exp(self.noise.gauss(0, self.spread))
+        return Process(
+            rates=(rate * hour,),
+            anchors={name: (value,) for name, value in self.anchors.items()},
+            invariants=self.invariants.get(subject.label, INVARIANTS) if inspect else None,
+            backend="tensorflow",
+        )
+
+
+def ask(question=ASKED, coin=None, **how):
+    machine = Machine(**how)
+    return compare(question, machine, coin or random.Random(0)), machine
+
+
+@pytest.mark.parametrize(
+    ("b", "verdict", "pairs"), [(80.0, "regression", 10), (125.0, "improved", 10), (100.0, "same", 6)]
+)
+def test_a_clear_change_is_found_at_the_first_look_that_may_say_so(b, verdict, pairs):
+    comparison, machine = ask(rates={"a": 100.0, "b": b})
+    assert (comparison.decision.verdict, comparison.decision.pairs) == (verdict, pairs)
+    assert len(machine.asked) == 2 * pairs == 2 * len(comparison.orders)
+
+
+def test_a_noisy_machine_is_inconclusive_after_the_last_look():
+    comparison, machine = ask(rates={"a": 100.0, "b": 98.0}, spread=0.3)
+    assert (comparison.decision.verdict, comparison.decision.exit_code) == ("inconclusive", 4)
+    assert len(machine.asked) == 2 * PAIRS[-1]
+    assert comparison.spread == pytest.approx(0.3, rel=0.5)
+
+
+def test_each_pair_is_a_and_b_in_the_order_of_a_coin():
+    comparison, machine = ask(rates={"a": 100.0, "b": 100.0}, spread=0.3)
+    labels = [label for label, _ in machine.asked]
+    pairs = list(zip(labels[::2], labels[1::2], strict=True))
+    assert [f"{first}{second}".upper() for first, second in pairs] == comparison.orders
+    assert set(comparison.orders) == {"AB", "BA"}
+    again, _ = ask(rates={"a": 100.0, "b": 100.0}, spread=0.3)
+    other, _ = ask(rates={"a": 100.0, "b": 100.0}, spread=0.3, coin=random.Random(1))
+    assert comparison.orders == again.orders != other.orders
+
+
+def test_what_has_no_noise_is_looked_at_twice_a_side():
+    _, machine = ask(rates={"a": 100.0, "b": 100.0})
+    assert sorted(label for label, inspect in machine.asked if inspect) == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 5, 13])
+def test_a_process_that_dies_is_a_failure_and_never_a_regression(fails_at):
+    comparison, _ = ask(rates={"a": 100.0, "b": 50.0}, fails_at=fails_at)
+    assert (comparison.decision.verdict, comparison.decision.exit_code) == ("failed", 3)
+    assert comparison.decision.reason.endswith(": it died")
+    assert comparison.decision.pairs == fails_at // 2
+    assert comparison.to_dict()["decision"]["verdict"] == "failed"
+
+
+@pytest.mark.parametrize("rates", [(math.nan,), (0.0,), (-1.0,), (math.inf,), ()])
+def test_a_rate_that_is_none_is_refused_before_it_can_be_judged(rates):
+    with pytest.raises(ValueError, match="A rate must be a number above 0|at least one window"):
+        Process(rates=rates)
+    with pytest.raises(ValueError, match="A rate must be a number above 0|at least one window"):
+        Process(rates=(1.0,), anchors={"decode": rates})
+
+
+def test_a_floor_is_asked_for_in_the_place_of_a_change():
+    asked = replace(ASKED, at_least=3.0)
+    held, _ = ask(asked, rates={"a": 100.0, "b": 700.0})
+    broken, _ = ask(asked, rates={"a": 100.0, "b": 200.0})
+    assert (held.decision.verdict, held.decision.pairs) == ("same", 6)
+    assert (broken.decision.verdict, broken.decision.pairs) == ("regression", 10)
+
+
+def test_fewer_looks_end_sooner_and_still_keep_their_error():
+    asked = replace(ASKED, pairs=PAIRS[:2])
+    assert [look.alarm_share for look in asked.looks] == [0.0, pytest.approx(0.01)]
+    comparison, _ = ask(asked, rates={"a": 100.0, "b": 100.0}, spread=0.3)
+    assert (comparison.decision.verdict, comparison.decision.pairs) == ("inconclusive", 10)
+
+
+def test_more_work_for_the_same_images_is_a_regression_after_two_pairs():
+    worse = replace(INVARIANTS, decodes_per_image=2.0)
+    asked = replace(ASKED, same_work=True)
+    comparison, machine = ask(asked, rates={"a": 100.0, "b": 130.0}, invariants={"b": worse})
+    assert comparison.decision.verdict == "regression"
+    assert comparison.decision.reason == "decodes per image: 1.0 -> 2.0"
+    assert len(machine.asked) == 4
+    other_work, _ = ask(rates={"a": 100.0, "b": 130.0}, invariants={"b": worse})
+    assert other_work.decision.verdict == "improved"
+
+
+def test_the_results_hold_every_figure_and_order():
+    comparison, _ = ask(rates={"a": 100.0, "b": 80.0})
+    values = comparison.to_dict()
+    assert len(values["a"]["processes"]) == len(values["b"]["processes"]) == len(values["ratios"]) == 10
+    assert values["orders"] == comparison.orders
+    assert values["a"]["invariants"] == INVARIANTS.to_dict()
+    assert [look["pairs"] for look in values["question"]["looks"]] == list(PAIRS)
+
+
+def test_nothing_measured_has_no_spread():
+    assert Comparison(question=ASKED).spread is None
+
+
+BENCHMARK = {"b": 1000.0}
+ANCHORS = {"decode": 2000.0, "copy": 100.0, "resident": 500.0}
+
+
+def a_machine(factor=1.0, *, hour=1.0, anchors=(), **how):
+    """A machine whose code serves `factor` of what it did, in an hour in which everything runs at `hour`."""
+    rates = {name: hour * rate for name, rate in ANCHORS.items()} | dict(anchors)
+    return Machine({"b": factor * hour * BENCHMARK["b"]}, anchors=rates, **how)
+
+
+def a_baseline(**how):
+    machine = a_machine(**how)
+    return record(lambda inspect: machine(B, inspect), PLACE, lambda process: None)
+
+
+def checked(baseline, machine, place=PLACE):
+    return run_check(baseline, lambda inspect: machine(B, inspect), place, threshold=0.1, done=lambda process: None)
+
+
+def test_a_baseline_holds_ratios_to_each_anchor_and_a_floor():
+    baseline = a_baseline()
+    assert {len(ratios) for ratios in baseline.ratios.values()} == {RECORDED}
+    assert baseline.ratios["decode"][0] == pytest.approx(0.5, rel=0.05)
+    assert baseline.floor_images_per_sec == pytest.approx(0.4 * baseline.images_per_sec)
+    assert baseline.invariants == INVARIANTS
+
+
+def test_the_anchor_whose_ratio_varied_least_judges():
+    shakes = itertools.cycle([0.5, 2.0])
+    machine = a_machine(spread=0.0)
+    steady = machine.anchors["copy"]
+
+    def measure(inspect):
+        process = machine(B, inspect)
+        return replace(process, anchors={"decode": (2000.0 * next(shakes),), "copy": (steady,)})
+
+    assert record(measure, PLACE, lambda process: None).judge == "copy"
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "pairs"), [(0.7, "regression", 6), (1.0, "same", 6), (1.4, "improved", 6)]
+)
+def test_a_check_finds_what_changed_in_six_processes(factor, verdict, pairs):
+    made = checked(a_baseline(), a_machine(factor)).decision
+    assert (made.verdict, made.pairs) == (verdict, pairs)
+
+
+@pytest.mark.parametrize("hour", [0.3, 0.5, 0.8, 1.5])
+def test_a_slower_hour_of_the_same_machine_does_not_fire(hour):
+    assert checked(a_baseline(), a_machine(hour=hour)).decision.verdict == "same"
+
+
+def test_an_anchor_that_moved_alone_is_no_regression():
+    """Recorded beside a neighbour that took a core from the anchors that use all, checked without it."""
+    made = checked(a_baseline(), a_machine(anchors={"decode": 4000.0, "resident": 1000.0})).decision
+    assert made.verdict in ("inconclusive", "same")
+    assert "the anchors disagree" in made.reason or made.verdict == "same"
+
+
+def test_anchors_that_disagree_are_named():
+    baseline = replace(a_baseline(), judge="decode")
+    made = checked(baseline, a_machine(anchors={"decode": 4000.0})).decision
+    assert made.verdict == "inconclusive"
+    assert made.reason.startswith("the anchors disagree: 0.50 against decode, 1.0")
+
+
+def test_below_the_floor_no_noise_excuses_it():
+    made = checked(a_baseline(spread=0.5), a_machine(0.2, spread=0.5)).decision
+    assert made.verdict == "regression"
+    assert "the floor" in made.reason
+
+
+def test_a_slow_machine_below_the_floor_is_not_the_codes_doing():
+    assert checked(a_baseline(), a_machine(hour=0.2)).decision.verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"subject": "mine:feed"}, "subject: tf-data -> mine:feed"),
+        ({"measure": "train cats-dogs-64 on cpu"}, "measure: loader -> train cats-dogs-64 on cpu"),
+        ({"dataset": {"images": 2000, "content": "4567"}}, "dataset content: 0123 -> 4567"),
+        ({"dataset": None}, "dataset images: 2000 -> unknown; dataset content: 0123 -> unknown"),
+        ({"provenance": {**PROVENANCE, "cpu": "another CPU"}}, "cpu: a CPU -> another CPU"),
+        ({"provenance": {**PROVENANCE, "usable_cores": 4.0}}, "usable_cores: 2.0 -> 4.0"),
+        ({"provenance": {**PROVENANCE, "python": "3.12.0"}}, "python: 3.11.7 -> 3.12.0"),
+    ],
+)
+def test_another_machine_version_or_data_set_is_not_comparable_and_nothing_is_measured(change, reason):
+    check = checked(a_baseline(), a_machine(0.1), replace(PLACE, **change))
+    assert (check.decision.verdict, check.decision.exit_code) == ("not comparable", 3)
+    assert check.decision.reason == reason
+    assert check.processes == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"gpus": ("a GPU",)}, "gpus: [] -> ['a GPU']"), ({"backend": "jax"}, "keras_backend: tensorflow -> jax")],
+)
+def test_another_gpu_or_backend_is_seen_by_the_first_process(change, reason):
+    machine = a_machine(0.1)
+    check = run_check(
+        a_baseline(),
+        lambda inspect: replace(machine(B, inspect), **change),
+        PLACE,
+        threshold=0.1,
+        done=lambda process: None,
+    )
+    assert check.decision.verdict == "not comparable"
+    assert check.decision.reason.startswith(reason)
+    assert len(check.processes) == 1
+
+
+def test_what_has_no_noise_is_gated_after_two_processes():
+    fewer = replace(INVARIANTS, images=700)
+    check = checked(a_baseline(), a_machine(invariants={"b": fewer}))
+    assert (check.decision.verdict, check.decision.reason) == ("regression", "images served: 768 -> 700")
+    assert len(check.processes) == 2
+
+
+def test_what_differs_between_two_processes_of_the_same_is_noise():
+    machine = a_machine()
+    sizes = itertools.count(9)
+
+    def measure(inspect):
+        process = machine(B, inspect)
+        if not inspect:
+            return process
+        return replace(process, invariants=replace(INVARIANTS, bytes_per_image=float(next(sizes))))
+
+    check = run_check(a_baseline(), measure, PLACE, threshold=0.1, done=lambda process: None)
+    assert check.decision.verdict == "same"
+
+
+def test_a_check_whose_process_dies_could_not_measure():
+    check = checked(a_baseline(), a_machine(0.1, fails_at=2))
+    assert (check.decision.verdict, check.decision.exit_code) == ("failed", 3)
+    assert check.to_dict()["decision"]["reason"] == "b: it died"
+
+
+def test_a_noisy_check_is_inconclusive():
+    check = checked(a_baseline(spread=0.3), a_machine(0.95, spread=0.3))
+    assert check.decision.verdict == "inconclusive"
+    assert check.decision.pairs == PAIRS[-2]

@@ -1,0 +1,310 @@
+"""The parent's side: interleaving, and what happens when a child refuses, dies or hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import struct
+
+import numpy as np
+import pytest
+
+from benchmarks.lab import child as supervise
+from benchmarks.lab.child import Child, ChildDied, Group, JobRefused, window_images
+from benchmarks.lab.session import Job
+from pipeline.sources.arrays import from_arrays
+from pipeline.variants import VARIANTS
+from profiles.devices import Device
+from tests.fakes import MODEL_FACTS as MODEL
+from tests.fakes import FakeChild
+
+CPU = Device(kind="cpu", name="cpu")
+
+
+def opened_group(monkeypatch, tmp_path, *, cold):
+    monkeypatch.setattr(supervise, "Child", FakeChild)
+    FakeChild.started, FakeChild.asked, FakeChild.trouble = 0, [], {}
+    source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
+    names = ("tf-data", "tf-data-cache", "py-dataset")
+    jobs = [Job(variant=name, config=VARIANTS[name], model="m", cold=cold) for name in names]
+    group = Group(CPU, source, jobs, tmp_path / "log", {})
+    group.open()
+    return group
+
+
+@pytest.fixture
+def group(monkeypatch, tmp_path):
+    return opened_group(monkeypatch, tmp_path, cold=False)
+
+
+@pytest.fixture
+def cold_group(monkeypatch, tmp_path):
+    return opened_group(monkeypatch, tmp_path, cold=True)
+
+
+def prepare_all(group):
+    for job in group.jobs:
+        group.prepare(job)
+    FakeChild.asked.clear()
+
+
+def variants(group):
+    return [job.variant for job in group.jobs]
+
+
+def test_a_round_interleaves_variants_and_measures_the_shared_model_once(group):
+    prepare_all(group)
+    done = []
+    group.run_round(0, loader=True, done=done.append)
+    assert FakeChild.asked == [
+        ("window", "tf-data", "resident"),
+        ("window", "tf-data", "replay"),
+        ("window", "tf-data", "loader"),
+        ("window", "tf-data", "train"),
+        ("window", "tf-data-cache", "loader"),
+        ("window", "tf-data-cache", "train"),
+        ("window", "py-dataset", "loader"),
+        ("window", "py-dataset", "train"),
+    ]
+    assert len(done) == 6
+    assert [s.window for s in group.ceilings["m, 32"]] == ["resident", "replay"]
+
+
+def test_an_emulated_device_has_no_replay(group):
+    group.device = Device(kind="emulated", name="emulated:5", images_per_sec=5.0)
+    prepare_all(group)
+    group.run_round(0, loader=False, done=lambda name: None)
+    assert [window for _, _, window in FakeChild.asked] == ["resident", "train", "train", "train"]
+
+
+def test_a_variant_that_is_refused_is_left_out_and_the_child_goes_on(group):
+    FakeChild.trouble = {("prepare", "tf-data-cache", None): JobRefused("not enough memory for the cache")}
+    prepare_all(group)
+    assert variants(group) == ["tf-data", "py-dataset"]
+    assert [(one.job.variant, one.reason) for one in group.left_out] == [
+        ("tf-data-cache", "not enough memory for the cache")
+    ]
+    assert FakeChild.started == 1
+
+
+def test_a_child_that_dies_is_replaced_without_its_job_and_samples_stay(group):
+    prepare_all(group)
+    group.run_round(0, loader=False, done=lambda name: None)
+    FakeChild.trouble = {("window", "tf-data-cache", "train"): ChildDied("the process was killed")}
+    group.run_round(1, loader=False, done=lambda name: None)
+    assert FakeChild.started == 2
+    assert variants(group) == ["tf-data", "py-dataset"]
+    by_variant = {job.variant: measured for job, measured in group.measured.items()}
+    assert [s.round for s in by_variant["tf-data"].samples if s.window == "train"] == [0, 1]
+    assert [s.round for s in by_variant["tf-data-cache"].samples if s.window == "train"] == [0]
+    assert [s.round for s in by_variant["py-dataset"].samples if s.window == "train"] == [0, 1]
+    # Both that are left were built again in the new child.
+    assert [variant for method, variant, _ in FakeChild.asked if method == "prepare"] == ["tf-data", "py-dataset"]
+
+
+def test_a_replacement_that_dies_is_replaced_too_and_nobody_is_left_out_twice(group):
+    prepare_all(group)
+    FakeChild.trouble = {
+        ("window", "tf-data", "train"): ChildDied("killed"),
+        ("prepare", "tf-data-cache", None): ChildDied("killed as well"),
+    }
+    group.run_round(0, loader=False, done=lambda name: None)
+    assert FakeChild.started == 3
+    assert variants(group) == ["py-dataset"]
+    assert [(one.job.variant, one.reason) for one in group.left_out] == [
+        ("tf-data", "killed"),
+        ("tf-data-cache", "killed as well"),
+    ]
+    assert [variant for method, variant, _ in FakeChild.asked if method == "prepare"] == ["tf-data-cache", "py-dataset"]
+    # No child is forgotten alive.
+    assert sum(method == "kill" for method, _, _ in FakeChild.asked) == 2
+
+
+def test_a_child_that_cannot_be_replaced_leaves_all_out(group):
+    prepare_all(group)
+    FakeChild.trouble = {
+        ("window", "tf-data", "train"): ChildDied("killed"),
+        ("backend", None, None): ChildDied("killed again"),
+    }
+    group.run_round(0, loader=False, done=lambda name: None)
+    assert variants(group) == []
+    assert [one.reason for one in group.left_out] == ["killed", "killed again", "killed again"]
+
+
+def cold_rounds(group):
+    """The rounds of the cold windows of each variant."""
+    return {
+        job.variant: [one.round for one in measured.samples if one.window == "cold"]
+        for job, measured in group.measured.items()
+    }
+
+
+def left_out(group):
+    return [(one.label, one.page_cache, one.reason) for one in group.left_out]
+
+
+def test_cold_windows_follow_the_warm_ones_of_the_same_round(cold_group):
+    prepare_all(cold_group)
+    done = []
+    cold_group.run_round(0, loader=False, done=done.append)
+    assert FakeChild.asked[2:] == [
+        ("window", "tf-data", "train"),
+        ("window", "tf-data", "cold"),
+        ("window", "tf-data-cache", "train"),
+        ("window", "py-dataset", "train"),
+        ("window", "py-dataset", "cold"),
+    ]
+    # A progress bar counts the cold window that is left out as well.
+    assert done == ["tf-data"] * 2 + ["tf-data-cache"] * 2 + ["py-dataset"] * 2
+    assert cold_rounds(cold_group) == {"tf-data": [0], "tf-data-cache": [], "py-dataset": [0]}
+
+
+def test_a_window_on_storage_gets_more_time_before_it_counts_as_hung(cold_group):
+    prepare_all(cold_group)
+    cold_group.run_round(0, loader=False, done=lambda name: None)
+    assert (FakeChild.timeouts_s["train"], FakeChild.timeouts_s["cold"]) == (60, 300)
+
+
+def test_a_variant_that_reads_no_files_is_measured_warm_only_and_leaves_no_log(cold_group):
+    cold_group.log.touch()
+    prepare_all(cold_group)
+    assert left_out(cold_group) == [("tf-data-cache, cold", "cold", "it reads its cache")]
+    assert variants(cold_group) == ["tf-data", "tf-data-cache", "py-dataset"]
+    cold_group._remove_log()
+    assert not cold_group.log.exists()
+
+
+def test_pages_that_cannot_be_dropped_cost_the_cold_row_only(cold_group):
+    cold_group.log.touch()
+    prepare_all(cold_group)
+    FakeChild.trouble = {("window", "tf-data", "cold"): JobRefused("100% of the files stay in the page cache")}
+    for number in range(2):
+        cold_group.run_round(number, loader=False, done=lambda name: None)
+    assert left_out(cold_group)[1:] == [("tf-data, cold", "cold", "100% of the files stay in the page cache")]
+    assert variants(cold_group) == ["tf-data", "tf-data-cache", "py-dataset"]
+    assert cold_rounds(cold_group) == {"tf-data": [], "tf-data-cache": [], "py-dataset": [0, 1]}
+    assert ("window", "tf-data", "train") in FakeChild.asked[-5:]
+    assert FakeChild.started == 1
+    cold_group._remove_log()
+    assert cold_group.log.exists()  # it may say more
+
+
+def test_a_child_that_dies_in_a_cold_window_is_replaced_and_the_warm_row_goes_on(cold_group):
+    prepare_all(cold_group)
+    FakeChild.trouble = {("window", "tf-data", "cold"): ChildDied("no answer within 300 s: it hung and was ended")}
+    for number in range(2):
+        cold_group.run_round(number, loader=False, done=lambda name: None)
+    assert FakeChild.started == 2
+    assert left_out(cold_group) == [
+        ("tf-data-cache, cold", "cold", "it reads its cache"),
+        ("tf-data, cold", "cold", "no answer within 300 s: it hung and was ended"),
+    ]
+    by_variant = {job.variant: measured for job, measured in cold_group.measured.items()}
+    assert [s.round for s in by_variant["tf-data"].samples if s.window == "train"] == [0, 1]
+    assert cold_rounds(cold_group) == {"tf-data": [], "tf-data-cache": [], "py-dataset": [0, 1]}
+
+
+def test_a_variant_that_is_left_out_is_not_measured_cold_either(cold_group):
+    prepare_all(cold_group)
+    FakeChild.trouble = {("window", "tf-data", "train"): JobRefused("a file cannot be decoded")}
+    cold_group.run_round(0, loader=False, done=lambda name: None)
+    assert ("window", "tf-data", "cold") not in FakeChild.asked
+    assert left_out(cold_group)[1:] == [("tf-data", "warm", "a file cannot be decoded")]
+
+
+@pytest.mark.parametrize(
+    ("rate", "batch_size", "images"), [(3000.0, 32, 768), (500.0, 32, 480), (3.0, 32, 384), (10_000.0, 256, 3072)]
+)
+def test_a_window_epoch_is_a_second_of_the_model_but_has_enough_batches(rate, batch_size, images):
+    import dataclasses
+
+    assert window_images(dataclasses.replace(MODEL, step_images_per_sec=rate), batch_size) == images
+
+
+@pytest.fixture
+def child(tmp_path):
+    source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
+    device = Device(kind="emulated", name="emulated:100", images_per_sec=100.0)
+    child = Child("benchmarks.lab.session:Session", device, tmp_path / "log", device, source)
+    yield child
+    child.kill()
+
+
+def test_a_killed_child_is_named_as_killed(child):
+    os.kill(child._process.pid, signal.SIGKILL)
+    with pytest.raises(ChildDied, match="the process was killed; most likely the machine ran out of memory"):
+        child.ask("backend", timeout_s=60)
+
+
+class Half:
+    """Dies within an answer."""
+
+    def backend(self) -> None:
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+        [pipe] = [one for one in descriptors if os.path.exists(f"/proc/self/fd/{one}") and is_socket(one)]
+        os.write(pipe, struct.pack("!i", 1000) + b"half")
+        os._exit(7)
+
+    def close(self) -> None:
+        pass
+
+
+def is_socket(descriptor: int) -> bool:
+    return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+
+
+def test_a_child_that_dies_within_an_answer_costs_no_more_than_one_that_dies_before(tmp_path):
+    child = Child(f"{__name__}:Half", CPU, tmp_path / "log")
+    with pytest.raises(ChildDied, match="the process ended with exit code 7"):
+        child.ask("backend", timeout_s=60)
+
+
+def test_a_child_that_does_not_answer_in_time_is_ended(child):
+    os.kill(child._process.pid, signal.SIGSTOP)
+    with pytest.raises(ChildDied, match="no answer within 0 s: it hung and was ended"):
+        child.ask("backend", timeout_s=0.2)
+    assert not child._process.is_alive()
+
+
+def test_a_child_without_a_gpu_refuses_the_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
+    gpu = Device(kind="gpu", name="gpu")
+    child = Child("benchmarks.lab.session:Session", gpu, tmp_path / "log", gpu, source)
+    try:
+        with pytest.raises(JobRefused, match="there is no GPU that Keras can use here"):
+            child.ask("backend", timeout_s=120)
+    finally:
+        child.close()
+    assert not child._process.is_alive()
+
+
+class Environment:
+    def variables(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_child_of_the_cpu_sees_no_gpu_of_any_maker(tmp_path):
+    child = Child(f"{__name__}:Environment", CPU, tmp_path / "log")
+    try:
+        seen = child.ask("variables", timeout_s=60)
+    finally:
+        child.close()
+    hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
+    assert {name: seen.get(name) for name in hidden} == hidden and seen["JAX_PLATFORMS"] == "cpu"
+
+
+def test_each_window_is_announced_before_it_is_measured(group):
+    prepare_all(group)
+    announced = []
+
+    def begin(job, window):
+        assert len(FakeChild.asked) == len(announced)
+        announced.append(("window", job.variant, window))
+
+    group.run_round(0, loader=True, done=lambda name: None, begin=begin)
+    assert announced == FakeChild.asked and len(announced) == 8

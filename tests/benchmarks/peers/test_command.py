@@ -1,0 +1,762 @@
+"""Other libraries' loaders: what catches unequal work, what becomes of peers that fail, and a run from end to end.
+
+Over 400 lines: every refusal and every failure of a peer's process needs a peer of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import numpy as np
+import psutil
+import pytest
+from rich.console import Console
+
+from benchmarks.lab.options import UserError
+from benchmarks.peers import __main__ as peers
+from benchmarks.peers import child as peer_child
+from benchmarks.peers import measure, processes, report
+from benchmarks.peers.child import Identity, Survey, one_line
+from benchmarks.peers.equal_work import differences
+from benchmarks.peers.loaders import opencv, work
+from benchmarks.peers.loaders.work import WORKS, AllEpochs, EachEpoch, Endless, Job, job_from_json, job_to_json
+from benchmarks.peers.measure import Launcher, LeftOut, Material, PeerRun, Row
+from benchmarks.peers.plan import OURS, PEERS, Peer, our_peers, worker_choices, workers_text
+from benchmarks.peers.processes import PeerFailed, PeerProcess, end_all, link_packages
+from pipeline.augmentation import Draw
+from pipeline.sources.arrays import from_arrays
+from pipeline.sources.folder import from_folder
+from tests import PROJECT_ROOT
+
+IMAGES = 100
+
+# A library that needs NumPy alone, and the ways in which it can go wrong.
+PLANTED = """
+import os, threading, time
+import numpy as np
+from benchmarks.peers.loaders.work import AllEpochs, draw_crop
+
+
+class Planted:
+    def __init__(self, job):
+        self.job, self.array = job, np.load(job.array)
+        self.labels = np.array(job.labels)
+        self.random = np.random.default_rng(0)
+
+    def order(self):
+        return self.random.permutation(self.job.images)
+
+    def image(self, index):
+        top = int(self.random.integers(0, 6))
+        moved = np.roll(self.array[index], top, axis=0)
+        return moved[:, ::-1] if self.random.random() < 0.5 else moved
+
+    def out(self, images):
+        return images.astype(np.float32) / np.float32(255)
+
+    def label(self, rows):
+        return self.labels[rows]
+
+    def starts(self):
+        return range(0, self.job.images, 32)
+
+    def __call__(self, epochs):
+        for _ in range(epochs):
+            order = self.order()
+            for start in self.starts():
+                rows = order[start : start + 32]
+                yield self.out(np.stack([self.image(row) for row in rows])), self.label(rows)
+
+
+class ForgetsRescale(Planted):
+    def out(self, images):
+        return images.astype(np.float32)
+
+
+class RescalesTwice(Planted):
+    def out(self, images):
+        return images.astype(np.float32) / np.float32(255 * 255)
+
+
+class DropsTheLastBatch(Planted):
+    def starts(self):
+        return range(0, self.job.images - 31, 32)
+
+
+class MixesLabels(Planted):
+    def label(self, rows):
+        return np.roll(self.labels[rows], 1)
+
+
+class SwapsClasses(Planted):
+    def label(self, rows):
+        return self.labels.max() - self.labels[rows]
+
+
+class DoesNotShuffle(Planted):
+    def order(self):
+        return np.arange(self.job.images)
+
+
+class DoesNotAugment(Planted):
+    def image(self, index):
+        return self.array[index]
+
+
+class NeverFlips(Planted):
+    def image(self, index):
+        return np.roll(self.array[index], int(self.random.integers(0, 6)), axis=0)
+
+
+class DrawsWithReplacement(Planted):
+    def order(self):
+        return self.random.integers(0, self.job.images, self.job.images)
+
+
+class Darkens(Planted):
+    def out(self, images):
+        return super().out(images) * np.float32(0.9)
+
+
+class Halves(Planted):
+    def out(self, images):
+        return super().out(images)[:, ::2, ::2]
+
+
+class Uint8(Planted):
+    def out(self, images):
+        return images
+
+
+class FewWorkersOnly(Planted):
+    def __init__(self, job):
+        super().__init__(job)
+        if job.workers > 1:
+            raise ValueError("one worker is all there is\\nand more")
+
+
+class NeverRests(Planted):
+    def __init__(self, job):
+        super().__init__(job)
+        threading.Thread(target=self.burn, daemon=True).start()
+
+    def burn(self):
+        while True:
+            pass
+
+
+class DiesLater(Planted):
+    def __call__(self, epochs):
+        if os.path.exists(os.environ["PLANTED_TROUBLE"]):
+            print("planted: out of luck", flush=True)
+            os._exit(7)
+        return super().__call__(epochs)
+
+
+class HangsLater(Planted):
+    def __call__(self, epochs):
+        if os.path.exists(os.environ["PLANTED_TROUBLE"]):
+            if os.fork() == 0:  # a worker, which outlives whoever does not end it
+                time.sleep(600)
+            time.sleep(600)
+        return super().__call__(epochs)
+
+
+def __getattr__(name):
+    kind = globals()["".join(word.capitalize() for word in name.split("_"))]
+    return lambda job: AllEpochs(kind(job))
+"""
+
+
+def planted_peer(function: str, **options) -> Peer:
+    functions = dict.fromkeys(("prepared", "prepared-float"), function)
+    return Peer(name=function, module="planted_peer", functions=functions, packages=("numpy",), **options)
+
+
+def small_photos(images: int) -> np.ndarray:
+    """Images that differ in brightness and are not their own mirror image."""
+    random = np.random.default_rng(0)
+    ramp = np.linspace(0, 60, 64)[None, None, :, None]
+    level = random.uniform(20, 180, (images, 1, 1, 3))
+    return np.clip(level + ramp + random.uniform(-5, 5, (images, 64, 64, 3)), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def workshop(tmp_path, monkeypatch):
+    """Returns a launcher whose children find the planted library, material without photos, and a file for trouble."""
+    monkeypatch.setattr(measure, "WINDOW_S", 0.02)
+    monkeypatch.setattr(measure, "TRIAL_S", 0.01)
+    monkeypatch.setattr(measure, "TRIALS", 1)
+    monkeypatch.setattr(processes, "_REST_MS", 20)
+    monkeypatch.setenv("PLANTED_TROUBLE", str(tmp_path / "trouble"))
+    modules = link_packages(tmp_path / "modules")
+    (modules / "planted_peer.py").write_text(PLANTED)
+    images = small_photos(IMAGES)
+    labels = np.arange(IMAGES) % 5 // 3  # 60 of the one class, 40 of the other
+    np.save(tmp_path / "array.npy", images)
+    launcher = Launcher(tmp_path, modules, {}, sys.executable)
+    source = from_arrays(images, labels)
+    array = str(tmp_path / "array.npy")
+    material = Material(source=source, sample=source, plain=array, array=array, array_labels=tuple(labels.tolist()))
+    yield launcher, material, tmp_path / "trouble"
+    launcher.end()
+
+
+def run_of(workshop, *functions, work_name="prepared-float", **options) -> PeerRun:
+    """A run of planted peers, whose reference is the one that does nothing wrong."""
+    launcher, material, _ = workshop
+    process, folder = launcher.start("reference")
+    process.ask("load", "planted_peer", "planted", [], timeout_s=20)
+    process.ask("open", job_to_json(material.job("prepared-float", folder)), timeout_s=20)
+    survey = process.ask("survey", timeout_s=20)
+    launcher.end()
+    material = dataclasses.replace(material, references=dict.fromkeys(WORKS, survey))
+    chosen = [one if isinstance(one, Peer) else planted_peer(one) for one in functions]
+    return PeerRun(work_name, chosen, material, launcher, cores=2, **options)
+
+
+# Equal work
+
+
+def test_wrong_peers_are_caught_and_the_right_one_is_not(workshop):
+    wrong = {
+        "forgets_rescale": "values from",
+        "rescales_twice": "mean off by",
+        "drops_the_last_batch": "96 images an epoch, not 100",
+        "mixes_labels": "labels of other images",
+        "swaps_classes": "labels 0: 40, 1: 60, not 0: 60, 1: 40",
+        "does_not_shuffle": "not shuffled",
+        "does_not_augment": "of the images the same in two epochs",
+        "never_flips": "flipped, not 50%",
+        "draws_with_replacement": "not each image once an epoch",
+        "darkens": "mean off by",
+        "halves": "images of 32x32x3",
+        "uint8": "uint8, not float32",
+    }
+    run = run_of(workshop, "planted", *wrong)
+    run.prepare()
+    run.measure(0)
+    assert run.left_out == []
+    found = {row.peer.name: "; ".join(row.other_work) for row in run.rows}
+    assert found.pop("planted") == ""
+    assert {name: text for name, text in found.items() if wrong[name] not in text} == {}
+    assert [row.peer.name for row in run.rows if row.samples] == ["planted"]
+
+
+def a_survey(**changes):
+    survey = {
+        "images": 64,
+        "dtype": "float32",
+        "shape": [64, 64, 3],
+        "full_batches": True,
+        "range": [0.0, 1.0],
+        "mean": [0.5, 0.45, 0.4],
+        "std": [0.25, 0.25, 0.25],
+        "labels": {"0": 32, "1": 32},
+        "class_means": {"0": 0.45, "1": 0.45},
+    }
+    return survey | changes
+
+
+def an_identity(**changes):
+    identity = {"images": 64, "once": True, "served": 128, "distinct": 64, "shuffled": True}
+    return identity | {"changed_ratio": 1.0, "flipped_ratio": 0.5, "pairing": 0.98} | changes
+
+
+@pytest.mark.parametrize(
+    ("survey", "identity", "said"),
+    [
+        ({}, {}, ()),
+        ({"shape": [3, 64, 64], "mean": [0.51, 0.44, 0.41]}, {}, ()),
+        ({"mean": [0.5, 0.45, 0.43]}, {}, ("mean off by 0.030",)),
+        ({"std": [0.25, 0.2, 0.25]}, {}, ("std off by 0.050",)),
+        ({"range": [-0.1, 1.0]}, {}, ("values from -0.1 to 1",)),
+        ({"full_batches": False}, {}, ("batches of other sizes",)),
+        ({"class_means": {"0": 0.5, "1": 0.4}}, {}, ("a class's mean off by 0.050",)),
+        ({}, {"changed_ratio": 0.5}, ("50% of the images the same in two epochs",)),
+        ({}, {"once": False, "distinct": 60}, ("not each image once an epoch (60 of 64 seen)",)),
+    ],
+)
+def test_every_difference_is_said(survey, identity, said):
+    assert differences(a_survey(**survey), an_identity(**identity), a_survey(), "float32") == said
+
+
+def test_a_survey_counts_what_came_out_and_knows_its_statistics():
+    survey = Survey()
+    survey.begin()
+    black, white = np.zeros((32, 64, 64, 3), np.uint8), np.full((8, 64, 64, 3), 255, np.uint8)
+    survey.take(white, np.ones((8, 1)))  # the short batch need not be the last
+    survey.take(black, np.zeros(32))
+    facts = survey.facts()
+    assert (facts["images"], facts["dtype"], facts["full_batches"]) == (40, "uint8", True)
+    assert facts["labels"] == {"0": 32, "1": 8}
+    assert facts["mean"] == pytest.approx([0.2] * 3)
+    assert facts["std"] == pytest.approx([0.4] * 3)
+    assert facts["class_means"] == {"0": 0.0, "1": 1.0}
+
+
+def test_channels_first_are_seen_as_the_same_images():
+    images = small_photos(40).astype(np.float32) / 255
+    numbers = np.arange(40)
+    found = []
+    for seen in (images, np.moveaxis(images, -1, 1)):
+        identity = Identity(small_photos(40))
+        for _ in range(2):
+            identity.take(seen, numbers)
+        found.append(identity.facts())
+    assert found[0] == found[1]
+    assert found[0]["pairing"] == pytest.approx(1.0)
+    assert (found[0]["flipped_ratio"], found[0]["changed_ratio"], found[0]["once"]) == (0.0, 0.0, True)
+
+
+# The work in numbers
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_the_map_of_a_single_image_is_that_of_our_own_pipeline(flip):
+    draw = Draw(
+        shear_degrees=np.array([0.15]),
+        zoom_x=np.array([0.9]),
+        zoom_y=np.array([1.2]),
+        flip=np.array([flip]),
+        crop=np.array([[0.0, 0.0, 1.0, 1.0]]),
+    )
+    found = work.affine_map(np.deg2rad(0.15), 0.9, 1.2, flip=flip)
+    np.testing.assert_allclose(found, draw.affine(64, 64)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_crops_lie_inside_and_have_the_areas_and_aspects_of_torchvision():
+    random = np.random.default_rng(0)
+    crops = np.array([work.draw_crop(random) for _ in range(2000)])
+    top, left, height, width = crops.T
+    assert (top >= 0).all() and (left >= 0).all()
+    assert (top + height <= 64).all() and (left + width <= 64).all()
+    area = height * width / 64**2
+    assert area.min() < 0.1 and area.max() > 0.95
+    aspect = width / height
+    assert aspect.min() > 0.7 and aspect.max() < 1.4
+
+
+def test_opencv_crops_and_warps_to_the_same_size():
+    random = np.random.default_rng(0)
+    image = small_photos(1)[0]
+    for function in (opencv.crop, opencv.augment):
+        made = function(image, random)
+        assert (made.shape, made.dtype) == ((64, 64, 3), np.uint8)
+        assert abs(float(made.mean()) - float(image.mean())) < 30
+
+
+@pytest.mark.parametrize(("height", "width", "ratio"), [(375, 500, 4), (128, 1000, 2), (126, 200, 1), (512, 512, 8)])
+def test_a_scaled_decode_never_falls_below_the_output(height, width, ratio):
+    assert opencv.scaled_ratio(height, width) == ratio
+
+
+def test_a_job_survives_json():
+    job = Job(work="cold", images=33, labels=(0, 1), paths=("/a",), folder="/f", config={"image_size": [64, 64]})
+    assert job_from_json(json.loads(json.dumps(job_to_json(job)))) == job
+    assert (job.batches, job.dtype) == (2, "float32")
+
+
+class Sink:
+    def __init__(self):
+        self.taken = []
+
+    def begin(self):
+        self.taken.append("begin")
+
+    def take(self, images, labels):
+        self.taken.append(labels)
+
+
+def test_loaders_without_an_end_give_away_what_was_ready_before_the_clock_runs():
+    loader = Endless(((None, number) for number in range(100)), per_epoch=3, buffered=4)
+    first, second = Sink(), Sink()
+    loader.feed(1, first)
+    loader.feed(2, second)
+    assert first.taken == ["begin", 0, 1, 2]
+    assert second.taken == ["begin", 7, 8, 9, 10, 11, 12]
+
+
+def test_loaders_with_an_end_serve_whole_epochs():
+    batches = [(None, 0), (None, 1)]
+    for loader in (EachEpoch(batches), AllEpochs(lambda epochs: batches * epochs)):
+        sink = Sink()
+        loader.feed(2, sink)
+        assert sink.taken == ["begin", 0, 1, 0, 1]
+
+
+# Workers
+
+
+@pytest.mark.parametrize(
+    ("kinds", "least", "asked", "choices"),
+    [
+        ((), 1, (3,), [(None, False)]),
+        (("threads",), 1, (), [(1, False), (2, False), (4, False)]),
+        (("processes",), 0, (), [(0, True), (2, True), (4, True)]),
+        (("threads", "processes"), 0, (0, 2), [(0, False), (2, False), (2, True)]),
+        (("threads",), 1, (0,), [(1, False)]),
+    ],
+)
+def test_workers_to_try(kinds, least, asked, choices):
+    peer = planted_peer("planted", kinds=kinds, least=least)
+    assert worker_choices(peer, 2, asked) == choices
+
+
+def test_workers_in_words():
+    words = [workers_text(*one) for one in ((None, False), (0, True), (1, True), (2, True), (1, False), (4, False))]
+    assert words == ["auto", "main thread", "1 process", "2 processes", "1 thread", "4 threads"]
+
+
+def test_a_number_of_workers_that_fails_is_flagged_and_another_chosen(workshop):
+    run = run_of(workshop, planted_peer("few_workers_only", kinds=("threads",)))
+    run.prepare()
+    (row,) = run.rows
+    assert row.workers == "1 thread"
+    assert row.flags == [
+        "2 threads: ValueError: one worker is all there is",
+        "4 threads: ValueError: one worker is all there is",
+    ]
+
+
+# Peers that fail
+
+
+def test_rounds_are_complete_and_every_image_is_counted_once(workshop):
+    run = run_of(workshop, "planted", dataclasses.replace(planted_peer("planted"), name="again"))
+    run.prepare()
+    for number in range(3):
+        run.measure(number)
+    run.end()
+    for row in run.rows:
+        assert [sample["round"] for sample in row.samples] == [0, 1, 2]
+        assert all(sample["images"] == IMAGES * sample["epochs"] for sample in row.samples)
+        assert all(0 < sample["first_batch_ns"] < sample["wall_ns"] for sample in row.samples)
+
+
+@pytest.mark.slow  # 26 s: a peer is watched at rest
+def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypatch):
+    monkeypatch.setattr(processes, "_REST_MS", 100)
+    monkeypatch.setattr(processes, "_REST_TRIES", 2)
+    run = run_of(workshop, "never_rests", "planted")
+    run.prepare()
+    run.measure(0)
+    flags = {row.peer.name: row.flags for row in run.rows}
+    assert flags == {"never_rests": ["does not rest between its windows"], "planted": []}
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("dies_later", "the process ended with exit code 7: planted: out of luck"),
+        ("hangs_later", "no answer within 1 s: it hung and was ended"),
+    ],
+)
+def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, monkeypatch, function, reason):
+    monkeypatch.setattr(measure, "_HANG_LEAST_S", 1.0)
+    run = run_of(workshop, function, "planted")
+    run.prepare()
+    process = psutil.Process(run._processes[function]._process.pid)
+    workshop[2].touch()
+    run.measure(0)
+    run.measure(1)
+    assert [(one.name, one.reason) for one in run.left_out] == [(function, reason)]
+    assert [len(row.samples) for row in run.rows] == [2]
+    assert left_of(process.pid) == []
+
+
+def left_of(session: int) -> list[psutil.Process]:
+    """The processes of a session that still run."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and os.getsid(process.pid) == session:
+                found.append(process)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            continue
+    return found
+
+
+def test_what_is_not_installed_says_how_to_install_it(workshop):
+    peer = dataclasses.replace(planted_peer("planted"), module="no_such_library", install="pip install it")
+    run = run_of(workshop, peer)
+    run.prepare()
+    (left_out,) = run.left_out
+    assert left_out.reason == "not installed (ModuleNotFoundError: No module named 'no_such_library'); pip install it"
+
+
+def test_a_child_whose_parent_is_gone_ends_with_its_workers(tmp_path):
+    process = PeerProcess(sys.executable, tmp_path / "own", link_packages(tmp_path / "modules"), tmp_path / "log")
+    with pytest.raises(PeerFailed, match="No loader is open"):
+        process.ask("survey", timeout_s=20)
+    process._process.stdin.close()
+    assert process._process.wait(10) == -signal.SIGKILL
+    end_all([process])
+    with pytest.raises(PeerFailed, match="has been ended"):
+        process.ask("survey", timeout_s=1)
+
+
+def test_errors_are_one_line_without_folders():
+    assert one_line(OSError("cannot read /home/somebody/photos/a.jpg\nmore")) == "OSError: cannot read a.jpg"
+    assert one_line(ValueError()) == "ValueError"
+
+
+# What is printed
+
+
+def a_row(name, rates, **changes):
+    peer = Peer(name=name, module="m", functions={"cold": "f"}, packages=("p",), note=changes.pop("note", ""))
+    row = Row(peer, "cold", versions={"p": "1.2"}, workers=changes.pop("workers", "auto"), first_batch_s=0.25)
+    row.samples = [
+        {"round": number, "images": 1000, "wall_ns": round(1e12 / rate)} for number, rate in enumerate(rates)
+    ]
+    for field, value in changes.items():
+        setattr(row, field, value)
+    return row
+
+
+ROWS = [
+    a_row("slow", [500.0, 1000.0, 1500.0], workers="2 processes", note="full decode"),
+    a_row("ours:one", [1000.0, 2000.0, 3000.0]),
+    a_row("ours:two", [900.0, 900.0, 900.0], flags=["does not rest between its windows"]),
+    a_row("other", [], other_work=("uint8, not float32", "not shuffled"), workers="4 threads"),
+]
+
+GOLDEN = """
+cold: JPEG files to float32 in [0, 1]: read, decode, 64x64, shear and zoom,
+flip; 1,600 images
+peer     workers     img/s to ours      95 % 1st s
+ours:one auto        2,000    1.00         -  0.25
+slow     2 processes 1,000    0.50 0.50-0.50  0.25
+ours:two auto          900    0.45 0.30-0.90  0.25
+other    4 threads       -       -         -  0.25
+ours:one 1.2
+slow 1.2: full decode
+ours:two 1.2: does not rest between its windows
+other 1.2: other work: uint8, not float32, not shuffled
+to ours: images/sec over those of ours:one, round by round. 1st s: from making
+the loader to its first batch.
+
+left out spdl (cold): not installed
+left out ffcv (prepared, prepared-float): not built
+"""
+
+
+def test_the_table_is_this():
+    text = io.StringIO()
+    console = Console(file=text, width=80)
+    report.print_rows(console, "cold", 1600, ROWS)
+    reasons = [("cold", "spdl", "not installed")]
+    reasons += [(name, "ffcv", "not built") for name in ("prepared", "prepared-float")]
+    left_out = [LeftOut(work=work_name, name=name, reason=reason) for work_name, name, reason in reasons]
+    report.print_left_out(console, left_out)
+    assert "\n".join(line.rstrip() for line in text.getvalue().splitlines()) == GOLDEN.rstrip("\n")
+
+
+def test_a_ratio_is_of_the_rounds_that_both_have():
+    late = a_row("late", [100.0, 200.0])
+    late.samples = late.samples[1:]
+    ours = a_row("ours:one", [100.0, 400.0])
+    assert report.ratio_to(late, ours) == pytest.approx((0.5, 0.5, 0.5))
+    assert report.ratio_to(late, None) is None
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rounds", "0"], "--rounds must be at least 1. Received: 0."),
+        (["--work", "colt"], "--work: 'colt' is not known. Did you mean 'cold'?"),
+        (["--work", ","], "--work needs at least one name. Received: ','."),
+        (["--peers", "torch-pilow"], "--peers: 'torch-pilow' is not known. Did you mean 'torch-pillow'?"),
+        (["--peers", "ffcv", "--work", "cold"], "--peers: none of ffcv does the work cold."),
+        (["--workers", "two"], "--workers needs numbers from 0 to 1024, such as 1,2,4. Received: 'two'."),
+        (["--python", "ffcv"], "--python needs PEER=PATH. Received: 'ffcv'."),
+        (["--python", "ffcv=/no/python"], "--python ffcv: /no/python is not an interpreter that can be run."),
+        (["--prepared-images", "3"], "--prepared-images must be at least 64. Received: 3."),
+        (["--data", "/no/folder"], "/no/folder does not exist."),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(capsys, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert peers.main(words) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(said)
+    assert len(shown.splitlines()) == 1
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_children_find_what_they_are_given_from_their_own_folders(photos, tmp_path, monkeypatch):
+    given = []
+
+    def measured(request, source, launcher, scratch, *others):
+        given.append(scratch)
+        raise UserError("enough")
+
+    monkeypatch.setattr(peers, "_measure", measured)
+    monkeypatch.chdir(tmp_path)
+    assert peers.main(["--data", str(photos), "--out", "out"]) == 2
+    assert given[0].is_absolute() and given[0].parent == tmp_path / "out"
+
+
+def test_an_earlier_run_is_not_overwritten(capsys, tmp_path):
+    (tmp_path / "peers.json").write_text("{}")
+    assert peers.main(["--out", str(tmp_path)]) == 2
+    assert "holds peers.json already" in capsys.readouterr().err
+
+
+def test_every_peer_is_listed(capsys):
+    assert peers.main(["--list"]) == 0
+    shown = capsys.readouterr().out
+    assert [name for name in PEERS if name[:20] not in shown] == []
+
+
+@pytest.mark.parametrize("peer", [*PEERS.values(), *our_peers().values()], ids=lambda peer: peer.name)
+def test_every_entry_names_what_exists(peer):
+    assert set(peer.functions) <= set(WORKS)
+    assert importlib.util.find_spec(peer.module) is not None
+    source = pathlib.Path(importlib.util.find_spec(peer.module).origin).read_text()
+    assert [name for name in peer.functions.values() if f"\ndef {name}(job: Job) -> Loader:" not in source] == []
+    assert set(peer.configs) <= set(peer.functions)
+
+
+def test_the_version_of_tensorflow_is_known_where_its_distribution_has_another_name(monkeypatch):
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(__version__="2.99.0"))
+    versions = peer_child.Peer().load("benchmarks.peers.loaders.plain", "prepared", ["tensorflow", "no-such-package"])
+    assert versions == {"tensorflow": "2.99.0", "no-such-package": "unknown"}
+
+
+def test_ours_are_known_by_their_works():
+    assert set(OURS) == set(WORKS)
+    assert all(f"ours:{name}" in our_peers() for configs in OURS.values() for name in configs)
+
+
+@pytest.fixture(scope="module")
+def finished(photos, tmp_path_factory):
+    """One run on 40 photos with what is installed everywhere; returns its exit code, output and results."""
+    out = tmp_path_factory.mktemp("run")
+    chosen = "ours:tf-data-composed,image_dataset_from_directory,ImageDataGenerator"
+    words = ["--data", str(photos), "--work", "cold", "--peers", chosen, "--rounds", "2", "--workers", "1"]
+    words += ["--out", str(out)]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("WINDOW_S", 0.05), ("TRIAL_S", 0.02), ("TRIALS", 1)):
+            patch.setattr(measure, name, value)
+        patch.setattr(processes, "_REST_MS", 20)
+        patch.setattr(sys, "stdout", io.StringIO())
+        patch.setenv("COLUMNS", "140")
+        exit_code = peers.main(words)
+        return exit_code, sys.stdout.getvalue(), json.loads((out / "peers.json").read_text()), out
+
+
+@pytest.mark.slow
+def test_a_run_has_every_peer_at_equal_work(finished):
+    exit_code, _, document, _ = finished
+    assert exit_code == 0
+    assert document["left_out"] == []
+    assert [(one["work"], one["peer"], one["other_work"]) for one in document["results"]] == [
+        ("cold", "ours:tf-data-composed", []),
+        ("cold", "image_dataset_from_directory", []),
+        ("cold", "ImageDataGenerator", []),
+    ]
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_raw_samples(finished):
+    _, _, document, _ = finished
+    assert document["complete"] is True
+    for one in document["results"]:
+        assert [sample["round"] for sample in one["samples"]] == [0, 1]
+        assert all(sample["images"] == 40 * sample["epochs"] for sample in one["samples"])
+        assert one["versions"]
+        assert one["ratio_ci95"][0] <= one["ratio_to_ours"] <= one["ratio_ci95"][1]
+    assert str(pathlib.Path.home()) not in json.dumps(document)
+
+
+@pytest.mark.slow
+def test_a_run_prints_its_tables_and_leaves_nothing_else_behind(finished):
+    _, shown, _, out = finished
+    assert "cold: JPEG files to float32 in [0, 1]" in shown
+    assert "to ours: images/sec over those of ours:tf-data-composed, round by round." in shown
+    assert [path.name for path in out.iterdir()] == ["peers.json"]
+
+
+def test_ctrl_c_ends_everything_soon(photos, tmp_path):
+    words = [sys.executable, "-m", "benchmarks.peers", "--data", str(photos), "--out", str(tmp_path / "out")]
+    run = subprocess.Popen(words, cwd=PROJECT_ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    children = []
+    for _ in range(300):
+        children = psutil.Process(run.pid).children(recursive=True)
+        if children:
+            break
+        time.sleep(0.05)
+    assert children
+    run.send_signal(signal.SIGINT)
+    assert run.wait(5) == 130
+    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    assert not (tmp_path / "out").exists()
+    run.stderr.close()
+
+
+# The other libraries, where they are installed
+
+
+@pytest.fixture(scope="module")
+def material(photos, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("material")
+    launcher = Launcher(folder, link_packages(folder / "modules"), {}, sys.executable)
+    try:
+        return measure.make_material(from_folder(photos), launcher, folder, works=tuple(WORKS), least=640)
+    finally:
+        launcher.end()
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("torch-pillow", "torch"),
+        ("torch-opencv", "torch"),
+        ("torch-opencv-full", "torch"),
+        ("torch-albumentations", "torch"),
+        ("torch-array", "torch"),
+        ("grain", "grain"),
+        ("grain-full", "grain"),
+        ("grain-array", "grain"),
+        ("spdl", "spdl.io"),
+        ("dali", "nvidia.dali"),
+        ("ffcv", "ffcv"),
+        pytest.param("tfrecord", "tensorflow", marks=pytest.mark.slow),
+    ],
+)
+def test_a_library_that_is_here_does_equal_work(name, library, request, tmp_path):
+    top = library.partition(".")[0]
+    if importlib.util.find_spec(top) is None or importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    material = request.getfixturevalue("material")
+    launcher = Launcher(tmp_path, link_packages(tmp_path / "modules"), {}, sys.executable)
+    try:
+        for work_name in PEERS[name].functions:
+            run = PeerRun(work_name, [PEERS[name]], material, launcher, cores=2, workers=(1,))
+            run.prepare()
+            run.measure(0)
+            run.end()
+            assert run.left_out == []
+            assert [(row.other_work, len(row.samples)) for row in run.rows] == [((), 1)]
+    finally:
+        launcher.end()

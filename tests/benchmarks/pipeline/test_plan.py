@@ -1,0 +1,140 @@
+"""The main job's command line, before anything is opened."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from benchmarks.accuracy import __main__ as accuracy
+from benchmarks.lab.options import UserError, config_from_file
+from benchmarks.pipeline.plan import parser, read_request
+from benchmarks.train import __main__ as train
+from pipeline.config import config_to_toml
+from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, VARIANTS
+from profiles.devices import Device
+
+
+def read(tmp_path, *words):
+    return read_request(parser().parse_args(words), tmp_path / "out")
+
+
+def test_no_arguments_ask_for_the_default_set_on_generated_photos(tmp_path):
+    request = read(tmp_path)
+    assert tuple(request.variants) == DEFAULT
+    assert request.data == "generated:2000"
+    assert request.models == ("cats-dogs-64",)
+    assert request.devices is None
+    assert request.rounds == 5
+    assert request.cold is False
+    assert request.out == tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [("all", tuple(VARIANTS)), ("generators", GENERATORS), ("tf-data", TF_DATA), ("default", DEFAULT)],
+)
+def test_a_set_stands_for_its_variants(tmp_path, word, names):
+    assert tuple(read(tmp_path, "--variants", word).variants) == names
+
+
+def test_tf_data_is_the_set_alone_and_the_variant_in_a_list(tmp_path):
+    assert tuple(read(tmp_path, "--variants", "generator,tf-data").variants) == ("generator", "tf-data")
+    assert tuple(read(tmp_path, "--variants", "tf-data,").variants) == ("tf-data",)
+
+
+def test_cold_rows_are_asked_for(tmp_path):
+    assert read(tmp_path, "--cold").cold is True
+
+
+def test_names_and_sets_mix_without_repeats(tmp_path):
+    request = read(tmp_path, "--variants", "tf-data-cache,generators,generator")
+    assert tuple(request.variants) == ("tf-data-cache", *GENERATORS)
+
+
+def test_set_and_batch_size_change_every_variant(tmp_path):
+    request = read(tmp_path, "--variants", "generator,py-dataset", "--set", "workers=3", "--batch-size", "7")
+    assert [config.workers for config in request.variants.values()] == [3, 3]
+    assert [config.batch_size for config in request.variants.values()] == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("pair", "field", "value"),
+    [
+        ("augmentation=false", "augmentation", None),
+        ("interpolation=nearest", "interpolation", "nearest"),
+        ("prefetch=auto", "prefetch", "auto"),
+        ("deterministic=false", "deterministic", False),
+    ],
+)
+def test_set_reads_toml_values_and_bare_words(tmp_path, pair, field, value):
+    config = read(tmp_path, "--variants", "tf-data-autotune", "--set", pair).variants["tf-data-autotune"]
+    assert getattr(config, field) == value
+
+
+def test_a_config_file_is_one_more_variant_beside_the_baseline(tmp_path):
+    mine = dataclasses.replace(VARIANTS["tf-data-autotune"], workers=3, image_size=(10, 10))
+    (tmp_path / "mine.toml").write_text(config_to_toml(mine))
+    request = read(tmp_path, "--config", str(tmp_path / "mine.toml"))
+    assert tuple(request.variants) == ("generator", "mine")
+    # The size is the model's, whatever the file says.
+    assert request.variants["mine"] == dataclasses.replace(mine, image_size=(64, 64))
+
+
+def test_devices_are_read(tmp_path):
+    devices = read(tmp_path, "--device", "cpu,emulated:400").devices
+    assert devices == (
+        Device(kind="cpu", name="cpu"),
+        Device(kind="emulated", name="emulated:400", images_per_sec=400.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--variants", "tf-dat"], r"'tf-dat' is not a variant. Did you mean 'tf-data'\?"),
+        (["--variants", ","], r"--variants needs at least one name. Received: ','"),
+        (["--model", "cat-dogs-64"], r"'cat-dogs-64' is not a model. Did you mean 'cats-dogs-64'\?"),
+        (["--model", "net.h5"], "HDF5 models are not opened"),
+        (["--model", "none.keras"], "none.keras does not exist"),
+        (["--set", "wokers=3"], r"variant generator: `wokers` is not a setting. Did you mean 'workers'\?"),
+        (["--set", "workers"], "--set needs FIELD=VALUE"),
+        (["--set", "image_size=[32,32]"], "the size is the model's"),
+        (["--set", "cache=memory"], "variant generator: `cache` must be 'none'"),
+        (["--set", "workers='many'"], "variant generator: `workers` must be at least 1"),
+        (["--batch-size", "0"], "`batch_size` must be at least 1. Received: batch_size=0"),
+        (["--rounds", "0"], "--rounds must be at least 1. Received: 0"),
+        (["--device", "tpu"], "A device must be auto, cpu, gpu or emulated:RATE. Received: 'tpu'"),
+        (["--config", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
+    ],
+)
+def test_bad_words_are_refused_in_one_line(tmp_path, words, message):
+    with pytest.raises(UserError, match=message) as caught:
+        read(tmp_path, *words)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_file_is_refused_by_the_option_that_named_it(tmp_path, capsys):
+    words = ["--data", "d", "--pipeline", str(tmp_path / "none.toml")]
+    for main, more in ((train.main, ["--out", str(tmp_path / "a.keras")]), (accuracy.main, ["--out", str(tmp_path)])):
+        assert main([*words, *more]) == 2
+        assert capsys.readouterr().err.startswith(f"--pipeline {tmp_path / 'none.toml'} cannot be read")
+    (tmp_path / "bad.toml").write_text("worker = 3")
+    with pytest.raises(UserError, match=r"^--pipeline .*bad\.toml: `worker` is not a setting"):
+        config_from_file(tmp_path / "bad.toml", "--pipeline")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"workers = ", "bad.toml: not a TOML file"),
+        (b"worker = 3", r"`worker` is not a setting. Did you mean 'workers'\?"),
+        (b"\xff\xfe", "bad.toml cannot be read: not UTF-8"),
+        (b"model = 'os:system'", "`model` is not a setting"),
+    ],
+)
+def test_a_bad_config_file_is_refused(tmp_path, content, message):
+    (tmp_path / "bad.toml").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, "--config", str(tmp_path / "bad.toml"))

@@ -1,0 +1,607 @@
+"""What tests are fed: samples, results and reports of made-up measurements, and the batches that `fit` hands over.
+
+Over 400 lines: one function for each kind of result, so that no test module imports another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.accuracy.plan import Plan as AccuracyPlan
+from benchmarks.accuracy.plan import Run
+from benchmarks.accuracy.samples import ScriptCount, TestedPass, Trained
+from benchmarks.augmentation.libraries import LIBRARIES
+from benchmarks.augmentation.libraries import Row as AugmentationRow
+from benchmarks.augmentation.measure import Measured as AugmentationMeasured
+from benchmarks.augmentation.report import summarise as augmentation_summarise
+from benchmarks.augmentation.workers import Sample as AugmentationSample
+from benchmarks.devices.experiments import EXPERIMENTS, Case, Experiment, arrays
+from benchmarks.devices.findings import backend_notes, findings_of, swept_of
+from benchmarks.devices.flops import Work
+from benchmarks.devices.peak import Peak
+from benchmarks.devices.plan import Sweep, parser, read_request
+from benchmarks.devices.report import Report
+from benchmarks.devices.results import USED, row_of
+from benchmarks.devices.results import Row as DevicesRow
+from benchmarks.devices.samples import CaseFacts, Epoch
+from benchmarks.devices.samples import Measured as DevicesMeasured
+from benchmarks.scaling.plan import Measurement
+from benchmarks.scaling.plan import Plan as ScalingPlan
+from benchmarks.scaling.plan import Row as ScalingRow
+from benchmarks.tune.exactness import Exactness
+from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned
+from pipeline.config import PipelineConfig
+from pipeline.cost_model import Consumer, Prediction
+from pipeline.variants import VARIANTS
+from profiles.devices import Device, parse_device
+from profiles.machine.page_cache import StorageRates
+from profiles.machine.telemetry import Mark, Trace
+from profiles.report.write import to_json
+from profiles.results.attribution import PARTS, Attribution
+from profiles.results.result import Contender, Result, summarise
+from profiles.results.verdict import judge
+from profiles.samples import Sample
+from profiles.script.epochs import EpochRecord
+from profiles.stage_table import Stage, StageTable, tail_of
+
+
+def fed(data: object, epochs: int = 1) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    """The batches that Keras' own `fit` hands to a train function, by epoch, in order."""
+    import keras
+
+    seen = []
+
+    class Epochs(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            seen.append([])
+
+    def train_function(iterator):
+        images, labels = next(iterator)
+        seen[-1].append((images.numpy(), labels.numpy()))
+        return {}
+
+    layers = [keras.Input((None, None, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(loss="mse")
+    model.train_function = train_function
+    # Otherwise `fit` shuffles a PyDataset's batches.
+    model.fit(data, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs()])
+    return seen
+
+
+def whole(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """All images and all labels of an epoch."""
+    return np.concatenate([images for images, _ in batches]), np.concatenate([labels for _, labels in batches])
+
+
+def unit(images: np.ndarray) -> np.ndarray:
+    """Images in [0, 1], whatever their type."""
+    return images / np.float32(255) if images.dtype == np.uint8 else images
+
+
+def build_fed(config, source, epochs: int = 1) -> list[tuple[np.ndarray, np.ndarray]]:
+    from pipeline import build
+
+    with build(config, source) as loader:
+        return [whole(batches) for batches in fed(loader.data, epochs)]
+
+
+MS = 1_000_000
+
+
+def a_sample(
+    window: str = "train", *, ms: float = 10, wait_ms: float = 0, edge_ms: float = 0, **changes: Any
+) -> Sample:
+    """Returns one epoch of ten steps of ten images, all steady.
+
+    Args:
+      window: its name.
+      ms: of a step, `wait_ms` in it.
+      wait_ms: of a step, inside `next(iterator)`.
+      edge_ms: of the epoch, at its edges.
+      changes: fields that differ from what these numbers give.
+    """
+    epoch_ns = round((10 * ms + edge_ms) * MS)
+    values: dict[str, Any] = {
+        "window": window,
+        "round": 0,
+        "images": 100,
+        "wall_ns": round(10 * ms * MS),
+        "wait_ns": round(10 * wait_ms * MS),
+        "step_ns": (round(ms * MS),) * 10,
+        "epochs": 1,
+        "epoch_images": 100,
+        "epoch_ns": epoch_ns,
+        "first_batch_ns": (round(wait_ms * MS),),
+        "outer_ns": epoch_ns,
+        "claimed_ns": epoch_ns,
+        "cpu_ns": 20 * MS,
+        "canary_ns": 5 * MS,
+    }
+    return Sample(**(values | changes))
+
+
+def rounds_of(window: str, *step_ms: float, **settings: Any) -> list[Sample]:
+    """Returns one sample a round, with these steps in milliseconds."""
+    return [a_sample(window, ms=ms, **{"round": number, **settings}) for number, ms in enumerate(step_ms)]
+
+
+def made_of(loading: float, *, parts: dict[str, float] | None = None) -> Attribution:
+    """Returns an attribution of one second, `loading` of it in `prep_stall` unless told."""
+    shares: dict[str, float | None] = dict.fromkeys(PARTS, 0.0)
+    shares |= {"compute": 1 - loading, **(parts or {"prep_stall": loading})}
+    return Attribution(
+        seconds_per_image=shares,
+        shares=shares,
+        shares_ci95=dict.fromkeys(PARTS, (0.0, 1.0)),
+        loading_ratio=loading,
+        loading_ratio_ci95=(loading, loading),
+        host_wait_ratio=loading,
+        headspace=1 / (1 - loading),
+    )
+
+
+def a_result(
+    variant: str = "generator",
+    *,
+    train: list[Sample] | None = None,
+    resident_ms: float = 4,
+    loader_ms: float | None = 9,
+    device: str = "emulated:2500",
+    **contender: Any,
+) -> Result:
+    """Returns a result of three rounds: steps of 10 ms, 6 of them waiting, and 20 ms of edges an epoch unless told."""
+    samples = [
+        a_sample("warmup", ms=20, wait_ms=10),
+        *rounds_of("resident", *(resident_ms,) * 3),
+        *(rounds_of("loader", *(loader_ms,) * 3, wait_ms=loader_ms) if loader_ms else ()),
+        *(rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20) if train is None else train),
+    ]
+    described = {"model": "cats-dogs-64", "batch_size": 10, **contender}
+    return summarise(
+        Contender(variant=variant, device=parse_device(device), **described), samples, typical_canary_ns=5 * MS
+    )
+
+
+STORAGE = StorageRates(cold_bytes_per_sec=210e6, warm_bytes_per_sec=2e9, bytes_per_file=20e3)
+
+
+def a_cold_result(variant: str = "generator", *step_ms: float, **settings: Any) -> Result:
+    """Returns a cold row: steps of 16 ms, 12 of them waiting, unless told, beside `a_result`'s warm ones of 10 ms."""
+    cold = rounds_of("cold", *(step_ms or (16, 16, 16)), wait_ms=12, edge_ms=20)
+    train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20)
+    return a_result(variant, train=train + cold, page_cache="cold", storage=STORAGE, **settings)
+
+
+CPU = Device(kind="cpu", name="cpu")
+
+
+def an_accuracy_plan(**changes: object) -> AccuracyPlan:
+    values = {
+        "rungs": ("tutorial", "no-augment"),
+        "seeds": 2,
+        "images_seen": 64,
+        "tuned": VARIANTS["tf-data-composed"],
+        "tuned_name": "tf-data-composed",
+    }
+    return AccuracyPlan(**{**values, **changes})
+
+
+def a_trained(right: str, *, rates: tuple[float | None, ...] = (50.0, 100.0, 120.0), script: bool = False) -> Trained:
+    return Trained(
+        passes=tuple(
+            TestedPass(number=number, images=32, loss=0.5, images_per_sec=rate, correct=right.count("1"))
+            for number, rate in enumerate(rates, start=1)
+        ),
+        right=right,
+        script=ScriptCount(images=len(right), published_wrong=3, corrected_wrong=1) if script else None,
+        notes=("a note",),
+        backend={"keras_backend": "tensorflow"},
+    )
+
+
+def all_trained(plan: AccuracyPlan, **right: str) -> dict[Run, Trained]:
+    return {run: a_trained(right[run.pipeline], script=run.pipeline == "generator") for run in plan.runs}
+
+
+def an_augmentation_row(operation: str = "shear", library: str = "opencv", placement: str = "batch") -> AugmentationRow:
+    return AugmentationRow(operation=operation, library=library, placement=placement)
+
+
+def an_augmentation_sample(
+    *, round_: int = 0, cores: int = 1, wall_ms: float = 10.0, cpu_ms: float = 10.0, others_ms: float = 0.0
+) -> AugmentationSample:
+    return AugmentationSample(
+        round=round_,
+        cores=cores,
+        images=100,
+        wall_ns=int(wall_ms * 1e6),
+        cpu_ns=int(cpu_ms * 1e6),
+        others_cpu_ns=int(others_ms * 1e6),
+    )
+
+
+def a_measured_augmentation(row: AugmentationRow | None = None, **changes: object) -> AugmentationMeasured:
+    values = {
+        "row": row or an_augmentation_row(),
+        "graph_loop": None,
+        "peak_memory_bytes": 12_345_678,
+        "difference_levels": 0.25,
+        "image": np.zeros((4, 4, 3), np.uint8),
+        "samples": [an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)],
+    }
+    return AugmentationMeasured(**{**values, **changes})
+
+
+def an_augmentation_document(measured: list[AugmentationMeasured]) -> dict:
+    return {
+        "created": "2026-01-02T03:04:05+00:00",
+        "dataset": {"name": "photos", "kind": "folder", "fingerprint": "abc"},
+        "provenance": {"cpu": "a CPU", "usable_cores": 2.0, "packages": {"keras": "3"}},
+        "settings": {"image_size": 64, "batch_size": 32, "rounds": 5, "cores": 2, "libraries": list(LIBRARIES)},
+        "results": [augmentation_summarise(one) for one in measured],
+    }
+
+
+def a_gpu(**changes: Any) -> DevicesRow:
+    """Computes 10 times as fast as the CPU of `a_device_row`, and trains as fast as its loader lets it."""
+    return a_device_row(GPU, backend="jax", **({"resident_ms": 0.5, "train_ms": 2.0, "wait_ms": 1.5} | changes))
+
+
+PRICES = {"cpu": 0.36, "gpu": 3.6}
+BATCHES = Sweep(axis="batch-size", values=(8, 128))
+
+
+def rows_of_all() -> list[DevicesRow]:
+    return [a_device_row(prices=PRICES), a_gpu(prices=PRICES, epochs=(an_epoch(0.4),)), a_device_row(EMULATED)]
+
+
+def swept_rows() -> list[DevicesRow]:
+    cases = [BATCHES.case(MNIST, value) for value in BATCHES.values]
+    return [a_device_row(device, case=case) for case in cases for device in (CPU, EMULATED)]
+
+
+def a_sweep() -> Any:
+    return swept_of("mnist", Experiment(title="", cases=(MNIST,), claims=()), BATCHES, swept_rows())
+
+
+def a_devices_report(tmp_path: Path, *words: str, **changes: Any) -> Report:
+    rows = rows_of_all()
+    request = read_request(parser().parse_args([*words, "--price", "cpu=0.36,gpu=3.6"]), tmp_path / "out")
+    values: dict[str, Any] = {
+        "request": request,
+        "rows": tuple(rows),
+        "found": (findings_of("mnist", EXPERIMENTS["mnist"], rows),),
+        "swept": (),
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "backends": BACKENDS,
+        "left_out": [("someone", "<b>some reason</b>")],
+        "notes": backend_notes(rows, [], BACKENDS["gpu"]),
+        "dataset": None,
+        "trace": TRACE,
+    }
+    return Report(**(values | changes))
+
+
+MNIST = arrays("mnist-digits")
+GPU = Device(kind="gpu", name="gpu")
+EMULATED = Device(kind="emulated", name="emulated:5000", images_per_sec=5000.0)
+BACKENDS = {
+    "cpu": {"keras_backend": "tensorflow", "gpus": []},
+    "gpu": {"keras_backend": "jax", "gpus": ["H100"]},
+}
+# A second of the model alone, then two of training; of the first of these a GPU still says what it did before.
+TRACE = Trace(
+    seconds=(1.0, 2.0, 3.0),
+    cores=(0,),
+    cpu_ratio=((0.2, 0.8, 0.8),),
+    memory_bytes=(1, 1, 1),
+    disk_read_bytes_per_sec=(0, 0, 0),
+    gpu_ratio=((0.1, 0.1, 0.3),),
+    gpu_memory_bytes=((1, 1, 1),),
+    marks=(Mark(seconds=0.0, text="resident"), Mark(seconds=1.0, text="train")),
+    gpu_celsius=((50.0, 60.0, 60.0),),
+    gpu_watts=((100.0, 100.0, 200.0),),
+)
+
+
+def some_facts(**changes: Any) -> CaseFacts:
+    values: dict[str, Any] = {
+        "examples": 1000,
+        "batch_size": 10,
+        "buffered_batches": 0,
+        "parameters": 7,
+        "optimizer": "adam",
+        "loss": "mse",
+        "jit_compile": False,
+        "step_s": 0.01,
+        "data": "mnist",
+        "fingerprint": "abc",
+        "generated": False,
+        "validated": True,
+        "notes": (),
+        "work": Work(forward_flops=1_000_000, training_flops=3_000_000, reason=None, activation_bytes=1, input_bytes=1),
+        "step_bytes": 4_000_000,
+        "warmup": a_sample("warmup", ms=10),
+    }
+    return CaseFacts(**(values | changes))
+
+
+def an_epoch(
+    seconds: float = 2.0, *, traced_s: float = 0.0, accuracy: float | None = None, examples: int = 1000
+) -> Epoch:
+    return Epoch(examples=examples, seconds=seconds, traced_s=traced_s, accuracy=accuracy)
+
+
+def a_measured_case(
+    *,
+    resident_ms: float = 5,
+    train_ms: float = 10,
+    wait_ms: float = 4,
+    rounds: int = 3,
+    epochs: tuple[Epoch, ...] = (),
+    replay: bool = True,
+    **facts: Any,
+) -> DevicesMeasured:
+    """A case whose steps of 10 images take these milliseconds."""
+    samples = [
+        *rounds_of("resident", *(resident_ms,) * rounds),
+        *(rounds_of("replay", *(resident_ms,) * rounds) if replay else ()),
+        *rounds_of("loader", *(2.0,) * rounds),
+        *rounds_of("train", *(train_ms,) * rounds, wait_ms=wait_ms),
+    ]
+    return DevicesMeasured(
+        facts=some_facts(**facts),
+        samples=samples,
+        peaks=[],
+        predicted_per_sec=[4000.0, 6000.0, 5000.0],
+        epochs=[*epochs],
+    )
+
+
+def a_peak(flops_per_sec: float = 8e9, bytes_per_sec: float = 2e9) -> Peak:
+    return Peak(precision="float32", side=256, flops_per_sec=flops_per_sec, bytes_per_sec=bytes_per_sec)
+
+
+def a_device_row(
+    device: Device = CPU, *, case: Case = MNIST, backend: str = "tensorflow", **changes: Any
+) -> DevicesRow:
+    """A row of a device; `changes` are of `a_measured_case`, and prices and target."""
+    prices, target = changes.pop("prices", {}), changes.pop("target", None)
+    emulated = device.kind == "emulated"
+    row = row_of(
+        case,
+        device,
+        a_measured_case(**({"epochs": () if emulated else (an_epoch(),), "replay": not emulated} | changes)),
+        [] if emulated else [a_peak(6e9), a_peak()],
+        backend=backend,
+        trace=TRACE,
+        names={window: window for window in USED},
+        prices=prices,
+        target=target,
+        typical_canary_ns=5e6,
+    )
+    assert row is not None
+    return row
+
+
+ONE_VARIANT = {"tf-data-autotune": VARIANTS["tf-data-autotune"]}
+
+
+def a_scaling_plan(**changes):
+    axes = {"files": (8, 16), "cores": (1, 2), "batch-size": (8, 32), "image-size": (32, 64)}
+    values = {"axes": axes, "variants": {"generator": VARIANTS["generator"], **ONE_VARIANT}, "rounds": 1, "files": 16}
+    return ScalingPlan(**{**values, **changes})
+
+
+def a_scaling_sample(*, images=320, wall_ms=100.0, first_ms=20.0, canary_ns=5_000_000):
+    return Sample(
+        window="loader",
+        round=0,
+        images=images,
+        wall_ns=int(wall_ms * 1e6),
+        wait_ns=1,
+        step_ns=(1,),
+        epochs=1,
+        epoch_images=images,
+        epoch_ns=1,
+        first_batch_ns=(int(first_ms * 1e6),),
+        outer_ns=1,
+        claimed_ns=1,
+        cpu_ns=1,
+        canary_ns=canary_ns,
+    )
+
+
+def a_measurement(place, round_=0, **changes):
+    values = {
+        "round": round_,
+        "images": place.files,
+        "listing_ns": place.files * 100_000,
+        "build_ns": 50_000_000,
+        "memory_bytes": 30_000_000,
+        "first": a_scaling_sample(),
+        "steady": a_scaling_sample(),
+    }
+    return Measurement(**{**values, **changes})
+
+
+def scaling_rows_of(plan, rates):
+    """Rows of planted images/sec, one in each round, by the axis' value."""
+    return [
+        ScalingRow(
+            point=point,
+            measurements=tuple(
+                a_measurement(point.place, round_, steady=a_scaling_sample(images=100, wall_ms=100_000 / rate))
+                for round_, rate in enumerate(rates[point.value])
+            ),
+        )
+        for point in plan.points
+    ]
+
+
+def a_fake_sample(window, round_):
+    return Sample(
+        window=window,
+        round=round_,
+        images=32,
+        wall_ns=10**7,
+        wait_ns=10**6,
+        step_ns=(10**7,),
+        epochs=1,
+        epoch_images=64,
+        epoch_ns=2 * 10**7,
+        first_batch_ns=(10**6,),
+        outer_ns=2 * 10**7,
+        claimed_ns=2 * 10**7,
+        cpu_ns=10**7,
+        canary_ns=10**6,
+    )
+
+
+TUNED_BASE = PipelineConfig(autotune=False, workers=2, prefetch=2)
+COMPOSED = replace(TUNED_BASE, decode="scaled", resample="composed", augment_with="opencv", augment_at="batch")
+PREDICTION = Prediction(
+    images_per_sec=1000.0,
+    loader_images_per_sec=2000.0,
+    loader_us_per_image=900.0,
+    limit="cores",
+    memory_bytes=10**7,
+    disk_bytes=0,
+)
+CLOSE = Exactness(mean_levels=4.0, largest_levels=100.0, psnr_db=30.0)
+
+
+def a_candidate(name: str, rate: float, config: PipelineConfig = TUNED_BASE, spread: float = 0.01) -> Candidate:
+    """Rates that scatter by the same pattern as everybody's, and by a little of their own."""
+    own = np.random.default_rng(len(name)).normal(0, spread, 8)
+    return Candidate(
+        name=name,
+        config=config,
+        prediction=PREDICTION,
+        exactness=None if name in (NAIVE, HEURISTIC, AUTOTUNE) else CLOSE,
+        images_per_sec=tuple(rate * np.exp(own)),
+        loader_images_per_sec=(2000.0,) * 4,
+    )
+
+
+BARS = (a_candidate(NAIVE, 500.0), a_candidate(HEURISTIC, 900.0), a_candidate(AUTOTUNE, 1000.0))
+
+
+def a_tuned(chosen: Candidate) -> Tuned:
+    return Tuned(
+        chosen=chosen,
+        measured=(*BARS, chosen) if chosen.name != AUTOTUNE else BARS,
+        costs={},
+        consumer=Consumer(us_per_image=300.0, cpu_us_per_image=500.0),
+        predicted=300,
+        rejected=Counter({"predicted slower": 290, "more memory than --memory-limit": 4}),
+        failed=(("raw", "no room"),),
+        unordered=tuple(a_candidate(name, rate, COMPOSED, 0.0) for name, rate in (("any", 1600.0), ("kept", 1500.0))),
+        prepare_s=1.5,
+        seconds=61.0,
+    )
+
+
+def record_of(**changed):
+    values = {
+        "epoch": 3,
+        "steps": 10,
+        "images": 100,
+        "steady_steps": 8,
+        "steady_images": 80,
+        "steady_ns": 800,
+        "steady_wait_ns": 200,
+        "between_ns": 0,
+        "first_batch_ns": 70,
+        "before_ns": 50,
+        "wall_ns": 1100,
+        "after_ns": 150,
+        "traced_ns": 100,
+        "other_ns": 999,
+        "cpu_ns": 1,
+        "step_ns": (100,) * 8,
+        "asynchronous": False,
+    }
+    return EpochRecord(**{**values, **changed})
+
+
+def a_document(results: list[Result], **changes: Any) -> dict[str, Any]:
+    document = {
+        "schema_version": 1,
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": {
+            "cpu": "a processor",
+            "usable_cores": 2.0,
+            "memory_bytes": 2**33,
+            "packages": {"keras": "3.15.1", "jax": "unknown"},
+            "threads": {"inter_op": 2},
+            "command": ["pipeline.py"],
+        },
+        "settings": {"rounds": 5, "data": "photos"},
+        "dataset": {
+            "kind": "folder",
+            "name": "photos",
+            "images": 100,
+            "skipped": 0,
+            "skipped_files": [],
+            "fingerprint": "abc123",
+        },
+        "results": [result.to_dict() for result in results],
+        "left_out": [],
+        "verdicts": [verdict.to_dict() for verdict in judge(results)],
+    }
+    return json.loads(to_json(document | changes))
+
+
+def a_telemetry(name: str = "round 1", gpus: int = 0) -> dict[str, Any]:
+    return {
+        "seconds": [0.5, 1.0, 1.5],
+        "cores": [0, 1],
+        "cpu_ratio": [[0.1, 0.2, 0.3], [0.5, 0.6, 0.7]],
+        "memory_bytes": [10**9, 2 * 10**9, 2 * 10**9],
+        "disk_read_bytes_per_sec": [0, None, 5],
+        "gpu_ratio": [[0.5, 0.6, 0.7]] * gpus,
+        "gpu_memory_bytes": [[1, 2, 3]] * gpus,
+        "marks": [{"seconds": 0.1, "text": name, "phase": True}, {"seconds": 0.2, "text": name, "phase": False}],
+    }
+
+
+STAGE_TABLE = StageTable(
+    stages=(
+        Stage(
+            name="load_image",
+            kind="map",
+            location="train.py:12",
+            cpu_us_per_image=430.2,
+            wait_us_per_image=20.0,
+            bytes_per_element=49156,
+            parallelism=2,
+            autotuned=True,
+        ),
+        Stage(name="shuffle", kind="shuffle", cpu_us_per_image=0.1, wait_us_per_image=0.0, buffer_size=512),
+        Stage(
+            name="prefetch",
+            kind="prefetch",
+            cpu_us_per_image=-3.0,
+            wait_us_per_image=None,
+            buffer_size=4,
+            autotuned=True,
+            buffer_fill_ratio=0.25,
+        ),
+    ),
+    cores=2,
+    loader_cpu_us_per_image=440.0,
+    effective_parallelism=1.94,
+    workers=4,
+    workers_seen=2,
+    tail=tail_of([("cats/1.jpg", 500.0), ("dogs/2.jpg", 4000.0)]),
+)

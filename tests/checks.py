@@ -1,0 +1,94 @@
+"""What tests look at: processes, files, pages, and the same tests on another backend."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import psutil
+
+from tests import PROJECT_ROOT
+
+# What may pass until processes that were ended, or belong to nobody, are gone.
+GONE_S = 5
+
+
+def passes_on_jax(file: str, chosen: str) -> None:
+    """Runs some tests of a file again in a process whose Keras computes with JAX."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, file],
+        env=os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+def children() -> set[psutil.Process]:
+    """All processes that this one started, and theirs."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def assert_gone(before: set[psutil.Process]) -> None:
+    """Holds that those that were started since `before` leave in time."""
+    _, alive = psutil.wait_procs(children() - before, timeout=GONE_S)
+    assert alive == []
+
+
+def state(root: pathlib.Path) -> dict[str, object]:
+    """What can be changed below a folder: names, status, and the content of what can be read."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        status = path.lstat()
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        found[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, content)
+    return found
+
+
+INDEPENDENT = ("pipeline", "models", "profiles")
+OURS = {*INDEPENDENT, "benchmarks"}
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags with attributes, and text. Refuses tags that are not closed in turn."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self._open:
+            self.text += data
+
+
+def assert_harmless(seen: Page) -> None:
+    assert not {tag for tag, _ in seen.tags} & {"script", "iframe", "object", "embed", "link", "img", "base", "form"}
+    for tag, attributes in seen.tags:
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            assert name not in ("href", "src", "action"), (tag, name)
+            if name == "style":
+                assert re.fullmatch(r"(width:-?[\d.]+%;)?background:#[0-9a-f]{6}", value or ""), value

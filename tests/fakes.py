@@ -1,0 +1,204 @@
+"""Stand-ins for child processes: they answer at once, with numbers that a test knows."""
+
+from __future__ import annotations
+
+import pathlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from benchmarks.accuracy.samples import Order, State
+from benchmarks.lab.session import Job, JobFacts, ModelFacts
+from benchmarks.tune.results import AUTOTUNE
+from pipeline.sources.folder import from_folder
+from profiles.devices import Device
+from profiles.machine.page_cache import StorageRates
+from tests.builders import (
+    BACKENDS,
+    TUNED_BASE,
+    a_fake_sample,
+    a_measurement,
+    a_peak,
+    a_sample,
+    a_trained,
+    an_epoch,
+    some_facts,
+)
+
+
+class FakeTrainingChild:
+    """Stands in for a process: a run of seed 0 of the tutorial's tuned pipeline dies."""
+
+    asked: ClassVar[list[Order]] = []
+
+    def __init__(self, session, device, log, *arguments):
+        self._looks = iter([State(images=32, passes=1), State(images=64, passes=2, trained=a_trained("1100"))])
+
+    def ask(self, method, *arguments, timeout_s):
+        assert timeout_s < 1000
+        if method == "begin":
+            FakeTrainingChild.asked.append(arguments[0])
+            self._order = arguments[0]
+            return None
+        if self._order.config.loader == "tf_data" and self._order.config.seed == 0:
+            return State(failure="out of memory (MemoryError)")
+        return next(self._looks)
+
+    def close(self):
+        pass
+
+    def kill(self):
+        pass
+
+
+class FakeDeviceChild:
+    """Answers like a child; `trouble` maps (device, case, method or window) to what it raises, once."""
+
+    asked: ClassVar[list[tuple[str, ...]]] = []
+    trouble: ClassVar[dict[tuple[str, str, str], BaseException]] = {}
+    started: ClassVar[list[str]] = []
+    ended: ClassVar[list[str]] = []
+
+    def __init__(self, session: str, device: Device, log: Path, *arguments: Any) -> None:
+        self.device = device.name
+        self.case = ""
+        self.started.append(self.device)
+        Path(log).write_text("a log")
+
+    def ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        assert 0 < timeout_s < 36_000
+        if method == "open":
+            self.case = arguments[0].name
+        what = arguments[0] if method == "window" else method
+        self.asked.append((self.device, self.case, what))
+        error = self.trouble.pop((self.device, self.case, what), None)
+        if error is not None:
+            raise error
+        return {
+            "backend": lambda: BACKENDS["gpu" if self.device == "gpu" else "cpu"],
+            "open": lambda: some_facts(warmup=None if arguments[0].steps_per_execution > 1 else a_sample("warmup")),
+            "window": lambda: a_sample(arguments[0], round=arguments[1], ms=5 if arguments[0] == "resident" else 10),
+            "peak": a_peak,
+            "predict": lambda: 5000.0,
+            "train": lambda: (an_epoch(accuracy=0.5),) * arguments[0],
+        }[method]()
+
+    def close(self) -> None:
+        self.ended.append(self.device)
+
+    kill = close
+
+
+class FakePlaceChild:
+    """Answers at once; `fails` says for which place not, and how."""
+
+    fails = staticmethod(lambda place: None)
+    alive = 0
+    asked: list[tuple[object, object, int]]
+
+    def __init__(self, session, device, log, cores, cache):
+        self._cores = cores
+        FakePlaceChild.alive += 1
+        pathlib.Path(cache, "links").mkdir(parents=True)
+        pathlib.Path(log).write_text("said something")
+
+    def ask(self, method, place, folder, round_, *, timeout_s):
+        assert len(from_folder(folder).files) == place.files
+        FakePlaceChild.asked.append((place, self._cores, round_))
+        if error := FakePlaceChild.fails(place):
+            raise error
+        return a_measurement(place, round_)
+
+    def close(self):
+        pass
+
+    def kill(self):
+        FakePlaceChild.alive -= 1
+
+
+MODEL_FACTS = ModelFacts(
+    image_size=(64, 64),
+    loss="binary_crossentropy",
+    optimizer="Adam",
+    jit_compile=True,
+    parameters=1,
+    step_images_per_sec=3000.0,
+)
+
+
+CHILD_STORAGE = StorageRates(cold_bytes_per_sec=2e8, warm_bytes_per_sec=2e9, bytes_per_file=2e4)
+
+
+class FakeChild:
+    """Answers like a child; `trouble` maps (method, variant, window) to what it raises, once."""
+
+    started: ClassVar[int] = 0
+    asked: ClassVar[list] = []
+    trouble: ClassVar[dict] = {}
+    timeouts_s: ClassVar[dict] = {}
+
+    def __init__(self, *_):
+        FakeChild.started += 1
+
+    def kill(self):
+        self.asked.append(("kill", None, None))
+
+    def ask(self, method, *arguments, timeout_s):
+        job = arguments[0] if arguments and isinstance(arguments[0], Job) else None
+        window = arguments[1] if method == "window" else None
+        self.asked.append((method, job.variant if job else None, window))
+        self.timeouts_s[window or method] = timeout_s
+        error = self.trouble.pop((method, job.variant if job else None, window), None)
+        if error is not None:
+            raise error
+        if method == "backend":
+            return {"keras_backend": "fake"}
+        if method == "open_model":
+            return MODEL_FACTS
+        if method == "prepare":
+            return JobFacts(
+                config=job.config,
+                images=64,
+                epochs=1,
+                buffered_batches=0,
+                notes=(),
+                jit_compile=True,
+                behind_layers=False,
+                ceiling=f"{job.model}, {job.config.batch_size}",
+                warmup=a_fake_sample("warmup", 0),
+                workers=None,
+                storage=CHILD_STORAGE if job.cold and job.config.cache == "none" else None,
+                warm_only="it reads its cache" if job.cold and job.config.cache != "none" else None,
+            )
+        return a_fake_sample(window, arguments[2])
+
+
+NOISY = (AUTOTUNE, "noisy")
+
+
+class FakeGroup:
+    """Measures nothing: each round gives every job its planted rate, the noisy ones now 6 % more, now 6 % less."""
+
+    def __init__(self, rates: dict[Job, float], rounds: int) -> None:
+        self._jobs, self.left_out = list(rates), []
+        self.measured = {job: SimpleNamespace(samples=[], facts=SimpleNamespace(config=TUNED_BASE)) for job in rates}
+        self._rates = rates
+        for number in range(rounds):
+            self.run_round(number, loader=True, done=None)
+
+    @property
+    def jobs(self) -> list[Job]:
+        return list(self._jobs)
+
+    def add(self, job: Job) -> None:
+        self._jobs.append(job)
+        self._rates.setdefault(job, 1100.0)
+        self.measured.setdefault(job, SimpleNamespace(samples=[], facts=SimpleNamespace(config=TUNED_BASE)))
+
+    def retire(self, job: Job) -> None:
+        self._jobs.remove(job)
+
+    def run_round(self, number, *, loader, done, backwards=False, model_alone=True) -> None:
+        for job in self.jobs:
+            rate = self._rates[job] * (1 + 0.06 * (-1) ** number * (job.variant in NOISY))
+            self.measured[job].samples.append(SimpleNamespace(window="train", s_per_image=1 / rate))

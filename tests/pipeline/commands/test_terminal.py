@@ -1,0 +1,50 @@
+"""What C libraries say of damaged files is counted and stays off the terminal; what Python says gets there."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.commands import materialize
+from pipeline.commands.terminal import Noise, decoders_unheard
+from tests import bad_files
+
+
+def test_lines_about_damaged_data_are_counted_and_not_shown(capfd):
+    with decoders_unheard() as noise:
+        os.write(2, b"I0000 a line about the machine\n")
+        os.write(2, b"Corrupt JPEG data: 4 extraneous bytes \x1b[31m\n" * 3)
+    assert (noise.warnings, noise.first) == (3, r"Corrupt JPEG data: 4 extraneous bytes \x1b[31m")
+    assert capfd.readouterr().err == ""
+    assert noise.sentence() == (
+        r"decoders warned 3 times of damaged files, first: Corrupt JPEG data: 4 extraneous bytes \x1b[31m. "
+        "python -m benchmarks.doctor names them."
+    )
+
+
+def test_silence_has_no_sentence():
+    assert Noise().sentence() is None
+
+
+def test_pythons_own_standard_error_and_a_traceback_are_still_seen():
+    code = (
+        "import os, sys\nfrom pipeline.commands.terminal import decoders_unheard\n"
+        "with decoders_unheard():\n"
+        "    os.write(2, b'from C')\n    print('from Python', file=sys.stderr)\n    raise SystemExit('the end')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "from Python\nthe end\n")
+
+
+@pytest.mark.parametrize("form", ["records", "raw"])
+def test_materialize_says_once_that_files_are_damaged(form, tmp_path, capfd):
+    for name in ("cats", "dogs"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for index in range(4):
+            content = bad_files.CONTENTS["extraneous bytes"][1]()
+            (tmp_path / "pets" / name / f"{index}.jpg").write_bytes(content)
+    assert materialize.main([str(tmp_path / "pets"), str(tmp_path / "copy"), "--as", form]) == 0
+    said = " ".join(capfd.readouterr().err.split())
+    assert said.count("Corrupt JPEG data") == 1
+    assert "of damaged files, first: Corrupt JPEG data: 221 extraneous bytes before marker 0xd9." in said

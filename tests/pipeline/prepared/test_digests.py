@@ -1,0 +1,349 @@
+"""Digests of files: unchanged files are not read again, and no change goes unseen, whatever its size and times say."""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline import from_folder
+from pipeline.cache import cache_root
+from pipeline.errors import PreparedError
+from pipeline.prepared import digests as file_digests
+from pipeline.prepared.digests import MARGIN_NS, memo_path
+from pipeline.prepared.index import content_digest
+
+FILES = 6
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Pictures of equal sizes in bytes."""
+    root = tmp_path / "pictures"
+    for number in range(FILES):
+        path = root / "ab"[number % 2] / f"{number}é.bmp"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (20 * number,) * 3).save(path)
+    return root
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """Puts the file system's clock forward, so that files made just now are old."""
+    present = file_digests._file_time_ns
+
+    def forward(folder):
+        begin_ns = present(folder)
+        return None if begin_ns is None else begin_ns + 10 * MARGIN_NS
+
+    monkeypatch.setattr(file_digests, "_file_time_ns", forward)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The files that were read, in order."""
+    names = []
+    read = file_digests._read
+
+    def counted(root, file):
+        names.append(file)
+        return read(root, file)
+
+    monkeypatch.setattr(file_digests, "_read", counted)
+    return names
+
+
+def digest(folder):
+    return content_digest(from_folder(folder))
+
+
+def memo(folder):
+    return json.loads(memo_path(folder).read_text())
+
+
+def inverted(path):
+    content = path.read_bytes()
+    return content[:60] + bytes(255 - byte for byte in content[60:])
+
+
+def with_times_of(status, path):
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+
+
+# Not read again
+
+
+def test_unchanged_files_are_read_once(folder, later, reads):
+    source = from_folder(folder)
+    first = content_digest(source)
+    assert sorted(reads) == sorted(source.files)
+    reads.clear()
+    assert content_digest(source) == first
+    assert reads == []
+
+
+def test_the_second_time_no_file_is_opened(folder, later, monkeypatch):
+    source = from_folder(folder)
+    first = content_digest(source)
+
+    def refuse(path, *others):
+        raise AssertionError(f"{path} was opened")
+
+    monkeypatch.setattr(file_digests, "open", refuse, raising=False)
+    assert content_digest(source) == first
+
+
+def test_a_memo_makes_no_difference_to_the_digest(folder, later, tmp_path, monkeypatch):
+    digests = [digest(folder), digest(folder)]
+    monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path / "other"))
+    digests.append(digest(folder))
+    assert len(set(digests)) == 1
+
+
+def test_only_new_and_changed_files_are_read(folder, later, reads):
+    first = digest(folder)
+    reads.clear()
+    (folder / "a/new.bmp").write_bytes(inverted(folder / "a/0é.bmp"))
+    (folder / "b/1é.bmp").write_bytes(inverted(folder / "b/1é.bmp"))
+    assert digest(folder) != first
+    assert sorted(reads) == ["a/new.bmp", "b/1é.bmp"]
+
+
+def test_parts_of_a_folder_share_its_memo(folder, later, reads):
+    source = from_folder(folder)
+    digests = {content_digest(source.take(count)) for count in (2, 3, FILES)}
+    assert len(digests) == 3
+    assert sorted(reads) == sorted(source.files)  # each once
+    reads.clear()
+    assert {content_digest(source.take(count)) for count in (2, 3, FILES)} == digests
+    assert reads == []
+
+
+def test_files_that_are_gone_leave_the_memo_when_it_is_written(folder, later):
+    digest(folder)
+    (folder / "a/0é.bmp").rename(folder / "a/renamed.bmp")
+    digest(folder)
+    assert "a/renamed.bmp" in memo(folder)["files"] and "a/0é.bmp" not in memo(folder)["files"]
+
+
+def test_a_memo_names_no_folder_above_the_files_and_is_one_file(folder, later):
+    digest(folder)
+    [path] = (cache_root() / "digests").iterdir()
+    assert path == memo_path(folder)
+    assert str(folder) not in path.read_text() and folder.name not in path.name
+    assert sorted(memo(folder)["files"]) == sorted(from_folder(folder).files)
+
+
+def test_a_name_that_is_no_text_has_an_entry(folder, later, reads):
+    name = os.fsdecode(b"a/\xff.bmp")
+    (folder / name).write_bytes((folder / "a/0é.bmp").read_bytes())
+    first = digest(folder)
+    reads.clear()
+    assert (digest(folder), reads) == (first, [])
+    assert name in memo(folder)["files"]
+
+
+# Every change is seen
+
+
+def test_bytes_edited_in_place_are_seen_by_the_time_of_change(folder, later, reads):
+    first = digest(folder)
+    path = folder / "a/2é.bmp"
+    status = path.stat()
+    path.write_bytes(inverted(path))
+    with_times_of(status, path)
+    assert path.stat().st_ino == status.st_ino
+    reads.clear()
+    assert digest(folder) != first
+    assert reads == ["a/2é.bmp"]
+
+
+def test_a_file_put_in_the_place_of_another_is_seen(folder, later, reads, tmp_path):
+    first = digest(folder)
+    path, other = folder / "a/2é.bmp", tmp_path / "other.bmp"
+    status = path.stat()
+    other.write_bytes(inverted(path))
+    with_times_of(status, other)
+    other.replace(path)
+    reads.clear()
+    assert digest(folder) != first
+    assert reads == ["a/2é.bmp"]
+
+
+@pytest.mark.parametrize("field", ["st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"])
+def test_every_part_of_a_status_counts(field):
+    class Status:
+        st_dev, st_ino, st_size, st_mtime_ns, st_ctime_ns = 1, 2, 3, 4, 5
+
+    before = file_digests._status_digest(Status)
+    setattr(Status, field, 6)
+    assert file_digests._status_digest(Status) != before
+
+
+def test_a_folder_swapped_for_another_is_seen(folder, later):
+    first = digest(folder)
+    (folder / "a").rename(folder / "c")
+    (folder / "b").rename(folder / "a")
+    (folder / "c").rename(folder / "b")
+    assert digest(folder) != first
+
+
+def test_a_link_that_leads_elsewhere_is_seen(folder, later, tmp_path):
+    for name, level in (("dark.bmp", 0), ("light.bmp", 255)):
+        Image.new("RGB", (8, 8), (level,) * 3).save(tmp_path / name)
+    link = folder / "a/link.bmp"
+    link.symlink_to(tmp_path / "dark.bmp")
+    first = digest(folder)
+    link.unlink()
+    link.symlink_to(tmp_path / "light.bmp")
+    assert digest(folder) != first
+
+
+def test_a_file_that_is_gone_is_named(folder, later):
+    source = from_folder(folder)
+    for _ in range(2):
+        digests = content_digest(source)
+    assert digests
+    (folder / "a/2é.bmp").unlink()
+    with pytest.raises(PreparedError, match=r"^a/2é\.bmp cannot be read: No such file or directory\.$"):
+        content_digest(source)
+
+
+# What could still change within the clock's tick gets no entry
+
+
+def test_a_file_that_changed_just_now_is_read_again(folder, reads):
+    for path in folder.rglob("*.bmp"):
+        os.utime(path, ns=(1, 1))  # its time of change is now
+    source = from_folder(folder)
+    for _ in range(2):
+        content_digest(source)
+    assert sorted(reads) == sorted(2 * source.files)
+    assert not memo_path(folder).exists()
+
+
+@pytest.mark.parametrize(("age_ns", "entries"), [(MARGIN_NS, 0), (MARGIN_NS + 1, 1)])
+@pytest.mark.parametrize("newer", ["st_mtime_ns", "st_ctime_ns"])
+def test_the_newer_of_both_times_must_be_older_than_the_margin(newer, age_ns, entries, folder, monkeypatch):
+    status = (folder / "a/0é.bmp").stat()
+    changed_ns = max(status.st_mtime_ns, status.st_ctime_ns)
+    if newer == "st_mtime_ns":
+        changed_ns += 10**12
+        os.utime(folder / "a/0é.bmp", ns=(changed_ns, changed_ns))
+    monkeypatch.setattr(file_digests, "_file_time_ns", lambda folder: changed_ns + age_ns)
+    memo_path(folder).parent.mkdir(parents=True)
+    file_digests.file_digests(folder, ["a/0é.bmp"])
+    assert memo_path(folder).exists() == bool(entries)
+
+
+def test_the_time_of_files_is_that_of_a_file_made_now(tmp_path):
+    before = file_digests._file_time_ns(tmp_path / "new")
+    (tmp_path / "file").touch()
+    after = file_digests._file_time_ns(tmp_path / "new")
+    assert before <= (tmp_path / "file").stat().st_mtime_ns <= after
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_file_that_changes_while_it_is_read_gets_no_entry(folder, later, monkeypatch):
+    read = file_digests.hashlib.file_digest
+    victim = folder / "a/2é.bmp"
+
+    def slow(opened, method):
+        made = read(opened, method)
+        if pathlib.Path(opened.name) == victim:
+            victim.write_bytes(inverted(victim))
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_digests.hashlib, "file_digest", slow)
+        during = digest(folder)
+    assert len(memo(folder)["files"]) == FILES - 1 and "a/2é.bmp" not in memo(folder)["files"]
+    assert digest(folder) != during
+
+
+# The memo itself
+
+BROKEN = {
+    "nothing": lambda text: "",
+    "half": lambda text: text[: len(text) // 2],
+    "another document": lambda text: "[1]",
+    "too deep": lambda text: "[" * 100_000,
+    "not text": lambda text: "\udcff\udcfe",
+    "not a number": lambda text: text.replace('"version":1', '"version":NaN'),
+    "another format": lambda text: text.replace("unstall file digests", "other"),
+    "another version": lambda text: text.replace('"version":1', '"version":2'),
+    "no files": lambda text: text.replace('"files"', '"names"'),
+    "files that are no entries": lambda text: text[: text.index('"files":')] + '"files":[1]}',
+    "an entry that is none": lambda text: text.replace('.bmp":"', '.bmp":"x', 1),
+    "an entry of another type": lambda text: text.replace("}}", ',"x":1}}'),
+}
+
+
+@pytest.mark.parametrize("problem", BROKEN)
+def test_a_broken_memo_is_ignored_and_written_anew(problem, folder, later, reads):
+    first = digest(folder)
+    path = memo_path(folder)
+    text = path.read_text()
+    broken = BROKEN[problem](text)
+    assert broken != text
+    path.write_bytes(broken.encode(errors="surrogateescape"))
+    reads.clear()
+    assert digest(folder) == first
+    assert len(reads) == FILES
+    assert path.read_text() == text
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(folder, later, reads):
+    first = digest(folder)
+    for problem in ("a file", "a folder"):
+        path = cache_root() / "digests" if problem == "a file" else memo_path(folder)
+        if problem == "a file":
+            memo_path(folder).unlink()
+            path.rmdir()
+            path.write_text("")
+        else:
+            path.parent.unlink()
+            path.mkdir(parents=True)
+        reads.clear()
+        assert digest(folder) == first
+        assert len(reads) == FILES
+    assert [entry.name for entry in memo_path(folder).parent.iterdir()] == [memo_path(folder).name]
+
+
+def test_a_full_disk_stops_nothing_and_leaves_nothing(folder, later, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_digests.os, "replace", full)
+        first = digest(folder)
+    assert list(memo_path(folder).parent.iterdir()) == []
+    assert digest(folder) == first
+
+
+def test_where_no_time_of_change_is_known_nothing_is_kept(folder, later, reads, monkeypatch):
+    first = digest(folder)
+    memo_path(folder).unlink()
+    source = from_folder(folder)
+    monkeypatch.setattr(file_digests, "_file_time_ns", lambda folder: None)
+    for _ in range(2):
+        reads.clear()
+        assert content_digest(source) == first
+        assert len(reads) == FILES
+    assert not memo_path(folder).exists()
+
+
+def test_arrays_have_no_memo(tmp_path):
+    from pipeline import from_arrays
+
+    source = from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1]))
+    assert content_digest(source) == content_digest(source)
+    assert not cache_root().exists()

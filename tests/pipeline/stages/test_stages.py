@@ -1,0 +1,114 @@
+"""The stages of a tf.data pipeline: what they do when nobody asks for more."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.building import build
+from pipeline.config import CHOICES, PipelineConfig
+from pipeline.errors import ConfigError
+from pipeline.sources.arrays import from_arrays
+from pipeline.sources.folder import from_folder
+from pipeline.stages import order, warp
+from pipeline.variants import TF_DATA, VARIANTS
+from profiles.stages.tf_graph import python_in, random_in, upstream
+
+
+@pytest.fixture
+def warped(monkeypatch):
+    """Counts the images that OpenCV augments: how far a pipeline has come."""
+    seen = []
+
+    class Counting(warp.OpenCVWarp):
+        def __call__(self, image, matrix):
+            seen.append(image)
+            return super().__call__(image, matrix)
+
+    monkeypatch.setitem(warp.WARPS, "opencv", Counting)
+    return seen
+
+
+@pytest.fixture
+def source():
+    images = np.random.default_rng(0).integers(0, 256, (64, 16, 16, 3), np.uint8)
+    return from_arrays(images, np.arange(64) % 2)
+
+
+def after_one_batch(loader, warped):
+    iterator = iter(loader.data)
+    next(iterator)
+    # Long enough for anything that reads ahead to show; what does not read ahead is the same after any time.
+    time.sleep(0.5)
+    return len(warped)
+
+
+def test_tf_data_without_its_rewrites_makes_one_batch_and_no_more(warped, source):
+    config = replace(VARIANTS["tf-data"], augment_with="opencv", batch_size=4, image_size=(8, 8))
+    with build(config, source) as loader:
+        assert after_one_batch(loader, warped) == 4
+
+
+def test_prefetch_reads_ahead(warped, source):
+    config = replace(VARIANTS["tf-data"], augment_with="opencv", batch_size=4, image_size=(8, 8), prefetch=2)
+    with build(config, source) as loader:
+        assert after_one_batch(loader, warped) >= 12
+
+
+def test_rewrites_turn_a_sequential_map_into_one_that_reads_ahead(warped, source):
+    config = replace(VARIANTS["tf-data"], augment_with="opencv", batch_size=4, image_size=(8, 8), rewrites=True)
+    with build(config, source) as loader:
+        assert after_one_batch(loader, warped) > 4
+
+
+def caches(dataset):
+    return [one for one in upstream(dataset) if "Cache" in type(one).__name__]
+
+
+def drawing(dataset):
+    """Returns what draws, or may, in a dataset and all that it reads."""
+    return [name for one in upstream(dataset) for name in (*random_in(one), *python_in(one))]
+
+
+def cached_in_memory(**changes):
+    """Yields a config with a cache in memory for each way and place to augment, and one that does not augment."""
+    for augment_with, augment_at in itertools.product(CHOICES["augment_with"], CHOICES["augment_at"]):
+        with contextlib.suppress(ConfigError):
+            yield PipelineConfig(cache="memory", augment_with=augment_with, augment_at=augment_at, **changes)
+    yield PipelineConfig(cache="memory", augmentation=None, **changes)
+
+
+@pytest.mark.parametrize("shuffle_buffer", [0, 512])
+@pytest.mark.parametrize("storage", CHOICES["storage"])
+def test_nothing_that_draws_or_may_comes_before_a_cache(storage, shuffle_buffer, photos):
+    """By the order in which `build` calls the stages; `profiles` reads the graph that they make."""
+    source = from_folder(photos)
+    configs = list(cached_in_memory(storage=storage, shuffle_buffer=shuffle_buffer, image_size=(8, 8)))
+    assert len({(config.augment_with, config.augment_at) for config in configs}) == 7
+    for config in configs:
+        with build(config, source) as loader:
+            [cache] = caches(loader.data)
+            assert drawing(cache) == []
+            # The reader does see what this config draws in tf.data; it would see it in front of the cache, too.
+            assert bool(drawing(loader.data)) is (config.augmentation is not None and config.augment_at != "device")
+
+
+@pytest.mark.parametrize("name", TF_DATA)
+def test_nothing_that_draws_or_may_comes_before_a_cache_of_a_variant(name, photos):
+    with build(replace(VARIANTS[name], image_size=(8, 8)), from_folder(photos)) as loader:
+        found = caches(loader.data)
+        assert len(found) == (VARIANTS[name].cache == "memory")
+        assert [drawing(cache) for cache in found] == [[]] * len(found)
+
+
+def test_epoch_draws_are_counted_by_epoch_not_by_iterator(source):
+    config = PipelineConfig(image_size=(8, 8), seed=3)
+    draws = order.epoch_draws(5, config)
+    first, second = (np.stack(list(draws.as_numpy_iterator())) for _ in range(2))
+    np.testing.assert_array_equal(first, config.augmentation.draw(5, seed=3, epoch=0).affine(8, 8))
+    np.testing.assert_array_equal(second, config.augmentation.draw(5, seed=3, epoch=1).affine(8, 8))

@@ -1,0 +1,120 @@
+"""Where made things are kept, and that what is there is whole."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.cache import built_aside, cache_root, scratch_folder
+from tests import PROJECT_ROOT
+
+
+def entries(folder: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def dead_pid() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"UNSTALL_CACHE": "/named", "XDG_CACHE_HOME": "/xdg", "HOME": "/home/me"}, "/named"),
+        ({"XDG_CACHE_HOME": "/xdg", "HOME": "/home/me"}, "/xdg/unstall"),
+        ({"HOME": "/home/me"}, "/home/me/.cache/unstall"),
+        ({"UNSTALL_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/home/me"}, "/home/me/.cache/unstall"),
+    ],
+)
+def test_the_cache_is_where_the_environment_says(monkeypatch, environment, expected):
+    for name in ("UNSTALL_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert cache_root() == pathlib.Path(expected)
+
+
+def test_a_folder_gets_its_name_when_it_is_whole(tmp_path):
+    final = tmp_path / "deep" / "final"
+    with built_aside(final) as building:
+        (building / "file").write_text("whole")
+        assert not final.exists()
+        assert building.parent == final.parent
+    assert entries(final.parent) == ["final"]
+    assert (final / "file").read_text() == "whole"
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("stop"), KeyboardInterrupt()])
+def test_a_failure_leaves_nothing_behind(tmp_path, failure):
+    def build():
+        with built_aside(tmp_path / "final") as building:
+            (building / "file").write_text("half")
+            raise failure
+
+    with pytest.raises(type(failure)) as caught:
+        build()
+    assert caught.value is failure
+    assert entries(tmp_path) == []
+
+
+def test_the_folder_of_a_faster_builder_is_kept(tmp_path):
+    final = tmp_path / "final"
+    with built_aside(final) as building:
+        (building / "ours").touch()
+        final.mkdir()
+        (final / "theirs").touch()
+    assert entries(tmp_path) == ["final"]
+    assert entries(final) == ["theirs"]
+
+
+def test_two_builders_at_once_build_apart(tmp_path):
+    with built_aside(tmp_path / "final") as first:
+        with built_aside(tmp_path / "final") as second:
+            assert first != second
+            (second / "second").touch()
+        (first / "first").touch()
+    assert entries(tmp_path) == ["final"]
+    assert entries(tmp_path / "final") == ["second"]
+
+
+def test_a_name_taken_by_a_file_is_an_error(tmp_path):
+    (tmp_path / "final").write_text("a file")
+    with pytest.raises(OSError, match="final"), built_aside(tmp_path / "final"):
+        pass
+    assert entries(tmp_path) == ["final"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a pid cannot be looked up without harm")
+def test_what_a_killed_builder_left_is_removed_and_a_living_ones_stays(tmp_path):
+    stale = tmp_path / f"other.building-{dead_pid()}-00ff"
+    alive = tmp_path / f"other.building-{os.getpid()}-00ff"
+    no_name_of_ours = tmp_path / "other.building-notes"
+    for folder in (stale, alive, no_name_of_ours):
+        folder.mkdir()
+        (folder / "file").touch()
+    with built_aside(tmp_path / "final"):
+        pass
+    assert entries(tmp_path) == sorted(["final", alive.name, no_name_of_ours.name])
+
+
+def test_scratch_folders_are_new_empty_and_apart(tmp_path):
+    first, second = (scratch_folder(tmp_path / "deep" / "root") for _ in range(2))
+    assert first != second
+    assert [entries(folder) for folder in (first, second)] == [[], []]
+    assert entries(tmp_path / "deep" / "root") == sorted([first.name, second.name])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a pid cannot be looked up without harm")
+def test_the_scratch_folder_of_a_killed_process_goes_when_the_next_is_made(tmp_path):
+    code = "import pathlib, sys; from pipeline.cache import scratch_folder as made; made(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=PROJECT_ROOT, check=True)
+    [left] = tmp_path.iterdir()
+    (left / "file").touch()
+    ours = scratch_folder(tmp_path)
+    assert entries(tmp_path) == [ours.name] != [left.name]
+    another = scratch_folder(tmp_path)
+    assert entries(tmp_path) == sorted([ours.name, another.name])

@@ -1,0 +1,155 @@
+"""The tuning model: exact numbers for what it predicts, and a space that holds what it should."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline import Augmentation, PipelineConfig, from_folder
+from pipeline.config import AUTO
+from pipeline.cost_model import Consumer, StageCost, candidates, kind_of, needs, predict, stages_of
+from pipeline.prepared.index import bytes_of
+from pipeline.prepared.write import materialize
+
+BASE = PipelineConfig(autotune=False, workers=2, prefetch=2)
+FILES_BYTES = 23_000 * 1000
+COSTS = {
+    ("load", "files", "full"): StageCost(us_per_image=600.0),
+    ("load", "files", "scaled"): StageCost(us_per_image=300.0),
+    ("augment", "tf_ops", "element"): StageCost(us_per_image=150.0),
+    ("augment", "albumentations", "element"): StageCost(us_per_image=200.0, most_calls=1.0),
+    ("composed", "files", "scaled"): StageCost(us_per_image=280.0),
+    ("cached", "memory"): StageCost(us_per_image=10.0),
+    ("batch", "elements", "float32"): StageCost(us_per_image=50.0),
+    ("batch", "batches", "float32"): StageCost(us_per_image=20.0),
+}
+FAST = Consumer(us_per_image=1.0, cpu_us_per_image=0.0)
+
+
+def rate(config: PipelineConfig, consumer: Consumer = FAST, cores: float = 4) -> tuple[float, str]:
+    prediction = predict(config, COSTS, consumer, cores=cores, images=1000, source_bytes=0)
+    return round(1e6 / prediction.images_per_sec, 6), prediction.limit
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # One thing at a time: everything adds up, and the model's step comes behind it.
+        ({"workers": 1, "prefetch": 0}, (801.0, "cores")),
+        # A stage's calls share its work; the slowest stage sets the rate.
+        ({"workers": 2}, (300.0, "load files full")),
+        ({"workers": 4}, (200.0, "cores")),
+        ({"workers": 2, "decode": "scaled"}, (200.0 * 125 / 125 / 200 * 150, "load files scaled")),
+        # A stage that Python's lock keeps to itself has the rate of one call.
+        (
+            {"workers": 4, "decode": "scaled", "augment_with": "albumentations"},
+            (200.0, "augment albumentations element"),
+        ),
+        # A cache is in the place of what comes before it.
+        ({"workers": 2, "cache": "memory"}, (75.0, "augment tf_ops element")),
+    ],
+)
+def test_the_rate_is_that_of_the_slowest_resource(values, expected):
+    assert rate(replace(BASE, **values)) == expected
+
+
+def test_prefetch_alone_lets_stages_that_are_sequential_meet_the_consumer():
+    sequential = replace(BASE, workers=1, prefetch=2)
+    assert rate(sequential, Consumer(us_per_image=500.0, cpu_us_per_image=0.0)) == (600.0, "load files full")
+    assert rate(replace(sequential, prefetch=0), Consumer(us_per_image=500.0, cpu_us_per_image=0.0)) == (
+        1300.0,
+        "cores",
+    )
+
+
+def test_a_model_on_the_same_cores_shares_them():
+    # (280 + 20 + 500) / 2 cores are more than any one part of it.
+    config = replace(BASE, decode="scaled", resample="composed", augment_with="opencv", augment_at="batch")
+    consumer = Consumer(us_per_image=260.0, cpu_us_per_image=500.0)
+    assert rate(config, consumer, cores=2) == (400.0, "cores")
+    assert rate(config, replace(consumer, cpu_us_per_image=0.0), cores=2) == (260.0, "compute")
+
+
+def test_auto_is_as_many_calls_as_cores():
+    auto = replace(BASE, autotune=True, workers=AUTO, prefetch=AUTO)
+    assert rate(auto) == rate(replace(BASE, workers=4))
+
+
+def test_a_stage_without_a_cost_is_an_error_and_not_a_guess():
+    with pytest.raises(KeyError, match="raw"):
+        rate(replace(BASE, storage="raw"))
+
+
+def test_a_cache_takes_the_memory_of_its_images():
+    without, _ = needs(BASE, 1000, FILES_BYTES)
+    with_cache, disk_bytes = needs(replace(BASE, cache="memory", shuffle_buffer=100), 1000, FILES_BYTES)
+    assert with_cache - without == (1000 + 100) * 64 * 64 * 3 * 4
+    assert disk_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "bytes_per_image"),
+    [
+        ({"cache": "disk"}, 64 * 64 * 3 * 4 + 100),
+        ({"storage": "raw"}, 64 * 64 * 3 + 100),
+        ({"storage": "records"}, 23_000 + 300),  # the files' own bytes, whatever the size of the pixels
+        ({"storage": "resized"}, 8192),
+        ({"storage": "resized", "image_size": (16, 16)}, 4096),  # more than its pixels: a block of the disk
+        ({}, 0),
+    ],
+)
+def test_a_copy_takes_the_disk_that_its_form_does(values, bytes_per_image):
+    assert needs(replace(BASE, **values), 1000, FILES_BYTES)[1] == 1000 * bytes_per_image
+
+
+@pytest.mark.parametrize("form", ["raw", "records", "resized"])
+def test_a_copy_takes_no_more_disk_than_was_foreseen(form, photos, tmp_path):
+    source = from_folder(photos)
+    made = materialize(source, tmp_path / "copy", form, (64, 64))
+    _, disk_bytes = needs(replace(BASE, storage=form), source.images, bytes_of(source))
+    assert disk_bytes / 3 < made.prepared_bytes <= disk_bytes
+
+
+def test_buffers_take_the_memory_of_their_batches():
+    batch_bytes = 32 * 64 * 64 * 3 * 4
+    assert needs(BASE, 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes
+    assert needs(replace(BASE, output_dtype="uint8"), 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes // 4
+
+
+@pytest.mark.parametrize("accelerator", [False, True])
+def test_every_candidate_is_frozen_and_can_be_predicted(accelerator):
+    every = list(candidates(PipelineConfig(), cores=4, accelerator=accelerator, scales=True))
+    assert len(set(every)) == len(every) > 100
+    assert not any(one.autotune or AUTO in (one.workers, one.prefetch) for one in every)
+    assert all(one.deterministic for one in every)
+    costs = {key: StageCost(us_per_image=1.0) for one in every for key, _ in stages_of(one)}
+    for one in every:
+        assert predict(one, costs, FAST, cores=4, images=10, source_bytes=0).images_per_sec > 0
+    assert {one.workers for one in every} == {1, 2, 4, 5}
+    assert {one.output_dtype for one in every} == ({"float32", "uint8"} if accelerator else {"float32"})
+    assert ("device" in {one.augment_at for one in every}) is accelerator
+    assert all(one.prefetch_to_device is (accelerator and one.prefetch > 0) for one in every)
+
+
+def test_only_jpeg_files_are_decoded_at_a_fraction():
+    every = list(candidates(PipelineConfig(), cores=2, accelerator=False, scales=False))
+    assert {one.decode for one in every} == {"full"}
+
+
+def test_no_cache_of_a_candidate_has_anything_random_before_it():
+    for one in candidates(PipelineConfig(), cores=2, accelerator=True, scales=True):
+        assert one.cache == "none" or not one.composed
+
+
+def test_without_an_augmentation_there_is_nothing_to_compose():
+    every = list(candidates(PipelineConfig(augmentation=None), cores=2, accelerator=True, scales=True))
+    assert every and all(one.augmentation is None and one.resample == "separate" for one in every)
+
+
+def test_keras_layers_are_no_candidate_for_a_crop():
+    base = PipelineConfig(augmentation=Augmentation(crop_area=(0.08, 1.0)))
+    assert "keras_layers" not in {one.augment_with for one in candidates(base, cores=2, accelerator=True, scales=True)}
+
+
+def test_a_kind_is_what_is_left_without_its_numbers():
+    assert kind_of(replace(BASE, workers=4, prefetch=2)) == kind_of(replace(BASE, workers=1, prefetch=0))
+    assert kind_of(BASE) != kind_of(replace(BASE, decode="scaled"))

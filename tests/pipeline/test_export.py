@@ -1,0 +1,359 @@
+"""Exported scripts: they import nothing of ours, and give the batches of the pipeline that they were written from."""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_arrays, from_folder
+from pipeline.augmentation import FILL_MODES
+from pipeline.config import CHOICES
+from pipeline.cost_model import candidates, kind_of
+from pipeline.errors import ConfigError, ExportError
+from pipeline.export import export
+from pipeline.stages.augment import keras_layers
+from tests.checks import OURS
+
+CROP = Augmentation(shear_degrees=0.0, zoom_range=0.0, crop_area=(0.08, 1.0))
+BASE = PipelineConfig(batch_size=5, workers=2, prefetch=2, autotune=False)
+COMPOSED = dataclasses.replace(
+    BASE, decode="scaled", resample="composed", augment_with="opencv", augment_at="batch", shuffle_buffer=100
+)
+LAYERS = dataclasses.replace(BASE, augment_with="keras_layers", augment_at="device")
+# The values of every field that a script can have. A field that is missing here fails
+# `test_every_value_of_every_field_is_compared`.
+VALUES = {
+    "loader": ("tf_data",),
+    "batch_size": (5, 2, 64),
+    "image_size": ((64, 64), (40, 72)),
+    "interpolation": CHOICES["interpolation"],
+    "output_dtype": CHOICES["output_dtype"],
+    "augmentation": (None, CROP),  # and AUGMENTATION_VALUES
+    "augment_with": ("tf_ops", "opencv", "albumentations", "keras_layers"),
+    "augment_at": CHOICES["augment_at"],
+    "decode": CHOICES["decode"],
+    "resample": CHOICES["resample"],
+    "storage": CHOICES["storage"],
+    "location": ("disk",),
+    "cache": CHOICES["cache"],
+    "workers": (2, 1, "auto"),
+    "use_multiprocessing": (False,),
+    "max_queue_size": (10, 3),
+    "prefetch": (2, 0, "auto"),
+    "prefetch_to_device": (False, True),
+    "autotune": (False, True),
+    "rewrites": (True, False),
+    "shuffle_buffer": (512, 8, 0),
+    "deterministic": (True, False),
+    "seed": (0, 7),
+}
+AUGMENTATION_VALUES = {
+    "shear_degrees": (0.2, 0.0, 20.0),
+    "zoom_range": (0.2, 0.0, 0.5),
+    "flip_probability": (0.5, 0.0, 0.3, 1.0),
+    "fill_mode": FILL_MODES,
+    "crop_area": ((1.0, 1.0), (0.3, 0.8)),
+    "crop_aspect": ((3 / 4, 4 / 3), (0.5, 2.5)),
+}
+# What no script can have: the config or the export refuses it.
+REFUSED = {
+    "loader": ("image_data_generator", "py_dataset", "image_dataset_from_directory"),
+    "augment_with": ("keras_generator",),
+    "location": ("ram",),
+    "use_multiprocessing": (True,),
+}
+# Each is changed in one field at a time, and in each field of its augmentation. The first is changed in every field and
+# has the tuner on, which "auto" needs; the others are changed in the fields that their part of the template reads.
+BASES = {
+    "tf ops": (dataclasses.replace(BASE, autotune=True), tuple(VALUES)),
+    "composed": (
+        COMPOSED,
+        ("image_size", "output_dtype", "decode", "storage", "shuffle_buffer", "seed"),
+    ),
+    "keras layers": (LAYERS, ("augment_at", "seed")),
+}
+COMBINED = {
+    "AUTOTUNE": dataclasses.replace(VARIANTS["tf-data-autotune"], batch_size=5),
+    "not in order": dataclasses.replace(BASE, workers=1, deterministic=False),
+    "opencv by batch": dataclasses.replace(BASE, augment_with="opencv", augment_at="batch"),
+    "layers by batch, no flip": dataclasses.replace(
+        LAYERS, augment_at="batch", augmentation=Augmentation(flip_probability=0.0)
+    ),
+    "layers by batch, uint8": dataclasses.replace(LAYERS, augment_at="batch", output_dtype="uint8"),
+    "memory cache, in order": dataclasses.replace(BASE, cache="memory", shuffle_buffer=0),
+    "memory cache, no draw": dataclasses.replace(BASE, cache="memory", shuffle_buffer=8, augmentation=None),
+    "composed full, in order": dataclasses.replace(COMPOSED, decode="full", shuffle_buffer=0),
+    "crop with a zoom": dataclasses.replace(COMPOSED, augmentation=dataclasses.replace(CROP, zoom_range=0.1)),
+    "raw": dataclasses.replace(COMPOSED, storage="raw", decode="full"),
+    "raw, some batches a call": dataclasses.replace(COMPOSED, storage="raw", decode="full", batch_size=2),
+    "raw crop uint8": dataclasses.replace(COMPOSED, storage="raw", augmentation=CROP, output_dtype="uint8"),
+    "raw, by batch": dataclasses.replace(BASE, storage="raw", augment_at="batch"),
+    "raw, no draw": dataclasses.replace(BASE, storage="raw", augmentation=None),
+    "raw, memory cache": dataclasses.replace(BASE, storage="raw", cache="memory", shuffle_buffer=8),
+    "raw, memory cache, by batch": dataclasses.replace(
+        BASE, storage="raw", cache="memory", shuffle_buffer=8, augment_at="batch"
+    ),
+    "raw, memory cache, no draw": dataclasses.replace(
+        BASE, storage="raw", cache="memory", shuffle_buffer=8, augmentation=None
+    ),
+    "raw, memory cache, layers": dataclasses.replace(
+        LAYERS, augment_at="batch", storage="raw", cache="memory", shuffle_buffer=8
+    ),
+    "raw, disk cache": dataclasses.replace(BASE, storage="raw", cache="disk"),
+    "records, memory cache": dataclasses.replace(BASE, storage="records", cache="memory", shuffle_buffer=8),
+    "records, no draw": dataclasses.replace(BASE, storage="records", augmentation=None),
+    "records composed, in order": dataclasses.replace(COMPOSED, storage="records", shuffle_buffer=0),
+}
+
+
+def changed_one_at_a_time() -> dict[str, PipelineConfig]:
+    """The bases, and each with one field changed; left out is what a config cannot be."""
+    configs = {base_name: base for base_name, (base, _) in BASES.items()}
+    for base_name, (base, fields) in BASES.items():
+        changes = [(field, value) for field in fields for value in VALUES[field]]
+        changed = {
+            f"{base_name}, {field}={value}": {field: value} for field, value in changes if field != "augmentation"
+        }
+        changed |= {f"{base_name}, no draw": {"augmentation": None}, f"{base_name}, crop": {"augmentation": CROP}}
+        for field, values in AUGMENTATION_VALUES.items():
+            for value in values:
+                usual = CROP if field == "crop_aspect" else Augmentation()  # the aspect matters with a crop only
+                augmentation = dataclasses.replace(usual, **{field: value})
+                changed[f"{base_name}, {field}={value}"] = {"augmentation": augmentation}
+        for name, change in changed.items():
+            with contextlib.suppress(ConfigError):
+                config = dataclasses.replace(base, **change)
+                if config != base:
+                    configs[name] = config
+    return configs
+
+
+CONFIGS = changed_one_at_a_time() | COMBINED
+
+
+@pytest.fixture(scope="module")
+def few(photos, tmp_path_factory):
+    """Twelve photographs, six a class: enough to tell orders and draws apart."""
+    folder = tmp_path_factory.mktemp("few")
+    for name in sorted(path.name for path in photos.iterdir()):
+        (folder / name).mkdir()
+        for path in sorted((photos / name).iterdir())[:6]:
+            shutil.copy(path, folder / name)
+    return from_folder(folder)
+
+
+written = functools.cache(export)
+
+
+def script_of(config, source) -> dict:
+    namespace = {"__name__": "exported"}
+    exec(compile(written(config, source), "exported.py", "exec"), namespace)
+    return namespace
+
+
+def epochs(dataset, count: int = 2) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    return [list(dataset.as_numpy_iterator()) for _ in range(count)]
+
+
+def assert_same(one, other) -> None:
+    for batches, others in zip(one, other, strict=True):
+        for (images, labels), (other_images, other_labels) in zip(batches, others, strict=True):
+            assert images.dtype == other_images.dtype and labels.dtype == other_labels.dtype
+            np.testing.assert_array_equal(labels, other_labels)
+            np.testing.assert_array_equal(images, other_images)
+
+
+def steps_of(dataset) -> list[tuple]:
+    """What tf.data does, last step first: the kinds of its steps with their buffers, workers and options."""
+    options = dataset.options()
+    steps = [
+        (options.autotune.enabled, options.deterministic, options.experimental_optimization.apply_default_optimizations)
+    ]
+    waiting = [dataset]
+    while waiting:
+        step = waiting.pop()
+        numbers = ("_buffer_size", "_num_parallel_calls", "_batch_size", "_cycle_length", "_seed", "_deterministic")
+        values = {name: getattr(step, name, None) for name in numbers}
+        steps.append((type(step).__name__, {name: getattr(v, "numpy", lambda v=v: v)() for name, v in values.items()}))
+        waiting += step._inputs()
+    return steps
+
+
+def described(layers) -> list[tuple]:
+    """Layers as class and config, without the name, which Keras counts up."""
+    return [(type(layer), layer.get_config() | {"name": None}) for layer in layers]
+
+
+def layers_in(script: dict) -> list:
+    return script["augmentation_layers"]() if "augmentation_layers" in script else []
+
+
+def case(name):
+    """A change of the second and third base is slow, unless it switches something off: the first has them all."""
+    is_slow = name.startswith(("composed, ", "keras layers, ")) and not name.endswith(("=0", "=0.0", "crop", "no draw"))
+    return pytest.param(name, marks=pytest.mark.slow if is_slow and name not in COMBINED else ())
+
+
+@pytest.mark.parametrize("name", map(case, CONFIGS))
+def test_a_script_gives_the_same_batches_epoch_by_epoch(name, few):
+    config = CONFIGS[name]
+    script = script_of(config, few)
+    dataset = script["make_dataset"]()
+    with build(config, few, device="/GPU:0") as loader:  # without a GPU a buffer on the device is one on the host
+        assert steps_of(dataset) == steps_of(loader.data)
+        expected = epochs(loader.data)
+        device_layers = [layer for layer in loader.device_layers if not isinstance(layer, keras.layers.Rescaling)]
+        assert int(dataset.cardinality()) == int(loader.data.cardinality())
+    by_layers = config.augmentation is not None and config.augment_with == "keras_layers"
+    layers = keras_layers(config.augmentation, seed=config.seed) if by_layers else []
+    assert described(layers_in(script)) == described(layers)
+    if config.augment_at == "device":
+        assert described(device_layers) == described(layers)
+    if not config.deterministic and config.workers != 1:
+        return  # the order is that in which workers finish: two runs differ, and only the steps can be compared
+    assert_same(epochs(dataset), expected)
+    if config.augmentation is not None and config.augment_at != "device":
+        assert not np.array_equal(expected[0][0][0], expected[1][0][0])
+
+
+def test_every_value_of_every_field_is_compared():
+    assert VALUES.keys() == PipelineConfig.__dataclass_fields__.keys()
+    assert AUGMENTATION_VALUES.keys() == Augmentation.__dataclass_fields__.keys()
+    for field, choices in CHOICES.items():
+        assert {*VALUES[field], *REFUSED.get(field, ())} == {*choices}
+    for field, values in VALUES.items():
+        assert {*values} <= {getattr(config, field) for config in CONFIGS.values()}
+    augmentations = {config.augmentation for config in CONFIGS.values() if config.augmentation is not None}
+    for field, values in AUGMENTATION_VALUES.items():
+        assert {*values} <= {getattr(augmentation, field) for augmentation in augmentations}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in REFUSED.items() for value in values])
+def test_what_no_script_can_have_is_refused(field, value, few):
+    with pytest.raises((ConfigError, ExportError), match=field if field != "location" else "RAM disk"):
+        export(dataclasses.replace(BASE, **{field: value}), few)
+
+
+def test_scripts_are_formatted_python_without_anything_of_ours(few, tmp_path):
+    for number, config in enumerate(CONFIGS.values()):
+        text = written(config, few)
+        (tmp_path / f"{number}.py").write_text(text)
+        nodes = list(ast.walk(ast.parse(text)))
+        imported = {
+            alias.name.partition(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names
+        }
+        imported |= {node.module.partition(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
+        assert not imported & OURS and "tensorflow" in imported
+    checked = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E9,F", "-q", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert (checked.stdout, checked.returncode) == ("", 0)
+
+
+def test_every_kind_of_the_tuner_can_be_written(photos):
+    source = from_folder(photos)
+    kinds = {kind_of(one) for one in candidates(BASE, cores=2, accelerator=True, scales=True)}
+    for kind in kinds:
+        compile(export(kind, source), "exported.py", "exec")
+
+
+@pytest.mark.parametrize(("name", "frozen"), [("composed", True), ("AUTOTUNE", False)])
+def test_a_script_says_whether_it_is_frozen(name, frozen, photos):
+    text = export(CONFIGS[name], from_folder(photos))
+    first = "frozen: nothing in it waits" if frozen else "not frozen: tf.data's own tuner is on"
+    assert text.startswith(f'"""An input pipeline as plain tf.data, {first} ')
+    assert f"options.autotune.enabled = {not frozen}" in text
+
+
+def test_a_script_runs_by_itself(photos, tmp_path):
+    (tmp_path / "script.py").write_text(export(CONFIGS["composed"], from_folder(photos)))
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith("(5, 64, 64, 3) <dtype: 'float32'> [")
+
+
+def test_what_the_scan_left_out_is_left_out(photos, tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (90, 70), (200, 10, 30)).save(tmp_path / name / "1.jpg")
+        Image.new("RGB", (90, 70), (10, 200, 30)).save(tmp_path / name / "2.png")
+        (tmp_path / name / "notes 'quoted\".txt").write_text("no image")
+    source = from_folder(tmp_path)
+    assert len(source.skipped) == 2
+    config = dataclasses.replace(BASE, batch_size=3)
+    with build(config, source) as loader:
+        assert_same(epochs(script_of(config, source)["make_dataset"]()), epochs(loader.data))
+
+
+@pytest.mark.parametrize("place", ["batch", "device"])
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, ["RandomShear", "RandomZoom", "RandomFlip"]),
+        ({"shear_degrees": 0.0}, ["RandomZoom", "RandomFlip"]),
+        ({"zoom_range": 0.0}, ["RandomShear", "RandomFlip"]),
+        ({"flip_probability": 0.0}, ["RandomShear", "RandomZoom"]),
+        ({"shear_degrees": 0.0, "zoom_range": 0.0, "flip_probability": 0.0}, []),
+    ],
+)
+def test_only_layers_that_draw_come_as_layers_for_the_model(place, values, expected, few):
+    config = dataclasses.replace(LAYERS, augment_at=place, augmentation=Augmentation(**values), seed=7)
+    layers = layers_in(script_of(config, few))
+    assert [type(layer).__name__ for layer in layers] == expected
+    assert described(layers) == described(keras_layers(config.augmentation, seed=7))
+
+
+def test_a_script_with_nothing_to_draw_has_no_layers_and_needs_no_keras(few):
+    nothing = Augmentation(shear_degrees=0.0, zoom_range=0.0, flip_probability=0.0)
+    for place in ("batch", "device"):
+        config = dataclasses.replace(LAYERS, augment_at=place, augmentation=nothing)
+        script = script_of(config, few)
+        assert "augmentation_layers" not in script and "keras" not in script
+        with build(config, few) as loader:
+            assert loader.device_layers == ()
+            assert_same(epochs(script["make_dataset"]()), epochs(loader.data))
+
+
+def test_a_buffer_on_the_device_is_written_as_one(photos):
+    config = dataclasses.replace(BASE, prefetch_to_device=True)
+    assert 'prefetch_to_device("/GPU:0", PREFETCH)' in export(config, from_folder(photos))
+    assert "prefetch_to_device" not in export(BASE, from_folder(photos))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"loader": "py_dataset", "augment_with": "opencv", "autotune": True, "prefetch": 0}, "only loader='tf_data'"),
+        ({"location": "ram"}, "a RAM disk belongs to a machine"),
+        ({"storage": "records", "shuffle_buffer": 0}, "TFRecord files are read from front to back"),
+    ],
+)
+def test_what_cannot_be_written_is_said(values, expected, photos):
+    with pytest.raises(ExportError, match=expected):
+        export(dataclasses.replace(BASE, **values), from_folder(photos))
+
+
+@pytest.mark.parametrize("values", [{"storage": "raw", "augmentation": None}, {"cache": "disk"}])
+def test_a_file_that_is_read_in_windows_cannot_be_written(values, photos, monkeypatch):
+    config = dataclasses.replace(BASE, **values)
+    export(config, from_folder(photos))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    with pytest.raises(ExportError, match="MB of pixels in one file are more than half of the memory that is free"):
+        export(config, from_folder(photos))
+    export(dataclasses.replace(config, shuffle_buffer=0), from_folder(photos))  # in order: no windows
+
+
+def test_arrays_in_memory_cannot_be_written():
+    with pytest.raises(ExportError, match="arrays in memory are not there"):
+        export(BASE, from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])))

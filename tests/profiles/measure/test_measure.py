@@ -1,0 +1,181 @@
+"""`measure`, from data and model to a result, on loaders and steps of known length."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from profiles.measure.measure import measure, shapes
+from profiles.measure.schedule import epochs_for
+from profiles.report.write import to_json
+from profiles.results.result import Result
+from tests.planted import (
+    IMAGES,
+    Sleeper,
+    SleepyDataset,
+    a_batch,
+    a_model,
+    planted,
+    sequential,
+    sleepy_model,
+    tensorflow_only,
+)
+
+STEPS = 40
+
+
+def assert_sound(result: Result) -> None:
+    """Holds a result against what is true of every one: strict JSON, and shares that sum to one."""
+    document = json.loads(to_json(result.to_dict()))
+    assert math.fsum(share for share in document["attribution"].values() if share is not None) == pytest.approx(1)
+    assert document["loading_ratio"] == pytest.approx(1 - document["attribution"]["compute"])
+    for sample in result.of("train"):
+        assert sample.epoch_images == sample.epochs * STEPS * IMAGES
+
+
+@planted
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "load_ms", "compute_ms", "bound"),
+    [
+        ("sequential", 25, 25, "input"),
+        ("prefetching", 40, 20, "input"),
+        # Long enough that what no arithmetic knows is small: 0.3 ms for a batch that is ready, 6 ms for an iterator.
+        ("prefetching", 10, 40, "compute"),
+    ],
+)
+def test_the_loading_ratio_is_within_three_points_of_arithmetic(
+    kind: str, load_ms: float, compute_ms: float, bound: str
+) -> None:
+    # tf.data's autotuner is off in both, so that the epochs' edges are short.
+    overlaps = kind == "prefetching"
+    data = sequential(Sleeper(load_ms), STEPS)
+    if overlaps:
+        data = data.prefetch(1)
+    device = f"emulated:{IMAGES / compute_ms * 1e3}"
+    result = measure(data, a_model(), device=device, rounds=5, name="planted")
+    compute = STEPS * compute_ms
+    load = STEPS * load_ms
+    # With prefetching, the first batch is waited for, and then the slower of the two.
+    epoch = max(load + compute_ms, load_ms + compute) if overlaps else load + compute
+    assert result.attribution.loading_ratio == pytest.approx(1 - compute / epoch, abs=0.03)
+    assert result.attribution.bound == bound
+    assert result.compute_images_per_sec == pytest.approx(1e3 * IMAGES / compute_ms, rel=0.1)
+    assert result.loader_images_per_sec == pytest.approx(1e3 * IMAGES / load_ms, rel=0.15)
+    assert_sound(result)
+
+
+@pytest.mark.slow
+@planted
+@tensorflow_only
+def test_a_real_model_that_sleeps_is_told_from_its_loader() -> None:
+    step, load = Sleeper(15), Sleeper(10)
+    result = measure(sequential(load, STEPS), sleepy_model(step), rounds=2, name="planted")
+    shares = result.attribution.shares
+    assert result.attribution.loading_ratio == pytest.approx(10 / 25, abs=0.06)
+    assert shares["prep_stall"] == pytest.approx(10 / 25, abs=0.05)
+    assert shares["interference"] == pytest.approx(0, abs=0.05)
+    assert shares["transfer"] == pytest.approx(0, abs=0.05)
+    assert [sample.window for sample in result.samples].count("replay") == 2
+    assert_sound(result)
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return measure(SleepyDataset(2, steps=STEPS), a_model(), device="emulated:5000", rounds=4, name="mine")
+
+
+def test_rounds_are_measured_as_often_as_asked(result: Result) -> None:
+    rounds = {window: [sample.round for sample in result.of(window)] for window in ("resident", "train", "loader")}
+    assert rounds == {"resident": [0, 1, 2, 3], "train": [0, 1, 2, 3], "loader": [0, 1, 2]}
+    assert len(result.of("warmup")) == 1
+
+
+def test_an_emulated_device_needs_no_replay(result: Result) -> None:
+    assert result.of("replay") == []
+    assert result.attribution.shares["transfer"] == 0
+
+
+def test_a_window_of_training_is_as_many_whole_epochs_as_the_warmup_says(result: Result) -> None:
+    (warmup,) = result.of("warmup")
+    for sample in result.of("train"):
+        assert sample.epochs == epochs_for(warmup)
+        assert sample.epoch_images == sample.epochs * STEPS * IMAGES
+
+
+def test_the_result_says_who_was_measured(result: Result) -> None:
+    document = result.to_dict()
+    assert (document["variant"], document["batch_size"]) == ("mine", IMAGES)
+    assert document["device"] == {"kind": "emulated", "name": "emulated:5000"}
+    assert document["model"].startswith("sequential")
+
+
+def test_steps_before_the_workers_have_filled_up_are_not_steady() -> None:
+    data = SleepyDataset(1, steps=10, workers=4)
+    (sample,) = measure(data, a_model(), device="emulated:5000", rounds=1).of("train")
+    assert len(sample.step_ns) == sample.epochs * (10 - 4)
+
+
+def test_batches_in_the_making_can_be_told() -> None:
+    data = sequential(Sleeper(1), 10)
+    (sample,) = measure(data, a_model(), device="emulated:5000", rounds=1, parallel_batches=3).of("train")
+    assert len(sample.step_ns) == sample.epochs * (10 - 3)
+
+
+@pytest.mark.parametrize("kind", ["list", "callable"])
+def test_what_fit_cannot_iterate_again_is_measured_an_epoch_at_a_time(kind: str) -> None:
+    batches = [a_batch()] * 20
+    data: Any = batches if kind == "list" else lambda: iter(batches)
+    result = measure(data, a_model(), device="emulated:5000", rounds=2)
+    assert [(sample.epochs, sample.epoch_images) for sample in result.of("train")] == [(1, 200)] * 2
+
+
+def test_the_model_is_handed_back_as_it_was() -> None:
+    model = a_model()
+    model.make_train_function()
+    real = model.train_function
+    measure([a_batch()] * 10, model, device="emulated:50000", rounds=1)
+    assert model.train_function is real
+    model.fit([a_batch()[0]][0], a_batch()[1], verbose=0)
+
+
+def test_a_model_of_several_inputs_is_measured() -> None:
+    inputs = {name: keras.Input((2,), name=name) for name in ("left", "right")}
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(list(inputs.values()))))
+    model.compile(optimizer="sgd", loss="mse")
+    batch = ({name: np.zeros((IMAGES, 2), np.float32) for name in inputs}, np.zeros((IMAGES,), np.float32))
+    result = measure(tf.data.Dataset.from_tensors(batch).repeat(20), model, rounds=1)
+    assert result.contender.batch_size == IMAGES
+    assert result.of("train")[0].epoch_images % (20 * IMAGES) == 0
+
+
+def test_one_batch_of_each_size_is_traced() -> None:
+    batches = [a_batch(10), a_batch(10), a_batch(3), a_batch(10)]
+    assert [id(batch) for batch in shapes(batches)] == [id(batches[0]), id(batches[2])]
+
+
+@pytest.mark.parametrize("rounds", [0, -1])
+def test_no_rounds_are_refused(rounds: int) -> None:
+    with pytest.raises(ValueError, match=f"`rounds` must be at least 1. Received: rounds={rounds}"):
+        measure([a_batch()] * 5, a_model(), rounds=rounds)
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be auto, cpu, gpu or emulated:RATE"):
+        measure([a_batch()] * 5, a_model(), device="tpu")
+
+
+def test_a_model_that_is_not_compiled_is_refused() -> None:
+    with pytest.raises(ValueError, match="`model` must be compiled"):
+        measure([a_batch()] * 5, keras.Sequential([keras.layers.Flatten()]), device="emulated:100")
+
+
+def test_data_that_never_ends_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be finite"):
+        measure(tf.data.Dataset.from_tensors(a_batch()).repeat(), a_model(), device="emulated:100")

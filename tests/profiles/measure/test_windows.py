@@ -1,0 +1,527 @@
+"""Windows on planted truth: loaders and models that sleep, measured through the real `fit`.
+
+The truth is what the sleeps really took, not what was asked for: a busy machine lengthens them. On JAX the same tests
+run in a process of their own (the last test here): long because that process takes one file, and the loaders that are
+planted here are those of the other tests as well.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from profiles import clock
+from profiles.devices import parse_device
+from profiles.measure import windows
+from profiles.measure.backends import check_backend
+from profiles.measure.batches import first_batches
+from profiles.measure.windows import Windows
+from profiles.results.checks import check_claims
+from profiles.samples import Sample
+from profiles.statistics import median
+from tests.builders import MS
+from tests.checks import passes_on_jax
+from tests.planted import (
+    BACKEND,
+    IMAGES,
+    STEPS,
+    Sleeper,
+    SleepyDataset,
+    a_batch,
+    a_model,
+    as_written,
+    emulated,
+    planted,
+    sequential,
+    sleepy_model,
+    tensorflow_only,
+)
+
+# `python -m benchmarks.truth` has the whole of it.
+GRID = [(5, 20), (10, 10), (20, 5)]
+
+
+def from_generator(load: Callable[[], None], steps: int = STEPS) -> tf.data.Dataset:
+    """The same, of a length that is not known beforehand."""
+
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for _ in range(steps):
+            load()
+            yield a_batch()
+
+    signature = (tf.TensorSpec((None, 2, 2, 3)), tf.TensorSpec((None,)))
+    return as_written(tf.data.Dataset.from_generator(batches, output_signature=signature))
+
+
+def cost_beside_sleeping(make: Callable[[Sleeper], tf.data.Dataset]) -> float:
+    """Returns the milliseconds that such a dataset itself takes for a batch, which is loading too; iterated by hand."""
+    load = Sleeper(5)
+    ends_ns = [time.perf_counter_ns() for _ in make(load)]
+    return (ends_ns[-1] - ends_ns[0]) / (len(ends_ns) - 1) / MS - load.take_ms()
+
+
+@pytest.fixture(scope="module")
+def model() -> keras.Model:
+    """A model whose metrics are built and whose step is traced."""
+    model = a_model()
+    Windows(model, parse_device("cpu")).prepare([a_batch()])
+    return model
+
+
+@pytest.fixture
+def step(monkeypatch: pytest.MonkeyPatch) -> Sleeper:
+    """What the emulated steps really take."""
+    sleeper, sleep_until_ns = Sleeper(0), clock.sleep_until_ns
+    monkeypatch.setattr(clock, "sleep_until_ns", lambda deadline_ns: sleeper.time(lambda: sleep_until_ns(deadline_ns)))
+    return sleeper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Milliseconds of a step of ten images, and what loading and computing really took in that round."""
+
+    total: float
+    wait: float
+    load: float
+    compute: float
+
+
+def measured_rounds(
+    run: Callable[[int], Sample], load: Sleeper | None, step: Sleeper | None, *, beside_ms: float = 0
+) -> list[Round]:
+    """Runs three rounds; `beside_ms` is what a batch costs beside the sleep of its `load`."""
+    rounds = []
+    for number in range(3):
+        sample = run(number)
+        rounds.append(
+            Round(
+                total=sample.s_per_image * IMAGES * 1e3,
+                wait=sample.wait_s_per_image * IMAGES * 1e3,
+                load=load.take_ms() + beside_ms if load else 0,
+                compute=step.take_ms() if step else 0,
+            )
+        )
+    return rounds
+
+
+def check(rounds: list[Round], *, total: Callable[[Round], float], wait: Callable[[Round], float]) -> None:
+    """Holds the median round against arithmetic: within 10 %, or a millisecond and a half a step where that is more."""
+    # A batch that lies ready costs some 0.15 ms alone, and several times that through Keras' threads on a busy machine.
+    for name, truth, least_ms in (("total", total, 1.5), ("wait", wait, 1.5)):
+        truths = [truth(one) for one in rounds]
+        off = median([getattr(one, name) - true for one, true in zip(rounds, truths, strict=True)])
+        assert abs(off) <= max(0.1 * median(truths), least_ms), f"{name} is off by {off:.2f} ms: {rounds}"
+
+
+# Fetch and step
+
+
+@planted
+@pytest.mark.parametrize(("load_ms", "compute_ms"), GRID)
+def test_a_prefetching_loader_hides_behind_the_step(
+    model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float
+) -> None:
+    data = SleepyDataset(load_ms)  # behind one worker, Keras prefetches
+    windows_ = Windows(model, emulated(compute_ms))
+    rounds = measured_rounds(lambda i: windows_.train(data, epochs=1, ramp_steps=1, round_=i), data.load, step)
+    assert min(one.load for one in rounds) >= load_ms
+    check(
+        rounds,
+        total=lambda one: one.load + one.compute - hidden(one),
+        wait=lambda one: one.load - hidden(one),
+    )
+
+
+def hidden(one: Round) -> float:
+    """Returns the loading that goes on while the model computes; on JAX Keras loads in the same thread."""
+    return 0 if BACKEND == "jax" else min(one.load, one.compute)
+
+
+@planted
+@pytest.mark.parametrize(("load_ms", "compute_ms"), GRID)
+def test_a_sequential_loader_adds_to_the_step(
+    model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float
+) -> None:
+    load = Sleeper(load_ms)
+    data, beside_ms = sequential(load), cost_beside_sleeping(sequential)
+    windows_ = Windows(model, emulated(compute_ms))
+    rounds = measured_rounds(
+        lambda i: windows_.train(data, epochs=1, ramp_steps=1, round_=i), load, step, beside_ms=beside_ms
+    )
+    assert min(one.load for one in rounds) >= load_ms
+    check(rounds, total=lambda one: one.load + one.compute, wait=lambda one: one.load)
+
+
+@planted
+def test_a_dataset_of_unknown_length_adds_up_in_every_epoch(model: keras.Model, step: Sleeper) -> None:
+    load = Sleeper(10)
+    data, beside_ms = from_generator(load), cost_beside_sleeping(from_generator)
+    windows_ = Windows(model, emulated(5))
+    rounds = measured_rounds(
+        lambda i: windows_.train(data, epochs=2, ramp_steps=1, round_=i), load, step, beside_ms=beside_ms
+    )
+    check(rounds, total=lambda one: one.load + one.compute, wait=lambda one: one.load)
+
+
+def test_images_of_a_dataset_of_unknown_length_are_counted(model: keras.Model) -> None:
+    sample = Windows(model, emulated(1)).train(from_generator(Sleeper(1)), epochs=3, ramp_steps=1, round_=0)
+    assert sample.epoch_images == 3 * STEPS * IMAGES
+    assert sample.images == 3 * (STEPS - 1) * IMAGES
+
+
+@planted
+@pytest.mark.parametrize(("load_ms", "compute_ms"), [(40, 2), (20, 10)])
+def test_worker_threads_share_the_loading(model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float) -> None:
+    data = SleepyDataset(load_ms, workers=4)
+    windows_ = Windows(model, emulated(compute_ms))
+    rounds = measured_rounds(lambda i: windows_.train(data, epochs=1, ramp_steps=4, round_=i), data.load, step)
+    check(
+        rounds,
+        total=lambda one: max(one.load / 4, one.compute),
+        wait=lambda one: max(one.load / 4 - one.compute, 0),
+    )
+
+
+@planted
+@pytest.mark.parametrize("load_ms", [5, 20])
+@pytest.mark.parametrize("kind", ["PyDataset", "tf.data"])
+def test_the_loader_alone_takes_what_loading_takes(model: keras.Model, kind: str, load_ms: float) -> None:
+    data = SleepyDataset(load_ms)
+    load = data.load if kind == "PyDataset" else Sleeper(load_ms)
+    windows_ = Windows(model, emulated(1000))
+    loader = data if kind == "PyDataset" else sequential(load)
+    beside_ms = 0 if kind == "PyDataset" else cost_beside_sleeping(sequential)
+    rounds = measured_rounds(
+        lambda i: windows_.loader(loader, epochs=1, ramp_steps=1, round_=i), load, None, beside_ms=beside_ms
+    )
+    check(rounds, total=lambda one: one.load, wait=lambda one: one.load)
+
+
+@planted
+@pytest.mark.parametrize("compute_ms", [5, 20])
+def test_the_model_alone_takes_what_its_step_takes(model: keras.Model, step: Sleeper, compute_ms: float) -> None:
+    windows_ = Windows(model, emulated(compute_ms))
+    rounds = measured_rounds(lambda i: windows_.resident(a_batch(), steps=20, round_=i), None, step)
+    assert min(one.compute for one in rounds) >= compute_ms
+    check(rounds, total=lambda one: one.compute, wait=lambda one: 0)
+
+
+@planted
+def test_an_emulated_step_is_as_long_as_its_batch_is_large(model: keras.Model, step: Sleeper) -> None:
+    windows_ = Windows(model, emulated(10))
+    windows_.resident(a_batch(30), steps=5, round_=0)
+    assert 30 <= step.take_ms() < 36
+    windows_.resident(a_batch(1), steps=5, round_=0)
+    assert 1 <= step.take_ms() < 6
+
+
+@planted
+@pytest.mark.parametrize("kind", ["list", "callable"])
+def test_a_list_and_a_function_are_data_too(model: keras.Model, step: Sleeper, kind: str) -> None:
+    load = Sleeper(20)
+
+    class Batches:
+        def __iter__(self) -> Iterator[Any]:
+            for _ in range(STEPS):
+                load()
+                yield a_batch()
+
+    data = Batches() if kind == "list" else lambda: iter(Batches())
+    windows_ = Windows(model, emulated(5))
+    rounds = measured_rounds(lambda i: windows_.train(data, epochs=1, ramp_steps=1, round_=i), load, step)
+    check(
+        rounds,
+        total=lambda one: one.load + one.compute - hidden(one),
+        wait=lambda one: one.load - hidden(one),
+    )
+
+
+@planted
+def test_the_first_batches_of_a_function_are_waited_for_in_the_rate(model: keras.Model, step: Sleeper) -> None:
+    # Keras draws two batches before the first step: of seven steady steps, none may get its batch for nothing.
+    load = Sleeper(40)
+
+    def batches() -> Iterator[Any]:
+        for _ in range(8):
+            load()
+            yield a_batch()
+
+    windows_ = Windows(model, emulated(2))
+    rounds = measured_rounds(lambda i: windows_.train(batches, epochs=1, ramp_steps=1, round_=i), load, step)
+    check(
+        rounds,
+        total=lambda one: one.load + one.compute - hidden(one),
+        wait=lambda one: one.load - hidden(one),
+    )
+
+
+def test_batches_may_be_lists(model: keras.Model) -> None:
+    data = [list(a_batch())] * 5
+    assert len(first_batches(data)) == 5
+    sample = Windows(model, emulated(1)).train(data, epochs=1, ramp_steps=1, round_=0)
+    assert sample.epoch_images == 50
+
+
+# Edges of an epoch
+
+
+@pytest.mark.slow
+@planted
+@pytest.mark.parametrize("edge", ["first_ms", "end_ms"])
+def test_a_slow_edge_of_an_epoch_is_no_stall(model: keras.Model, step: Sleeper, edge: str) -> None:
+    windows_ = Windows(model, emulated(10))
+    data = SleepyDataset(5, **{edge: 200})
+    samples: list[Sample] = []
+
+    def train(number: int) -> Sample:
+        samples.append(windows_.train(data, epochs=3, ramp_steps=1, round_=number))
+        return samples[-1]
+
+    rounds = measured_rounds(train, data.load, step)
+    check(
+        rounds,
+        total=lambda one: one.load + one.compute - hidden(one),
+        wait=lambda one: one.load - hidden(one),
+    )
+    # Beside the planted 200 ms, an epoch's edges hold its first batch, the making of the iterator and its end, which
+    # can wait for tf.data's autotuner, that Keras has on.
+    assert 200 <= median([edges_ms(one) for one in samples]) <= 400
+
+
+def edges_ms(sample: Sample) -> float:
+    """Returns what an epoch takes beyond its steady rate."""
+    images = sample.epoch_images / sample.epochs
+    return (sample.epoch_s_per_image - sample.s_per_image) * images * 1e3
+
+
+@pytest.mark.slow
+@planted
+@pytest.mark.parametrize("planted_ms", [0, 200])
+def test_an_epoch_edge_is_as_long_as_planted(model: keras.Model, planted_ms: float) -> None:
+    load, first = Sleeper(5), Sleeper(planted_ms)
+
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        first()
+        for _ in range(STEPS):
+            load()
+            yield a_batch()
+
+    signature = (tf.TensorSpec((None, 2, 2, 3)), tf.TensorSpec((None,)))
+    data = as_written(tf.data.Dataset.from_generator(batches, output_signature=signature))
+    windows_ = Windows(model, emulated(5))
+    samples = [windows_.train(data, epochs=3, ramp_steps=1, round_=number) for number in range(3)]
+    assert median([edges_ms(one) for one in samples]) == pytest.approx(first.take_ms() + 10, abs=20)
+    assert median([median(one.first_batch_ns) / MS for one in samples]) == pytest.approx(planted_ms + 10, abs=20)
+    assert [len(one.first_batch_ns) for one in samples] == [3, 3, 3]
+
+
+@planted
+def test_steps_and_edges_account_for_the_time_of_fit(model: keras.Model) -> None:
+    sample = Windows(model, emulated(10)).train(SleepyDataset(5, end_ms=100), epochs=2, ramp_steps=1, round_=0)
+    assert sample.outer_ns >= sample.epoch_ns > sample.wall_ns > sample.wait_ns
+    assert sample.claimed_ns <= sample.outer_ns
+    assert check_claims({"train": [sample]}) == ()
+
+
+def test_time_that_no_step_and_no_edge_explains_is_found(model: keras.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(windows._Edges):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            time.sleep(0.005)
+
+    monkeypatch.setattr(windows, "_Edges", Slow)
+    sample = Windows(model, emulated(10)).train(SleepyDataset(5), epochs=1, ramp_steps=1, round_=0)
+    (flag,) = check_claims({"train": [sample]})
+    assert flag.startswith("unclaimed: ")
+
+
+# Counting
+
+
+def with_short_last_batch(images: int) -> tf.data.Dataset:
+    return as_written(tf.data.Dataset.from_tensor_slices(a_batch(images)).batch(IMAGES))
+
+
+def test_images_are_counted_exactly_with_a_short_last_batch(model: keras.Model) -> None:
+    sample = Windows(model, emulated(1e-2)).train(with_short_last_batch(43), epochs=3, ramp_steps=2, round_=0)
+    assert sample.epochs == 3
+    assert sample.epoch_images == 3 * 43
+    assert sample.images == 3 * 23  # two steps of each epoch are not steady
+    assert len(sample.step_ns) == 3 * 3
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_images_are_counted_exactly_whatever_the_order_of_batches(model: keras.Model, workers: int) -> None:
+    # `fit` shuffles the batches of a PyDataset, so that the short one is anywhere.
+    data = SleepyDataset(1, steps=5, last_images=3, workers=workers)
+    sample = Windows(model, emulated(1)).train(data, epochs=3, ramp_steps=1, round_=0)
+    assert sample.epoch_images == 3 * 43
+    assert 3 * 33 <= sample.images <= 3 * 40
+
+
+@planted
+def test_a_short_last_batch_takes_a_short_step(model: keras.Model) -> None:
+    sample = Windows(model, emulated(50)).train(with_short_last_batch(51), epochs=1, ramp_steps=1, round_=0)
+    *full, short = [ns / MS for ns in sample.step_ns]
+    assert 50 <= median(full) < 60
+    assert 5 <= short < 25
+
+
+def test_a_window_knows_its_round_and_its_name(model: keras.Model) -> None:
+    measured = Windows(model, emulated(1))
+    data = SleepyDataset(1, steps=4)
+    samples = [
+        measured.train(data, epochs=1, ramp_steps=1, round_=2),
+        measured.train(data, epochs=1, ramp_steps=1, round_=0, window="warmup"),
+        measured.loader(data, epochs=1, ramp_steps=1, round_=1),
+        measured.resident(a_batch(), steps=4, round_=3),
+        measured.resident(a_batch(), steps=4, round_=3, window="bare"),
+        measured.replay([a_batch()], steps=4, round_=4),
+    ]
+    assert [(sample.window, sample.round) for sample in samples] == [
+        ("train", 2),
+        ("warmup", 0),
+        ("loader", 1),
+        ("resident", 3),
+        ("bare", 3),
+        ("replay", 4),
+    ]
+
+
+@pytest.mark.parametrize("make", [SleepyDataset, lambda ms, steps: sequential(Sleeper(ms), steps)])
+def test_the_first_steps_of_an_epoch_are_as_many_as_asked_for(model: keras.Model, make: Any) -> None:
+    measured, data = Windows(model, emulated(1)), make(1, steps=12)
+    part = measured.loader(data, epochs=1, ramp_steps=1, round_=0, steps=5)
+    assert (part.epoch_images, part.images, part.epochs) == (5 * IMAGES, 4 * IMAGES, 1)
+    whole = measured.loader(data, epochs=2, ramp_steps=1, round_=0)
+    assert (whole.epoch_images, whole.epochs) == (2 * 12 * IMAGES, 2)
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(0, 1), (3, 2)])
+def test_first_steps_of_none_or_of_several_epochs_are_refused(model: keras.Model, steps: int, epochs: int) -> None:
+    with pytest.raises(ValueError, match=f"at least 1, of 1 epoch. Received: steps={steps}, epochs={epochs}"):
+        Windows(model, emulated(1)).loader([], epochs=epochs, ramp_steps=1, round_=0, steps=steps)
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="Keras itself fails on JAX when an epoch has no batch")
+def test_an_epoch_without_a_batch_is_refused(model: keras.Model) -> None:
+    with pytest.raises(ValueError, match="at least one batch in every epoch"):
+        Windows(model, emulated(1)).train(
+            tf.data.Dataset.from_tensors(a_batch()).take(0), epochs=1, ramp_steps=1, round_=0
+        )
+
+
+@pytest.mark.parametrize(("steps", "steady"), [(1, 1), (4, 1), (5, 1), (6, 2)])
+def test_a_short_epoch_keeps_its_last_step(model: keras.Model, steps: int, steady: int) -> None:
+    sample = Windows(model, emulated(1)).train(sequential(Sleeper(1), steps), epochs=2, ramp_steps=4, round_=0)
+    assert len(sample.step_ns) == 2 * steady
+    assert sample.images == 2 * steady * IMAGES
+    assert sample.epoch_images == 2 * steps * IMAGES
+
+
+def test_several_epochs_of_what_fit_iterates_once_are_refused(model: keras.Model) -> None:
+    with pytest.raises(ValueError, match=r"`epochs` must be 1 .* Received: epochs=2"):
+        Windows(model, emulated(1)).train([a_batch()] * 4, epochs=2, ramp_steps=1, round_=0)
+
+
+@planted
+@tensorflow_only
+def test_a_real_step_is_measured_as_planted() -> None:
+    step, load = Sleeper(10), Sleeper(20)
+    windows_ = Windows(sleepy_model(step), parse_device("cpu"))
+    windows_.prepare([a_batch()])
+    step.take_ms()
+    data, beside_ms = sequential(load), cost_beside_sleeping(sequential)
+    resident = measured_rounds(lambda i: windows_.resident(a_batch(), steps=20, round_=i), None, step)
+    replay = measured_rounds(lambda i: windows_.replay([a_batch()] * 3, steps=20, round_=i), None, step)
+    train = measured_rounds(
+        lambda i: windows_.train(data, epochs=1, ramp_steps=1, round_=i), load, step, beside_ms=beside_ms
+    )
+    # What else a step does (its graph, its optimizer) costs some milliseconds, the same in every window.
+    rest = median([one.total - one.compute for one in resident])
+    assert 0 <= rest < 4
+    check(resident, total=lambda one: one.compute + rest, wait=lambda one: 0)
+    check(replay, total=lambda one: one.compute + rest, wait=lambda one: 0)
+    check(train, total=lambda one: one.load + one.compute + rest, wait=lambda one: one.load)
+
+
+@tensorflow_only
+def test_a_real_model_is_trained_by_its_windows() -> None:
+    model = a_model()
+    measured = Windows(model, parse_device("cpu"))
+    measured.prepare([a_batch()])
+    images, labels = np.ones((IMAGES, 2, 2, 3), np.float32), np.ones((IMAGES,), np.float32)
+    before = [np.array(weight) for weight in model.get_weights()]
+    measured.train([(images, labels)] * 4, epochs=1, ramp_steps=1, round_=0)
+    after = model.get_weights()
+    assert any(not np.array_equal(old, new) for old, new in zip(before, after, strict=True))
+
+
+def test_an_emulated_device_leaves_the_weights_alone(model: keras.Model) -> None:
+    images, labels = np.ones((IMAGES, 2, 2, 3), np.float32), np.ones((IMAGES,), np.float32)
+    before = [np.array(weight) for weight in model.get_weights()]
+    Windows(model, emulated(1)).train([(images, labels)] * 4, epochs=1, ramp_steps=1, round_=0)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_the_train_function_is_restored_after_a_window(model: keras.Model) -> None:
+    measured = Windows(model, emulated(1))
+    real = model.train_function
+    data = SleepyDataset(1, steps=4)
+    measured.train(data, epochs=1, ramp_steps=1, round_=0)
+    assert model.train_function is real
+    measured.loader(data, epochs=1, ramp_steps=1, round_=0)
+    assert model.train_function is real
+    measured.resident(a_batch(), steps=3, round_=0)
+    assert model.train_function is real
+
+
+def test_the_train_function_is_restored_after_an_exception(model: keras.Model) -> None:
+    measured = Windows(model, emulated(1))
+    real = model.train_function
+    with pytest.raises(Exception, match="the disk is gone"):
+        measured.train(SleepyDataset(1, steps=6, fail_at=3), epochs=1, ramp_steps=1, round_=0)
+    assert model.train_function is real
+
+
+def test_a_model_that_is_not_compiled_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`model` must be compiled. .* call model.compile"):
+        Windows(keras.Sequential([keras.layers.Flatten()]), parse_device("cpu"))
+
+
+def test_several_steps_per_execution_are_refused() -> None:
+    model = keras.Sequential([keras.layers.Flatten()])
+    model.compile(optimizer="sgd", loss="mse", steps_per_execution=2)
+    with pytest.raises(ValueError, match=r"steps_per_execution=1. Received: 2."):
+        Windows(model, parse_device("cpu"))
+
+
+def test_a_backend_whose_train_function_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_backend() == BACKEND
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(ValueError, match=r"KERAS_BACKEND must be one of tensorflow, jax\. Received: torch\."):
+        check_backend()
+
+
+# JAX
+
+# What depends on how Keras drives the train function. `KERAS_BACKEND=jax pytest` runs all of it.
+ON_JAX = (
+    "hides_behind or adds_to_the_step or model_alone or share_the_loading or edge or counted_exactly or restored"
+    " or weights_alone or no_step_and_no_edge"
+)
+
+
+@planted
+@tensorflow_only
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+def test_planted_truth_holds_on_jax() -> None:
+    passes_on_jax(__file__, ON_JAX)

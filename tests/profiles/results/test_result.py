@@ -1,0 +1,271 @@
+"""What a contender came to, and the file that it is kept in. `a_result` makes those that other tests share."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles.devices import parse_device
+from profiles.report.document import SCHEMA_VERSION
+from profiles.report.write import to_json, write_atomically
+from profiles.results.attribution import PARTS
+from profiles.results.result import Contender, summarise
+from profiles.samples import sample_from_dict
+from tests.builders import MS, a_cold_result, a_result, a_sample, rounds_of
+
+# Keys of a result that other tools rely on. Source: the design, "The results file".
+RESULT_KEYS = {
+    "variant",
+    "model",
+    "device",
+    "page_cache",
+    "batch_size",
+    "config",
+    "training",
+    "images_per_sec",
+    "ci95",
+    "epoch_images_per_sec",
+    "first_epoch_images_per_sec",
+    "first_batch_s",
+    "loader_images_per_sec",
+    "compute_images_per_sec",
+    "attribution",
+    "attribution_ci95",
+    "loading_ratio",
+    "headspace",
+    "host_wait_ratio",
+    "stages",
+    "cpu_ms_per_image",
+    "samples",
+    "flags",
+}
+
+
+def test_rates_are_those_of_the_samples() -> None:
+    result = a_result()
+    assert result.images_per_sec == pytest.approx(1000)
+    assert result.ci95 == pytest.approx((1000, 1000))
+    assert result.epoch_images_per_sec == pytest.approx(100 / 0.12)
+    assert result.first_epoch_images_per_sec == pytest.approx(500)
+    assert result.first_batch_s == pytest.approx(0.006)
+    assert result.loader_images_per_sec == pytest.approx(10 / 0.009)
+    assert result.compute_images_per_sec == pytest.approx(2500)
+    assert result.cpu_ms_per_image == pytest.approx({"loader": 0.2, "model": 0.2})
+    assert result.flags == ()
+
+
+def test_the_interval_of_a_rate_is_that_of_its_rounds() -> None:
+    result = a_result(train=rounds_of("train", 8, 10, 16))
+    assert result.images_per_sec == pytest.approx(1000)
+    assert result.ci95 == pytest.approx((625, 1250))
+
+
+def test_headspace_is_the_compute_rate_over_the_epoch_rate() -> None:
+    result = a_result()
+    assert result.attribution.headspace == pytest.approx(result.compute_images_per_sec / result.epoch_images_per_sec)
+
+
+def test_what_was_not_measured_is_none() -> None:
+    samples = [a_sample("resident", ms=4), a_sample("train", ms=10)]
+    contender = Contender(variant="v", model="m", device=parse_device("cpu"), batch_size=10)
+    result = summarise(contender, samples, typical_canary_ns=5 * MS)
+    assert result.loader_images_per_sec is None
+    assert result.first_epoch_images_per_sec is None
+    assert result.cpu_ms_per_image["loader"] is None
+
+
+def test_samples_of_a_window_are_found() -> None:
+    assert [sample.round for sample in a_result().of("train")] == [0, 1, 2]
+    assert a_result().of("replay") == []
+
+
+def test_images_of_an_epoch_in_use_spread_its_edges() -> None:
+    assert a_result(images=200).attribution.seconds_per_image["epoch_overhead"] == pytest.approx(0.1e-3)
+
+
+def test_a_cold_row_is_about_its_cold_windows() -> None:
+    result = a_cold_result()
+    assert result.images_per_sec == pytest.approx(625)
+    assert result.ci95 == pytest.approx((625, 625))
+    assert result.epoch_images_per_sec == pytest.approx(100 / 0.18)
+    assert result.first_batch_s == pytest.approx(0.012)
+    assert result.attribution.shares["fetch_stall"] == pytest.approx(6 / 18)
+    assert result.attribution.shares["prep_stall"] == pytest.approx(6 / 18)
+    assert [sample.window for sample in result.explained] == ["cold"] * 3
+
+
+def test_a_cold_row_has_no_figure_of_what_was_measured_warm_only() -> None:
+    result = a_cold_result()
+    assert result.loader_images_per_sec is None
+    assert result.first_epoch_images_per_sec is None
+    assert result.cpu_ms_per_image["loader"] is None
+    assert result.compute_images_per_sec == pytest.approx(2500)
+    assert {sample.window for sample in result.samples} == {"resident", "train", "cold"}
+
+
+def test_cold_windows_do_not_touch_the_warm_row() -> None:
+    train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20)
+    assert a_result(train=train + rounds_of("cold", 99, 99)) == a_result(train=train)
+
+
+def test_flags_of_a_cold_row_are_those_of_its_cold_windows() -> None:
+    train, cold = rounds_of("train", 10, 10, 10), rounds_of("cold", 16, 16, wait_ms=8, claimed_ns=1)
+    both = [*train, *cold]
+    assert a_result(train=both).flags == ()
+    assert a_result(train=both, page_cache="cold").flags == (
+        "unclaimed: 100% of the time of fit is neither step nor edge",
+        "few rounds: 2, too few for an interval",
+    )
+    faster = [*train, *rounds_of("cold", 3, 3, 3)]
+    flags = a_result(train=faster, page_cache="cold").flags
+    assert "not trustworthy: training was 1.33 times as fast as the model alone" in flags
+    assert [flag for flag in flags if flag.startswith("negative: fetch_stall")] != []
+
+
+def test_a_cold_row_can_be_told_in_the_file() -> None:
+    warm, cold = a_result().to_dict(), a_cold_result().to_dict()
+    assert (warm["page_cache"], warm["read_bytes_per_sec"], warm["bytes_per_image"]) == ("warm", None, None)
+    assert cold["page_cache"] == "cold"
+    assert cold["read_bytes_per_sec"] == {"cold": 210e6, "warm": 2e9}
+    assert cold["bytes_per_image"] == 20e3
+    assert cold["attribution"]["fetch_stall"] == pytest.approx(6 / 18)
+    assert set(cold) == set(warm)
+
+
+def test_a_cold_row_is_named_as_one() -> None:
+    assert a_result("tf-data").contender.label == "tf-data"
+    assert a_cold_result("tf-data").contender.label == "tf-data, cold"
+
+
+def test_a_cold_row_without_a_cold_window_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"A cold row needs the window 'cold'\. Received: resident, train\."):
+        a_result(page_cache="cold")
+
+
+def test_an_unknown_page_cache_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`page_cache` must be one of warm, cold\. Received: page_cache='lukewarm'\."):
+        a_result(page_cache="lukewarm")
+
+
+def test_flags_of_a_result_are_those_of_its_checks() -> None:
+    (flag,) = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6, canary_ns=50 * MS)).flags
+    assert flag.startswith("disturbed: ")
+
+
+def test_a_result_has_the_keys_that_others_rely_on() -> None:
+    document = a_result().to_dict()
+    assert set(document) >= RESULT_KEYS
+    assert set(document["attribution"]) == set(document["attribution_ci95"]) == set(PARTS)
+    assert set(document["device"]) == {"kind", "name"}
+    assert set(document["cpu_ms_per_image"]) == {"loader", "model"}
+    assert set(document["samples"][0]) >= {"window", "round", "images", "wall_ns", "wait_ns", "step_ns"}
+    assert document["page_cache"] == "warm"
+    assert SCHEMA_VERSION == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "key"),
+    [("emulated:2500", "accelerator_utilization"), ("gpu", "accelerator_utilization"), ("cpu", "compute_ratio")],
+)
+def test_utilization_is_called_what_it_is_on_that_device(device: str, key: str) -> None:
+    document = a_result(device=device).to_dict()
+    assert document[key] == pytest.approx(0.4 / 1.2)
+    assert len({"accelerator_utilization", "compute_ratio"} & set(document)) == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu", "emulated:2500"])
+def test_a_result_is_strict_json_whose_shares_sum_to_one(device: str) -> None:
+    document = json.loads(to_json(a_result(device=device, work=("no augmentation",), notes=("a note",)).to_dict()))
+    shares = [share for share in document["attribution"].values() if share is not None]
+    assert math.fsum(shares) == pytest.approx(1, abs=1e-12)
+    assert document["work"] == ["no augmentation"]
+    assert document["notes"] == ["a note"]
+
+
+def test_a_result_can_be_made_again_from_its_file() -> None:
+    result = a_result()
+    document = json.loads(to_json(result.to_dict()))
+    samples = [sample_from_dict(values) for values in document["samples"]]
+    assert summarise(result.contender, samples, typical_canary_ns=5 * MS) == result
+
+
+def test_a_result_without_training_is_refused() -> None:
+    with pytest.raises(ValueError, match="must hold the window 'train'"):
+        a_result(train=[])
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_not_finite_is_refused(number: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json({"results": [{"images_per_sec": number}]})
+
+
+def test_json_ends_with_a_line_break() -> None:
+    assert to_json({"a": None}) == '{\n "a": null\n}\n'
+
+
+# Writing
+
+
+def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "1" / "results.json"
+    write_atomically(path, "größer\n")
+    assert path.read_text(encoding="utf-8") == "größer\n"
+    assert os.listdir(path.parent) == ["results.json"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_an_earlier_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text("a much longer earlier text")
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize("failing", ["replace", "chmod"])
+def test_a_failure_leaves_the_earlier_file_and_no_partial_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    path = tmp_path / "results.json"
+    path.write_text("earlier")
+
+    def fail(*arguments: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, failing, fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, "new")
+    assert path.read_text() == "earlier"
+    assert os.listdir(tmp_path) == ["results.json"]
+
+
+def test_what_is_no_text_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="must be str"):
+        write_atomically(tmp_path / "results.json", None)  # type: ignore[arg-type]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_name_that_is_not_utf8_does_not_cost_the_results(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "report.html", "a lone surrogate: \ud800")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == r"a lone surrogate: \ud800"
+
+
+def test_an_interrupt_leaves_the_earlier_file_and_no_partial_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "results.json"
+    path.write_text("earlier")
+
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, "new")
+    assert path.read_text() == "earlier"
+    assert os.listdir(tmp_path) == ["results.json"]

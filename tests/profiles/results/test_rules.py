@@ -1,0 +1,566 @@
+"""The rules of a verdict: for each a planted case that fires it, and clean cases that do not.
+
+Long because there are twelve rules, and none is shown without both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiles.results import rules
+from profiles.results.evidence import Advice, Evidence, Finding
+from profiles.results.result import Result
+from profiles.results.rules import RULES, findings
+from profiles.stage_table import Stage, StageTable
+from tests.builders import MS, a_result, a_sample, made_of, rounds_of
+
+
+def of(result: Result | None = None, **known: Any) -> Evidence:
+    return Evidence(result=result or a_result(), **known)
+
+
+def losing(_result: Result | None = None, _low: dict[str, float] | None = None, **parts: float) -> Result:
+    """Returns a result that loses these shares of an epoch, its intervals as narrow as can be unless told."""
+    attribution = made_of(sum(parts.values()), parts=parts)
+    ends = {part: (share or 0.0, share or 0.0) for part, share in attribution.shares.items()}
+    ends |= {part: (low, 2 * (attribution.shares[part] or 0) - low) for part, low in (_low or {}).items()}
+    return replace(_result or a_result(device="cpu"), attribution=replace(attribution, shares_ci95=dict(ends)))
+
+
+def a_table(*stages: Stage, **settings: Any) -> StageTable:
+    values = {"cores": 4.0, "loader_cpu_us_per_image": sum(one.cpu_us_per_image for one in stages), **settings}
+    return StageTable(stages=stages, **values)
+
+
+def a_stage(name: str, cpu_us: float, wait_us: float = 0, **settings: Any) -> Stage:
+    return Stage(name=name, kind="map", cpu_us_per_image=cpu_us, wait_us_per_image=wait_us, **settings)
+
+
+TABLE = a_table(a_stage("decode_image", 300, location="train.py:12"), a_stage("augment", 100))
+
+
+def gain_of(finding: Finding | None) -> tuple[str, float]:
+    assert finding is not None and finding.gain is not None
+    return finding.gain.kind, round(finding.gain.ratio, 3)
+
+
+# What sets the pace
+
+
+@pytest.mark.parametrize(
+    ("parts", "rule", "text", "ratio"),
+    [
+        (
+            {"prep_stall": 0.5, "epoch_overhead": 0.25},
+            "input-bound",
+            "input-bound: 75% of an epoch is loading, most of it waiting for batches (50%)",
+            4.0,
+        ),
+        (
+            {"interference": 0.2},
+            "input-bound",
+            "input-bound: 20% of an epoch is loading, most of it the loader taking cores from the model (20%)",
+            1.25,
+        ),
+        (
+            {"prep_stall": 0.05, "epoch_overhead": 0.05, "transfer": 0.05},
+            "balanced",
+            "balanced: 15% of an epoch is loading, the largest part of it transfer to the device (5%)",
+            1.176,
+        ),
+    ],
+)
+def test_the_pace_is_set_by_the_input(parts: dict[str, float], rule: str, text: str, ratio: float) -> None:
+    found = rules.bound(of(losing(**parts)))
+    assert (found.rule, found.text) == (rule, text)
+    assert gain_of(found) == ("predicted", ratio)
+    assert found.advice is None
+
+
+def test_the_pace_is_set_by_compute() -> None:
+    found = rules.bound(of(losing(prep_stall=0.04)))
+    assert found == Finding(rule="compute-bound", text="compute-bound: 4% of an epoch is loading", cost_ratio=0.04)
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [((0.15, 0.35), " (between 15% and 35%)"), ((-0.02, 0.3), " (between 0% and 30%)"), ((0.21, 0.29), "")],
+)
+def test_an_interval_that_reaches_into_another_class_is_said(interval: tuple[float, float], said: str) -> None:
+    result = losing(prep_stall=0.25)
+    uncertain = replace(result, attribution=replace(result.attribution, loading_ratio_ci95=interval))
+    assert rules.bound(of(uncertain)).text.startswith(f"input-bound: 25% of an epoch is loading{said}, most of it")
+
+
+# The stage
+
+
+def test_the_stage_that_explains_most_of_the_loss_is_named() -> None:
+    found = rules.culprit_stage(of(losing(prep_stall=0.3, interference=0.1, epoch_overhead=0.02), stages=TABLE))
+    assert found is not None
+    assert found.text == "decode_image (train.py:12) takes 75% of the loader's time for an image, 300 us of CPU"
+    assert found.cost_ratio == pytest.approx(0.3)  # 3/4 of 0.4
+    assert gain_of(found) == ("predicted", 1.429)
+    assert found.advice is not None and not found.hypothesis
+
+
+def test_a_stage_of_a_table_that_does_not_add_up_is_a_hypothesis() -> None:
+    found = rules.culprit_stage(of(losing(prep_stall=0.4), stages=replace(TABLE, loader_cpu_us_per_image=600)))
+    assert found is not None and found.hypothesis
+
+
+@pytest.mark.parametrize(
+    ("parts", "table"),
+    [
+        ({"prep_stall": 0.4}, None),
+        ({"prep_stall": 0.4}, a_table(a_stage("decode", 100), a_stage("augment", 100))),  # none is more than half
+        ({"prep_stall": 0.2, "epoch_overhead": 0.2}, TABLE),  # 3/4 of a half of the loss
+        ({"prep_stall": 0.05}, TABLE),  # nothing to explain
+        ({"prep_stall": 0.4}, a_table(reason="it can be read once")),
+    ],
+    ids=["no table", "no such stage", "other losses", "compute-bound", "no stages"],
+)
+def test_no_stage_is_named(parts: dict[str, float], table: StageTable | None) -> None:
+    assert rules.culprit_stage(of(losing(**parts), stages=table)) is None
+
+
+# Workers
+
+# Steps of 10 ms for 10 images, 6 of them waiting, 12 an image with the edges; the loader alone takes 0.9 ms an image.
+WAITING = a_result(device="cpu", train=rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20))
+
+
+def test_workers_that_were_not_busy_are_found() -> None:
+    found = rules.ineffective_workers(of(WAITING, workers_asked=4, workers_seen=1, cores=8))
+    assert found is not None
+    assert found.text == "4 workers were asked for, at most 1 were busy at once"
+    # All four would save 3/4 of 0.9 ms; the model waits for 0.6 of the 1.2 ms of an image.
+    assert gain_of(found) == ("predicted", 2.0)
+
+
+def test_more_workers_than_cores_promise_no_more_than_the_cores() -> None:
+    found = rules.ineffective_workers(of(WAITING, workers_asked=4, workers_seen=1, cores=2))
+    # Half of 0.9 ms less, of 1.2.
+    assert gain_of(found) == ("predicted", 1.6)
+
+
+def test_missing_workers_without_a_core_for_them_promise_nothing() -> None:
+    found = rules.ineffective_workers(of(WAITING, workers_asked=4, workers_seen=2, cores=2))
+    assert found is not None and found.gain is None and found.advice is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen", "result"),
+    [
+        (4, 4, WAITING),
+        (4, None, WAITING),
+        (None, 1, WAITING),
+        (1, 1, WAITING),
+        (4, 1, losing(WAITING, prep_stall=0.05)),  # a loader that is ahead of the model keeps few of them busy
+    ],
+    ids=["all busy", "unseen", "unasked", "one", "compute-bound"],
+)
+def test_workers_are_not_blamed(asked: int | None, seen: int | None, result: Result) -> None:
+    assert rules.ineffective_workers(of(result, workers_asked=asked, workers_seen=seen)) is None
+
+
+# Python's lock
+
+
+def python_table(parallelism: float | None = 1.05, python_us: float = 900, other_us: float = 100) -> StageTable:
+    stages = a_stage("augment", python_us, python=True), a_stage("cv2.imread", other_us)
+    return a_table(*stages, effective_parallelism=parallelism)
+
+
+def test_threads_that_share_one_core_are_bound_by_the_lock() -> None:
+    found = rules.interpreter_lock(of(WAITING, stages=python_table(), workers_asked=4, workers_seen=4, cores=4))
+    assert found is not None and not found.hypothesis
+    assert found.text == "4 threads of the loader use 1.05 cores together: Python's lock lets one run at a time"
+    assert gain_of(found) == ("predicted", 2.0)
+
+
+def test_without_a_stage_table_the_lock_is_a_hypothesis() -> None:
+    loader = [one for one in WAITING.samples if one.window == "loader"]
+    busy = [replace(one, cpu_ns=one.epoch_ns) for one in loader]
+    others = [one for one in WAITING.samples if one.window != "loader"]
+    found = rules.interpreter_lock(of(replace(WAITING, samples=(*others, *busy)), workers_asked=4, workers_seen=4))
+    assert found is not None and found.hypothesis
+    assert "use 1.00 cores" in found.text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stages": python_table(2.1)},
+        {"stages": python_table(0.4)},  # they wait for something else
+        {"stages": python_table(None)},  # 0.2 cores by the samples of the loader
+        {"stages": python_table(python_us=100, other_us=900)},  # what runs releases the lock
+        {"workers_asked": 1},
+        {"workers_asked": None},
+        {"workers_seen": 1},
+        {"cores": 1.0},
+        {"result": losing(WAITING, prep_stall=0.05)},
+        {"result": a_result(device="cpu", config={"use_multiprocessing": True})},
+        {"stages": None, "workers_seen": None},  # tf.data: its threads hold no lock
+    ],
+    ids=[
+        "parallel",
+        "waiting",
+        "unmeasured",
+        "released",
+        "one asked",
+        "none asked",
+        "one seen",
+        "one core",
+        "compute-bound",
+        "processes",
+        "tf.data",
+    ],
+)
+def test_the_lock_is_not_blamed(changes: dict[str, Any]) -> None:
+    known = {"stages": python_table(), "workers_asked": 4, "workers_seen": 4, "cores": 4.0, "result": WAITING}
+    assert rules.interpreter_lock(of(**known)) is not None
+    assert rules.interpreter_lock(of(**(known | changes))) is None
+
+
+# Frozen augmentation
+
+
+def test_draws_that_a_cache_keeps_are_named() -> None:
+    found = rules.frozen_augmentation(of(frozen_by_cache=("random_flip in augment",)))
+    assert found is not None and "random_flip in augment before a cache draws once" in found.text
+    many = rules.frozen_augmentation(of(frozen_by_cache=tuple("abcde")))
+    assert many is not None and "a, b, c and 2 more before" in many.text
+
+
+def test_no_draw_before_a_cache_is_no_finding() -> None:
+    assert rules.frozen_augmentation(of(frozen_by_cache=())) is None
+
+
+# Decoding
+
+BIG = {"decoded_pixels": 404 * 361, "wanted_pixels": 64 * 64}
+
+
+def scaled(*work: str) -> Advice:
+    return Advice(
+        change="tf-data-scaled-decode", measured_ratio=1.6, ci95=(1.5, 1.7), work=work, same_work=False, rounds=5
+    )
+
+
+def test_a_scaled_decode_that_was_measured_gives_the_gain() -> None:
+    found = rules.oversized_decode(of(losing(prep_stall=0.5), advice=(scaled("scaled decode"),), stages=TABLE, **BIG))
+    assert found is not None and not found.hypothesis
+    assert found.text == "Images are decoded at 36 times the pixels that the model takes"
+    assert gain_of(found) == ("measured", 1.6)
+    assert found.gain is not None and found.gain.ci95 == (1.5, 1.7)
+    assert found.advice == "decode at a fraction of the size, as tf-data-scaled-decode does"
+    assert found.cost_ratio == pytest.approx(0.375)
+
+
+def test_a_gain_of_other_work_is_not_that_of_the_decode() -> None:
+    both = scaled("no augmentation", "scaled decode")
+    found = rules.oversized_decode(of(losing(prep_stall=0.5), advice=(both,), **BIG))
+    assert found is not None and found.gain is None and found.hypothesis
+
+
+def test_a_stage_that_decodes_foretells_the_gain() -> None:
+    found = rules.oversized_decode(of(losing(prep_stall=0.4), stages=TABLE, **BIG))
+    assert gain_of(found) == ("predicted", 1.429)  # 3/4 of 0.4
+    assert found is not None and not found.hypothesis
+
+
+def test_a_decode_that_was_not_measured_is_a_hypothesis_without_advice() -> None:
+    found = rules.oversized_decode(of(losing(prep_stall=0.4), **BIG))
+    assert found is not None and found.hypothesis and found.advice is None and found.gain is None
+
+
+@pytest.mark.parametrize(
+    ("loading", "pixels"),
+    [
+        (0.4, {"decoded_pixels": 80 * 80, "wanted_pixels": 64 * 64}),
+        (0.4, {"decoded_pixels": None, "wanted_pixels": 64 * 64}),
+        (0.4, {"decoded_pixels": 404 * 361, "wanted_pixels": None}),
+        (0.05, BIG),
+    ],
+    ids=["small", "decoded unknown", "wanted unknown", "compute-bound"],
+)
+def test_the_decode_is_not_blamed(loading: float, pixels: dict[str, Any]) -> None:
+    assert rules.oversized_decode(of(losing(prep_stall=loading), stages=TABLE, **pixels)) is None
+
+
+# Epoch edges
+
+
+def test_costly_edges_of_an_epoch_are_found() -> None:
+    # 20 ms beside ten steps of 10 ms.
+    found = rules.costly_epoch_edges(of(a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20))))
+    assert found is not None
+    assert found.text == "Each epoch loses 20.0 ms at its edges"
+    assert gain_of(found) == ("predicted", 1.2)
+
+
+def test_edges_are_spread_over_the_images_of_an_epoch_in_use() -> None:
+    train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=200)
+    assert rules.costly_epoch_edges(of(a_result(train=train, images=100_000))) is None
+    found = rules.costly_epoch_edges(of(a_result(train=train, images=1000)))
+    assert found is not None and found.text == "Each epoch loses 0.20 s at its edges"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=5)),
+        losing(_low={"epoch_overhead": 0.05}, epoch_overhead=0.2),
+    ],
+    ids=["short", "uncertain"],
+)
+def test_edges_are_not_blamed(result: Result) -> None:
+    assert rules.costly_epoch_edges(of(result)) is None
+
+
+# Interference
+
+
+def test_a_loader_that_takes_the_models_cores_is_found() -> None:
+    # Alone a step takes 4 ms; beside the loader 8 of its 10 ms are no waiting.
+    result = a_result(device="cpu", train=rounds_of("train", 10, 10, 10, wait_ms=2))
+    found = rules.interference(of(result))
+    assert found is not None
+    assert found.text == (
+        "Beside the loader, which takes 0.20 ms of CPU per image, a training step takes 2.00 times as long as alone"
+    )
+    assert gain_of(found) == ("predicted", 1.667)  # 4 of 10 ms
+    assert found.advice is not None and "more workers cannot help" in found.advice
+
+
+def test_a_transfer_to_the_model_is_no_interference() -> None:
+    # Fed from memory a step takes 5 ms, beside the loader 8.
+    result = a_result(device="cpu", train=[*rounds_of("train", 10, 10, 10, wait_ms=2), *rounds_of("replay", 5, 5, 5)])
+    found = rules.interference(of(result))
+    assert found is not None and found.text.endswith("a training step takes 1.60 times as long as alone")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        a_result(device="cpu", train=rounds_of("train", 10, 10, 10, wait_ms=6)),
+        a_result(device="emulated:2500", train=rounds_of("train", 10, 10, 10, wait_ms=2)),
+        a_result(device="gpu", train=rounds_of("train", 10, 10, 10, wait_ms=2)),
+        losing(_low={"interference": 0.02}, interference=0.2),
+    ],
+    ids=["only waiting", "emulated", "gpu", "uncertain"],
+)
+def test_interference_is_not_blamed(result: Result) -> None:
+    assert rules.interference(of(result)) is None
+
+
+# Transfer to the device
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gain", "advice"),
+    [
+        (
+            "float32",
+            1.176,
+            'send uint8 and rescale on the device (`output_dtype = "uint8"`)',
+        ),  # 3/4 of a fifth is saved
+        ("uint8", 1.25, "send uint8, and have batches on the device ahead of time (tf.data: `prefetch_to_device`)"),
+        (None, 1.25, "send uint8, and have batches on the device ahead of time (tf.data: `prefetch_to_device`)"),
+    ],
+)
+def test_a_costly_transfer_has_a_remedy(dtype: str | None, gain: float, advice: str) -> None:
+    result = a_result(device="gpu")
+    config = {} if dtype is None else {"output_dtype": dtype}
+    result = replace(result, contender=replace(result.contender, config=config))
+    found = rules.costly_transfer(of(losing(result, transfer=0.2)))
+    assert found is not None
+    assert (found.text, found.advice) == ("20% of an epoch is batches on their way to the device", advice)
+    assert gain_of(found) == ("predicted", gain)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        losing(a_result(device="gpu"), transfer=0.05),
+        losing(a_result(device="gpu"), _low={"transfer": 0.02}, transfer=0.2),
+        losing(a_result(device="gpu"), prep_stall=0.5),
+    ],
+    ids=["cheap", "uncertain", "something else"],
+)
+def test_a_transfer_that_costs_little_is_not_blamed(result: Result) -> None:
+    assert rules.costly_transfer(of(result)) is None
+
+
+# Cores to feed an accelerator
+
+STARVED = a_result(device="emulated:2500")  # 0.2 ms of CPU per image of the loader; 2,500 images/sec of the model
+
+
+def test_the_cores_that_an_accelerator_needs_are_told() -> None:
+    found = rules.cores_to_feed(of(STARVED, cores=0.25))
+    assert found is not None
+    assert found.text == (
+        "To keep this device busy 90% of the time, the loader needs 0.5 cores: "
+        "0.20 ms of CPU per image, 2,250 images/sec; 0.25 are usable"  # 0.45 cores, rounded
+    )
+    assert found.advice == "give it 0.5 cores, or at most 0.11 ms of work per image"
+    assert gain_of(found) == ("predicted", 2.7)  # from 1/3 busy to 0.9
+
+
+def test_cores_that_lie_idle_are_told() -> None:
+    found = rules.cores_to_feed(of(STARVED, cores=2))
+    assert found is not None and found.text.endswith("; 2 are usable, and it does not use them")
+    assert found.advice is not None and found.advice.startswith("let more of them work")
+
+
+def test_where_the_cores_are_unknown_their_need_is_told_without_advice() -> None:
+    found = rules.cores_to_feed(of(STARVED))
+    assert found is not None and found.text.endswith("2,250 images/sec")
+    assert found.advice is None and found.gain is None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        a_result(device="cpu"),
+        a_result(device="emulated:2500", loader_ms=None),
+        a_result(device="emulated:2500", train=rounds_of("train", 4.2, 4.2, 4.2, wait_ms=0.2)),
+    ],
+    ids=["no accelerator", "unmeasured", "fed"],
+)
+def test_no_cores_are_asked_for(result: Result) -> None:
+    assert rules.cores_to_feed(of(result, cores=2)) is None
+
+
+# Throttling
+
+
+def test_a_run_that_its_quota_stopped_is_found() -> None:
+    found = rules.throttled(of(throttled_ratio=0.4, cores=1.5))
+    assert found is not None
+    assert found.text == "The CPU quota of 1.5 cores stopped the run in 40% of the scheduler's periods"
+
+
+@pytest.mark.parametrize("ratio", [None, 0.0, 0.049])
+def test_a_quota_that_did_not_bind_is_no_finding(ratio: float | None) -> None:
+    assert rules.throttled(of(throttled_ratio=ratio)) is None
+
+
+# Compiling again
+
+
+def with_last_step(last_ms: float, *, jit_compile: bool = True, images: int = 95, **settings: Any) -> Result:
+    """Returns a result of two epochs a window: nine steps of 10 ms for ten images, one of `last_ms` for the rest."""
+    steps_ms = ([10.0] * 9 + [last_ms]) * 2
+    total_ns = round(sum(steps_ms) * MS)
+    train = [
+        a_sample(
+            "train",
+            round=number,
+            step_ns=tuple(round(ms * MS) for ms in steps_ms),
+            epochs=2,
+            images=2 * images,
+            epoch_images=2 * images,
+            wall_ns=total_ns,
+            epoch_ns=total_ns,
+            outer_ns=total_ns,
+            claimed_ns=total_ns,
+        )
+        for number in range(3)
+    ]
+    values = {"device": "cpu", "resident_ms": 10, **settings}
+    return a_result(train=train, training={"jit_compile": jit_compile}, **values)
+
+
+def test_a_short_batch_that_takes_long_in_every_epoch_is_found() -> None:
+    found = rules.recompiled(of(with_last_step(510)))
+    assert found is not None
+    assert found.text == (
+        "The short last batch of each epoch takes 0.51 s, a full one 10.0 ms: XLA compiles the model for it again"
+    )
+    assert gain_of(found) == ("predicted", 6.0)  # 100 instead of 600 ms an epoch
+
+
+def test_a_host_that_runs_ahead_may_wait_for_all_steps_in_the_last() -> None:
+    # The device has up to ten steps of 10 ms left to do.
+    assert rules.recompiled(of(with_last_step(140, device="gpu"))) is None
+    assert rules.recompiled(of(with_last_step(160, device="gpu"))) is not None
+    assert rules.recompiled(of(with_last_step(140, device="cpu"))) is not None
+
+
+def test_the_very_first_epoch_compiles_and_does_not_count() -> None:
+    first, *others = with_last_step(10).of("train")
+    slow = replace(first, step_ns=(*first.step_ns[:9], 510 * MS, *first.step_ns[10:]))
+    others_slow = [replace(one, step_ns=(10 * MS,) * 9 + (510 * MS,) + (10 * MS,) * 9 + (510 * MS,)) for one in others]
+    last_slow = replace(slow, step_ns=(*slow.step_ns[:19], 510 * MS))
+    resident = rounds_of("resident", 10, 10, 10)
+
+    def judged(*train: Any) -> Finding | None:
+        result = with_last_step(510)
+        return rules.recompiled(of(replace(result, samples=(*resident, *train))))
+
+    assert judged(slow, *others) is None
+    quick_first = replace(last_slow, step_ns=(10 * MS,) * 19 + (510 * MS,))
+    assert judged(quick_first, *others_slow) is not None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        with_last_step(8),
+        with_last_step(50),
+        with_last_step(510, jit_compile=False),
+        with_last_step(510, images=100),
+        a_result(device="cpu"),
+    ],
+    ids=["short", "five times", "not compiled", "no short batch", "unknown"],
+)
+def test_nothing_is_compiled_again(result: Result) -> None:
+    assert rules.recompiled(of(result)) is None
+
+
+def test_epochs_that_cannot_be_told_apart_say_nothing() -> None:
+    result = with_last_step(510)
+    samples = tuple(replace(one, step_ns=one.step_ns[:-1]) if one.window == "train" else one for one in result.samples)
+    assert rules.recompiled(of(replace(result, samples=samples))) is None
+
+
+# All together
+
+
+def test_the_pace_comes_first_and_then_what_costs_most() -> None:
+    result = losing(prep_stall=0.3, interference=0.1, epoch_overhead=0.12)
+    found = findings(of(result, stages=TABLE, throttled_ratio=0.07, frozen_by_cache=("flip in augment",), **BIG))
+    assert [(one.rule, round(one.cost_ratio, 3)) for one in found] == [
+        ("input-bound", 0.52),
+        ("frozen augmentation", 1.0),
+        ("culprit stage", 0.3),
+        ("oversized decode", 0.3),
+        ("epoch edges", 0.12),
+        ("interference", 0.1),
+        ("CPU throttled", 0.07),
+    ]
+
+
+def test_a_clean_run_has_but_its_pace() -> None:
+    assert [one.rule for one in findings(of(losing(prep_stall=0.03)))] == ["compute-bound"]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | None]) -> None:
+    """Holds of every rule on evidence that fires as many as can be."""
+    fired = False
+    known: dict[str, Any] = {"workers_asked": 4, "workers_seen": 2, "stages": python_table(), "cores": 4.0, **BIG}
+    parts = {"prep_stall": 0.3, "interference": 0.2, "epoch_overhead": 0.2, "transfer": 0.2}
+    for result in (with_last_step(510), WAITING, STARVED, losing(**parts)):
+        found = rule(of(result, frozen_by_cache=("a",), throttled_ratio=0.5, **known))
+        fired = fired or found is not None
+        if found is not None and found.advice is not None:
+            assert found.gain is not None and found.gain.ratio > 1
+    assert fired

@@ -1,0 +1,93 @@
+"""The callback for long runs."""
+
+from __future__ import annotations
+
+import csv
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import profiles
+from tests.planted import planted
+
+IMAGES = np.random.default_rng(0).random((64, 4, 4, 3)).astype(np.float32)
+KEYS = {"images_per_sec", "loading_ratio", "wait_ms_per_step"}
+
+
+def fitted(monitor, *behind, data=None, steps_per_execution=1, epochs=2, **fit_arguments):
+    model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
+    data = batches() if data is None else data
+    return model.fit(data, epochs=epochs, verbose=0, callbacks=[monitor, *behind], **fit_arguments).history
+
+
+def batches():
+    return tf.data.Dataset.from_tensor_slices((IMAGES, IMAGES.mean((1, 2, 3)))).batch(8)
+
+
+def slow_batches():
+    for start in range(0, 640, 8):
+        time.sleep(0.01)
+        yield IMAGES[start % 64 :][:8], np.zeros(8, np.float32)
+
+
+def test_each_epoch_has_its_figures_in_keras_logs():
+    history = fitted(profiles.StallMonitor(), validation_data=batches())
+    assert set(history) == {"loss", "val_loss", *KEYS}
+    assert [len(history[key]) for key in sorted(KEYS)] == [2, 2, 2]
+    assert all(0 <= ratio <= 1 for ratio in history["loading_ratio"])
+
+
+def test_callbacks_behind_it_see_the_figures(tmp_path):
+    fitted(profiles.StallMonitor(), keras.callbacks.CSVLogger(str(tmp_path / "log.csv")))
+    with open(tmp_path / "log.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert set(rows[0]) >= {"epoch", "loss", *KEYS}
+    assert float(rows[1]["images_per_sec"]) > 0
+
+
+@planted
+def test_a_loader_that_sleeps_is_seen():
+    monitor = profiles.StallMonitor()
+    fitted(monitor, data=slow_batches(), steps_per_epoch=40)
+    summary = monitor.summary()
+    # 10 ms a batch: tf.data draws the next one while this one trains, which takes about 1 ms.
+    assert 5 < summary["wait_ms_per_step"] < 15
+    assert summary["loading_ratio"] > 0.4
+    assert summary["images_per_sec"] < 800
+
+
+@planted
+@pytest.mark.parametrize("autotune", [True, False])
+def test_of_several_steps_a_call_the_rate_is_logged_and_the_wait_is_unknown(autotune):
+    options = tf.data.Options()
+    options.autotune.enabled = autotune
+    monitor = profiles.StallMonitor()
+    history = fitted(monitor, data=batches().with_options(options), steps_per_execution=4)
+    assert set(history) == {"loss", "images_per_sec"}
+    assert len(history["images_per_sec"]) == 2
+    summary = monitor.summary()
+    assert summary.pop("images_per_sec") > 0
+    assert summary == {
+        "loading_ratio": "unknown",
+        "wait_ms_per_step": "unknown",
+        "why": "batches are drawn where only TensorFlow sees it, several in a call or for several devices",
+    }
+
+
+def test_before_an_epoch_has_ended_all_is_unknown():
+    summary = profiles.StallMonitor().summary()
+    assert (summary["images_per_sec"], summary["why"]) == ("unknown", "no epoch has ended")
+
+
+def test_it_has_no_batch_hook_that_would_make_keras_wait_for_each_step():
+    for name in ("on_batch_end", "on_train_batch_end", "on_test_batch_end"):
+        assert getattr(profiles.StallMonitor, name) is getattr(keras.callbacks.Callback, name)
+
+
+def test_a_name_that_the_package_has_not_is_refused():
+    with pytest.raises(AttributeError, match="module 'profiles' has no attribute 'StalMonitor'"):
+        profiles.StalMonitor  # noqa: B018

@@ -1,0 +1,356 @@
+"""Somebody's script under `python -m profiles`: what it does stays its own, and what it waited for is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests import PROJECT_ROOT
+
+KERAS = """
+import sys, time
+import keras, numpy as np, tensorflow as tf
+keras.utils.set_random_seed(1)
+images = np.random.default_rng(0).random((320, 16, 16, 3)).astype("float32")
+labels = images.mean((1, 2, 3))
+def network():
+    model = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Conv2D(8, 3), keras.layers.Dropout(0.5),
+                              keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+"""
+
+
+def write(folder, text, name="train.py", keras=True):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text((KERAS if keras else "") + textwrap.dedent(text))
+    return path
+
+
+def run(folder, *words, plain=False, **environment):
+    command = [sys.executable, *words] if plain else [sys.executable, "-m", "profiles", *words]
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def results(folder):
+    return json.loads((folder / "out" / "results.json").read_text())
+
+
+def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        def slow(x, y):
+            time.sleep(0.02)
+            return x, y
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False
+        data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(32)
+        data = data.map(lambda x, y: tf.numpy_function(slow, [x, y], [tf.float32, tf.float32]))
+        data = data.map(lambda x, y: (tf.ensure_shape(x, (None, 16, 16, 3)), tf.ensure_shape(y, (None,))))
+        model = network()
+        first = model.fit(data.with_options(options), epochs=5, verbose=0)
+        second = model.fit(images, labels, epochs=5, verbose=0)
+        print(sys.argv, first.history, second.history, float(model.get_weights()[0].sum()), np.random.random())
+        sys.exit(3)
+        """,
+    )
+    plain = run(tmp_path, script, "--epochs", 5, plain=True)
+    shown = run(tmp_path, "--out", "out", script, "--epochs", 5)
+    assert (shown.stdout, shown.returncode) == (plain.stdout, 3), shown.stderr[-3000:]
+    found = results(tmp_path)
+    (first, second) = found["results"]
+    assert [one["variant"].split(" (")[0] for one in (first, second)] == ["fit 1", "fit 2"]
+    assert first["notes"] == ["fed by a tf.data.Dataset"]
+    assert second["notes"] == ["fed by NumPy arrays"]
+    assert (found["verdicts"][0]["bound"], found["verdicts"][0]["culprit"]) == ("input", "prep_stall")
+    # 20 ms a batch of 32.
+    assert 20 <= first["seconds_per_image"]["prep_stall"] * 32e3 < 30
+    assert any((stage["wait_us_per_image"] or 0) > 500 for stage in first["stages"])
+    assert second["stages"] == []
+    assert not any(flag.startswith("unclaimed: ") for one in (first, second) for flag in one["flags"])
+    assert all(one["claimed_ns"] for fit in (first, second) for one in fit["samples"])
+    assert "input-bound" in shown.stderr
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_enough_steps_leave_fit_and_what_comes_after_it_does_not_run(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        network().fit(images, labels, batch_size=8, epochs=1000, verbose=0)
+        print("saved")
+        """,
+    )
+    shown = run(tmp_path, "--max-steps", 60, "--no-ceilings", "--out", "out", script)
+    assert (shown.stdout, shown.returncode) == ("", 0), shown.stderr[-3000:]
+    (one,) = results(tmp_path)["results"]
+    assert "fit was left before its end" in one["notes"]
+    assert any("--no-ceilings" in note for note in one["notes"])
+    assert (one["batch_size"], one["attribution"]["interference"]) == (8, None)
+
+
+def test_an_error_is_shown_without_our_frames(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        def batches():
+            for start in range(4):
+                yield images[:8], labels[:8]
+            raise ZeroDivisionError("the loader broke")
+        network().fit(batches(), verbose=0)
+        """,
+    )
+    shown = run(tmp_path, "--out", "out", script)
+    assert shown.returncode == 1
+    assert "the loader broke" in shown.stderr
+    assert "profiles/" not in shown.stderr.split("fit 1")[0]
+    assert f'File "{script}", line' in shown.stderr
+
+
+@pytest.mark.slow
+def test_a_wrong_argument_of_fit_is_refused_in_keras_own_words(tmp_path):
+    script = write(tmp_path, "network().fit(images, labels, epoch=1)\n")
+    shown = run(tmp_path, script)
+    assert shown.returncode == 1
+    assert "fit() got an unexpected keyword argument 'epoch'" in shown.stderr
+    assert "nothing measured" in shown.stderr
+
+
+@pytest.mark.slow
+def test_a_monitor_in_the_script_and_a_look_for_keras_before_it_is_imported(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        import importlib.util
+        assert importlib.util.find_spec("keras") is not None
+        """
+        + textwrap.indent(KERAS, " " * 8)
+        + """
+        import profiles
+        monitor, model = profiles.StallMonitor(), network()
+        model.fit(images, labels, epochs=3, verbose=0, callbacks=[monitor])
+        assert model.train_function.__module__.startswith("keras.")
+        assert "unknown" not in monitor.summary().values(), monitor.summary()
+        """,
+        keras=False,
+    )
+    shown = run(tmp_path, "--out", "out", script)
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    assert len(results(tmp_path)["results"]) == 1
+
+
+@pytest.mark.slow
+def test_what_a_users_callbacks_take_is_not_called_loading(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        class Slow(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                time.sleep(0.1)
+        network().fit(images, labels, epochs=3, verbose=0, callbacks=[Slow()])
+        """,
+    )
+    run(tmp_path, "--out", "out", "--no-ceilings", script)
+    (one,) = results(tmp_path)["results"]
+    assert one["images_per_sec"] > 32 / 0.1
+    assert any(note.startswith("callbacks took 9") for note in one["notes"])
+
+
+def test_the_scripts_own_packages_are_found_and_ours_are_not(tmp_path):
+    write(tmp_path, "def answer():\n    return 'their models'\n", "late/models/__init__.py", keras=False)
+    script = write(
+        tmp_path,
+        """
+        import importlib.util, os, sys
+        from importlib.machinery import PathFinder
+        assert PathFinder in sys.meta_path  # import hooks look for it
+        assert importlib.util.find_spec("pipeline") is None
+        for name in ("pipeline", "benchmarks", "models"):
+            try:
+                __import__(name)
+            except ModuleNotFoundError as error:
+                print(error, error.name)
+        sys.path.append("late")
+        import models
+        print(models.answer(), os.path.isabs(__file__), sys.path[0] == os.path.dirname(__file__), __name__, sys.argv)
+        """,
+        keras=False,
+    )
+    shown = run(tmp_path, "train.py", "--out", "x")
+    assert shown.stdout.splitlines() == [
+        "No module named 'pipeline' pipeline",
+        "No module named 'benchmarks' benchmarks",
+        "No module named 'models' models",
+        "their models True True __main__ ['train.py', '--out', 'x']",
+    ], shown.stderr
+    assert shown.returncode == 0
+    assert "nothing measured, train.py made no step of fit" in shown.stderr
+    assert script.exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "error"),
+    [
+        ("raise SystemExit(7)", 7, ""),
+        ("raise SystemExit", 0, ""),
+        ("raise SystemExit('no data')", 1, "no data\n"),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt\n"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+        ("this is no Python", 1, "SyntaxError: invalid syntax\n"),
+    ],
+)
+def test_the_exit_code_is_the_scripts_own(tmp_path, line, code, error):
+    script = write(tmp_path, line, keras=False)
+    shown = run(tmp_path, script)
+    assert shown.returncode == code
+    own, _, ours = shown.stderr.partition("python -m profiles: ")
+    assert own.endswith(error)
+    assert "profiles" not in own
+    assert "nothing measured" in ours
+
+
+def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
+    lines = "import sys\nsys.excepthook = lambda kind, error, trace: print(kind.__name__, trace.tb_lineno)\n1 / 0\n"
+    shown = run(tmp_path, write(tmp_path, lines, keras=False))
+    assert (shown.stdout, shown.returncode) == ("ZeroDivisionError 3\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["missing.py"], "missing.py: no such script."),
+        (["--max-steps", "0", "train.py"], "--max-steps must be at least 1. Received: 0."),
+        (["--max-step", "3", "train.py"], "unrecognized arguments: --max-step"),
+        ([], "the following arguments are required: SCRIPT.py, ARG. See python -m profiles --help."),
+        (["x" * 300], f"{'x' * 300}: File name too long."),
+        (["--out", "train.py/here", "train.py"], "results cannot be written there"),
+    ],
+)
+def test_a_wrong_call_is_one_line(tmp_path, words, line):
+    write(tmp_path, "print('ran')", keras=False)
+    shown = run(tmp_path, *words)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr.startswith("python -m profiles: ")
+    assert line in shown.stderr
+    assert shown.stderr.count("\n") == 1
+
+
+def test_a_module_of_our_name_beside_the_script_is_refused(tmp_path):
+    write(tmp_path, "", "profiles.py", keras=False)
+    shown = run(tmp_path.parent, "-m", "profiles", write(tmp_path, "print('ran')", keras=False), plain=True)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "has the name of this profiler" in shown.stderr
+
+
+def test_a_folder_of_our_name_is_refused_where_it_holds_python(tmp_path):
+    script = write(tmp_path, "print('ran')", keras=False)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "users.csv").touch()
+    assert run(tmp_path, script).stdout == "ran\n"
+    (tmp_path / "profiles" / "load.py").touch()
+    assert run(tmp_path, script).returncode == 2
+
+
+@pytest.mark.slow  # 20 s: a script of many fits
+def test_calls_in_a_loop_and_in_a_thread_nothing_to_train_on_and_loaders_that_print(tmp_path):
+    # One script for all: each start of TensorFlow takes seconds.
+    script = write(
+        tmp_path,
+        """
+        import threading
+        class Loud(keras.utils.PyDataset):
+            def __len__(self):
+                return 4
+            def __getitem__(self, index):
+                if trained:
+                    print("loaded again")
+                return images[:32], labels[:32]
+        trained = False
+        model = network()
+        for _ in range(12):
+            model.fit(Loud(), verbose=0)
+        trained = True
+        try:
+            network().fit(tf.data.Dataset.from_tensor_slices((images[:0], labels[:0])).batch(4), verbose=0)
+        except Exception as error:
+            print(type(error).__name__, error)
+        def later():
+            time.sleep(1)
+            network().fit(images, labels, epochs=2, verbose=0)
+            print("thread ended")
+        threading.Thread(target=later).start()
+        """,
+    )
+    plain = run(tmp_path, script, plain=True)
+    shown = run(tmp_path, "--out", "out", script)
+    assert (shown.stdout, shown.returncode) == (plain.stdout, 0), shown.stderr[-3000:]
+    assert "loaded again" in shown.stderr
+    loop, threads = results(tmp_path)["results"]
+    assert loop["notes"] == ["fed by a PyDataset (Loud)", "12 calls of fit, one after another"]
+    assert len([one for one in loop["samples"] if one["window"] == "train"]) == 11
+    assert threads["notes"] == ["fed by NumPy arrays"]
+
+
+@pytest.mark.slow
+def test_data_that_blocks_when_it_is_read_again_is_given_up(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        import atexit, queue
+        atexit.register(print, "at exit")
+        waiting = queue.Queue()
+        for start in range(0, 320, 32):
+            waiting.put((images[start : start + 32], labels[start : start + 32]))
+        waiting.put(None)
+        def batches():
+            yield from iter(waiting.get, None)
+        specs = (tf.TensorSpec((None, 16, 16, 3)), tf.TensorSpec((None,)))
+        data = tf.data.Dataset.from_generator(batches, output_signature=specs)
+        network().fit(data, verbose=0)
+        import profiles.script.report
+        profiles.script.report.STAGES_LIMIT_S = 3
+        sys.exit(5)
+        """,
+    )
+    shown = run(tmp_path, "--out", "out", script)
+    assert (shown.stdout, shown.returncode) == ("at exit\n", 5), shown.stderr[-3000:]
+    (one,) = results(tmp_path)["results"]
+    assert one["stage_table"]["reason"] == "reading the data again did not end within 3 s"
+
+
+def test_a_closed_stderr_changes_nothing(tmp_path):
+    script = write(tmp_path, "print('ran')", keras=False)
+    line = f"{sys.executable} -m profiles {script} 2>&-"
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    shown = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (shown.returncode, shown.stdout) == (0, "ran\n")
+
+
+EXAMPLES = PROJECT_ROOT / "docs" / "examples"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tutorial_generator.py", "cached_augmentation.py"])
+def test_examples_run_under_the_profiler(tmp_path, photos, name):
+    import shutil
+
+    for label, folder in zip(("cats", "dogs"), sorted(one for one in photos.iterdir() if one.is_dir()), strict=True):
+        shutil.copytree(folder, tmp_path / "train" / label)
+    shown = run(tmp_path, "--out", "out", EXAMPLES / name, tmp_path / "train")
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    assert results(tmp_path)["results"]

@@ -1,0 +1,188 @@
+"""Known calls inside a batch: each is charged its own time, whichever thread or process makes the batch."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import PIL.Image
+import pytest
+
+from profiles import clock
+from profiles.stages import python_stages
+from profiles.stages.python_stages import KNOWN_CALLS, REST, CallTimer, KnownCall
+from tests.planted import planted
+
+
+def spend(cpu_s: float = 0.0, wait_s: float = 0.0) -> None:
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        pass
+    time.sleep(wait_s)
+
+
+class Library:
+    """Stands for a library whose functions are known."""
+
+    @staticmethod
+    def read(path: str) -> None:
+        spend(cpu_s=0.004)
+        Library.inner()
+
+    @staticmethod
+    def inner() -> None:
+        spend(wait_s=0.006)
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = __name__
+    calls = (
+        KnownCall(kind="Library", name="read", module=module, path="Library.read", reads=True),
+        KnownCall(kind="Library", name="inner", module=module, path="Library.inner"),
+    )
+    monkeypatch.setattr(python_stages, "KNOWN_CALLS", calls)
+    monkeypatch.setattr(python_stages, "_NAMES", ("read", "inner", REST.name))
+
+
+def one_image(images: int = 1) -> int:
+    return images
+
+
+def make() -> int:
+    Library.read("cats/1.jpg")
+    Library.read("cats/2.jpg")
+    spend(cpu_s=0.01)
+    return 2
+
+
+def ms_of(timer: CallTimer) -> dict[str, tuple[float, float]]:
+    return {call.name: (wall_ns / 1e6, cpu_ns / 1e6) for call, wall_ns, cpu_ns in timer.times.by_call}
+
+
+@planted
+@pytest.mark.usefixtures("known")
+def test_each_call_is_charged_its_own_time() -> None:
+    timer = CallTimer()
+    with timer.installed():
+        assert timer.batch(make, one_image) == 2
+    found = ms_of(timer)
+    assert [found[name][1] for name in ("read", "inner", "other python")] == pytest.approx([8, 0, 10], abs=2)
+    assert found["inner"][0] == pytest.approx(12, rel=0.5)
+    times = timer.times
+    assert (times.images, times.batches) == (2, 1)
+    assert sum(wall_ns for _, wall_ns, _ in times.by_call) == pytest.approx(times.wall_ns, rel=0.01)
+    assert sum(cpu_ns for _, _, cpu_ns in times.by_call) == pytest.approx(times.cpu_ns, rel=0.01)
+
+
+@planted
+@pytest.mark.usefixtures("known")
+def test_an_image_lasts_from_its_file_to_the_next() -> None:
+    timer = CallTimer()
+    with timer.installed():
+        timer.batch(make, one_image)
+    (first, first_ns), (second, second_ns) = timer.times.image_ns
+    assert (first, second) == ("cats/1.jpg", "cats/2.jpg")
+    assert first_ns / 1e6 == pytest.approx(10, rel=0.5)
+    assert second_ns / 1e6 == pytest.approx(20, rel=0.5)  # what follows the last image is part of it
+
+
+@planted
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_workers_add_to_the_same_totals(kind: str) -> None:
+    timer = CallTimer()
+
+    def work() -> None:
+        for _ in range(3):
+            timer.batch(make, one_image)
+
+    with timer.installed():
+        context = multiprocessing.get_context("fork")
+        workers: list[Any] = [
+            threading.Thread(target=work) if kind == "threads" else context.Process(target=work) for _ in range(2)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(30)
+    times = timer.times
+    assert (times.batches, times.images, times.workers) == (6, 12, 2)
+    assert ms_of(timer)["read"][1] == pytest.approx(6 * 8, rel=0.3)
+
+
+@pytest.mark.usefixtures("known")
+def test_calls_outside_a_batch_are_nobodys() -> None:
+    timer = CallTimer()
+    with timer.installed():
+        Library.read("cats/1.jpg")
+    assert timer.times.by_call == ()
+
+
+@pytest.mark.usefixtures("known")
+def test_functions_are_put_back_after_an_error() -> None:
+    before = Library.read
+    timer = CallTimer()
+
+    def fail() -> int:
+        Library.read("cats/1.jpg")
+        raise OSError("broken")
+
+    with pytest.raises(OSError, match="broken"), timer.installed():
+        timer.batch(fail, one_image)
+    assert Library.read is before
+    assert timer.times.batches == 0
+
+
+def test_pillow_and_opencv_are_known(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 255, (400, 400, 3)).astype(np.uint8)
+    path = str(tmp_path / "photo.jpg")
+    cv2.imwrite(path, image)
+    timer = CallTimer()
+
+    def load() -> int:
+        with PIL.Image.open(path) as opened:
+            opened.convert("L").resize((64, 64))
+        cv2.resize(cv2.imread(path), (64, 64))
+        return 2
+
+    with timer.installed():
+        timer.batch(load, one_image)
+    found = ms_of(timer)
+    assert {"PIL.Image.open", "PIL.Image.load", "PIL.Image.resize", "cv2.imread", "cv2.resize"} <= set(found)
+    assert found["PIL.Image.load"][0] > found["PIL.Image.open"][0]  # Pillow decodes in `load`
+
+
+def test_every_known_call_that_can_be_imported_is_there() -> None:
+    import importlib
+
+    missing = []
+    for call in KNOWN_CALLS:
+        owner: Any = importlib.import_module(call.module)
+        for part in call.path.split("."):
+            owner = getattr(owner, part, None)
+        if not callable(owner):
+            missing.append(call)
+    assert missing == []
+
+
+def test_a_timer_costs_little() -> None:
+    timer = CallTimer()
+    image = np.zeros((8, 8, 3), np.uint8)
+
+    def many() -> int:
+        for _ in range(1000):
+            cv2.flip(image, 1)
+        return 1000
+
+    with timer.installed():
+        timer.batch(many, one_image)
+    began_ns = clock.thread_cpu_ns()
+    many()
+    plain_ns = clock.thread_cpu_ns() - began_ns
+    assert (timer.times.cpu_ns - plain_ns) / 1000 < 50_000  # well below what decoding a photo costs

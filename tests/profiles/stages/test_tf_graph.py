@@ -1,0 +1,183 @@
+"""A tf.data pipeline taken apart and put together again with one thing done at a time."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from profiles.stages.tf_graph import CutError, kind_of, nodes, serial
+
+
+def plus_one(x: Any) -> Any:
+    return x + 1
+
+
+def elements(dataset: Any) -> list[Any]:
+    return [np.asarray(one).tolist() for one in dataset]
+
+
+def a_generator() -> Any:
+    yield from range(6)
+
+
+PIPELINES = {
+    "map": lambda: tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=2),
+    "map with AUTOTUNE": lambda: tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=tf.data.AUTOTUNE),
+    "batch": lambda: tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=2).batch(4).prefetch(2),
+    "parallel batch": lambda: tf.data.Dataset.range(6).batch(4, num_parallel_calls=2, drop_remainder=True),
+    "interleave": lambda: tf.data.Dataset.range(3).interleave(
+        lambda x: tf.data.Dataset.from_tensors(x), cycle_length=2, num_parallel_calls=2
+    ),
+    "take, skip, repeat": lambda: (
+        tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=2).skip(1).take(3).repeat(2)
+    ),
+    "filter": lambda: tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=2).filter(lambda x: x > 3),
+    "flat_map": lambda: (
+        tf.data.Dataset.range(3).map(plus_one, num_parallel_calls=2).flat_map(lambda x: tf.data.Dataset.range(x))
+    ),
+    "zip": lambda: tf.data.Dataset.zip(
+        (tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=2), tf.data.Dataset.range(6))
+    ).map(lambda x, y: x * y, num_parallel_calls=2),
+    "concatenate": lambda: (
+        tf.data.Dataset.range(3)
+        .map(plus_one, num_parallel_calls=2)
+        .concatenate(tf.data.Dataset.range(2).map(plus_one, num_parallel_calls=2))
+    ),
+    "unbatch": lambda: tf.data.Dataset.range(6).batch(2).map(plus_one, num_parallel_calls=2).unbatch().batch(3),
+    "padded_batch": lambda: (
+        tf.data.Dataset.range(1, 4).map(lambda x: tf.range(x), num_parallel_calls=2).padded_batch(3)
+    ),
+    "enumerate": lambda: (
+        tf.data.Dataset.range(4).map(plus_one, num_parallel_calls=2).enumerate().map(lambda i, x: i * x)
+    ),
+    "scan": lambda: (
+        tf.data.Dataset.range(4).map(plus_one, num_parallel_calls=2).scan(np.int64(0), lambda s, x: (s + x, s))
+    ),
+    "shard": lambda: tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=2).shard(2, 1),
+    "window": lambda: (
+        tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=2).window(2).flat_map(lambda one: one.batch(2))
+    ),
+    "rebatch": lambda: tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=2).batch(2).rebatch(3),
+    "generator": lambda: tf.data.Dataset.from_generator(a_generator, output_signature=tf.TensorSpec((), tf.int64)).map(
+        plus_one, num_parallel_calls=2
+    ),
+    "cardinality": lambda: (
+        tf.data.Dataset.range(6).map(plus_one, num_parallel_calls=2).apply(tf.data.experimental.assert_cardinality(6))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_serial_pipeline_gives_the_same_elements(name: str) -> None:
+    dataset = PIPELINES[name]()
+    one_by_one = serial(nodes(dataset))[-1]
+    assert elements(one_by_one) == elements(dataset)
+    assert one_by_one.element_spec == dataset.element_spec
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_serial_pipeline_has_nothing_parallel_in_it(name: str) -> None:
+    graph = serial(nodes(PIPELINES[name]()))[-1]._as_serialized_graph().numpy()
+    operations = {node.op for node in tf.compat.v1.GraphDef.FromString(graph).node}
+    assert [op for op in operations if "Parallel" in op or "Prefetch" in op] == []
+
+
+def test_functions_are_not_traced_again() -> None:
+    traced = []
+
+    def counted(x: Any) -> Any:
+        traced.append(1)
+        return x
+
+    dataset = tf.data.Dataset.range(4).map(counted, num_parallel_calls=2).batch(2)
+    before = len(traced)
+    serial(nodes(dataset))
+    assert len(traced) == before
+
+
+def test_nodes_come_in_the_order_in_which_an_element_passes() -> None:
+    found = nodes(PIPELINES["zip"]())
+    assert [node.kind for node in found] == ["range", "map", "range", "zip", "map"]
+    assert [node.inputs for node in found] == [(), (0,), (), (1, 2), (3,)]
+
+
+def test_a_node_has_the_name_and_the_place_of_the_users_function() -> None:
+    node = nodes(PIPELINES["map"]())[-1]
+    assert node.name == "plus_one"
+    assert node.location == f"test_tf_graph.py:{plus_one.__code__.co_firstlineno}"
+    assert not node.python
+
+
+def test_a_partial_a_lambda_and_an_object_are_named() -> None:
+    def add(x: Any, number: int) -> Any:
+        return x + number
+
+    class Layer:
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    names = [
+        nodes(tf.data.Dataset.range(2).map(function))[-1].name
+        for function in (functools.partial(add, number=2), lambda x: x + 2, Layer())
+    ]
+    assert names == ["add", "lambda", "Layer"]
+
+
+def test_python_code_in_a_stage_is_seen() -> None:
+    def through_numpy(x: Any) -> Any:
+        return tf.numpy_function(lambda y: y, [x], tf.int64)
+
+    found = nodes(tf.data.Dataset.range(2).map(through_numpy).map(plus_one))
+    assert [node.python for node in found] == [False, True, False]
+
+
+def test_a_generator_is_named_as_the_user_wrote_it() -> None:
+    assert "from_generator" in [node.name for node in nodes(PIPELINES["generator"]())]
+
+
+def test_what_lies_before_a_cache_no_longer_runs() -> None:
+    dataset = tf.data.Dataset.range(4).map(plus_one).cache().map(plus_one, num_parallel_calls=2).batch(2)
+    list(dataset)
+    found = nodes(dataset)
+    assert [node.kind for node in found] == ["cache", "map", "batch"]
+    assert elements(serial(found)[-1]) == elements(dataset)
+
+
+def test_options_are_no_node() -> None:
+    dataset = tf.data.Dataset.range(4).with_options(tf.data.Options()).batch(2)
+    assert [node.kind for node in nodes(dataset)] == ["range", "batch"]
+
+
+def test_a_source_can_be_put_in_the_place_of_a_node() -> None:
+    found = nodes(tf.data.Dataset.range(4).shuffle(4).map(plus_one, num_parallel_calls=2).batch(2))
+    replaced = serial(found, {1: tf.data.Dataset.from_tensor_slices(tf.constant([5, 7], tf.int64))})
+    assert elements(replaced[-1]) == [[6, 8]]
+
+
+def test_a_shuffle_keeps_every_element_and_leaves_the_global_seed_alone() -> None:
+    dataset = tf.data.Dataset.range(20).map(plus_one, num_parallel_calls=2).shuffle(5)
+    tf.random.set_seed(3)
+    expected = tf.random.uniform(()).numpy()
+    tf.random.set_seed(3)
+    one_by_one = serial(nodes(dataset))[-1]
+    assert tf.random.uniform(()).numpy() == expected
+    assert sorted(elements(one_by_one)) == list(range(1, 21))
+
+
+def test_what_cannot_be_built_again_is_said() -> None:
+    dataset = (
+        tf.data.Dataset.range(4)
+        .map(plus_one, num_parallel_calls=2)
+        .group_by_window(lambda x: x % 2, lambda _, window: window.batch(2), window_size=2)
+    )
+    with pytest.raises(CutError, match="group_by_window cannot be built again"):
+        serial(nodes(dataset))
+
+
+def test_kinds_are_what_a_user_writes() -> None:
+    assert kind_of(tf.data.Dataset.from_tensor_slices([1])) == "from_tensor_slices"
+    assert kind_of(tf.data.Dataset.range(3).padded_batch(2)) == "padded_batch"

@@ -1,0 +1,72 @@
+"""`profiles.profile`: measurement, stages, verdict and report in one call."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import profiles
+from profiles.profiling import Profile
+from tests.planted import IMAGES, a_batch, a_model, planted, tensorflow_only
+
+
+def doze(x: np.ndarray) -> np.ndarray:
+    time.sleep(0.002)
+    return x
+
+
+def load(index: Any) -> Any:
+    with tf.control_dependencies([tf.numpy_function(doze, [index], tf.int64)]):
+        return tf.zeros((2, 2, 3)), tf.zeros(())
+
+
+def profiled() -> Profile:
+    dataset = tf.data.Dataset.range(300).map(load).batch(IMAGES)
+    return profiles.profile(dataset, a_model(), device="emulated:2000", rounds=2, name="slow loader", lines=True)
+
+
+@planted
+@tensorflow_only
+def test_a_planted_loader_is_found_in_every_part_and_named_with_its_place() -> None:
+    found = profiled()
+    # 2 ms an image to load, 0.5 ms to train on.
+    assert found.result.attribution.loading_ratio == pytest.approx(0.8, abs=0.06)
+    assert found.result.stages is not None and found.result.stages.culprit is not None
+    assert found.result.stages.culprit.wait_us_per_image == pytest.approx(2000, rel=0.15)
+    (function,) = found.result.lines
+    assert function.function.endswith("doze")
+    text = " ".join(str(found).split())
+    assert "slow loader on" in text and "input-bound" in text
+    assert f"load (test_profiling.py:{load.__code__.co_firstlineno}) takes" in text
+    assert "No other variant" not in text  # nothing was measured beside it
+
+
+@tensorflow_only
+def test_it_is_saved_as_results_and_report(tmp_path: Path) -> None:
+    found = profiled()
+    report = found.save(tmp_path / "out")
+    document = json.loads((tmp_path / "out" / "results.json").read_text())
+    (result,) = document["results"]
+    assert [stage["name"] for stage in result["stages"]][:1] == ["load"]
+    assert document["verdicts"][0]["findings"]
+    html = report.read_text()
+    assert "time.sleep(0.002)" in html and "load" in html
+    with pytest.raises(FileExistsError, match="holds results already"):
+        found.save(tmp_path / "out")
+
+
+def test_what_is_read_once_has_a_verdict_and_no_stages() -> None:
+    def batches() -> Any:
+        for _ in range(40):
+            time.sleep(0.002)
+            yield a_batch()
+
+    found = profiles.profile(batches, a_model(), device="emulated:5000", rounds=1)
+    assert found.result.stages is not None
+    assert found.result.stages.reason == "a function is read once, and from outside: only its waiting can be seen"

@@ -1,0 +1,238 @@
+"""The pytest plugin, run by pytest: what passes, fails and is skipped, and what it costs those who do not use it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from profiles.gate import anchors, baseline
+from profiles.gate import rates as pytest_rates
+from profiles.gate.invariants import Invariants
+from tests import PROJECT_ROOT
+from tests.planted import planted
+
+pytest_plugins = ["pytester"]
+
+AT_LEAST = """
+import pytest
+
+@pytest.mark.images_per_sec({demands})
+def test_my_pipeline(images_per_sec):
+    images_per_sec("feed")
+"""
+
+
+class Rates:
+    """What a made-up machine serves."""
+
+    def __init__(self):
+        self.feed, self.anchor, self.images = [100.0], [200.0], 768
+
+    def serve(self, column):
+        column.append(column.pop(0))
+        return column[-1]
+
+
+@pytest.fixture
+def rates(monkeypatch):
+    """Made-up rates in the place of every measurement."""
+    made_up = Rates()
+
+    class Feed:
+        def __init__(self, feed):
+            assert feed == "feed"
+
+        def rate(self):
+            return made_up.serve(made_up.feed)
+
+    def anchor():
+        return made_up.serve(made_up.anchor)
+
+    monkeypatch.setattr(pytest_rates, "Feed", Feed)
+    monkeypatch.setattr(pytest_rates, "inspect", lambda feed: Invariants(images=made_up.images))
+    monkeypatch.setattr(anchors, "decode", anchor)
+    monkeypatch.setattr(anchors, "copy", anchor)
+    monkeypatch.setattr(anchors, "Resident", lambda: anchor)
+    return made_up
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """Runs pytest on one test; the plugin comes by its name, whether or not this project is installed."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def run(demands, *words, ini=""):
+        pytester.makepyfile(AT_LEAST.format(demands=demands))
+        pytester.makeini(f"[pytest]\n{ini}")
+        return pytester.runpytest_inprocess("-p", "profiles.pytest_plugin", "--strict-markers", "-rs", *words)
+
+    return run
+
+
+def test_a_feed_above_its_floor_passes(run, rates):
+    run("at_least=0.4").assert_outcomes(passed=1)
+    run("at_least=0.4, anchor='copy'").assert_outcomes(passed=1)
+
+
+def test_a_feed_below_its_floor_fails_in_one_line(run, rates):
+    result = run("at_least=0.6")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["images/sec: regression, ratio 0.5 (0.5 to 0.5; 10 rounds)"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_a_machine_too_noisy_to_tell_skips_and_fails_where_strict(run, rates):
+    rates.feed = [50.0, 150.0, 90.0, 120.0, 70.0]
+    result = run("at_least=0.45")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*images/sec: inconclusive, ratio 0.45 *24 rounds)*"])
+    run("at_least=0.45", ini="images_per_sec_strict = true").assert_outcomes(failed=1)
+
+
+def test_without_a_baseline_it_skips_and_says_how_to_record_one(run, rates):
+    result = run("")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(
+        ["*not comparable: no *.test_my_pipeline.json: record it with pytest --images-per-sec-r*"]
+    )
+    run("", ini="images_per_sec_strict = true").assert_outcomes(failed=1)
+
+
+def test_what_was_recorded_is_held_against_what_is_served(run, rates, pytester):
+    run("", "--images-per-sec-record").assert_outcomes(passed=1)
+    assert [path.name for path in (pytester.path / "baselines").iterdir()] == [
+        "test_what_was_recorded_is_held_against_what_is_served.test_my_pipeline.json"
+    ]
+    run("").assert_outcomes(passed=1)
+    rates.feed = [80.0]
+    failed = run("")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["images/sec: regression, ratio 0.8 (0.8 to 0.8; 6 rounds)"])
+    run("threshold=0.3").assert_outcomes(passed=1)
+    rates.anchor = [160.0]  # a slower hour
+    run("").assert_outcomes(passed=1)
+
+
+def test_a_baseline_is_replaced_only_when_asked(run, rates, pytester):
+    path = pytester.path / "speed" / "mine.json"
+    ini = "images_per_sec_baselines = speed"
+    run("baseline='mine'", "--images-per-sec-record", ini=ini).assert_outcomes(passed=1)
+    before = path.read_text()
+    rates.feed = [50.0]
+    run("baseline='mine'", "--images-per-sec-record", ini=ini).assert_outcomes(failed=1)
+    assert path.read_text() == before
+    run("baseline='mine'", "--images-per-sec-overwrite", ini=ini).assert_outcomes(passed=1)
+    assert path.read_text() != before
+
+
+def test_what_has_no_noise_fails_at_once(run, rates):
+    run("", "--images-per-sec-record").assert_outcomes(passed=1)
+    rates.images = 700
+    result = run("")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["images/sec: regression: images served: 768 -> 700"])
+
+
+def test_a_demand_of_none_is_no_demand(run, rates):
+    run("at_least=None, baseline=None, threshold=None").assert_outcomes(skipped=1)
+
+
+def test_tests_of_the_same_name_have_baselines_of_their_own(rates, pytester, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    test = """
+        import pytest
+
+        @pytest.mark.parametrize("size", ["1/2", "1-2"])
+        def test_it(images_per_sec, size):
+            images_per_sec("feed")
+    """
+    pytester.makepyfile(test_one=test, test_two=test)
+    pytester.runpytest_inprocess("-p", "profiles.pytest_plugin", "--images-per-sec-record").assert_outcomes(passed=4)
+    assert len(list((pytester.path / "baselines").iterdir())) == 4
+
+
+def test_a_baseline_of_another_version_skips(run, rates, pytester):
+    run("baseline='mine'", "--images-per-sec-record").assert_outcomes(passed=1)
+    path = pytester.path / "baselines" / "mine.json"
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 1'))
+    result = run("baseline='mine'")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*`schema_version` must be 2. Received: 1*"])
+
+
+def test_another_machine_skips(run, rates, monkeypatch):
+    run("", "--images-per-sec-record").assert_outcomes(passed=1)
+    monkeypatch.setattr(pytest_rates, "machine_of", lambda *_: {"cpu": "another"})
+    run("").assert_outcomes(skipped=1)
+    assert baseline.RECORDED == 10
+
+
+@pytest.mark.parametrize(
+    ("demands", "message"),
+    [
+        ("0.3", "*takes anchor, at_least, baseline, threshold, by name*"),
+        ("atleast=0.3", "*takes anchor, at_least, baseline, threshold, by name*"),
+        ("at_least=0", "*`at_least` must be above 0. Received: 0*"),
+        ("at_least=1, anchor='moon'", "*`anchor` must be one of decode, copy. Received: 'moon'*"),
+        ("threshold=2", "*`threshold` must be above 0 and below 1. Received: 2*"),
+        ("anchor='copy'", "*`anchor` is what `at_least` is times of*"),
+        ("baseline='../up'", "*A benchmark's name must be letters*"),
+    ],
+)
+def test_a_demand_that_cannot_be_is_refused(run, rates, demands, message):
+    result = run(demands)
+    assert result.parseoutcomes().keys() <= {"errors", "failed"}
+    result.stdout.fnmatch_lines([message])
+
+
+def test_a_run_that_does_not_use_it_imports_nothing_for_it(tmp_path):
+    (tmp_path / "test_plain.py").write_text(
+        "import sys\n\n\ndef test_plain():\n"
+        "    heavy = {'tensorflow', 'keras', 'scipy', 'numpy', 'cv2', 'psutil', 'rich'} & set(sys.modules)\n"
+        "    ours = sorted(name for name in sys.modules if name.split('.')[0] in "
+        "{'profiles', 'pipeline', 'models', 'benchmarks'})\n"
+        "    assert heavy == set()\n"
+        "    assert ours == ['profiles', 'profiles.devices', 'profiles.pytest_plugin']\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "profiles.pytest_plugin", "-c", "/dev/null", str(tmp_path)]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(PROJECT_ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+@pytest.fixture
+def example(pytester, monkeypatch):
+    """Runs the docs' example, for real, on this machine; returns how many passed and were skipped."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    text = (PROJECT_ROOT / "docs" / "examples" / "test_images_per_sec.py").read_text()
+    pytester.makepyfile(test_example=text)
+
+    def run(*words):
+        outcomes = pytester.runpytest_inprocess("-p", "profiles.pytest_plugin", "-rs", *words).parseoutcomes()
+        assert set(outcomes) <= {"passed", "skipped"}
+        return outcomes.get("passed", 0), outcomes.get("skipped", 0)
+
+    return run
+
+
+def test_the_example_of_the_docs_runs(example):
+    """Its floor is far below what it serves, but a machine can be too noisy to tell; nothing is recorded yet."""
+    assert example() in ((1, 1), (0, 2))
+
+
+@planted
+@pytest.mark.slow
+def test_what_the_example_of_the_docs_recorded_holds(example, pytester):
+    passed, _ = example("--images-per-sec-record")
+    assert passed >= 1
+    assert [path.name for path in (pytester.path / "baselines").iterdir()] == [
+        "test_example.test_my_pipeline_is_no_slower_than_recorded.json"
+    ]
+    assert sum(example()) == 2

@@ -1,0 +1,75 @@
+"""Raw samples. `a_sample` makes those that the other tests of `profiles` share."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+
+from profiles.samples import WINDOWS, Sample, sample_from_dict
+from tests.builders import MS, a_sample
+
+
+def test_seconds_per_image_come_from_steady_steps_only() -> None:
+    sample = a_sample(images=50, wall_ns=200 * MS, wait_ns=50 * MS, epoch_images=80, epoch_ns=400 * MS, cpu_ns=160 * MS)
+    assert sample.s_per_image == 0.004
+    assert sample.wait_s_per_image == 0.001
+    assert sample.epoch_s_per_image == 0.005
+    assert sample.cpu_s_per_image == 0.002
+
+
+def test_what_steps_and_edges_leave_of_the_outer_clock_is_unclaimed() -> None:
+    assert a_sample(outer_ns=200 * MS, claimed_ns=150 * MS).unclaimed_ratio == 0.25
+    assert a_sample(outer_ns=200 * MS, claimed_ns=200 * MS).unclaimed_ratio == 0
+    assert a_sample(outer_ns=200 * MS, claimed_ns=250 * MS).unclaimed_ratio == -0.25
+    assert a_sample(outer_ns=200 * MS, claimed_ns=None).unclaimed_ratio is None
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_a_sample_survives_json(window: str) -> None:
+    sample = a_sample(window, ms=7.3, wait_ms=1.1, edge_ms=3, round=4, epochs=2, first_batch_ns=(5, 6))
+    text = json.dumps(sample.to_dict(), allow_nan=False)
+    assert sample_from_dict(json.loads(text)) == sample
+
+
+def test_a_sample_whose_pieces_nobody_timed_survives_json() -> None:
+    sample = a_sample(claimed_ns=None)
+    assert sample_from_dict(json.loads(json.dumps(sample.to_dict()))) == sample
+
+
+def test_a_dict_of_a_sample_has_every_field_and_plain_lists() -> None:
+    values = a_sample().to_dict()
+    assert list(values) == [field.name for field in fields(Sample)]
+    assert type(values["step_ns"]) is list and type(values["first_batch_ns"]) is list
+
+
+def test_reading_a_sample_leaves_the_dict_as_it_was() -> None:
+    values = a_sample().to_dict()
+    sample_from_dict(values)
+    assert type(values["step_ns"]) is list
+
+
+def test_an_unknown_field_in_a_saved_sample_is_refused() -> None:
+    with pytest.raises(TypeError, match="colour"):
+        sample_from_dict(a_sample().to_dict() | {"colour": "red"})
+
+
+def test_an_unknown_window_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`window` must be one of bare, resident, .*Received: window='test'"):
+        a_sample("test")
+
+
+@pytest.mark.parametrize(("images", "wall_ns"), [(0, 1), (-1, 1), (1, 0), (1, -5)])
+def test_a_sample_without_images_or_time_is_refused(images: int, wall_ns: int) -> None:
+    with pytest.raises(ValueError, match=f"at least one image.*Received: images={images}, wall_ns={wall_ns}"):
+        a_sample(images=images, wall_ns=wall_ns)
+
+
+def test_one_image_in_one_nanosecond_is_a_sample() -> None:
+    assert a_sample(images=1, wall_ns=1).s_per_image == 1e-9
+
+
+def test_a_sample_does_not_change() -> None:
+    with pytest.raises(FrozenInstanceError, match="images"):
+        a_sample().images = 1  # type: ignore[misc]

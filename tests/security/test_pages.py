@@ -1,0 +1,186 @@
+"""Pages of results have the same tags whatever names, errors and settings hold; they run nothing and fetch nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from benchmarks.accuracy.report import render as render_accuracy
+from benchmarks.accuracy.results import to_document
+from benchmarks.augmentation.report import render as render_augmentation
+from benchmarks.devices.experiments import EXPERIMENTS
+from benchmarks.devices.findings import findings_of
+from benchmarks.lab.photos import held_out
+from benchmarks.scaling.report import Report
+from profiles.report.html import render
+from profiles.report.write import write_atomically
+from profiles.results.verdict import judge
+from profiles.text import printable
+from tests import PROJECT_ROOT
+from tests.builders import (
+    CPU,
+    ONE_VARIANT,
+    a_device_row,
+    a_devices_report,
+    a_document,
+    a_result,
+    a_sweep,
+    a_telemetry,
+    all_trained,
+)
+from tests.builders import STAGE_TABLE as TABLE
+from tests.builders import a_measured_augmentation as a_measured
+from tests.builders import a_scaling_plan as plan
+from tests.builders import an_accuracy_plan as a_plan
+from tests.builders import an_augmentation_document as an_augmentation
+from tests.builders import an_augmentation_row as a_row
+from tests.builders import scaling_rows_of as rows_of
+from tests.checks import Page, assert_harmless
+from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source, with_text
+
+
+def main_report(text: str) -> str:
+    line = {"number": 1, "source": "x", "hits": 1, "us": 1.0, "ratio": 0.5}
+    annotated = {"function": "f", "location": "train.py:1", "total_us": 1.0, "lines": [line]}
+    result = dataclasses.replace(a_result(work=("w",), notes=("n",)), stages=TABLE)
+    document = a_document(
+        [result],
+        left_out=[{"variant": "v", "model": "m", "device": "d", "reason": "r"}],
+        telemetry=a_telemetry(gpus=1),
+        verdicts=[one.to_dict() for one in judge([result])],
+    )
+    document["dataset"] |= {"skipped": 1, "skipped_files": [{"path": "p", "reason": "r"}]}
+    document["results"][0]["lines"] = [annotated]
+    document = with_text(document, text)
+    document["provenance"]["packages"] = {text: text}
+    document["provenance"][text] = text
+    result_of = document["results"][0]
+    return render(document, {(result_of["model"], result_of["device"]["name"]): [text]})
+
+
+def scaling_report(text: str) -> str:
+    planned = plan(axes={"cores": (1, 2)}, variants={text: next(iter(ONE_VARIANT.values()))}, rounds=1)
+    rows = rows_of(planned, {1: (1000.0,), 2: (1100.0,)})
+    rows[1] = dataclasses.replace(rows[1], measurements=(), failure=text)
+    report = Report(planned, hostile_source(text), text)
+    document = with_text(report._document(rows, True), text)
+    document["findings"], document["doubts"] = [], [text]
+    document["provenance"]["packages"] = {text: text}
+    return report._page(document, rows)
+
+
+def augmentation_report(text: str) -> str:
+    measured = [a_measured(), a_measured(a_row("flip"), failed=text, image=None)]
+    document = an_augmentation(measured)
+    document["dataset"] = with_text(document["dataset"], text)
+    document["provenance"] = with_text(document["provenance"], text) | {"packages": {text: text}, text: text}
+    document["created"] = text
+    return render_augmentation(document, measured, np.zeros((4, 4, 3), np.uint8))
+
+
+def accuracy_report(text: str) -> str:
+    planned = a_plan(tuned_name=text)
+    splits = held_out(hostile_source(text), seed=0)
+    trained = all_trained(planned, generator="11", tuned="10")
+    failures = {planned.runs[0]: text}
+    document = to_document(planned, splits, CPU, trained, failures, data="d", created="c", complete=False)
+    for part in ("dataset", "provenance"):
+        document[part] = with_text(document[part], text)
+    document["provenance"] |= {"packages": {text: text}, text: text}
+    document["settings"]["tested_with"] = document["settings"]["device"] = document["created"] = text
+    return render_accuracy(document, planned, splits, trained)
+
+
+def devices_report(text: str) -> str:
+    rows = [a_device_row(notes=(text,))]
+    report = a_devices_report(
+        pathlib.Path(),
+        found=(findings_of("mnist", EXPERIMENTS["mnist"], rows),),
+        swept=a_sweep(),
+        left_out=[(text, text)],
+        notes=(text, text),
+        backends={text: {"keras_backend": text, "gpus": [text]}},
+        created=text,
+    )
+    document = report.document()
+    document["provenance"] = with_text(document["provenance"], text) | {"packages": {text: text}, text: text}
+    return report.page(document)
+
+
+PAGES = {
+    "main": main_report,
+    "scaling": scaling_report,
+    "augmentation": augmentation_report,
+    "accuracy": accuracy_report,
+    "devices": devices_report,
+}
+
+
+def shape(page: str) -> list[tuple[str, list[str]]]:
+    """A page's tags and the names of their attributes."""
+    return [(tag, sorted(attributes)) for tag, attributes in Page(page).tags]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_the_same_tags_whatever_the_texts_in_it_are(name, payload):
+    text = PAYLOADS[payload]
+    page = PAGES[name](text)
+    assert shape(page) == shape(PAGES[name]("harmless"))
+    seen = Page(page)
+    if name != "augmentation":  # its pictures are in it
+        assert_harmless(seen)
+    assert not OBEYED.search(page)
+    shown = printable(text).replace("\n", " ")
+    assert " ".join(seen.text.split()).count(" ".join(shown.split())) >= 5
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_forbids_itself_everything_but_its_own_style_and_pictures(name):
+    [policy] = [
+        a["content"] for _, a in Page(PAGES[name]("x")).tags if a.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    for _, attributes in Page(PAGES[name]("x")).tags:
+        assert all((attributes.get(key) or "data:").startswith("data:") for key in ("src", "href", "xlink:href"))
+
+
+def test_every_template_of_a_page_is_among_those_that_are_tried():
+    root = PROJECT_ROOT
+    templates = [*root.glob("benchmarks/*/*.html.j2"), *root.glob("profiles/report/templates/*.html.j2")]
+    pages = {path.name for path in templates if "<!doctype html>" in path.read_text()}
+    assert pages == {f"{name}.html.j2" for name in PAGES} - {"main.html.j2"} | {"report.html.j2"}
+
+
+def in_a_browser(page: str, folder: pathlib.Path) -> tuple[str, str]:
+    """A page's title when a browser has run all that it runs, and what the browser had to say."""
+    write_atomically(folder / "page.html", page)
+    words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
+    done = subprocess.run(
+        [*words, "--dump-dom", f"file://{folder}/page.html"], capture_output=True, text=True, timeout=60, check=True
+    )
+    title = re.findall(r"<title>(.*?)</title>", done.stdout)[0]  # a graph's lines have titles, too
+    return title, done.stderr
+
+
+needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
+
+
+@needs_browser
+@pytest.mark.parametrize("name", PAGES)
+def test_a_browser_runs_nothing_of_a_page(name, tmp_path):
+    title, said = in_a_browser(PAGES[name]("".join(PAYLOADS.values())), tmp_path)
+    assert title.startswith("unstall") and "pwned" not in title
+    assert "evil.example" not in said
+
+
+@needs_browser
+def test_the_browser_would_run_what_is_not_escaped(tmp_path):
+    page = f"<!doctype html><html><head><title>safe</title></head><body>{PAYLOADS['script']}</body></html>"
+    assert in_a_browser(page, tmp_path)[0] == "pwned"

@@ -1,0 +1,272 @@
+"""Names, errors and settings do nothing on a terminal or in a file, whatever they hold: they are read, and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import io
+import json
+import pathlib
+import re
+from typing import Any
+
+import pytest
+from rich.progress import Progress
+
+from benchmarks.augmentation.report import cautions, legend
+from benchmarks.cli import VERBS
+from benchmarks.doctor.folder import Folder
+from benchmarks.doctor.report import document as doctor_document
+from benchmarks.doctor.report import print_findings, said
+from benchmarks.doctor.results import TROUBLES, Finding
+from benchmarks.lab import command
+from benchmarks.lab.options import UserError
+from benchmarks.lab.serve import one_line
+from benchmarks.peers.measure import LeftOut
+from benchmarks.peers.report import print_left_out
+from benchmarks.scaling.report import Report
+from benchmarks.tune import __main__ as tune
+from benchmarks.tune.own import PipelineAdvice, print_advice
+from pipeline import PipelineConfig
+from pipeline.commands.materialize import Rates, describe
+from pipeline.export import export
+from pipeline.prepared.write import Prepared
+from pipeline.sources.source import Skipped
+from profiles.devices import Device
+from profiles.report.text import print_results, print_stages
+from profiles.report.write import to_json, write_atomically
+from profiles.results.verdict import judge
+from profiles.text import Terminal, printable
+from tests import PROJECT_ROOT
+from tests.builders import COMPOSED, ONE_VARIANT, a_result
+from tests.builders import STAGE_TABLE as TABLE
+from tests.builders import a_candidate as candidate
+from tests.builders import a_measured_augmentation as a_measured
+from tests.builders import a_scaling_plan as plan
+from tests.builders import a_tuned as tuned
+from tests.builders import an_augmentation_document as an_augmentation
+from tests.builders import scaling_rows_of as rows_of
+from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source
+
+# Terminals
+
+
+def printed(show: Any, *, width: int = 200) -> str:
+    """What a function writes to a terminal that has no colours."""
+    console = Terminal(file=io.StringIO(), width=width, force_terminal=False)
+    show(console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def show_results(console: Terminal, text: str) -> None:
+    hostile = a_result(text, model=text, notes=(text,), work=(text,))
+    print_results(console, judge([hostile]), baseline=text, left_out=[(text, text)])
+
+
+def show_stages(console: Terminal, text: str) -> None:
+    stages = tuple(dataclasses.replace(one, name=text, kind=text, location=text) for one in TABLE.stages)
+    print_stages(console, text, dataclasses.replace(TABLE, stages=stages))
+    print_stages(console, text, dataclasses.replace(TABLE, stages=(), reason=text))
+
+
+def show_scaling(console: Terminal, text: str) -> None:
+    planned = plan(axes={"cores": (1, 2)}, variants=ONE_VARIANT, rounds=1)
+    rows = rows_of(planned, {1: (1000.0,), 2: (1100.0,)})
+    rows[1] = dataclasses.replace(rows[1], measurements=(), failure=text)
+    Report(planned, hostile_source(text), text).print(console, rows)
+
+
+def show_doctor(console: Terminal, text: str) -> None:
+    findings = [Finding(path=text, trouble=trouble, detail=text) for trouble in TROUBLES]
+    folder = Folder(root=pathlib.Path(text.replace("\0", "")), classes={"": (text,)}, files=(text,), findings=())
+    print_findings(console, folder, findings, 1.0)
+    console.print(said([], findings, pathlib.Path("out")), markup=False)
+
+
+def show_left_out(console: Terminal, text: str) -> None:
+    command.say_left_out(console, hostile_source(text))
+
+
+def show_errors(console: Terminal, text: str) -> None:
+    command.say(console, UserError(text))
+    command.say_unwritable(console, pathlib.Path(text.replace("\0", "")), OSError(28, text))
+    console.print(one_line(ValueError(text)), markup=False)
+
+
+def show_peers(console: Terminal, text: str) -> None:
+    print_left_out(console, [LeftOut(work=text, name=text, reason=text)])
+
+
+def show_materialized(console: Terminal, text: str) -> None:
+    folder = pathlib.Path(text.replace("\0", ""))
+    prepared = Prepared(folder=folder, form="raw", images=1, source_bytes=1, prepared_bytes=1, seconds=1.0)
+    console.print(describe(prepared, Rates(before=(1.0,), after=(2.0,))), markup=False)
+
+
+def show_cautions(console: Terminal, text: str) -> None:
+    document = an_augmentation([a_measured(failed=text)])
+    for line in (*legend(document), *cautions(document)):
+        console.print(line, markup=False)
+
+
+def show_tuner(console: Terminal, text: str) -> None:
+    gpu = Device(kind="gpu", name=text)
+    tune._print(console, tuned(candidate("fast", 1500.0, COMPOSED)), hostile_source(text), text, gpu)
+
+
+def show_advice(console: Terminal, text: str) -> None:
+    nothing = PipelineAdvice(
+        stages=(text,), measured=(), chosen=None, refused=(text,), failed=((text, text),), seconds=1
+    )
+    print_advice(console, nothing, text, text, Device(kind="gpu", name=text))
+
+
+TERMINALS = {
+    "results": show_results,
+    "stages": show_stages,
+    "scaling": show_scaling,
+    "doctor": show_doctor,
+    "left out": show_left_out,
+    "errors": show_errors,
+    "peers": show_peers,
+    "materialize": show_materialized,
+    "augmentation": show_cautions,
+    "tuner": show_tuner,
+    "advice": show_advice,
+}
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("name", TERMINALS)
+def test_a_terminal_is_given_nothing_to_obey(name, payload):
+    text = PAYLOADS[payload]
+    shown = printed(lambda console: TERMINALS[name](console, text), width=400)
+    assert not OBEYED.search(shown)
+    if not OBEYED.search(text):  # markup and emoji codes stay what they are
+        first = text.strip().splitlines()[0]
+        expected = str(pathlib.Path(first)) if name == "materialize" else first
+        assert "".join(expected.split()) in "".join(shown.split())
+
+
+# What a command needs before it comes to a word that it does not know.
+NEEDED = {
+    "materialize": ("pets", "copy", "--as=raw"),
+    "train": ("--data=pets", "--out=x.keras"),
+    "predict": ("x.keras", "1.jpg"),
+    "accuracy": ("--data=pets",),
+    "doctor": ("pets",),
+    "gate": ("ratios",),
+    "truth --only photos": ("--against=pets",),
+    "truth --only gate": ("--out=out",),
+}
+MODULES = {
+    **{verb: module for verb, (module, _) in VERBS.items()},
+    **{f"truth --only {part}": f"benchmarks.truth.{part}" for part in ("watching", "photos", "gate")},
+}
+
+
+@pytest.mark.parametrize("verb", MODULES)
+def test_a_word_that_a_command_does_not_know_is_repeated_harmlessly(verb, capsys):
+    word = "--" + "".join(PAYLOADS.values()).replace(" ", "")
+    main = importlib.import_module(MODULES[verb]).main
+    words = [word, "script.py"] if verb == "profile" else [*NEEDED.get(verb, ()), word]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    said = capsys.readouterr().err
+    assert not OBEYED.search(said)
+    assert len([line for line in said.splitlines() if "unrecognized arguments: --<script>" in line]) == 1
+    assert "\nstopped: nothing measured" not in said and "\\x1b[31mred" in said
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_the_bar_of_a_long_command_shows_a_name_as_it_is(payload):
+    text = PAYLOADS[payload]
+    console = Terminal(file=io.StringIO(), width=200, force_terminal=True)
+    progress = command.progress_bar(console)
+    assert isinstance(progress, Progress)
+    with progress:
+        progress.add_task(f"reading {text}", total=None)
+        progress.refresh()
+    written = console.file.getvalue()
+    own = re.sub(r"\x1b\[[\d;?]*[A-Za-z]|\r", "", written)  # colours, the cursor
+    assert not OBEYED.search(own)
+    if payload == "rich markup":
+        assert "[/nothing]" in own and ":boom:" in own
+
+
+def test_text_that_is_printable_stays_as_it_is_and_the_rest_is_escaped():
+    assert printable("Kätzchen, 猫, 🐈\nzwei") == "Kätzchen, 猫, 🐈\nzwei"
+    assert printable("\x1b[31m\t\u202e\udcff\u2028\x9b") == r"\x1b[31m\t\u202e\udcff\u2028\x9b"
+
+
+def test_the_consoles_own_colours_are_kept():
+    console = Terminal(file=io.StringIO(), width=80, force_terminal=True)
+    console.print("\x1b[2J", style="bold red", markup=False)
+    written = console.file.getvalue()
+    assert set(re.findall(r"\x1b\[[\d;]*[A-Za-z]", written)) == {"\x1b[1;31m", "\x1b[0m"}
+    assert re.sub(r"\x1b\[[\d;]*m", "", written) == "\\x1b[2J\n"
+
+
+# Files
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_json_is_ascii_and_gives_the_text_back(payload, tmp_path):
+    text = PAYLOADS[payload]
+    document = {"dataset": hostile_source(text).to_dict(), "text": text}
+    write_atomically(tmp_path / "results.json", to_json(document))
+    written = (tmp_path / "results.json").read_bytes()
+    assert not re.search(rb"[^\x0a\x20-\x7e]", written)
+    assert json.loads(written)["text"] == text
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_the_doctors_file_names_what_it_shows(payload):
+    text = PAYLOADS[payload]
+    folder = Folder(root=pathlib.Path("x"), classes={text: (text,)}, files=(text,), findings=())
+    written = to_json(doctor_document(folder, [], [Finding(path=text, trouble="hangs", detail=text)]))
+    assert not OBEYED.search(json.loads(written)["findings"][0]["path"])
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_written_script_holds_a_name_as_a_text_and_nothing_of_it_as_code(payload, tmp_path):
+    import ast
+
+    text = PAYLOADS[payload].replace("\0", "").replace("/", "")
+    source = dataclasses.replace(
+        hostile_source(text),
+        root=tmp_path / text,
+        files=tuple(f"{text}/{index}.jpg" for index in range(4)),
+        formats=("JPEG",),
+        arrays=None,
+        skipped=(Skipped(file=text, reason=text),),
+    )
+    code = export(PipelineConfig(augmentation=None), source)
+    harmless = export(PipelineConfig(augmentation=None), dataclasses.replace(source, class_names=("a", "b")))
+    assert not OBEYED.search(code)
+
+    def statements(script: str) -> list[str]:
+        return [type(node).__name__ for node in ast.walk(ast.parse(script))]
+
+    assert statements(code) == statements(harmless)
+    assigned = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(code).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
+        if node.targets[0].id in ("CLASSES", "SKIPPED", "FOLDER")
+    }
+    assert assigned == {"CLASSES": [text, "b"], "SKIPPED": [text], "FOLDER": str(tmp_path / text)}
+
+
+def test_a_results_page_with_a_name_that_is_no_utf8_is_written_all_the_same(tmp_path):
+    write_atomically(tmp_path / "report.html", "latin-\udcff")
+    assert (tmp_path / "report.html").read_bytes() == rb"latin-\udcff"
+
+
+def test_no_command_writes_tables_for_spreadsheets():
+    """A formula needs a file that a spreadsheet opens: there is none."""
+    root = PROJECT_ROOT
+    packages = ("pipeline", "models", "profiles", "benchmarks")
+    written = re.compile(r"^\s*(import|from) (csv|openpyxl|pandas)\b|\.csv\b|\.tsv\b", re.MULTILINE)
+    assert [path for name in packages for path in (root / name).rglob("*.py") if written.search(path.read_text())] == []

@@ -1,0 +1,130 @@
+"""What `pip install` brings: a wheel made from the sdist, in an environment that holds nothing else of ours.
+
+What the packages depend on comes from the environment of the tests: only ours is installed anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cli import VERBS
+from tests import PROJECT_ROOT
+from tests.checks import OURS
+
+BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", *sorted(OURS))
+NO_BYTECODE = shutil.ignore_patterns("__pycache__")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel, built from an sdist of a copy of this project that has its tests beside it."""
+    copy, out = tmp_path_factory.mktemp("project") / "unstall", tmp_path_factory.mktemp("dist")
+    copy.mkdir()
+    for name in (*BUILT_FROM, "tests"):
+        source = PROJECT_ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=NO_BYTECODE)
+        else:
+            shutil.copy2(source, copy / name)
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", out, copy], cwd=copy)
+    [built] = out.glob("*.whl")
+    assert len(list(out.glob("*.tar.gz"))) == 1
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs of a clean environment in which the wheel is installed."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder)
+    programs = folder / "bin"
+    pip = [sys.executable, "-m", "pip", "--python", programs / "python"]
+    run([*pip, "install", "-q", "--no-deps", "--no-index", wheel], cwd=folder)
+    site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    # Behind what is installed here, so that a module that the wheel lacks is missing from its package.
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return programs
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    return folder
+
+
+def run(words: list[object], *, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_CONFIG_FILE")}
+    command = [str(word) for word in words]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]} {done.stderr[-3000:]}"
+    return done.stdout
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_none_of_the_tests(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        held = {name for name in file.namelist() if ".dist-info/" not in name}
+    ours = {
+        path.relative_to(PROJECT_ROOT).as_posix()
+        for package in OURS
+        for path in (PROJECT_ROOT / package).rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+    assert held == ours
+    assert {f"{package}/py.typed" for package in OURS} <= held
+    assert {Path(name).suffix for name in ours} == {".py", ".j2", ".typed"}
+
+
+def test_the_wheel_brings_the_console_script_and_the_pytest_plugin(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        [name] = [one for one in file.namelist() if one.endswith("entry_points.txt")]
+        lines = file.read(name).decode().split("\n")
+    assert [line for line in lines if line] == [
+        "[console_scripts]",
+        "unstall = benchmarks.cli:main",
+        "[pytest11]",
+        "unstall = profiles.pytest_plugin",
+    ]
+
+
+def test_it_is_the_wheel_that_runs(installed, empty):
+    code = "\n".join([*(f"import {name}; print({name}.__file__)" for name in sorted(OURS))])
+    files = run([installed / "python", "-c", code], cwd=empty).split()
+    assert len(files) == 4 and all(Path(file).is_relative_to(installed.parent) for file in files)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_answers_for_help(verb, installed, empty):
+    assert run([installed / "unstall", verb, "--help"], cwd=empty).startswith("usage: ")
+    assert list(empty.iterdir()) == []
+
+
+def test_the_main_job_measures_and_leaves_its_report(installed, empty):
+    words = ["--data", "generated:64", "--variants", "tf-data-composed", "--rounds", "2", "--device", "emulated:2000"]
+    shown = run([installed / "python", "-m", "benchmarks.pipeline", *words, "--out", "out"], cwd=empty)
+    assert "tf-data-composed" in shown
+    document = json.loads((empty / "out" / "results.json").read_text())
+    assert [one["variant"] for one in document["results"]] == ["tf-data-composed"]
+    assert "<!doctype html>" in (empty / "out" / "report.html").read_text()
+
+
+@pytest.mark.slow  # the same template as the main job's, with a `fit` of its own
+def test_a_script_is_profiled(installed, empty):
+    (empty / "train.py").write_text(
+        "import keras, numpy as np\n"
+        "model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])\n"
+        "model.compile(loss='mse')\n"
+        "model.fit(np.zeros((320, 4)), np.zeros(320), batch_size=16, epochs=2, verbose=0)\n"
+    )
+    run([installed / "unstall", "profile", "--out", "out", "train.py"], cwd=empty)
+    assert (empty / "out" / "report.html").is_file()
