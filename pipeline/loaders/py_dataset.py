@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import multiprocessing
-import os
 import threading
 import weakref
 from collections.abc import Iterator
@@ -34,23 +33,29 @@ class WorkerRecord:
     def __init__(self) -> None:
         self._worker = multiprocessing.RawArray("q", _MAX_WORKERS)
         self._busy = multiprocessing.RawArray("b", _MAX_WORKERS)
-        self._peak = multiprocessing.RawValue("i", 0)
+        # The most that each worker ever saw busy: one number for all would be lost where two write it at once.
+        self._seen = multiprocessing.RawArray("i", _MAX_WORKERS)
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
         """Counts the caller as busy."""
         slot = self._slot()
         self._busy[slot] = 1
-        self._peak.value = max(self._peak.value, sum(self._busy))
+        self._seen[slot] = max(self._seen[slot], sum(self._busy))
         try:
             yield
         finally:
             self._busy[slot] = 0
 
     def _slot(self) -> int:
-        """Finds or takes the calling thread's slot; of two that race for one, the loser takes another."""
-        me = os.getpid() * 2**32 + threading.get_native_id()
-        for slot in range(_MAX_WORKERS):
+        """Finds or takes the calling thread's slot.
+
+        The system numbers all threads of all processes, one after the other: workers that start at the same moment begin
+        their search in different slots, so that no two take the same one.
+        """
+        me = threading.get_native_id()
+        for step in range(_MAX_WORKERS):
+            slot = (me + step) % _MAX_WORKERS
             if self._worker[slot] == 0:
                 self._worker[slot] = me
             if self._worker[slot] == me:
@@ -60,13 +65,12 @@ class WorkerRecord:
     def clear(self) -> None:
         """Forgets what was seen; no worker may be busy."""
         for slot in range(_MAX_WORKERS):
-            self._worker[slot] = self._busy[slot] = 0
-        self._peak.value = 0
+            self._worker[slot] = self._busy[slot] = self._seen[slot] = 0
 
     @property
     def workers(self) -> int:
         """Workers busy at once, at most, since `clear`."""
-        return self._peak.value
+        return max(self._seen)
 
 
 class ImagePyDataset(keras.utils.PyDataset):
