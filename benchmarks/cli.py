@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import sys
 from collections.abc import Sequence
+
+import unstall
 
 # Each verb, the module whose `main(argv)` it calls, and what it does.
 VERBS = {
@@ -53,4 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         print(f"unstall: {words[0]!r} is not a verb.{hint} Known: {', '.join(VERBS)}.", file=sys.stderr)
         return 2
-    return int(importlib.import_module(VERBS[words[0]][0]).main(words[1:]))
+    module = VERBS[words[0]][0]
+    package = module.partition(".")[0]
+    if unstall.users_package(package) is not None:
+        print(
+            f"unstall: the package {package!r} in this folder is yours, and what `python -m {package}` runs here. "
+            f"`unstall {words[0]}` is this command.",
+            file=sys.stderr,
+        )
+    return int(unstall.of_ours(f"{module}:main")(words[1:]))

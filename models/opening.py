@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
-import sys
 from pathlib import Path
 from typing import Any
 
+import unstall
 from models.catalogue import MODELS
 from models.network import Network, Training
 
@@ -79,7 +78,8 @@ def load(path: str) -> Any:
     """
     import keras
 
-    importlib.import_module("models.normalization")  # the file may hold this layer of ours
+    import models.normalization  # noqa: F401 - the file may hold this layer of ours
+
     try:
         return keras.models.load_model(path, safe_mode=True)
     except Exception as error:  # Keras raises many kinds; all mean that the file is no model that can be opened
@@ -93,12 +93,9 @@ def _first_line(error: Exception) -> str:
 def _call(text: str, classes: int) -> Any:
     import keras
 
-    module_name, _, function_name = text.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # `-m` has the current folder on the path, an installed script has not
     # It is the user's code: whatever it raises, they get one line of it.
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
+        function = unstall.of_users(text)
     except Exception as error:
         raise ModelError(f"{text}: {_first_line(error)}. Give module:function, importable from here.") from error
     if not callable(function):

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import unstall  # noqa: F401 - from here on, who imports `pipeline` decides whether it is this one
 from pipeline.augmentation import Augmentation
 from pipeline.config import PipelineConfig
 from pipeline.errors import ConfigError, SourceError

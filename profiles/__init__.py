@@ -3,6 +3,7 @@
 Independent of the rest of this project: it runs inside other people's scripts.
 """
 
+import unstall  # noqa: F401 - from here on, who imports `profiles` decides whether it is this one
 from profiles.devices import Device
 
 __all__ = ["Device", "StallMonitor", "profile"]

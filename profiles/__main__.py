@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from profiles.script.run import after_import, hide_our_packages, run_script
+from profiles.script.run import after_import, run_script
 
 if TYPE_CHECKING:
     from profiles.script.profiler import Profiler
@@ -54,7 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             with _quiet_stdout():
                 blocked = _report(profilers, script.name, out, ended_by, lines=arguments.lines)
 
-    hide_our_packages()
     after_import("keras", keras_is_there)
     code = run_script(arguments.script, arguments.arguments, report)
     if blocked:
@@ -103,20 +102,9 @@ def _wrong(script: Path, max_steps: int | None, out: Path) -> str | None:
         folder = next(one for one in (out, *out.parents) if one.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             return f"--out {out}: results cannot be written there, {folder} is no folder that can be written to."
-        own = next(
-            (one for one in (script.parent / "profiles.py", script.parent / "profiles") if _is_module(one)), None
-        )
     except OSError as error:
         return f"{error.filename}: {error.strerror}."
-    # Ours is running, and a script may import it; one process has room for one module of a name.
-    if own is not None and own.resolve() != Path(__file__).resolve().parent:
-        return f"{own} has the name of this profiler, and would be hidden by it. Rename it for the run."
     return None
-
-
-def _is_module(path: Path) -> bool:
-    """Whether a script beside it could import it; a folder of data is none."""
-    return path.is_file() if path.suffix else path.is_dir() and any(path.glob("*.py"))
 
 
 def _say(line: str) -> None:

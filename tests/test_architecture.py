@@ -54,7 +54,7 @@ class Import:
 
 def modules() -> dict[str, Path]:
     """Every module of ours by its dotted name; a package has its folder's name."""
-    found = {}
+    found = {"unstall": PROJECT_ROOT / "unstall.py"}
     for package in sorted(OURS):
         for path in sorted((PROJECT_ROOT / package).rglob("*.py")):
             parts = path.relative_to(PROJECT_ROOT).with_suffix("").parts
@@ -351,10 +351,6 @@ def test_imports_stand_at_the_top_unless_they_load_a_framework():
 
 # Modules that import something late for another reason than a framework: what they may import so, and why.
 LATE = {
-    "benchmarks.gate.child": (
-        {"profiles", "pipeline", "models", "dataclasses"},
-        "the path is the measured checkout's first",
-    ),
     "models.__main__": ({"models"}, "the verb that was asked for"),
     "pipeline": ({"pipeline"}, "psutil, and what prepares copies"),
     "pipeline.commands.materialize": ({"rich", "pipeline"}, "the bar and the build, for more than --help"),

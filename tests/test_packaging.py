@@ -21,7 +21,7 @@ from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
 from tests.checks import OURS
 
-BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", *sorted(OURS))
+BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "unstall.py", *sorted(OURS))
 NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 
 
@@ -80,7 +80,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_none_of_the_tests(wheel)
         for path in (PROJECT_ROOT / package).rglob("*")
         if path.is_file() and path.parent.name != "__pycache__"
     }
-    assert held == ours
+    assert held == {"unstall.py", *ours}
     assert {f"{package}/py.typed" for package in OURS} <= held
     assert {Path(name).suffix for name in ours} == {".py", ".j2", ".typed"}
 
@@ -91,9 +91,9 @@ def test_the_wheel_brings_the_console_script_and_the_pytest_plugin(wheel):
         lines = file.read(name).decode().split("\n")
     assert [line for line in lines if line] == [
         "[console_scripts]",
-        "unstall = benchmarks.cli:main",
+        "unstall = unstall:main",
         "[pytest11]",
-        "unstall = profiles.pytest_plugin",
+        "unstall = unstall.profiles.pytest_plugin",
     ]
 
 

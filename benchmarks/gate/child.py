@@ -1,8 +1,9 @@
 """Measures one thing in a fresh process: a request in JSON comes as the argument, one line of JSON goes to stdout.
 
-A script, not a module: it measures with this project's `profiles`, whichever checkout the measured code is from, so
-that both sides of a comparison are held against one ruler. Of a checkout it needs the public parts of `pipeline` alone
-(`open_source`, `VARIANTS`, `build`), so that revisions older than this file can be measured.
+This file imports our own `profiles` and `models`, whichever checkout the measured code is from, so that both sides of a
+comparison are held against one ruler. What is measured comes from the request's folder, by name: of a checkout of this
+project the public parts of `pipeline` and `models` alone (`open_source`, `VARIANTS`, `build`, `open_model`), so that
+revisions older than this file can be measured.
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import unstall
+from models import open_model
+from profiles.devices import parse_device
+from profiles.gate import anchors
+from profiles.gate.feed import Feed
+from profiles.gate.inspection import inspect
+from profiles.measure.backends import BACKENDS, check_backend, check_device
+
 # Of the data, in an epoch of the measurement: as the main job's.
 IMAGES = 768
-# Of ours, whichever checkout is measured.
-_ALWAYS_OURS = {"profiles"}
 
 
 def main() -> int:
@@ -30,12 +38,8 @@ def main() -> int:
     os.dup2(2, 1)  # what others print is no answer
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    sys.path.insert(0, request["ours"])
-    import profiles  # noqa: F401 - from here on it is ours, whatever stands on the path
-
     root = Path(request["root"])
-    sys.path[:1] = [str(folder) for folder in (root, root / "src") if folder.is_dir()]
-    sys.path.append(request["ours"])
+    sys.path[:0] = [str(folder) for folder in (root, root / "src") if folder.is_dir()]
     if not request["revision"]:
         sys.path.append(request["here"])  # a model of the user's own beside a variant of ours
     try:
@@ -51,8 +55,8 @@ def main() -> int:
 def _measure(request: dict[str, Any]) -> dict[str, Any]:
     # Before anything that takes seconds to import: what is not there is said at once.
     if request["kind"] == "function":
-        loader, feed = None, _function(request["text"])
-        model = _open_model(request["model"], 2) if request["measure"] == "train" else None
+        loader, feed = None, unstall.of_users(request["text"])
+        model = open_model(request["model"], classes=2) if request["measure"] == "train" else None
     else:
         loader, model = _loader(request)
         feed = loader.data
@@ -67,12 +71,6 @@ def _measure(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measured(request: dict[str, Any], feed: Any, model: Any, parallel_batches: int | None) -> dict[str, Any]:
-    from profiles.devices import parse_device
-    from profiles.gate import anchors
-    from profiles.gate.feed import Feed
-    from profiles.gate.inspection import inspect
-    from profiles.measure.backends import BACKENDS, check_backend, check_device
-
     device = parse_device(request["device"])
     check_device(device)
     backend = check_backend()
@@ -114,7 +112,7 @@ def _check_origin(request: dict[str, Any]) -> None:
         for path in folder.glob("*")
         if path.suffix == ".py" or (path / "__init__.py").is_file()
     }
-    for name in sorted({subject} | its - sys.stdlib_module_names - _ALWAYS_OURS):
+    for name in sorted({subject} | its - sys.stdlib_module_names - {"unstall"}):
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is not None and not Path(file).resolve().is_relative_to(root.resolve()):
             raise ValueError(
@@ -128,48 +126,32 @@ def _note(beside: dict[str, Any], found: dict[str, list[float]]) -> None:
         found[name].append(anchor())
 
 
-def _function(text: str) -> Any:
-    module, _, name = text.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def _loader(request: dict[str, Any]) -> tuple[Any, Any]:
     """Builds the described pipeline, and opens the model that it feeds where one is to be trained."""
-    from dataclasses import replace
-
     try:
-        import pipeline
-        from pipeline.config import config_from_toml
-
-        config = (
-            pipeline.VARIANTS[request["text"]] if request["kind"] == "variant" else config_from_toml(request["text"])
-        )
+        pipeline, models = importlib.import_module("pipeline"), importlib.import_module("models")
+        if request["kind"] == "variant":
+            config = pipeline.VARIANTS[request["text"]]
+        else:
+            config = importlib.import_module("pipeline.config").config_from_toml(request["text"])
         options: dict[str, Any] = {}
         if request["skip_list"] is not None:
             options["skip_list"] = pipeline.read_skip_list(Path(request["skip_list"]))
         source = pipeline.open_source(request["data"], **options)
         model = None
         if request["measure"] == "train":
-            model = _open_model(request["model"], len(source.class_names))
+            model = models.open_model(request["model"], classes=len(source.class_names))
             height, width = model.input_shape[1:3]
             config = replace(config, image_size=(height, width))
         build: Any = pipeline.build
         loader = build(config, source.take(IMAGES), whole=source)
         if model is not None and loader.device_layers:
-            from models import behind
-
-            model = behind(loader.device_layers, model, dtype=config.output_dtype)
+            model = models.behind(loader.device_layers, model, dtype=config.output_dtype)
         return loader, model
     except (ImportError, AttributeError, TypeError, KeyError) as error:
         raise ValueError(
             f"this code lacks what is measured of it (pipeline.VARIANTS, open_source, build): {_one_line(error)}"
         ) from error
-
-
-def _open_model(name: str, classes: int) -> Any:
-    from models import open_model
-
-    return open_model(name, classes=classes)
 
 
 def _one_line(error: BaseException) -> str:
@@ -182,7 +164,3 @@ def _end_with_parent() -> None:
     while os.read(0, 1024):
         pass
     os.killpg(os.getpgid(0), signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

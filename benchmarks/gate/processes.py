@@ -20,7 +20,11 @@ from profiles.gate import Invariants, agreed, check_rates, invariants_from_dict
 from profiles.statistics import median
 
 _OURS = Path(__file__).resolve().parents[2]
-_CHILD = Path(__file__).resolve().with_name("child.py")
+# The program of the child. Our folder is on its path no longer than this takes.
+_CHILD = (
+    f"import sys; sys.path.insert(0, {str(_OURS)!r}); import unstall; del sys.path[0]; "
+    "sys.exit(unstall.of_ours('benchmarks.gate.child:main')())"
+)
 # Windows of half a second in a process, whose median is its one figure: what differs between processes is more than
 # what differs within one, so that more of them in each would buy nothing.
 WINDOWS = 4
@@ -116,7 +120,6 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
       MeasureError: if it cannot, or takes too long.
     """
     request = {
-        "ours": str(_OURS),
         "here": str(Path.cwd()),
         "root": str(subject.root),
         "revision": subject.revision,
@@ -147,8 +150,8 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
 
 
 def _answer(request: dict[str, Any], subject: Subject, setting: Setting, log: Path) -> dict[str, Any]:
-    # -P: the script's own folder holds modules of common names, which would hide the user's.
-    command = [sys.executable, "-P", str(_CHILD), json.dumps(request)]
+    # -P: the child itself puts the measured folder on its path.
+    command = [sys.executable, "-P", "-c", _CHILD, json.dumps(request)]
     with tempfile.TemporaryFile() as answer, log.open("ab") as said:
         process = subprocess.Popen(
             command,

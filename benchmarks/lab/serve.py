@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import multiprocessing
 import os
 import re
@@ -16,6 +15,7 @@ import warnings
 from multiprocessing.connection import Connection
 from typing import Any
 
+import unstall
 from benchmarks.lab.backend import Refused
 from pipeline.text import shown
 from profiles import Device
@@ -41,8 +41,7 @@ def serve(connection: Connection, session: str, device: Device, log: str, argume
       arguments: of the class.
     """
     settle(device, log)
-    module, _, name = session.partition(":")
-    made = getattr(importlib.import_module(module), name)(*arguments)
+    made = unstall.of_ours(session)(*arguments)
     if not hasattr(made, "work"):
         answer(connection, made)
         return

@@ -9,7 +9,6 @@ the peer's own library, and nothing else of this project.
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import queue
@@ -22,6 +21,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+import unstall
 from benchmarks.peers.loaders.work import BATCH, SIDE, Job, Loader, job_from_json
 from profiles import clock
 from profiles.provenance import version_of
@@ -161,7 +161,7 @@ class Peer:
 
     def load(self, module: str, function: str, packages: list[str]) -> dict[str, str]:
         """Imports the peer. Returns the versions of its packages."""
-        self._make = getattr(importlib.import_module(module), function)
+        self._make = unstall.of_ours(f"{module}:{function}")
         return {name: version_of(name) for name in packages}
 
     def open(self, job: dict[str, Any]) -> None:

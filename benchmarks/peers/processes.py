@@ -20,7 +20,7 @@ from profiles.devices import NO_GPU
 _REST_MS, _REST_CPU_MS, _REST_TRIES = 100, 10, 30
 _TERMINATE_S = 1.0
 # What children import of this project.
-_PACKAGES = ("benchmarks", "pipeline", "profiles")
+_PACKAGES = ("benchmarks", "pipeline", "profiles", "unstall.py")
 
 
 class PeerFailed(Exception):

@@ -5,11 +5,10 @@ python -m benchmarks.pipeline --data photos/train --model cats-dogs-64 --variant
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 
-if importlib.util.find_spec("pipeline") is None or "benchmarks" not in str(__package__ or ""):
+if "benchmarks" not in str(__package__ or ""):
     sys.exit("Run it as a module, from the project's folder or installed: python -m benchmarks.pipeline")
 
 from rich.console import Console

@@ -5,7 +5,6 @@ python -m benchmarks.truth
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
@@ -17,6 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import unstall
 from models import open_model
 from pipeline.commands import ArgumentParser
 from profiles import clock
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     first = words[0].split("=", 1) + words[1:] if words and words[0].startswith("--only=") else words
     if first[:1] == ["--only"] and first[1:2] and first[1] in _PARTS:
-        return int(importlib.import_module(_PARTS[first[1]]).main(first[2:]))
+        return int(unstall.of_ours(f"{_PARTS[first[1]]}:main")(first[2:]))
     parser = ArgumentParser(prog="python -m benchmarks.truth", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--only",

@@ -6,14 +6,13 @@ not measured. Runs in a measuring child: see `benchmarks.tune.child`.
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+import unstall
 from benchmarks.tune.results import AS_WRITTEN, Change, PipelineFacts
 from profiles.measure import TRAIN_WINDOW_S, epochs_for
 from profiles.measure.batches import batch_images
@@ -39,11 +38,8 @@ def call(text: str) -> Any:
     Raises:
       PipelineError: if there is no such function, it fails, or gives something else.
     """
-    module_name, _, function_name = text.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
     try:
-        dataset = getattr(importlib.import_module(module_name), function_name)()
+        dataset = unstall.of_users(text)()
     except Exception as error:  # it is the user's code: whatever it raises, they get one line of it
         reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         raise PipelineError(f"--pipeline {text}: {type(error).__name__}: {reason}.") from error

@@ -1,4 +1,4 @@
-"""Runs somebody's script as `python script.py` would, with our own packages hidden from it."""
+"""Runs somebody's script as `python script.py` would."""
 
 from __future__ import annotations
 
@@ -12,76 +12,13 @@ import traceback
 import types
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.machinery import (
-    BYTECODE_SUFFIXES,
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    ModuleSpec,
-    SourceFileLoader,
-    SourcelessFileLoader,
-)
-from importlib.metadata import distributions
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-# Our packages that a script must not see: it may have packages of these names itself.
-_HIDDEN = ("models", "pipeline", "benchmarks")
+import unstall
+
 _PROFILES = Path(__file__).resolve().parents[1]
-
-
-def _homes() -> set[Path]:
-    """Returns the folders that our packages lie in: where this module is, and wherever pip has put them."""
-    homes = {_PROFILES.parent}
-    homes |= {Path(str(one.locate_file(""))).resolve() for one in distributions(name="unstall")}
-    return {home for home in homes if (home / "profiles" / "pytest_plugin.py").is_file()}
-
-
-class _WithoutOurs(FileFinder):
-    """Finds what lies in one folder of the path, but not our packages there."""
-
-    def find_spec(self, fullname: str, target: types.ModuleType | None = None) -> ModuleSpec | None:
-        return None if fullname in _HIDDEN else super().find_spec(fullname, target)
-
-
-def hide_our_packages() -> None:
-    """Hides our packages from imports that come from now on, and forgets those that are imported already.
-
-    By where they lie and not by their names: the script's own package of that name is found, also where ours comes
-    first on the path, and where a folder is put on the path later. Python's finders stay as they are: import hooks
-    look for them.
-    """
-    homes = _homes()
-    loaders = (
-        (ExtensionFileLoader, EXTENSION_SUFFIXES),
-        (SourceFileLoader, SOURCE_SUFFIXES),
-        (SourcelessFileLoader, BYTECODE_SUFFIXES),
-    )
-
-    def hook(entry: str) -> _WithoutOurs:
-        if Path(entry or os.curdir).resolve() not in homes:
-            raise ImportError(f"{entry} holds none of our packages", path=entry)
-        return _WithoutOurs(entry, *loaders)
-
-    sys.path_hooks.insert(0, hook)
-    for entry in list(sys.path_importer_cache):
-        if Path(entry or os.curdir).resolve() in homes:
-            del sys.path_importer_cache[entry]
-    # An editable installation has a finder of its own, which knows our packages and nothing else.
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not _finds_only_ours(finder, homes)]
-    for name, module in list(sys.modules.items()):
-        folder = Path(os.path.dirname(getattr(module, "__file__", None) or "")).resolve()
-        first = name.partition(".")[0]
-        if first in _HIDDEN and any(folder.is_relative_to(home / first) for home in homes):
-            del sys.modules[name]
-
-
-def _finds_only_ours(finder: Any, homes: set[Path]) -> bool:
-    if not str(getattr(finder, "__module__", "")).startswith("__editable__"):
-        return False
-    spec = finder.find_spec(_HIDDEN[0])
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent.parent in homes
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
@@ -144,6 +81,7 @@ def run_script(path: str, arguments: Sequence[str], before_end: Callable[[BaseEx
     sys.argv[:] = [path, *arguments]
     if not sys.flags.safe_path:
         sys.path[0] = str(Path(path).resolve().parent)
+    unstall.forget()
     sys.modules["__main__"] = module
     ended_by: BaseException | None = None
     try:

@@ -92,9 +92,7 @@ def a_child(monkeypatch, tmp_path):
     """Puts a script in the place of the child."""
 
     def write(script):
-        path = tmp_path / "child.py"
-        path.write_text(script)
-        monkeypatch.setattr(processes, "_CHILD", path)
+        monkeypatch.setattr(processes, "_CHILD", script)
         return Subject(label="loader", kind="variant", text="tf-data", root=tmp_path)
 
     return write

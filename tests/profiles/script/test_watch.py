@@ -25,14 +25,13 @@ def network(steps_per_execution=1):
     model = keras.Sequential(
         [
             keras.Input((8, 8, 3)),
-            layers.Conv2D(8, 3),
+            layers.Flatten(),
             layers.BatchNormalization(),
             layers.Dropout(0.3),
-            layers.Flatten(),
             layers.Dense(1),
         ]
     )
-    model.compile("adam", "mse", metrics=["mae"], steps_per_execution=steps_per_execution)
+    model.compile(keras.optimizers.SGD(momentum=0.9), "mse", metrics=["mae"], steps_per_execution=steps_per_execution)
     return model
 
 

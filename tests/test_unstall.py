@@ -1,0 +1,246 @@
+"""Beside a user's own `models`, `pipeline`, `profiles` and `benchmarks`: which module each import gets, and that every
+command works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cli import VERBS
+from tests import PROJECT_ROOT
+from tests.checks import OURS
+
+# What pip installs as the program `unstall`.
+PROGRAM = "import sys\nfrom unstall import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+MODEL = """
+def build_model():
+    import keras
+    print("the model is theirs")
+    return keras.Sequential(
+        [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(1, activation="sigmoid")]
+    )
+"""
+DATA = """
+import pipeline
+import tensorflow as tf
+
+def make():
+    assert pipeline.MINE, "the pipeline is theirs"
+    return tf.data.Dataset.range(64).map(lambda index: (tf.zeros((16, 16, 3)), index % 2)).batch(8)
+"""
+
+
+def models_file(folder: Path) -> None:
+    (folder / "models.py").write_text(MODEL)
+
+
+def models_package(folder: Path) -> None:
+    """With the names of ours inside of it, and `pipeline` as a file."""
+    (folder / "models").mkdir()
+    (folder / "models" / "__init__.py").write_text("from models.network import build_model\n")
+    (folder / "models" / "network.py").write_text("from . import catalogue\n" + MODEL)
+    (folder / "models" / "catalogue.py").write_text("import pipeline\nassert pipeline.MINE\n")
+    (folder / "pipeline.py").write_text("MINE = True\n")
+
+
+def all_four(folder: Path) -> None:
+    """`profiles` and `benchmarks` would answer to `python -m`."""
+    models_package(folder)
+    for name in ("profiles", "benchmarks"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("MINE = True\n")
+
+
+@pytest.fixture
+def folder(request, tmp_path):
+    request.param(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import models, numpy as np\n"
+        "model = models.build_model()\n"
+        "model.compile(loss='mse')\n"
+        "model.fit(np.zeros((64, 16, 16, 3)), np.zeros(64), batch_size=8, epochs=2, verbose=0)\n"
+    )
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The installed program; its folder, and not the user's, is first on the path."""
+    path = tmp_path_factory.mktemp("bin") / "unstall"
+    path.write_text(PROGRAM)
+    return path
+
+
+def run(words, folder, *, code=0):
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "COLUMNS": "100"}
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, f"{command}: {done.stdout[-2000:]} {done.stderr[-3000:]}"
+    return done
+
+
+QUICK = [
+    *("--data", "generated:64", "--variants", "tf-data-composed", "--device", "emulated:2000", "--rounds", "2"),
+    *("--model", "models:build_model"),
+]
+
+
+@pytest.mark.parametrize(
+    "folder", [models_file, pytest.param(models_package, marks=pytest.mark.slow), all_four], indirect=True
+)
+def test_the_main_job_measures_the_users_model(folder, program):
+    """The parent opens the model, and so does each child."""
+    own = (folder / "benchmarks").is_dir()
+    words = [program, "pipeline"] if own else ["-m", "benchmarks.pipeline"]
+    shown = run([*words, *QUICK, "--out", "out"], folder)
+    document = json.loads((folder / "out" / "results.json").read_text())
+    assert [one["model"] for one in document["results"]] == ["models:build_model"], shown.stderr
+    assert document["left_out"] == []
+    assert ("is yours, and what `python -m benchmarks` runs here" in shown.stderr) == own
+
+
+@pytest.mark.parametrize(
+    "folder", [pytest.param(models_file, marks=pytest.mark.slow), models_package, all_four], indirect=True
+)
+def test_a_script_gets_its_own_modules(folder, program):
+    own = (folder / "profiles").is_dir()
+    words = [program, "profile"] if own else ["-m", "profiles"]
+    shown = run([*words, "--no-ceilings", "--out", "out", "train.py"], folder)
+    assert "the model is theirs" in shown.stdout
+    assert len(json.loads((folder / "out" / "results.json").read_text())["results"]) == 1
+    assert ("is yours, and what `python -m profiles` runs here" in shown.stderr) == own
+
+
+@pytest.mark.slow  # 30 s: the tuner's rounds
+def test_a_pipeline_of_the_users_imports_its_own_modules(tmp_path, program):
+    models_package(tmp_path)
+    (tmp_path / "data.py").write_text(DATA)
+    words = ["--pipeline", "data:make", "--model", "models:build_model", "--device", "emulated:5000", "--out", "out"]
+    shown = run([program, "tune", *words], tmp_path)
+    assert "data:make" in shown.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_command_starts_beside_all_four(verb, tmp_path, program):
+    all_four(tmp_path)
+    assert run([program, verb, "--help"], tmp_path).stdout.startswith("usage: ")
+
+
+@pytest.mark.parametrize("verb", ["pipeline", "tune", "train", "doctor", "gate", "devices", "scaling"])
+def test_every_command_starts_as_a_module_beside_the_other_three(verb, tmp_path):
+    models_package(tmp_path)
+    (tmp_path / "profiles.py").write_text("raise RuntimeError('not what a command of ours wants')\n")
+    assert run(["-m", f"benchmarks.{verb}", "--help"], tmp_path).stdout.startswith("usage: ")
+
+
+def test_module_and_function_are_never_ours(tmp_path, program):
+    shown = run([program, "pipeline", *QUICK, "--out", "out"], tmp_path, code=2)
+    assert "there is no models here but unstall's own" in shown.stderr
+    assert shown.stderr.count("\n") == 1
+
+
+def answers(folder, code):
+    return run(["-c", code], folder).stdout.split()
+
+
+def test_who_imports_decides(tmp_path):
+    """Ours imports ours, before and after somebody else has imported a module of the same name."""
+    models_package(tmp_path)
+    code = """
+import unstall.models
+import models, pipeline
+from models import network
+from unstall.pipeline import PipelineConfig
+import unstall.benchmarks.lab.options
+assert unstall.models.MODELS and not hasattr(models, "MODELS") and pipeline.MINE
+print(models.__file__, network.__file__, PipelineConfig.__module__, unstall.benchmarks.lab.options.__name__)
+import sys
+assert sys.modules["models"] is models
+"""
+    theirs = str(tmp_path / "models")
+    assert answers(tmp_path, code) == [
+        f"{theirs}/__init__.py",
+        f"{theirs}/network.py",
+        "unstall.pipeline.config",
+        "unstall.benchmarks.lab.options",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_without_a_package_of_the_users_a_name_means_ours_once(name, tmp_path):
+    code = f"import {name}, unstall, unstall.{name}\nprint({name} is unstall.{name}, {name}.__name__)"
+    assert answers(tmp_path, code) == ["True", f"unstall.{name}"]
+
+
+def test_a_module_of_ours_is_loaded_once_whatever_it_is_called(tmp_path):
+    code = """
+import profiles.statistics
+from unstall.profiles import statistics
+import importlib
+print(profiles.statistics is statistics, importlib.import_module("profiles.statistics") is statistics)
+"""
+    assert answers(tmp_path, code) == ["True", "True"]
+
+
+def test_a_folder_of_data_is_no_package_of_the_users(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "best.keras").touch()
+    assert answers(tmp_path, "import profiles, models\nprint(models.__name__)") == ["unstall.models"]
+
+
+def test_a_package_without_an_init_is_the_users(tmp_path):
+    """Python itself would prefer ours, which has one."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "net.py").write_text("WIDTH = 3\n")
+    assert answers(tmp_path, "import profiles\nfrom models.net import WIDTH\nprint(WIDTH)") == ["3"]
+
+
+def test_a_package_that_is_put_on_the_path_later_is_found_where_a_user_names_it(tmp_path):
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "models.py").write_text("def build():\n    return 'theirs'\n")
+    code = """
+import sys
+import models, unstall
+assert models is unstall.models
+sys.path.append("late")
+print(unstall.of_users("models:build")())
+"""
+    assert answers(tmp_path, code) == ["theirs"]
+
+
+def test_another_copy_of_ours_on_the_path_is_measured_as_the_users(tmp_path):
+    """As the gate does with an older revision: its `pipeline` is not taken for the one that runs."""
+    (tmp_path / "pipeline").mkdir()
+    (tmp_path / "pipeline" / "__init__.py").write_text("import unstall\nREVISION = 'older'\n")
+    (tmp_path / "unstall.py").write_text("raise RuntimeError('the one that runs is there already')\n")
+    code = """
+import sys
+here = sys.path.pop(0)
+import profiles, unstall
+sys.path.insert(0, here)
+import pipeline
+print(pipeline.REVISION)
+"""
+    assert answers(tmp_path, code) == ["older"]
+
+
+def test_a_program_of_the_users_that_is_run_as_a_module_keeps_its_imports(tmp_path):
+    """It imports ours while Python looks for it, when our commands are told from others."""
+    models_file(tmp_path)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "__init__.py").write_text("import profiles\n")
+    (tmp_path / "theirs" / "__main__.py").write_text("import models\nprint(models.__file__)\n")
+    assert run(["-m", "theirs"], tmp_path).stdout.split() == [str(tmp_path / "models.py")]
+
+
+def test_pytest_runs_beside_a_profiles_of_the_users(tmp_path):
+    """Our plugin is loaded into everybody's tests."""
+    (tmp_path / "profiles.py").write_text("MINE = True\n")
+    (tmp_path / "test_it.py").write_text("import profiles\n\ndef test_it():\n    assert profiles.MINE\n")
+    shown = run(["-m", "pytest", "-p", "no:cacheprovider", "test_it.py"], tmp_path).stdout
+    assert "1 passed" in shown and "unstall-" in shown

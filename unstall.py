@@ -1,0 +1,202 @@
+"""Our packages under names that no package of a user's has: `unstall.profiles` is our `profiles`, and so on.
+
+Many projects have a `models.py`, or a `pipeline`, `profiles` or `benchmarks` of their own, and one process has room for
+one module of a name. So who imports decides which module a name means:
+
+- Our files write `import pipeline` and get `unstall.pipeline`. Every module of ours is loaded under such a name, and
+  has an `__import__` of its own (Python looks for it in the module's `__builtins__`) that puts `unstall.` in front.
+- All other files write `import pipeline` and get the user's package, wherever on the path it lies; ours if the user
+  has none. `from unstall import profiles` always means ours.
+
+So no module of ours takes a place in `sys.modules` where one of the user's belongs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.metadata import distributions
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+OURS = frozenset({"pipeline", "models", "profiles", "benchmarks"})
+_HERE = Path(__file__).resolve().parent
+# Makes this module a package. It is empty because `_Finder` finds our packages, which lie beside this file.
+__path__: list[str] = []
+
+
+def main() -> int:
+    """The console script: `unstall VERB`."""
+    code: int = of_ours("benchmarks.cli:main")()
+    return code
+
+
+def of_ours(text: str) -> Any:
+    """Imports what our own code names by a text, such as the class that answers in a child process.
+
+    Args:
+      text: "module:name", of our packages or of any other.
+    """
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(_full_name(module)), name)
+
+
+def of_users(text: str) -> Any:
+    """Imports what a user names at the command line, from the current folder or any other on the path: never ours.
+
+    Args:
+      text: "module:function".
+    Raises:
+      ImportError: if there is no such module, or only one of ours.
+    """
+    module, _, name = text.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # `python -m` has the current folder on the path, an installed script has not
+    first = _first(module)
+    if first in OURS and _users(first) is None:
+        raise ImportError(f"there is no {first} here but unstall's own")
+    forget()
+    return getattr(importlib.import_module(module), name)
+
+
+def forget() -> None:
+    """Forgets the short names of our packages: the next import of one looks for a user's on the path as it is now."""
+    for name in [name for name in sys.modules if _first(name) in OURS]:
+        if sys.modules[name] is sys.modules.get(f"unstall.{name}"):
+            del sys.modules[name]
+
+
+def users_package(name: str) -> Path | None:
+    """Returns where a user's own package of one of our names lies, as seen from the current folder; None if nowhere."""
+    spec = PathFinder.find_spec(name, [os.getcwd()])
+    folder = None if spec is None else _home_of(spec)
+    return folder if folder is not None and folder not in _homes() and _is_code(spec) else None
+
+
+def _first(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _full_name(name: str) -> str:
+    return f"unstall.{name}" if _first(name) in OURS else name
+
+
+def _import(
+    name: str,
+    globals: dict[str, Any] | None = None,
+    locals: dict[str, Any] | None = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> ModuleType:
+    """The `__import__` of our own modules."""
+    if level or _first(name) not in OURS:
+        return builtins.__import__(name, globals, locals, fromlist or (), level)
+    found = builtins.__import__(_full_name(name), globals, locals, fromlist or (), 0)
+    return found if fromlist else sys.modules[_full_name(_first(name))]
+
+
+_BUILTINS = {**vars(builtins), "__import__": _import}
+
+
+class _Ours(SourceFileLoader):
+    """Loads a module of ours under `unstall`."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__builtins__"] = _BUILTINS
+        super().exec_module(module)
+
+
+class _Alias(SourceFileLoader):
+    """Gives the module of ours for its short name. Of a main module, Python asks for the code alone."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = importlib.import_module(f"unstall.{module.__name__}")
+
+
+class _Finder:
+    """Comes before Python's own finders, and answers for our names alone."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        first, _, rest = name.partition(".")
+        if first == "unstall":
+            return _spec(name, rest, _Ours) if _first(rest) in OURS else None
+        if first not in OURS:
+            return None
+        if rest:  # a part of whichever package has the name
+            ours = sys.modules.get(f"unstall.{first}")
+            return _spec(name, name, _Alias) if ours is not None and sys.modules.get(first) is ours else None
+        return _users(first) or _spec(name, name, _Alias)
+
+
+def _spec(name: str, ours: str, loader: type[SourceFileLoader]) -> ModuleSpec | None:
+    place = _HERE.joinpath(*ours.split("."))
+    if (init := place / "__init__.py").is_file():
+        return spec_from_file_location(
+            name, init, loader=loader(name, str(init)), submodule_search_locations=[str(place)]
+        )
+    if (file := place.with_name(f"{place.name}.py")).is_file():
+        return spec_from_file_location(name, file, loader=loader(name, str(file)))
+    return None
+
+
+def _users(name: str) -> ModuleSpec | None:
+    """Looks for a user's package of one of our names, with every finder there is, in every folder but ours."""
+    homes = _homes()
+    others = [entry for entry in sys.path if Path(entry or os.curdir).resolve() not in homes]
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)
+        if isinstance(finder, _Finder) or find is None:
+            continue
+        spec = find(name, others if finder is PathFinder else None)
+        if spec is not None and _home_of(spec) not in homes and _is_code(spec):
+            return spec
+    return None
+
+
+def _home_of(spec: ModuleSpec) -> Path | None:
+    """Returns the folder that holds a package or a module."""
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).resolve().parent
+    return Path(spec.origin).resolve().parent if spec.origin else None
+
+
+def _is_code(spec: ModuleSpec | None) -> bool:
+    """Whether there is Python code: a folder of data is a package without an `__init__` to Python."""
+    if spec is None or spec.origin is not None:
+        return spec is not None
+    return any(any(Path(folder).glob("*.py")) for folder in spec.submodule_search_locations or ())
+
+
+@functools.cache
+def _homes() -> frozenset[Path]:
+    """Returns the folders that hold our packages: where this file is, and wherever pip has put them."""
+    installed = {Path(str(one.locate_file(""))).resolve() for one in distributions(name="unstall")}
+    return frozenset({_HERE, *(folder for folder in installed if (folder / "unstall.py").is_file())})
+
+
+def _claim(name: str) -> None:
+    """Makes a package of ours that was imported before this module stand for the one under `unstall`.
+
+    `python -m benchmarks.pipeline` imports `benchmarks`, which imports this module, and then runs a file of ours as the
+    main module: its imports are ours as well.
+    """
+    if Path(getattr(sys.modules[name], "__file__", None) or "").resolve().parent.parent != _HERE:
+        return  # the user's, or another copy of ours, such as an older revision
+    sys.modules[name] = importlib.import_module(f"unstall.{name}")
+    if sys.argv[:1] == ["-m"]:  # so it is while Python looks for the module to run
+        words = sys.orig_argv[1:]
+        run = next((word[2:] or next(rest, "") for rest in [iter(words)] for word in rest if word[:2] == "-m"), "")
+        if _first(run) == name:
+            vars(sys.modules["__main__"])["__builtins__"] = _BUILTINS
+
+
+sys.meta_path.insert(0, _Finder())
+for _name in OURS & sys.modules.keys():
+    _claim(_name)
