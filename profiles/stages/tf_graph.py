@@ -84,13 +84,13 @@ def _missing(dataset: Any, rebuilds: bool) -> Iterator[str]:
     if rebuilds and wrapper_class is None:
         yield "StructuredFunctionWrapper"
     for one in upstream(dataset):
+        if rebuilds:
+            arguments = _ARGUMENTS.get(_class(one).removeprefix("_").removeprefix("Parallel"), ())
+            yield from (f"{_class(one)}.{name}" for name in arguments if not hasattr(one, name))
         for wrapper in functions_of(one):
             yield from (
                 f"StructuredFunctionWrapper.{name}" for name in ("_func", "function") if not hasattr(wrapper, name)
             )
-        if rebuilds:
-            arguments = _ARGUMENTS.get(_class(one).removeprefix("_").removeprefix("Parallel"), ())
-            yield from (f"{_class(one)}.{name}" for name in arguments if not hasattr(one, name))
 
 
 def _wrapper_class() -> Any:
