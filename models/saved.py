@@ -89,7 +89,18 @@ def decode_names(name: str) -> tuple[str, ...]:
 
 
 def foreign_layers(model: Any) -> tuple[str, ...]:
-    """Returns the kinds of layers that Keras does not have: whoever loads the file must import them first."""
+    """Returns the kinds of layers that Keras does not have: whoever loads the file must import them first.
+
+    Raises:
+      ModelError: if Keras lacks the private name that lists layers at any depth.
+    """
+    if not callable(getattr(model, "_flatten_layers", None)):
+        import keras
+
+        raise ModelError(
+            "finding layers that are not Keras' own needs Keras' private Model._flatten_layers, "
+            f"which Keras {keras.__version__} does not have"
+        )
     layers = model._flatten_layers(include_self=False)  # a network in a network has layers, too
     names = {type(layer).__name__ for layer in layers if not type(layer).__module__.startswith("keras.")}
     return tuple(sorted(names))

@@ -20,10 +20,8 @@ from profiles.report import text as text_report
 from profiles.report.text import print_stages
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict, evidence_of, judge
-from profiles.stage_table import AnnotatedFunction
-from profiles.stages.lines import annotate
-from profiles.stages.take_apart import stage_table
-from profiles.stages.tf_graph import random_before_cache
+from profiles.stages.take_apart import stages_and_lines
+from profiles.stages.tf_graph import CutError, random_before_cache
 from profiles.text import Terminal
 
 
@@ -105,11 +103,12 @@ def profile(
       ValueError: if the data or the model cannot be measured.
     """
     result, windows = measured(data, model, device=device, rounds=rounds, name=name)
-    stages = stage_table(data, windows, names=image_names)
-    annotated: tuple[AnnotatedFunction, ...] = ()
-    if lines and stages.reason is None:
-        annotated = annotate(data)
+    stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names)
     result = replace(result, stages=stages, lines=annotated)
-    frozen = random_before_cache(data) if hasattr(data, "element_spec") else ()
+    frozen: tuple[str, ...] = ()
+    try:
+        frozen = random_before_cache(data)
+    except CutError as error:
+        result = replace(result, flags=(*result.flags, str(error)))
     (verdict,) = judge([result], lambda one: replace(evidence_of(one), frozen_by_cache=frozen))
     return Profile(result=result, verdict=verdict)

@@ -86,6 +86,7 @@ class StageTable:
       tail: per-image times; None where single images cannot be told apart.
       rest: what takes CPU time outside the stages, where that is known.
       reason: why there are no stages, or None.
+      unavailable: what beside the stages was asked for and is not to be had, a sentence each.
     """
 
     stages: tuple[Stage, ...]
@@ -97,6 +98,7 @@ class StageTable:
     tail: ImageTail | None = None
     rest: str | None = None
     reason: str | None = None
+    unavailable: tuple[str, ...] = ()
 
     @property
     def cpu_us_per_image(self) -> float:
@@ -145,7 +147,7 @@ class StageTable:
             "cores": self.cores,
             "tail": None if self.tail is None else asdict(self.tail),
             "reason": self.reason,
-            "flags": list(self.flags),
+            "flags": [*self.flags, *self.unavailable],
         }
 
 

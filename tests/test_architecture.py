@@ -30,7 +30,10 @@ PRIVATE_NAMES = {
     "profiles/script/keras_private.py": "layers at any depth, values of variables, the count behind the loss",
 }
 # Where one name alone is needed.
-ONE_NAME = {"models/saved.py": {"model._flatten_layers"}, "benchmarks/devices/flops.py": {"layer._layers"}}
+ONE_NAME = {
+    "models/saved.py": {"model._flatten_layers"},
+    "benchmarks/devices/flops.py": {"layer._layers", "model._layers"},
+}
 # Python's own private names, with no public way to the same.
 OF_PYTHON = {
     "os._exit",

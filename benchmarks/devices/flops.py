@@ -88,7 +88,8 @@ def work_per_example(model: Any, example: Any) -> Work:
 
     calls: list[_Call] = []
     inside: list[Any] = []
-    reasons = [f"{type(one).__name__} is an operation without a layer" for one in _bare_products(model)]
+    reasons = [*_missing(model)]
+    reasons += [f"{type(one).__name__} is an operation without a layer" for one in _bare_products(model)]
     given = keras.tree.map_structure(keras.ops.convert_to_tensor, example)
     with _recorded(_watched(model), calls, inside):
         model(given, training=False)
@@ -172,7 +173,17 @@ def _watched(model: Any) -> list[Any]:
 
 def _sublayers(layer: Any) -> list[Any]:
     """Returns the layers directly inside one."""
-    return list(getattr(layer, "layers", None) or layer._layers)  # of what is no model there is no public list
+    # Of what is no model there is no public list; without the private one a layer counts as having none inside.
+    inside: Any = getattr(layer, "layers", None) or getattr(layer, "_layers", ())
+    return list(inside)
+
+
+def _missing(model: Any) -> Iterator[str]:
+    """Says that Keras has no list of the layers inside a layer, so that products may be overlooked."""
+    import keras
+
+    if not hasattr(model, "_layers"):
+        yield f"counting them needs Keras' private Layer._layers, which Keras {keras.__version__} does not have"
 
 
 def _own_weights(layer: Any, below: list[Any]) -> bool:

@@ -80,7 +80,8 @@ def opencv(encoded: bytes, scaled: bool) -> Any:
     """Decodes as the `py_dataset` loader does, and `tf_data` where it resamples once."""
     import cv2
 
-    flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+    # OpenCV 4.10 cannot turn blue, green, red around while it decodes: the pixels that nobody looks at here stay so.
+    flags = getattr(cv2, "IMREAD_COLOR_RGB", cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
     if scaled and encoded.startswith(_JPEG_BEGIN):
         flags |= 64  # at 1/8; cv2 names it for blue, green, red only
     try:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchmarks.gate.measure import Check, Comparison
 from benchmarks.gate.processes import Process, invariants_of
-from profiles.gate import IMPROVED, INCONCLUSIVE, REGRESSION, SAME, Baseline, Decision, differences
+from profiles.gate import IMPROVED, INCONCLUSIVE, REGRESSION, SAME, Baseline, Decision, differences, unknown
 from profiles.report import write_atomically
 from profiles.statistics import median, median_interval
 
@@ -127,4 +127,6 @@ def _changes(comparison: Comparison) -> tuple[str, ...]:
     if comparison.question.at_least is not None:
         return ()  # a floor is asked of two things that differ anyway
     before, now = invariants_of(comparison.a), invariants_of(comparison.b)
-    return differences(before, now) if before is not None and now is not None else ()
+    if before is None or now is None:
+        return ()
+    return (*differences(before, now), *unknown(before, now))

@@ -20,7 +20,7 @@ from profiles.machine import PageCacheError, StorageRates, drop, left_warm, meas
 from profiles.measure import TRIAL_STEPS, epochs_for, steps_for
 from profiles.samples import Sample
 from profiles.stage_table import AnnotatedFunction, StageTable
-from profiles.stages import random_before_cache
+from profiles.stages import CutError, random_before_cache
 
 if TYPE_CHECKING:
     from profiles.measure.windows import Windows
@@ -195,6 +195,12 @@ class Session:
         except BaseException:
             loader.close()
             raise
+        frozen: tuple[str, ...] = ()
+        unknown: tuple[str, ...] = ()
+        try:
+            frozen = random_before_cache(loader.data)
+        except CutError as error:
+            unknown = (str(error),)
         typical = warmup
         if config.cache == "memory":  # the first epoch filled it
             typical = ceiling.windows.train(loader.data, epochs=1, ramp_steps=loader.parallel_batches, round_=0)
@@ -208,7 +214,7 @@ class Session:
             images=loader.images,
             epochs=measured.epochs,
             buffered_batches=loader.buffered_batches,
-            notes=(*loader.notes, *_worker_note(config, loader), *_jit_note(model, ceiling.windows.model)),
+            notes=(*loader.notes, *_worker_note(config, loader), *_jit_note(model, ceiling.windows.model), *unknown),
             jit_compile=bool(ceiling.windows.model.jit_compile),
             behind_layers=ceiling.bare is not None,
             ceiling=key,
@@ -216,7 +222,7 @@ class Session:
             workers=None if loader.record is None else loader.record.workers,
             storage=storage if isinstance(storage, StorageRates) else None,
             warm_only=storage if isinstance(storage, str) else None,
-            frozen_by_cache=random_before_cache(loader.data),
+            frozen_by_cache=frozen,
         )
 
     def _storage_of(self, paths: list[str]) -> StorageRates | str:
@@ -248,13 +254,11 @@ class Session:
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
         """Takes a job's loader apart, and times the lines of its Python functions if asked to."""
-        from profiles.stages.lines import annotate
-        from profiles.stages.take_apart import stage_table
+        from profiles.stages.take_apart import stages_and_lines
 
         measured = self._jobs[job]
         names = ["/".join(path.split("/")[-2:]) for path in measured.paths] or None
-        table = stage_table(measured.loader.data, measured.windows, names=names)
-        return table, annotate(measured.loader.data) if lines and table.reason is None else ()
+        return stages_and_lines(measured.loader.data, measured.windows, lines=lines, names=names)
 
     def close(self) -> None:
         for measured in self._jobs.values():

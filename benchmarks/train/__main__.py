@@ -244,7 +244,11 @@ def _keep(network: Any, splits: Splits, config: PipelineConfig, request: Request
         taken, out = out, free_name(out)
         save(finished, out, overwrite=False)
         errors.print(f"{taken} has appeared meanwhile and was left as it is.", style="yellow", markup=False)
-    foreign = foreign_layers(finished)
+    try:
+        foreign = foreign_layers(finished)
+    except models.ModelError as error:
+        errors.print(f"{out} was written; {error}.", style="yellow", markup=False, highlight=False)
+        return out
     if foreign:
         errors.print(
             f"{out} holds layers that Keras has not ({', '.join(foreign)}): a script must import them before it opens "

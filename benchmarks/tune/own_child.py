@@ -57,7 +57,7 @@ class UserPipeline:
         self._calls = max(1, round(usable_cores()))
         self._dataset = dataset
         try:
-            self._nodes = nodes(dataset)
+            self._nodes = nodes(dataset, needs="changing a pipeline needs")
             rebuilt(self._nodes)
         except CutError as error:
             raise PipelineError(f"this pipeline cannot be taken apart: {error}.") from error

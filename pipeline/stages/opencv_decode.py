@@ -18,8 +18,10 @@ from pipeline.config import PipelineConfig
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 
+# Red, green, blue since OpenCV 4.11; the images of an older one are turned around.
+_GIVES_RGB = hasattr(cv2, "IMREAD_COLOR_RGB")
+_COLOUR: int = (cv2.IMREAD_COLOR_RGB if _GIVES_RGB else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
 # OpenCV's name of decoding a JPEG at a fraction of its size. The flags of the enumeration hold blue, green, red only.
-_COLOUR = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 _REDUCED = {1: 0, 2: 16, 4: 32, 8: 64}
 # Larger files are read by a second call. Real photos of 400 pixels a side have some 23 KB.
 _BUFFER_BYTES = 1 << 20
@@ -78,7 +80,7 @@ class OpenCVDecoder:
         Raises:
           ValueError: if OpenCV cannot.
         """
-        image: Any = cv2.imdecode(encoded, self._flags[index])
+        image = _decode_rgb(encoded, self._flags[index])
         if image is None:
             raise ValueError(f"{self._source.files[index]} cannot be decoded by OpenCV.")
         return image
@@ -97,6 +99,16 @@ class OpenCVDecoder:
         finally:
             os.close(descriptor)
         return buffer[:size_bytes] if size_bytes < _BUFFER_BYTES else np.fromfile(path, np.uint8)
+
+
+def _decode_rgb(encoded: NDArray[np.uint8], flags: int) -> NDArray[np.uint8] | None:
+    """Decodes an image, (height, width, 3) uint8 in RGB; None if OpenCV cannot.
+
+    Args:
+      flags: `_COLOUR`, and a reduction of `_REDUCED`.
+    """
+    image: Any = cv2.imdecode(encoded, flags)
+    return image if _GIVES_RGB or image is None else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 
 def decode_ratios(sizes: NDArray[np.int64], image_size: tuple[int, int]) -> NDArray[np.int64]:

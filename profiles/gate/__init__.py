@@ -39,7 +39,7 @@ from profiles.gate.decision import (
     paired,
     plan,
 )
-from profiles.gate.invariants import Invariants, agreed, differences, invariants_from_dict, losses
+from profiles.gate.invariants import Invariants, agreed, differences, invariants_from_dict, losses, unknown
 
 __all__ = [
     "ALARM_ERROR",
@@ -81,5 +81,6 @@ __all__ = [
     "plan",
     "read",
     "recorded",
+    "unknown",
     "write",
 ]

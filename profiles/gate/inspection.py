@@ -14,10 +14,10 @@ import numpy as np
 from PIL import ImageFile
 
 from profiles.gate.feed import Feed
-from profiles.gate.invariants import DIGITS, Invariants
+from profiles.gate.invariants import DIGITS, UNKNOWN, Invariants
 from profiles.measure.batches import batch_images, is_fit_data
 from profiles.stages.python_stages import workers_seen
-from profiles.stages.tf_graph import functions_of, nodes, random_before_cache
+from profiles.stages.tf_graph import CutError, check_names, functions_of, nodes, random_before_cache
 
 _DECODES = re.compile(r"Decode(Image|Jpeg|Png|Bmp|Gif|WebP|AndCropJpeg)\w*")
 # One of their branches runs; which one is decided for each image.
@@ -45,6 +45,11 @@ def inspect(feed: Feed) -> Invariants:
             several_at_work=workers_seen(data, feed.windows) > 1 if workers > 1 else None,
             **_batch(first),
         )
+    try:
+        check_names(data, "the stages, decoders and frozen draws of a pipeline need", rebuilds=True)
+    except CutError as error:
+        first, _ = _read(data)
+        return Invariants(images=feed.images_served, stages=(f"{UNKNOWN}{error}",), **_batch(first))
     with _python_decodes() as decoded:
         first, images = _read(data)
         in_python = decoded() / images

@@ -7,6 +7,8 @@ from typing import Any
 
 # Where only some images are decoded, how many of an epoch is an accident beyond this digit.
 DIGITS = 1
+# So begins what stands for the stages of a pipeline that could not be read.
+UNKNOWN = "unknown: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +17,8 @@ class Invariants:
 
     Attributes:
       images: served in an epoch, or by a call.
-      stages: of a tf.data pipeline, in order: "map load_image, 2 calls", "prefetch, AUTOTUNE". Empty for others.
+      stages: of a tf.data pipeline, in order: "map load_image, 2 calls", "prefetch, AUTOTUNE". Empty for others;
+        of one that could not be read, "unknown: " and the reason.
       decodes_per_image: calls of known decoders, in the traced graphs and in Python; None where unknown.
       batch: types and shapes of the first batch, such as "float32 (32, 64, 64, 3), int32 (32)".
       bytes_per_image: of a batch, labels and all.
@@ -74,6 +77,12 @@ def differences(before: Invariants, now: Invariants) -> tuple[str, ...]:
         if was != is_:
             found.append(_stages(was, is_) if name == "stages" else f"{_NAMES[name]}: {was} -> {is_}")
     return tuple(found)
+
+
+def unknown(*seen: Invariants) -> tuple[str, ...]:
+    """Returns why the stages of pipelines could not be read, each reason once."""
+    stages = (stage for one in seen for stage in one.stages if stage.startswith(UNKNOWN))
+    return tuple(dict.fromkeys(stage.removeprefix(UNKNOWN) for stage in stages))
 
 
 def losses(before: Invariants, now: Invariants) -> tuple[str, ...]:

@@ -396,5 +396,9 @@ def _endless(batches: list[Any]) -> Iterator[Any]:
 
 
 def _generator(iterable: Iterable[Any]) -> Iterator[Any]:
+    batches = 0
     for batch in iterable:
+        batches += 1
         yield tuple(batch)  # Keras takes a list for several inputs
+    if not batches:  # Keras 3.8 would say "list index out of range"
+        raise ValueError("The data must yield at least one batch. Received none.")

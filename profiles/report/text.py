@@ -105,7 +105,7 @@ def _lines(table: StageTable) -> list[str]:
             f"An image takes {table.tail.p50_us / 1e3:,.2f} ms (median), {table.tail.p99_us / 1e3:,.2f} ms (p99); "
             f"slowest: {slow}."
         )
-    return [*lines, *table.flags]
+    return [*lines, *table.flags, *table.unavailable]
 
 
 def print_results(

@@ -132,7 +132,7 @@ class Result:
             "bytes_per_image": one.storage and one.storage.bytes_per_file,
             "samples": [sample.to_dict() for sample in self.samples],
             "notes": list(one.notes),
-            "flags": [*self.flags, *(self.stages.flags if self.stages else ())],
+            "flags": [*self.flags, *((*self.stages.flags, *self.stages.unavailable) if self.stages else ())],
         }
 
 

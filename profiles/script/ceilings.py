@@ -19,9 +19,9 @@ from profiles.measure.backends import device_here
 from profiles.measure.schedule import LEAST_STEPS, READY_WINDOW_S
 from profiles.measure.windows import Windows
 from profiles.samples import Sample
-from profiles.script.keras_private import has_value, layers_at_any_depth
+from profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
 from profiles.script.watch import Watch, traced_as
-from profiles.stages.tf_graph import every_node, is_stateful
+from profiles.stages.tf_graph import CutError, every_node, is_stateful
 from profiles.statistics import median
 
 _ROUNDS = 3
@@ -40,7 +40,7 @@ _HARMLESS = re.compile(r"Assert|StatelessRandomGet\w+|CudnnRNN\w*|LookupTable(Fi
 _PYTHON = "PyFuncStateless"
 
 
-class _NotPossible(Exception):
+class NotPossible(Exception):
     """The model cannot be run apart; the message says why."""
 
 
@@ -72,7 +72,7 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
         step, used = _own_step(model, watch)
         with put_back(model, used), warnings.catch_warnings(action="ignore"):  # Keras warns of what our `fit` is fed
             return Ceilings(samples=tuple(_run(model, watch, step, first_round, limit_s)))
-    except _NotPossible as error:
+    except (NotPossible, CutError) as error:
         return Ceilings(samples=(), reason=str(error))
     except Exception as error:  # whatever a user's model does here, the script that it belongs to must go on
         first_line = (str(error).strip().splitlines() or [""])[0][:160]
@@ -88,12 +88,15 @@ def put_back(model: Any, used: Sequence[Any] = ()) -> Iterator[None]:
     Args:
       used: variables that a step uses beside the model's own.
     Raises:
-      _NotPossible: if the copies would not fit into memory.
+      NotPossible: if the copies would not fit into memory, or Keras lacks a private name that this needs.
     """
+    missing = missing_to_put_back(model)
+    if missing is not None:
+        raise NotPossible(missing)
     variables = _variables(model, used)
     size_bytes = sum(int(np.prod(one.shape)) * _itemsize(one) for one in variables)
     if size_bytes > psutil.virtual_memory().available / 2:
-        raise _NotPossible(f"a copy of its {size_bytes / 1e9:.1f} GB of variables would not fit into memory")
+        raise NotPossible(f"a copy of its {size_bytes / 1e9:.1f} GB of variables would not fit into memory")
     values = [np.array(keras.ops.convert_to_numpy(one)) for one in variables]
     objects = _objects(model)
     attributes = [dict(vars(one)) for one in objects]
@@ -144,28 +147,28 @@ def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Sequence[An
     """Returns the model's train function as `fit` has traced it, and the variables that it uses.
 
     Raises:
-      _NotPossible: if running it would leave behind what cannot be put back.
+      NotPossible: if running it would leave behind what cannot be put back.
     """
     if model.steps_per_execution != 1:
-        raise _NotPossible(f"it takes {model.steps_per_execution} steps a call (steps_per_execution)")
+        raise NotPossible(f"it takes {model.steps_per_execution} steps a call (steps_per_execution)")
     if watch.why_unknown is not None:
-        raise _NotPossible(watch.why_unknown)
+        raise NotPossible(watch.why_unknown)
     original = model.train_function
     if type(model).fit is not keras.Model.fit or not (getattr(original, "__module__", "") or "").startswith("keras."):
-        raise _NotPossible("its fit or its train function is not Keras' own")
+        raise NotPossible("its fit or its train function is not Keras' own")
     if not watch.kept:
-        raise _NotPossible("none of its batches could be kept")
+        raise NotPossible("none of its batches could be kept")
     if model.run_eagerly or _functions_run_eagerly():
-        raise _NotPossible("it runs eagerly, so that a step may change anything in Python")
+        raise NotPossible("it runs eagerly, so that a step may change anything in Python")
     if keras.backend.backend() != "tensorflow":
         return original, ()
     if model.distribute_strategy.num_replicas_in_sync > 1:
-        raise _NotPossible("it is spread over several devices by a distribution strategy")
+        raise NotPossible("it is spread over several devices by a distribution strategy")
     traced = traced_as(original, watch.element_spec)
     concrete = traced.get_concrete_function()
     lasting = _lasting(concrete.graph.as_graph_def())
     if lasting:
-        raise _NotPossible(f"its step uses {', '.join(lasting)}, whose state cannot be put back")
+        raise NotPossible(f"its step uses {', '.join(lasting)}, whose state cannot be put back")
     return (lambda iterator: traced(next(iterator))), concrete.variables
 
 
@@ -192,11 +195,11 @@ def _lasting(graph: Any) -> list[str]:
 def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, limit_s: float) -> Iterator[Sample]:
     steady = [record for record in watch.records if record.steady_steps]
     if not steady:
-        raise _NotPossible("it made too few steps")
+        raise NotPossible("it made too few steps")
     step_s = median([(one.steady_ns - (one.steady_wait_ns or 0)) / one.steady_steps for one in steady]) / 1e9
     rounds, steps = _plan(step_s, limit_s)
     if not rounds:
-        raise _NotPossible(f"a step takes {step_s:.1f} s, too long for rounds of its own")
+        raise NotPossible(f"a step takes {step_s:.1f} s, too long for rounds of its own")
     model.train_function = step
     windows = Windows(model, device_here())
     for batch in watch.kept:  # its first steps outside of `fit` are slower

@@ -22,13 +22,12 @@ from profiles.report import document, text
 from profiles.report.text import print_stages
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict, evidence_of, judge
-from profiles.script.ceilings import put_back
+from profiles.script.ceilings import NotPossible, put_back
 from profiles.script.profiler import Profiler
 from profiles.script.results import FitRecord, UnknownError, result_of
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
-from profiles.stages.lines import annotate
-from profiles.stages.take_apart import stage_table
-from profiles.stages.tf_graph import random_before_cache
+from profiles.stages.take_apart import stages_and_lines
+from profiles.stages.tf_graph import CutError, random_before_cache
 
 # The stage pass reads a script's data again, and that may block for ever: a queue that nobody fills any more.
 STAGES_LIMIT_S = 90.0
@@ -126,7 +125,12 @@ def with_stages(found: ScriptReport, profiler: Profiler, *, lines: bool) -> tupl
 
 
 def _judged(result: Result, seen: tuple[Any, Any] | None) -> Verdict:
-    frozen = random_before_cache(seen[1]) if seen is not None and hasattr(seen[1], "element_spec") else ()
+    frozen: tuple[str, ...] = ()
+    try:
+        frozen = random_before_cache(seen[1]) if seen is not None else ()
+    except CutError as error:
+        # A second verdict on the same result, once its stages are known, says it no second time.
+        result = replace(result, flags=tuple(dict.fromkeys((*result.flags, str(error)))))
     evidence = replace(evidence_of(result), cores=usable_cores(), frozen_by_cache=frozen)
     (verdict,) = judge([result], lambda _: evidence)
     return verdict
@@ -146,8 +150,9 @@ def _taken_apart(model: Any, data: Any, result: Result, lines: bool) -> _Apart:
     pace = parse_device(f"emulated:{min(max(result.compute_images_per_sec, 0.1), 1e7)}")
     try:
         with put_back(model), warnings.catch_warnings(action="ignore"):
-            table = stage_table(data, Windows(model, pace))
-            return table, annotate(data) if lines and table.reason is None else ()
+            return stages_and_lines(data, Windows(model, pace), lines=lines)
+    except NotPossible as error:
+        return _not_apart(str(error))
     except (Exception, SystemExit) as error:  # anything can happen in a user's pipeline; the rest of the report stands
         first_line = (str(error).strip().splitlines() or [""])[0][:160]
         reason = f"it could not be taken apart ({type(error).__name__}: {first_line})"

@@ -15,7 +15,7 @@ from profiles.measure.backends import BACKENDS, check_backend, device_here
 from profiles.measure.batches import REPLAY_BYTES
 from profiles.script.counting import images_in, size_bytes, told_of
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
-from profiles.script.keras_private import images_weighed
+from profiles.script.keras_private import images_weighed, missing_to_count
 
 # The first steps of an epoch that are not steady: tf.data's buffers and workers fill.
 _RAMP_STEPS = 2
@@ -266,6 +266,9 @@ class Watch:
     def _read(self, tally: Tally, iterator: Any) -> None:
         self.why_unknown = "batches are drawn where only TensorFlow sees it, several in a call or for several devices"
         told = told_of(iterator, tally.steps, tally.expected_steps)
+        missing = missing_to_count(self._model) if told.images is None else None
+        if missing is not None:
+            self.why_unknown += f"; {missing}"
         tally.read(told if told.images is not None else replace(told, images=images_weighed(self._model)))
 
     def _add(self, tally: Tally, before_ns: int, fetched_ns: int, images: int | None, steps: int = 1) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
 
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
-from profiles.stage_table import StageTable, without_stages
+from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
+from profiles.stages.lines import annotate
 from profiles.stages.python_stages import python_table
-from profiles.stages.tf_graph import CutError, nodes
+from profiles.stages.tf_graph import CutError, nodes, serial
 
 # Batches that the model trains on while the running pipeline is looked at, and how often.
 _WATCHED_BATCHES, _LOOK_EVERY = 64, 4
@@ -43,6 +45,7 @@ def stage_table(
 
     try:
         pipeline = nodes(data)
+        serial(pipeline)  # before the model trains on it: of one that cannot be built again there is no table
         running: list[dict[int, Seen]] = []
 
         def note(iterator: Any) -> None:
@@ -56,3 +59,21 @@ def stage_table(
         return tfdata_table(data, cores=cores, running=running, names=names, limit_s=limit_s)
     except CutError as error:
         return without_stages(str(error), cores=cores)
+
+
+def stages_and_lines(
+    data: Any, windows: Windows, *, lines: bool, names: Sequence[str] | None = None
+) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
+    """Measures what each stage of a loader costs, and times the lines of its Python functions if asked to.
+
+    Args:
+      data, windows, names: as `stage_table` takes them.
+      lines: whether lines are wanted; a loader without stages has none.
+    """
+    table = stage_table(data, windows, names=names)
+    if not lines or table.reason is not None:
+        return table, ()
+    try:
+        return table, annotate(data)
+    except CutError as error:
+        return replace(table, unavailable=(*table.unavailable, str(error))), ()

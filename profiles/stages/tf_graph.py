@@ -35,10 +35,71 @@ _DRAWS = re.compile(
     r"|\w+CandidateSampler|SamplingDataset|Fractional(Avg|Max)Pool|StochasticCastToInt|XlaRngBitGenerator"
     r"|KmeansPlusPlusInitialization|KMC2ChainInitialization)"
 )
+# What building a transformation again takes from the dataset that was written, by its class without "_Parallel".
+_ARGUMENTS = {
+    "BatchDataset": ("_batch_size", "_drop_remainder"),
+    "DatasetV1Adapter": ("_dataset",),
+    "InterleaveDataset": ("_map_func", "_cycle_length", "_block_length"),
+    "MapDataset": ("_map_func",),
+    "ShuffleDataset": ("_buffer_size",),
+    "ZipDataset": ("_datasets",),
+}
 # Python code that may draw. A `numpy_function` with `stateful=False` promises that it does not: `PyFuncStateless`.
 _PYTHON = ("PyFunc", "EagerPyFunc")
 # Its first input only says which of the others comes next: a mixture is an order, like a shuffle.
 _MIXES = re.compile(r"_?DirectedInterleaveDataset")
+
+
+class CutError(Exception):
+    """This pipeline cannot be taken apart; the message says why."""
+
+
+def check_names(dataset: Any, needs: str, *, rebuilds: bool = False) -> None:
+    """Looks whether TensorFlow has the private names that a pipeline is read by, before anything is done with it.
+
+    Args:
+      dataset: a `tf.data.Dataset`.
+      needs: what is to be done, with its verb: "stage costs need".
+      rebuilds: whether the pipeline is built again, too.
+    Raises:
+      CutError: "stage costs need tf.data's private Dataset._inputs, which TensorFlow 2.99.0 does not have".
+    """
+    missing = next(_missing(dataset, rebuilds), None)
+    if missing is not None:
+        raise CutError(_lacks(needs, f"tf.data's private {missing}"))
+
+
+def _lacks(needs: str, name: str) -> str:
+    return f"{needs} {name}, which TensorFlow {sys.modules['tensorflow'].__version__} does not have"
+
+
+def _missing(dataset: Any, rebuilds: bool) -> Iterator[str]:
+    """Yields the names that are not there. The walk over the pipeline is sound only while none was yielded."""
+    import tensorflow as tf
+
+    for name in ("_inputs", "_functions"):
+        if not callable(getattr(tf.data.Dataset, name, None)):
+            yield f"Dataset.{name}"
+    wrapper_class = _wrapper_class()
+    if rebuilds and wrapper_class is None:
+        yield "StructuredFunctionWrapper"
+    for one in upstream(dataset):
+        if rebuilds:
+            arguments = _ARGUMENTS.get(_class(one).removeprefix("_").removeprefix("Parallel"), ())
+            yield from (f"{_class(one)}.{name}" for name in arguments if not hasattr(one, name))
+        for wrapper in functions_of(one):
+            yield from (
+                f"StructuredFunctionWrapper.{name}" for name in ("_func", "function") if not hasattr(wrapper, name)
+            )
+
+
+def _wrapper_class() -> Any:
+    """Returns tf.data's class around a traced function, or None where it is not to be found."""
+    try:
+        from tensorflow.python.data.ops import structured_function  # no public way to use a traced function again
+    except ImportError:
+        return None
+    return getattr(structured_function, "StructuredFunctionWrapper", None)
 
 
 def draws(op: str) -> Literal["yes", "maybe", "no"]:
@@ -65,7 +126,12 @@ def random_before_cache(dataset: Any) -> tuple[str, ...]:
 
     Args:
       dataset: a `tf.data.Dataset`; anything else has no such operations.
+    Raises:
+      CutError: if TensorFlow lacks a private name that this needs.
     """
+    if not hasattr(dataset, "element_spec"):
+        return ()
+    check_names(dataset, "looking for random operations before a cache needs")
     found: dict[str, None] = {}
     for one in upstream(dataset):
         if _is(_CACHES, one):
@@ -137,10 +203,19 @@ def shuffle_buffer_of(dataset: Any) -> int:
 
 
 def is_stateful(op: str) -> bool:
-    """Whether TensorFlow says of an op that running it has an effect; unknown ops have none."""
-    from tensorflow.python.framework import op_def_registry  # the only place that knows which ops have an effect
+    """Whether TensorFlow says of an op that running it has an effect; unknown ops have none.
 
-    known = op_def_registry.get(op)
+    Raises:
+      CutError: if TensorFlow lacks the private name of where that is said.
+    """
+    try:
+        from tensorflow.python.framework import op_def_registry  # the only place that knows which ops have an effect
+
+        known = op_def_registry.get(op)
+    except (ImportError, AttributeError) as error:
+        raise CutError(
+            _lacks("looking for effects of a training step needs", "TensorFlow's private op_def_registry")
+        ) from error
     return known is not None and bool(known.is_stateful)
 
 
@@ -207,10 +282,6 @@ _WITH_CALLS = {"MapDataset", "BatchDataset", "InterleaveDataset"}
 _PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
 
-class CutError(Exception):
-    """This pipeline cannot be taken apart; the message says why."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One transformation of a pipeline.
@@ -232,8 +303,15 @@ class Node:
     python: bool
 
 
-def nodes(dataset: Any) -> list[Node]:
-    """Returns the pipeline's nodes, each after those that it reads; a filled cache is a source."""
+def nodes(dataset: Any, *, needs: str = "stage costs need") -> list[Node]:
+    """Returns the pipeline's nodes, each after those that it reads; a filled cache is a source.
+
+    Args:
+      needs: what they are wanted for, with its verb, for whoever is told that they are not to be had.
+    Raises:
+      CutError: if TensorFlow lacks a private name that reading a pipeline and building it again need.
+    """
+    check_names(dataset, needs, rebuilds=True)
     found: list[Node] = []
     places: dict[int, int] = {}
 
@@ -323,10 +401,12 @@ def rebuilt(
 def python_functions_wrapped(
     pipeline: list[Node], wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Puts a wrapped function in the place of each that `tf.numpy_function` and its like run in this pipeline."""
-    from tensorflow.python.ops import script_ops  # there is no public way to see which Python functions it calls
+    """Puts a wrapped function in the place of each that `tf.numpy_function` and its like run in this pipeline.
 
-    registry = script_ops._py_funcs._funcs
+    Raises:
+      CutError: if TensorFlow lacks the private name of where it keeps them.
+    """
+    registry = _python_functions()
     before = {}
     for node in pipeline:
         for wrapper in functions_of(node.dataset):
@@ -340,6 +420,17 @@ def python_functions_wrapped(
         yield
     finally:
         registry.update(before)
+
+
+def _python_functions() -> Any:
+    try:
+        from tensorflow.python.ops import script_ops  # there is no public way to see which Python functions it calls
+
+        return script_ops._py_funcs._funcs
+    except (ImportError, AttributeError) as error:
+        raise CutError(
+            _lacks("timing the lines of Python functions needs", "TensorFlow's private script_ops._py_funcs")
+        ) from error
 
 
 def _again(node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, calls: int | None) -> Any:

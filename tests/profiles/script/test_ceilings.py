@@ -69,6 +69,7 @@ KINDS = {"functional": functional, "subclassed": Subclassed}
 
 
 def compiled(kind, **options):
+    keras.utils.clear_session()  # Keras 3.8 keeps its global generator when it is given a seed
     keras.utils.set_random_seed(1)
     model = KINDS[kind]()
     model.compile(keras.optimizers.Adam(use_ema=True), "mse", metrics=["mae", Largest()], **options)

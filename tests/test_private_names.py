@@ -1,0 +1,280 @@
+"""What is said, and what is there all the same, where a TensorFlow or a Keras lacks a private name that is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.ops import structured_function
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.ops import script_ops
+
+import profiles
+from benchmarks.devices.flops import work_per_example
+from benchmarks.tune.own_child import PipelineError, UserPipeline
+from models import ModelError
+from models.saved import foreign_layers
+from profiles.gate import unknown
+from profiles.gate.feed import Feed
+from profiles.gate.inspection import inspect
+from profiles.measure.windows import Windows
+from profiles.script.ceilings import NotPossible, measure_ceilings, put_back
+from profiles.script.epochs import Told
+from profiles.script.profiler import Profiler
+from profiles.script.report import report_on, with_stages
+from profiles.script.watch import WatchCallback
+from profiles.stages import CutError, random_before_cache
+from profiles.stages.take_apart import stage_table, stages_and_lines
+from profiles.stages.tf_graph import functions_of, upstream
+from tests.planted import IMAGES, a_batch, a_model, emulated, tensorflow_only
+
+pytestmark = tensorflow_only
+
+TENSORFLOW, KERAS = f"which TensorFlow {tf.__version__} does not have", f"which Keras {keras.__version__} does not have"
+Remove = Callable[[pytest.MonkeyPatch, Any], None]
+
+
+def halve(image: Any, label: Any) -> Any:
+    return image / 2, label
+
+
+def in_python(image: Any, label: Any) -> Any:
+    return tf.ensure_shape(tf.numpy_function(lambda part: part + 1, [image], tf.float32), (2, 2, 3)), label
+
+
+def a_pipeline(function: Any = halve) -> Any:
+    """A pipeline of every kind of stage that is built again from private names."""
+    images = tf.data.Dataset.from_tensor_slices(np.zeros((64, 2, 2, 3), np.float32))
+    zipped = tf.data.Dataset.zip((images, tf.data.Dataset.from_tensor_slices(np.zeros(64, np.float32))))
+    read = zipped.shuffle(8).interleave(lambda *one: tf.data.Dataset.from_tensors(one), num_parallel_calls=2)
+    return read.map(function, num_parallel_calls=2).batch(IMAGES).prefetch(2)
+
+
+def of_class(name: str) -> Remove:
+    return lambda patch, _: patch.delattr(tf.data.Dataset, name)
+
+
+def of_wrapper(name: str) -> Remove:
+    def remove(patch: pytest.MonkeyPatch, dataset: Any) -> None:
+        if name == "function":
+            patch.delattr(structured_function.StructuredFunctionWrapper, name)
+            return
+        for one in upstream(dataset):
+            for wrapper in functions_of(one):
+                patch.delattr(wrapper, name)
+
+    return remove
+
+
+def of_stage(kind: str, name: str) -> Remove:
+    def remove(patch: pytest.MonkeyPatch, dataset: Any) -> None:
+        [stage] = [one for one in upstream(dataset) if type(one).__name__ == kind]
+        patch.delattr(stage, name)
+
+    return remove
+
+
+def the_wrapper(patch: pytest.MonkeyPatch, _: Any) -> None:
+    patch.delattr(structured_function, "StructuredFunctionWrapper")
+
+
+READ: dict[str, Remove] = {
+    "Dataset._inputs": of_class("_inputs"),
+    "Dataset._functions": of_class("_functions"),
+    "StructuredFunctionWrapper._func": of_wrapper("_func"),
+    "StructuredFunctionWrapper.function": of_wrapper("function"),
+}
+REBUILT: dict[str, Remove] = {
+    "StructuredFunctionWrapper": the_wrapper,
+    **{
+        f"{kind}.{name}": of_stage(kind, name)
+        for kind, names in {
+            "_ParallelMapDataset": ["_map_func"],
+            "_BatchDataset": ["_batch_size", "_drop_remainder"],
+            "_ParallelInterleaveDataset": ["_map_func", "_cycle_length", "_block_length"],
+            "_ShuffleDataset": ["_buffer_size"],
+            "_ZipDataset": ["_datasets"],
+        }.items()
+        for name in names
+    },
+}
+ALL = READ | REBUILT
+
+
+@pytest.fixture
+def windows() -> Windows:
+    made = Windows(a_model(), emulated(2))
+    made.prepare([a_batch()])
+    return made
+
+
+def test_the_pipeline_of_these_tests_can_be_taken_apart(windows: Windows) -> None:
+    table = stage_table(a_pipeline(), windows)
+    assert table.reason is None and "halve" in {stage.name for stage in table.stages}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_stage_costs_say_which_name_they_lack_before_any_work(
+    name: str, windows: Windows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = a_pipeline()
+    ALL[name](monkeypatch, dataset)
+    monkeypatch.setattr(Windows, "watch", lambda *_, **__: pytest.fail("the model trains on it"))
+    table = stage_table(dataset, windows)
+    assert table.stages == ()
+    assert table.reason == f"stage costs need tf.data's private {name}, {TENSORFLOW}"
+
+
+@pytest.mark.parametrize("name", READ)
+def test_whether_a_cache_freezes_draws_is_said_to_be_unknown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = a_pipeline()
+    READ[name](monkeypatch, dataset)
+    with pytest.raises(CutError, match=f"before a cache needs tf.data's private {name}, {TENSORFLOW}"):
+        random_before_cache(dataset)
+
+
+def test_what_is_no_dataset_needs_no_name_of_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(tf.data.Dataset, "_inputs")
+    assert random_before_cache([a_batch()]) == ()
+
+
+def test_a_profile_without_stages_has_all_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = a_pipeline()
+    of_wrapper("_func")(monkeypatch, dataset)
+    found = profiles.profile(dataset, a_model(), device="emulated:2000", rounds=1, lines=True)
+    text = " ".join(str(found).split())
+    assert f"no stages: stage costs need tf.data's private StructuredFunctionWrapper._func, {TENSORFLOW}" in text
+    assert "looking for random operations before a cache needs tf.data's private Str" in text
+    assert found.result.images_per_sec > 0 and found.result.attribution.loading_ratio is not None
+    assert found.verdict.text()
+
+
+def test_lines_that_cannot_be_timed_leave_the_stages(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = a_pipeline(in_python)
+    monkeypatch.delattr(script_ops, "_py_funcs")
+    table, lines = stages_and_lines(dataset, windows, lines=False)
+    assert (table.unavailable, lines) == ((), ())
+    # TensorFlow itself runs Python functions by that name: the stages are those of a pipeline that has none.
+    table, lines = stages_and_lines(a_pipeline(), windows, lines=True)
+    assert "halve" in {stage.name for stage in table.stages} and lines == ()
+    said = f"timing the lines of Python functions needs TensorFlow's private script_ops._py_funcs, {TENSORFLOW}"
+    assert table.unavailable == (said,)
+    assert said in table.to_dict()["flags"]
+
+
+def test_a_pipeline_of_the_users_is_refused_by_name(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = a_pipeline()
+    the_wrapper(monkeypatch, dataset)
+    match = f"taken apart: changing a pipeline needs tf.data's private StructuredFunctionWrapper, {TENSORFLOW}"
+    with pytest.raises(PipelineError, match=match):
+        UserPipeline(dataset, windows, memory_limit_bytes=1e9)
+
+
+def test_the_gate_goes_on_without_the_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = Feed(a_pipeline())
+    before = inspect(feed)
+    assert before.stages and unknown(before) == ()
+    of_wrapper("_func")(monkeypatch, feed.data)
+    found = inspect(feed)
+    assert (found.images, found.batch, found.bytes_per_image) == (before.images, before.batch, before.bytes_per_image)
+    assert found.decodes_per_image is None
+    said = "the stages, decoders and frozen draws of a pipeline need tf.data's private StructuredFunctionWrapper._func"
+    assert unknown(found, found) == (f"{said}, {TENSORFLOW}",)
+
+
+# Keras
+
+
+def trained(**options: Any) -> tuple[Any, Any]:
+    model = keras.Sequential([keras.Input((2, 2, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", **options)
+    callback = WatchCallback(keep_batches=4)
+    images, labels = a_batch(64)
+    model.fit(images, labels, batch_size=4, epochs=2, verbose=0, callbacks=[callback])
+    return model, callback.watch
+
+
+def test_the_models_own_rate_is_said_to_be_unknown_without_a_name_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, watch = trained()
+    assert measure_ceilings(model, watch, first_round=2).reason is None
+    with monkeypatch.context() as patch:
+        patch.delattr(keras.layers.Layer, "_flatten_layers")
+        reason = measure_ceilings(model, watch, first_round=2).reason
+        assert reason == f"putting a model back needs Keras' private Model._flatten_layers, {KERAS}"
+    with monkeypatch.context() as patch:
+        patch.delattr(model.variables[0], "_value")
+        reason = measure_ceilings(model, watch, first_round=2).reason
+        assert reason == f"putting a model back needs Keras' private Variable._value, {KERAS}"
+        with pytest.raises(NotPossible, match="Variable._value"), put_back(model):
+            pytest.fail("nothing may be run that cannot be put back")
+
+
+def test_the_models_own_rate_is_said_to_be_unknown_without_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, watch = trained()
+    monkeypatch.delattr(op_def_registry, "get")
+    reason = measure_ceilings(model, watch, first_round=2).reason
+    assert reason == f"looking for effects of a training step needs TensorFlow's private op_def_registry, {TENSORFLOW}"
+
+
+def test_a_script_keeps_its_report_without_a_name_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler = Profiler(ceilings=True, max_steps=None)
+    profiler.attach()
+    try:
+        a_model().fit(a_pipeline().repeat(6), epochs=2, verbose=0)
+    finally:
+        profiler.detach()
+    monkeypatch.delattr(keras.layers.Layer, "_flatten_layers")  # Keras' own `fit` needs it as well
+    found, blocked = with_stages(report_on(profiler, script="train.py", complete=True), profiler, lines=False)
+    assert not blocked and not found.unknown
+    [verdict] = found.verdicts
+    said = f"putting a model back needs Keras' private Model._flatten_layers, {KERAS}"
+    assert verdict.result.stages is not None and verdict.result.stages.reason == said
+    assert verdict.result.images_per_sec > 0
+
+
+def test_images_that_nobody_counts_are_said_to_need_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiles.script.watch.told_of", lambda *_: Told(steps=4, images=None))
+    model, watch = trained(steps_per_execution=4)
+    assert "private" not in watch.why_unknown
+    monkeypatch.delattr(model, "_loss_tracker")  # Keras' own `fit` needs it as well
+    read: list[Told] = []
+    watch._read(SimpleNamespace(steps=4, expected_steps=None, read=read.append), None)
+    assert read == [Told(steps=4, images=None)]
+    assert watch.why_unknown.endswith(f"; counting images needs Keras' private Model._loss_tracker, {KERAS}")
+
+
+def test_a_model_is_kept_though_its_layers_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = a_model()
+    monkeypatch.delattr(keras.layers.Layer, "_flatten_layers")
+    with pytest.raises(ModelError, match=f"needs Keras' private Model._flatten_layers, {KERAS}"):
+        foreign_layers(model)
+
+
+class WithoutLayers:
+    """A model as it would be without that name, which Keras itself cannot do without today."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_layers":
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self.model(*arguments, **options)
+
+
+def test_operations_are_not_counted_without_the_list_of_inner_layers() -> None:
+    model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5)])
+    before = work_per_example(model, np.ones((1, 7), np.float32))
+    assert before.forward_flops == 2 * 7 * 5
+    work = work_per_example(WithoutLayers(model), np.ones((1, 7), np.float32))
+    assert (work.forward_flops, work.training_flops) == (None, None)
+    assert work.reason == f"counting them needs Keras' private Layer._layers, {KERAS}"
+    assert (work.activation_bytes, work.input_bytes) == (before.activation_bytes, before.input_bytes)

@@ -1,0 +1,78 @@
+"""The versions that setup.cfg asks for are those that .ci/cells tests, and that the README names."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests import PROJECT_ROOT
+
+CONSTRAINTS = PROJECT_ROOT / ".ci" / "constraints"
+# The project's own tools, pinned in setup.cfg: every cell installs the same ones.
+TOOLS = {"ruff", "mypy"}
+
+
+def asked_for(*extras: str) -> dict[str, Requirement]:
+    config = configparser.ConfigParser()
+    config.read(PROJECT_ROOT / "setup.cfg")
+    lines = config["options"]["install_requires"].splitlines()
+    for extra in extras:
+        lines += config["options.extras_require"][extra].splitlines()
+    requirements = [Requirement(line) for line in lines if line.strip()]
+    return {canonicalize_name(one.name): one for one in requirements}
+
+
+def pinned(path: Path) -> dict[str, str]:
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+
+
+def test_the_oldest_cell_has_the_lower_bounds_of_all_that_is_asked_for() -> None:
+    oldest = pinned(CONSTRAINTS / "oldest.txt")
+    wanted = asked_for("test")
+    assert set(oldest) == set(wanted) - TOOLS
+    for name, version in oldest.items():
+        [bound] = wanted[name].specifier
+        assert bound.operator in (">=", "=="), name
+        lower, tested = Version(bound.version).release, Version(version).release
+        assert tested[: len(lower)] == lower, f"{name}: {bound.version} is asked for, {version} was tested"
+
+
+def test_nothing_has_an_upper_bound_but_what_cannot_be_newer() -> None:
+    bounds = {name: {one.operator for one in asked.specifier} for name, asked in asked_for("test").items()}
+    assert {name for name, operators in bounds.items() if operators != {">="}} == {"albumentations", *TOOLS}
+
+
+def test_what_colab_has_is_recent_enough() -> None:
+    colab = pinned(CONSTRAINTS / "colab.txt")
+    asked = asked_for()
+    assert set(asked) - set(colab) == {"line-profiler"}
+    assert [name for name, one in asked.items() if name in colab and colab[name] not in one.specifier] == []
+
+
+def test_the_command_for_other_builds_of_tensorflow_asks_for_all_the_rest() -> None:
+    text = (PROJECT_ROOT / "README.md").read_text()
+    [block] = re.findall(r"<!-- tensorflow-cpu -->(.*?)<!-- /tensorflow-cpu -->", text, re.DOTALL)
+    named = {canonicalize_name(one.name): one for one in map(Requirement, re.findall(r'"(.+?)"', block))}
+    expected = asked_for()
+    del expected["tensorflow"]
+    assert {name: str(one.specifier) for name, one in named.items()} == {
+        name: str(one.specifier) for name, one in expected.items()
+    }
+    assert "pip install --no-deps ." in block
+
+
+def test_the_cells_are_named_and_others_refused() -> None:
+    def cells(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["bash", str(PROJECT_ROOT / ".ci" / "cells"), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert cells().stdout.split() == ["newest", "oldest", "colab", "python3.13", "tensorflow-cpu"]
+    refused = cells("nightly")
+    assert (refused.returncode, refused.stderr.startswith("There is no cell nightly.")) == (2, True)
