@@ -1,4 +1,4 @@
-"""Profiles somebody's unmodified Keras script: loading against compute, for each of its `fit` calls.
+"""Profiles somebody's unmodified script: loading against compute, for each Keras `fit` and loop over a `DataLoader`.
 
 python -m profiles [--max-steps N] [--no-ceilings] [--lines] [--out DIR] train.py ARGS
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from profiles.script.run import after_import, run_script
 
 if TYPE_CHECKING:
+    from profiles.script.loops import Loops
     from profiles.script.profiler import Profiler
 
 _NAME = "python -m profiles"
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(wrong)
         return 2
     profilers: list[Profiler] = []
+    loops: list[Loops] = []
 
     def keras_is_there() -> None:
         if hasattr(sys.modules["keras"], "Model"):
@@ -41,6 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             profilers.append(Profiler(ceilings=not arguments.no_ceilings, max_steps=arguments.max_steps))
             profilers[0].attach()
+
+    def data_loader_is_there() -> None:
+        from profiles.script.loops import Loops
+
+        loops.append(Loops(max_steps=arguments.max_steps))
+        loops[0].attach()
 
     ours = os.getpid()
     blocked = False
@@ -51,10 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             with contextlib.suppress(KeyboardInterrupt):
                 for profiler in profilers:
                     profiler.wait()
+                for loop in loops:
+                    loop.wait()
             with _quiet_stdout():
-                blocked = _report(profilers, script.name, out, ended_by, lines=arguments.lines)
+                blocked = _report(profilers, loops, script.name, out, ended_by, lines=arguments.lines)
 
     after_import("keras", keras_is_there)
+    after_import("torch.utils.data", data_loader_is_there)
     code = run_script(arguments.script, arguments.arguments, report)
     if blocked:
         _leave(code)
@@ -71,8 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_NAME,
         usage=f"{_NAME} [--max-steps N] [--no-ceilings] [--lines] [--out DIR] SCRIPT.py [ARG ...]",
-        description="Runs a Keras script as it is and says how much of each fit was loading and how much compute. "
-        "The report goes to stderr and to files; output and exit code are the script's own.",
+        description="Runs a Keras or PyTorch script as it is and says how much of each fit, or of each loop over a "
+        "DataLoader, was loading and how much compute. The report goes to stderr and to files; output and exit code "
+        "are the script's own.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -136,29 +148,38 @@ def _quiet_stdout() -> Iterator[None]:
 
 
 def _report(
-    profilers: Sequence[Profiler], script: str, out: Path, ended_by: BaseException | None, *, lines: bool
+    profilers: Sequence[Profiler],
+    loops: Sequence[Loops],
+    script: str,
+    out: Path,
+    ended_by: BaseException | None,
+    *,
+    lines: bool,
 ) -> bool:
     """Says to stderr what was measured, and writes it; never raises, the script's exit code is not ours.
 
     Returns:
       Whether something of the script's still blocks a thread, so that Python could not end.
     """
-    profiler = profilers[0] if profilers else None
     ended_well = ended_by is None or isinstance(ended_by, SystemExit)
     try:
-        if profiler is None or not profiler.fits:
-            why = "" if profiler is not None else " (it did not import Keras 3)"
-            _say(f"nothing measured, {script} made no step of fit{why}.")
+        watchers: list[Profiler | Loops] = [*profilers, *loops]
+        for watcher in watchers:
+            watcher.pause()
+        if not any(watcher.fits for watcher in watchers):
+            why = "" if watchers else " (it imported neither Keras 3 nor PyTorch's DataLoader)"
+            _say(f"nothing measured, {script} made no step of fit, nor of a loop over a DataLoader{why}.")
             return False
-        from profiles.script.report import report_on, with_stages
+        from profiles.script.report import report_on
         from profiles.text import Terminal, print_files
 
-        profiler.pause()
-        found = report_on(profiler, script=script, complete=ended_well)
+        found = report_on(watchers, script=script, complete=ended_well)
         found.write(out)  # what was watched is safe, whatever comes of the data
         blocked = False
-        if ended_well:
-            found, blocked = with_stages(found, profiler, lines=lines)
+        if ended_well and profilers and profilers[0].fits:
+            from profiles.script.stages import with_stages
+
+            found, blocked = with_stages(found, profilers[0], lines=lines)
             found.write(out)
         console = Terminal(stderr=True)
         found.print(console)

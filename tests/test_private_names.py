@@ -26,7 +26,8 @@ from profiles.measure.windows import Windows
 from profiles.script.ceilings import NotPossible, measure_ceilings, put_back
 from profiles.script.epochs import Told
 from profiles.script.profiler import Profiler
-from profiles.script.report import report_on, with_stages
+from profiles.script.report import report_on
+from profiles.script.stages import with_stages
 from profiles.script.watch import WatchCallback
 from profiles.stages import CutError, random_before_cache
 from profiles.stages.take_apart import stage_table, stages_and_lines
@@ -229,7 +230,7 @@ def test_a_script_keeps_its_report_without_a_name_of_keras(monkeypatch: pytest.M
     finally:
         profiler.detach()
     monkeypatch.delattr(keras.layers.Layer, "_flatten_layers")  # Keras' own `fit` needs it as well
-    found, blocked = with_stages(report_on(profiler, script="train.py", complete=True), profiler, lines=False)
+    found, blocked = with_stages(report_on([profiler], script="train.py", complete=True), profiler, lines=False)
     assert not blocked and not found.unknown
     [verdict] = found.verdicts
     said = f"putting a model back needs Keras' private Model._flatten_layers, {KERAS}"

@@ -50,13 +50,8 @@ class WorkerRecord:
     def _slot(self) -> int:
         """Finds or takes the calling thread's slot.
 
-<<<<<<< HEAD
         The system numbers all threads of all processes one after the other. So workers that start at the same moment
         begin their search in different slots, and no two take the same one.
-=======
-        The system numbers all threads of all processes, one after the other: workers that start at the same moment
-        begin their search in different slots, so that no two take the same one.
->>>>>>> versions
         """
         me = threading.get_native_id()
         for step in range(_MAX_WORKERS):

@@ -8,7 +8,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -20,6 +19,7 @@ from profiles.measure.schedule import LEAST_STEPS, READY_WINDOW_S
 from profiles.measure.windows import Windows
 from profiles.samples import Sample
 from profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
+from profiles.script.results import Ceilings
 from profiles.script.watch import Watch, traced_as
 from profiles.stages.tf_graph import CutError, every_node, is_stateful
 from profiles.statistics import median
@@ -42,18 +42,6 @@ _PYTHON = "PyFuncStateless"
 
 class NotPossible(Exception):
     """The model cannot be run apart; the message says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
-    """What the model can do without its loader.
-
-    Attributes:
-      samples: `resident` and `replay`, some rounds of each; empty where `reason` says why.
-    """
-
-    samples: tuple[Sample, ...]
-    reason: str | None = None
 
 
 def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: float = 5.0) -> Ceilings:

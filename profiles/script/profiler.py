@@ -17,10 +17,10 @@ import numpy as np
 
 from profiles import clock
 from profiles.devices import Device
-from profiles.measure.backends import device_here
-from profiles.script.ceilings import Ceilings, measure_ceilings
+from profiles.measure import backends
+from profiles.script.ceilings import measure_ceilings
 from profiles.script.hooks import time_hooks
-from profiles.script.results import FitRecord, again
+from profiles.script.results import Ceilings, FitRecord, again
 from profiles.script.watch import Watch, WatchCallback
 
 # Batches kept for the ceilings; data kept for the stage tables, each with its model.
@@ -87,6 +87,10 @@ class Profiler:
         if self._untime_hooks is not None:
             self._untime_hooks()
             self._untime_hooks = None
+
+    def backend(self) -> dict[str, Any]:
+        """Describes Keras and its backend."""
+        return backends.backend()
 
     def wait(self) -> None:
         """Waits for threads that Python would wait for at its end: they may train.
@@ -257,7 +261,7 @@ def _place(frame: Any) -> str:
 
 def _device() -> Device:
     try:
-        return device_here()
+        return backends.device_here()
     except ValueError:
         return Device(kind="cpu", name="unknown")
 

@@ -11,7 +11,6 @@ from profiles.results.attribution import PARTS, Attribution
 from profiles.results.checks import check_claims, check_length, check_rounds
 from profiles.results.result import Contender, Result, derive, summarise
 from profiles.samples import Sample
-from profiles.script.ceilings import Ceilings
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
 from profiles.statistics import median, median_interval
 
@@ -21,8 +20,20 @@ _KERAS_BETWEEN_NS, _CALLBACKS_RATIO = 500_000, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """What the model can do without its loader.
+
+    Attributes:
+      samples: `resident` and `replay`, some rounds of each; empty where `reason` says why.
+    """
+
+    samples: tuple[Sample, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitRecord:
-    """One call of `fit` in somebody's script.
+    """One call of `fit` in somebody's script, or a loop of theirs over batches.
 
     Attributes:
       name: "fit 1 (train.py:42)".
@@ -36,6 +47,7 @@ class FitRecord:
       canary_ns: the canary loop, right before.
       whole: whether `fit` came to its end by itself.
       calls: of the same line on the same model, one after another.
+      loop: whether it is a loop of the script's own: the time of its steps is known from their edges alone.
     """
 
     name: str
@@ -49,6 +61,7 @@ class FitRecord:
     why_unknown: str | None = None
     whole: bool = True
     calls: int = 1
+    loop: bool = False
 
     @property
     def images_per_sec(self) -> float | None:
@@ -105,7 +118,7 @@ def result_of(fit: FitRecord) -> Result:
         notes.append(f"callbacks took {callbacks_ratio:.0%} of the time of the steps; it is left out")
     if not fit.whole:
         notes.append("fit was left before its end")
-    if all(one.claimed_ns is None for one in measured):
+    if not fit.loop and all(one.claimed_ns is None for one in measured):
         why = "the device runs on behind the host" if asynchronous else "the batch hooks of callbacks were not timed"
         notes.append(f"not checked whether steps and edges add up to the time of an epoch: {why}")
     contender = Contender(

@@ -14,9 +14,8 @@ from profiles.devices import Device
 from profiles.results.checks import check_claims
 from profiles.results.result import Result
 from profiles.samples import sample_from_dict
-from profiles.script.ceilings import Ceilings
 from profiles.script.profiler import Profiler
-from profiles.script.results import FitRecord, result_of
+from profiles.script.results import Ceilings, FitRecord, result_of
 from tests.builders import record_of, rounds_of
 from tests.planted import planted
 

@@ -1,0 +1,225 @@
+"""Watches the loops of a PyTorch script, from outside: each pass over a `DataLoader` is an epoch, each batch a step."""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+import sysconfig
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from profiles import clock
+from profiles.devices import Device
+from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
+from profiles.script.results import Ceilings, FitRecord
+
+# As of a `fit`: the first steps of an epoch in which buffers fill, unless there are more workers.
+_RAMP_STEPS = 2
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
+
+
+class Loops:
+    """Collects what a script's passes over its `DataLoader`s come to.
+
+    A step is what the script does from one batch to the next: with a loop that trains, the model's forward and backward
+    pass. It is the script's own, so that nothing of it is run apart and the model's own rate stays unknown.
+
+    Args:
+      max_steps: steps after which the loop is left with SystemExit(0), counted over the whole script; None for no end.
+
+    Attributes:
+      fits: a record for each place in the script with a loop that made a step, in order.
+      seen: nothing: no data of a loop is read again.
+    """
+
+    seen: Mapping[str, tuple[Any, Any]] = {}
+
+    def __init__(self, *, max_steps: int | None) -> None:
+        self._max_steps = max_steps
+        self._steps = 0
+        self._ended = False
+        self._loops: dict[tuple[str, bool], _Loop] = {}
+        self._running: weakref.WeakSet[_Pass] = weakref.WeakSet()
+        self._noting = threading.Lock()
+
+    @property
+    def fits(self) -> list[FitRecord]:
+        loops = [loop for loop in self._loops.values() if loop.epochs]
+        return [loop.record(f"loop {number} ({loop.place})") for number, loop in enumerate(loops, 1)]
+
+    def attach(self) -> Callable[[], None]:
+        """Replaces `DataLoader.__iter__`; returns a function that gives PyTorch its own back."""
+        from torch.utils.data import DataLoader
+
+        original, loops = DataLoader.__iter__, self
+
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:
+            place = _place(sys._getframe(1))
+            if loops._ended or place is None:
+                return original(loader)
+            return loops._watched(loader, original, place)
+
+        def undo() -> None:
+            DataLoader.__iter__ = original
+
+        DataLoader.__iter__ = __iter__
+        return undo
+
+    def wait(self) -> None:
+        """Waits for threads that Python would wait for at its end: they may train."""
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+
+    def pause(self) -> None:
+        """From now on nothing is watched; passes that the script has left are at their end."""
+        self._ended = True
+        for running in list(self._running):
+            running.close()
+
+    def backend(self) -> dict[str, Any]:
+        """Describes PyTorch."""
+        import torch
+
+        gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        return {"torch": torch.__version__, "threads": torch.get_num_threads(), "gpus": gpus}
+
+    def _watched(self, loader: Any, original: Callable[[Any], Iterator[Any]], place: str) -> _Pass:
+        import torch
+
+        with self._noting:
+            loop = self._loops.setdefault((place, torch.is_grad_enabled()), _Loop(place, loader))
+        watched = _Pass(loader, original, loop, self._count)
+        self._running.add(watched)
+        return watched
+
+    def _count(self) -> None:
+        self._steps += 1
+        if self._max_steps is not None and self._steps >= self._max_steps:
+            raise SystemExit(0)
+
+
+class _Loop:
+    """A place in a script that goes over a `DataLoader`, again and again."""
+
+    def __init__(self, place: str, loader: Any) -> None:
+        import torch
+
+        self.place = place
+        self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
+        self.begun = 0
+        self.device = _device()
+        workers = loader.num_workers
+        self._data_kind = f"a DataLoader ({workers} worker{'' if workers == 1 else 's'})"
+        self._model = "a loop" if torch.is_grad_enabled() else "a loop without gradients"
+        self._canary_ns = clock.canary_ns()
+
+    def record(self, name: str) -> FitRecord:
+        return FitRecord(
+            name=name,
+            model=self._model,
+            data_kind=self._data_kind,
+            epochs=tuple(self.epochs),
+            device=self.device,
+            ceilings=Ceilings(samples=(), reason="a loop's steps are the script's own"),
+            canary_ns=self._canary_ns,
+            training={"data": self._data_kind},
+            loop=True,
+        )
+
+
+class _Pass:
+    """Stands in for the iterator of one pass, and notes when a batch is asked for and when it comes."""
+
+    def __init__(
+        self, loader: Any, original: Callable[[Any], Iterator[Any]], loop: _Loop, count: Callable[[], None]
+    ) -> None:
+        self._loop: _Loop | None = loop
+        self._count = count
+        self._drawn: tuple[int, int, int | None] | None = None
+        self._tally = Tally(
+            epoch=loop.begun,
+            expected_steps=None,
+            ramp_steps=max(_RAMP_STEPS, loader.num_workers),
+            random_=random.Random(loop.begun),  # its own: the global one is the user's
+        )
+        loop.begun += 1
+        self._batches = original(loader)
+
+    def __iter__(self) -> _Pass:
+        return self
+
+    def __next__(self) -> Any:
+        asked_ns = clock.now_ns()
+        if self._end_step(asked_ns):
+            self._count()
+        try:
+            batch = next(self._batches)
+        except BaseException:
+            self.close()
+            raise
+        self._drawn = asked_ns, clock.now_ns(), _images_in(batch)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # as Python ends, what this needs may be gone
+            self.close()
+
+    def close(self) -> None:
+        """Ends the epoch, whole or not."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        self._end_step(clock.now_ns())
+        if self._tally.steps:
+            self._tally.end_steps()
+            loop.device = _device()
+            loop.epochs.append(self._tally.record(asynchronous=loop.device.asynchronous))
+
+    def _end_step(self, now_ns: int) -> bool:
+        if self._drawn is None:
+            return False
+        (asked_ns, came_ns, images), self._drawn = self._drawn, None
+        self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=False)
+        return True
+
+
+def _images_in(batch: Any) -> int | None:
+    """Returns the length of the first tensor of a batch; None where there is none."""
+    while isinstance(batch, Mapping | tuple | list):
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch), None)
+    shape: Sequence[int] = getattr(batch, "shape", ())
+    return int(shape[0]) if len(shape) else None
+
+
+def _place(frame: Any) -> str | None:
+    """Returns where the user's own code began the loop, as "train.py:12"; None where Keras began it, inside a `fit`."""
+    first = frame
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("keras."):
+            return None
+        if not frame.f_code.co_filename.startswith((*_LIBRARIES, "<")):
+            break
+        frame = frame.f_back
+    frame = frame or first
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _device() -> Device:
+    """Returns the device that PyTorch computes on, as far as it can be seen: a GPU once the script has used one."""
+    import torch
+
+    return Device(kind="gpu", name="gpu") if torch.cuda.is_initialized() else Device(kind="cpu", name="cpu")

@@ -1,0 +1,87 @@
+"""The stage tables of a script's data, which are read again for them once the script has ended."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from profiles.devices import parse_device
+from profiles.measure.windows import Windows
+from profiles.provenance import usable_cores
+from profiles.results.result import Result
+from profiles.results.verdict import Verdict
+from profiles.script.ceilings import NotPossible, put_back
+from profiles.script.profiler import Profiler
+from profiles.script.report import ScriptReport, judged
+from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
+from profiles.stages.take_apart import stages_and_lines
+
+# The stage pass reads a script's data again, and that may block for ever: a queue that nobody fills any more.
+STAGES_LIMIT_S = 90.0
+
+_Apart = tuple[StageTable, tuple[AnnotatedFunction, ...]]
+
+
+def with_stages(found: ScriptReport, profiler: Profiler, *, lines: bool) -> tuple[ScriptReport, bool]:
+    """Adds the stage tables of data that can be read again.
+
+    Args:
+      lines: whether to time the lines of the data's Python functions as well.
+    Returns:
+      The report, and whether reading still blocks: then a thread of ours waits for ever, and no more data is read.
+    """
+    kinds = {fit.name: fit.data_kind for fit in profiler.fits}
+    verdicts: list[Verdict] = []
+    blocked_by: str | None = None
+    for verdict in found.verdicts:
+        result = verdict.result
+        name = result.contender.variant
+        if name not in kinds:  # a loop, which Keras has no part in
+            verdicts.append(verdict)
+            continue
+        seen = profiler.seen.get(name)
+        apart: _Apart | None
+        if seen is None:
+            apart = _not_apart(f"{kinds[name]} cannot be read again: only the waiting was seen")
+        elif blocked_by is not None:
+            apart = _not_apart(f"the data of {blocked_by} was waited for in vain: no more was read")
+        else:
+            model, data = seen
+            apart = _within(STAGES_LIMIT_S, partial(_taken_apart, model, data, result, lines))
+        if apart is None:
+            blocked_by = name
+            apart = _not_apart(f"reading the data again did not end within {STAGES_LIMIT_S:g} s")
+        table, annotated = apart
+        verdicts.append(judged(replace(result, stages=table, lines=annotated), seen))
+    return replace(found, verdicts=tuple(verdicts)), blocked_by is not None
+
+
+def _within(limit_s: float, call: Callable[[], _Apart]) -> _Apart | None:
+    """Calls in a thread; returns None where it has not ended in time, and leaves it to itself."""
+    came: list[_Apart] = []
+    thread = threading.Thread(target=lambda: came.append(call()), name="unstall stage pass", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    return None if thread.is_alive() else came[0]
+
+
+def _taken_apart(model: Any, data: Any, result: Result, lines: bool) -> _Apart:
+    """Takes apart what a `fit` was fed, at the pace of its model, which does not train: it sleeps."""
+    pace = parse_device(f"emulated:{min(max(result.compute_images_per_sec, 0.1), 1e7)}")
+    try:
+        with put_back(model), warnings.catch_warnings(action="ignore"):
+            return stages_and_lines(data, Windows(model, pace), lines=lines)
+    except NotPossible as error:
+        return _not_apart(str(error))
+    except (Exception, SystemExit) as error:  # anything can happen in a user's pipeline; the rest of the report stands
+        first_line = (str(error).strip().splitlines() or [""])[0][:160]
+        reason = f"it could not be taken apart ({type(error).__name__}: {first_line})"
+        return _not_apart(reason)
+
+
+def _not_apart(reason: str) -> _Apart:
+    return without_stages(reason, cores=usable_cores()), ()

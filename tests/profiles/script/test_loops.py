@@ -1,0 +1,183 @@
+"""Loops over a `DataLoader` in a script without Keras: with a stand-in for PyTorch, and with PyTorch itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests import PROJECT_ROOT
+
+TORCH = {
+    "torch/__init__.py": """
+        __version__ = "0.0"
+        _enabled = True
+        class Tensor:
+            pass
+        def is_grad_enabled():
+            return _enabled
+        def get_num_threads():
+            return 2
+        class no_grad:
+            def __enter__(self):
+                global _enabled
+                _enabled = False
+            def __exit__(self, *_):
+                global _enabled
+                _enabled = True
+        class cuda:
+            is_initialized = staticmethod(lambda: False)
+            device_count = staticmethod(lambda: 0)
+        """,
+    "torch/utils/__init__.py": "",
+    "torch/utils/data/__init__.py": """
+        import numpy as np
+        class DataLoader:
+            def __init__(self, dataset, batch_size):
+                self.dataset, self.batch_size, self.num_workers = dataset, batch_size, 0
+            def __len__(self):
+                return -(-len(self.dataset) // self.batch_size)
+            def __iter__(self):
+                for first in range(0, len(self.dataset), self.batch_size):
+                    last = min(first + self.batch_size, len(self.dataset))
+                    images, labels = zip(*(self.dataset[index] for index in range(first, last)))
+                    yield [np.stack(images), np.array(labels)]
+        """,
+}
+SCRIPT = """
+import sys, time
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+class Slow:
+    def __len__(self):
+        return 60
+    def __getitem__(self, index):
+        time.sleep(0.003)
+        return np.zeros((4, 4), "float32"), index % 2
+
+train, test = DataLoader(Slow(), batch_size=6), DataLoader(Slow(), batch_size=20)
+seen = 0
+"""
+TRAINS = """
+for epoch in range(3):
+    for images, labels in train:
+        seen += len(images)
+        time.sleep(0.02)
+    with torch.no_grad():
+        for images, labels in test:
+            seen += len(images)
+print(seen)
+"""
+
+
+@pytest.fixture(
+    params=[
+        "a stand-in",
+        pytest.param(
+            "PyTorch",
+            marks=pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+        ),
+    ]
+)
+def folder(request, tmp_path):
+    if request.param == "a stand-in":
+        for name, text in TORCH.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(textwrap.dedent(text))
+    return tmp_path
+
+
+def run(folder, text, *words):
+    (folder / "train.py").write_text(SCRIPT + textwrap.dedent(text))
+    command = [sys.executable, "-m", "profiles", "--out", "out", *map(str, words), "train.py"]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "COLUMNS": "120"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def results(folder):
+    return json.loads((folder / "out" / "results.json").read_text())
+
+
+def line_of(folder, text):
+    return 1 + (folder / "train.py").read_text().split("\n").index(text)
+
+
+def test_a_planted_loader_is_found_in_a_loop_that_trains(folder):
+    """A batch takes 6 x 3 ms, a step 20 ms: 47 % of the time is loading."""
+    shown = run(folder, TRAINS)
+    assert (shown.stdout, shown.returncode) == ("360\n", 0), shown.stderr
+    train, test = results(folder)["results"]
+    assert train["variant"] == f"loop 1 (train.py:{line_of(folder, '    for images, labels in train:')})"
+    assert test["model"] == "a loop without gradients"
+    assert train["notes"][0] == "fed by a DataLoader (0 workers)"
+    assert train["seconds_per_image"]["prep_stall"] * 6 == pytest.approx(0.018, rel=0.15)
+    assert train["seconds_per_image"]["compute"] * 6 == pytest.approx(0.02, rel=0.15)
+    assert test["loading_ratio"] > 0.9
+    assert "is input-bound" in shown.stderr
+
+
+def test_no_framework_is_imported_for_it(folder):
+    shown = run(folder, "for batch in train: pass\nprint({'keras', 'tensorflow'} & set(sys.modules))")
+    assert shown.stdout == "set()\n", shown.stderr
+    assert "keras_backend" not in results(folder)["provenance"]
+    assert "torch" in results(folder)["provenance"]
+
+
+def test_a_pass_that_is_left_early_counts_what_it_had(folder):
+    shown = run(
+        folder,
+        """
+        for epoch in range(3):
+            for step, batch in enumerate(train):
+                time.sleep(0.01)
+                if step == 5:
+                    break
+        """,
+    )
+    assert shown.returncode == 0
+    assert results(folder)["dataset"]["images"] == 36
+
+
+def test_what_a_script_does_with_the_iterator_is_as_before(folder):
+    shown = run(
+        folder,
+        """
+        batches = iter(train)
+        assert iter(batches) is batches
+        first = next(batches)
+        print(len(first), len(list(batches)))
+        try:
+            next(batches)
+        except StopIteration:
+            print("ended")
+        """,
+    )
+    assert shown.stdout == "2 9\nended\n", shown.stderr
+
+
+def test_an_error_of_the_data_is_the_scripts_own(folder):
+    shown = run(
+        folder,
+        """
+        Slow.__getitem__ = lambda self, index: 1 / 0
+        for batch in train:
+            pass
+        """,
+    )
+    assert shown.returncode == 1
+    assert "ZeroDivisionError: division by zero" in shown.stderr
+    assert "profiles/script" not in shown.stderr
+    assert "nothing measured, train.py made no step of fit, nor of a loop over a DataLoader" in shown.stderr
+
+
+def test_max_steps_leaves_the_loop(folder):
+    shown = run(folder, TRAINS, "--max-steps", 8)
+    assert (shown.stdout, shown.returncode) == ("", 0), shown.stderr
+    assert results(folder)["dataset"]["images"] == 8 * 6
