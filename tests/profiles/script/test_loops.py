@@ -97,7 +97,7 @@ def folder(request, tmp_path):
 def run(folder, text, *words):
     (folder / "train.py").write_text(SCRIPT + textwrap.dedent(text))
     command = [sys.executable, "-m", "profiles", "--out", "out", *map(str, words), "train.py"]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "COLUMNS": "120"}
+    environment = {**os.environ, "PYTHONPATH": f"{PROJECT_ROOT}{os.pathsep}{folder}", "COLUMNS": "120"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
@@ -117,17 +117,21 @@ def test_a_planted_loader_is_found_in_a_loop_that_trains(folder):
     assert train["variant"] == f"loop 1 (train.py:{line_of(folder, '    for images, labels in train:')})"
     assert test["model"] == "a loop without gradients"
     assert train["notes"][0] == "fed by a DataLoader (0 workers)"
-    assert train["seconds_per_image"]["prep_stall"] * 6 == pytest.approx(0.018, rel=0.15)
-    assert train["seconds_per_image"]["compute"] * 6 == pytest.approx(0.02, rel=0.15)
+    assert 0.018 <= train["seconds_per_image"]["prep_stall"] * 6 < 0.025
+    assert 0.02 <= train["seconds_per_image"]["compute"] * 6 < 0.027
     assert test["loading_ratio"] > 0.9
     assert "is input-bound" in shown.stderr
 
 
-def test_no_framework_is_imported_for_it(folder):
-    shown = run(folder, "for batch in train: pass\nprint({'keras', 'tensorflow'} & set(sys.modules))")
-    assert shown.stdout == "set()\n", shown.stderr
-    assert "keras_backend" not in results(folder)["provenance"]
-    assert "torch" in results(folder)["provenance"]
+def test_it_needs_few_packages(folder):
+    """NumPy, SciPy, psutil, rich and Jinja2 (and what they need), and those of the script."""
+    others = ["keras", "tensorflow", "tensorflow_datasets", "albumentations", "PIL", "cv2", "line_profiler", "pytest"]
+    (folder / "sitecustomize.py").write_text(f"import sys\nfor name in {others}:\n    sys.modules[name] = None\n")
+    shown = run(folder, "import profiles\nfor batch in train: pass\nprint(profiles.Device.__name__)")
+    assert (shown.stdout, shown.returncode) == ("Device\n", 0), shown.stderr
+    assert "is input-bound" in shown.stderr
+    assert "torch" in results(folder)["provenance"] and "keras_backend" not in results(folder)["provenance"]
+    assert (folder / "out" / "report.html").is_file()
 
 
 def test_a_pass_that_is_left_early_counts_what_it_had(folder):
