@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import pathlib
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from types import ModuleType
 
 import psutil
+import pytest
 
 from tests import PROJECT_ROOT
 
@@ -30,6 +33,21 @@ def passes_on_jax(file: str, chosen: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-5000:]
+
+
+def working_tfds() -> ModuleType:
+    """Returns TensorFlow Datasets; skips the test where it cannot be used, whoever asks for it.
+
+    What it imports of tensorflow-metadata may have been made for a newer protobuf than TensorFlow allows.
+    """
+    import tensorflow_datasets as tfds
+
+    try:
+        tfds.features.FeaturesDict({}).to_proto()
+        importlib.import_module("tensorflow_metadata.proto.v0.schema_pb2")
+    except Exception as error:
+        pytest.skip(f"TensorFlow Datasets does not work here: {(str(error).splitlines() or [type(error).__name__])[0]}")
+    return tfds
 
 
 def children() -> set[psutil.Process]:

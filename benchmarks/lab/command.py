@@ -123,10 +123,18 @@ def devices_here() -> tuple[Device, ...]:
     return tuple(devices)
 
 
+class _Bar(Progress):
+    """A bar that prints nothing where it is disabled; rich 13 ends it with an empty line."""
+
+    def stop(self) -> None:
+        if not self.disable:
+            super().stop()
+
+
 def progress_bar(console: Console) -> Progress:
     """Returns a bar with time left, for terminals only."""
     # It redraws only when told to, between windows: a thread that redraws would take a core from what is measured.
-    return Progress(
+    return _Bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),

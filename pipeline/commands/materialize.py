@@ -6,6 +6,7 @@ python -m pipeline materialize photos/train prepared/train --as raw --image-size
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import re
@@ -107,9 +108,9 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=errors, auto_refresh=False, transient=True, disable=not errors.is_terminal
-    ) as progress:
+    progress = Progress(*columns, console=errors, auto_refresh=False, transient=True, disable=not errors.is_terminal)
+    # rich 13 ends a bar with an empty line where there is no terminal, though it shows none.
+    with progress if errors.is_terminal else contextlib.nullcontext():
         task = progress.add_task("reading", total=None)
 
         def report(done: int, total: int) -> None:

@@ -19,6 +19,8 @@ from models.saved import finish, save
 
 def a_picture(path, mode="RGB", size=(5, 4), **options):
     pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    if str(path).endswith(".ico"):
+        options["sizes"] = [size]  # of its own accord Pillow 11 writes square ones alone, and no smaller picture at all
     Image.fromarray(pixels).convert(mode).save(path, **options)
     return str(path)
 

@@ -312,7 +312,9 @@ def test_a_photo_that_cannot_be_decoded_is_said_in_a_line(photos, tmp_path, capf
     shutil.copytree(photos, tmp_path / "data")
     path = max((tmp_path / "data").rglob("*.jpg"))
     content = path.read_bytes()
-    path.write_bytes(content[:200] + bytes(len(content) - 202) + content[-2:])
+    # Its header is whole, tables and all: Pillow 11 takes less than that for no image at all.
+    begin = content.index(b"\xff\xda")
+    path.write_bytes(content[:begin] + bytes(len(content) - begin - 2) + content[-2:])
     words = ("--data", str(tmp_path / "data"), "--out", str(tmp_path / "a.keras"), "--epochs", "1")
     code, printed = refusal(capfd, *TINY, *words)
     assert code == 3 and "Training failed: " in printed and "Traceback" not in printed

@@ -141,8 +141,11 @@ def test_a_change_of_the_pixels_is_noticed(change, golden, monkeypatch):
     assert problem is not None
     assert case.name in problem and "levels apart" in problem
     assert problem.endswith(
-        "If that is meant, raise PIXELS_VERSION in pipeline/prepared/copies.py and record again: "
-        "python -m tests.golden_pixels"
+        (
+            "If that is meant, raise PIXELS_VERSION in pipeline/prepared/copies.py and record again: "
+            "python -m tests.golden_pixels",
+            "If our code changed too, raise PIXELS_VERSION in pipeline/prepared/copies.py first.",  # other libraries
+        )
     )
 
 

@@ -15,6 +15,7 @@ from pipeline.sources import datasets
 from pipeline.sources.datasets import DOWNLOADS, open_dataset
 from pipeline.sources.published import FORMS, WORDS, DatasetError
 from tests import PROJECT_ROOT
+from tests.checks import working_tfds
 
 
 @pytest.fixture(autouse=True)
@@ -200,7 +201,7 @@ def test_fewer_examples_are_spread_over_the_file(tmp_path):
 @pytest.fixture(scope="module")
 def tfds_folder(tmp_path_factory):
     """Data sets as TFDS prepares them, small, under the published names."""
-    import tensorflow_datasets as tfds
+    tfds = working_tfds()
     from tensorflow_datasets.core import registered
 
     folder = tmp_path_factory.mktemp("tfds")

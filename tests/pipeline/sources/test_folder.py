@@ -21,6 +21,7 @@ from pipeline import SourceError, from_arrays, from_folder, from_tfds, open_sour
 from pipeline.cache import cache_root
 from pipeline.sources import folder as sources
 from pipeline.sources.folder import FORMATS, MAX_PIXELS, copied_to_ram, folder_of_links, image_format
+from tests.checks import working_tfds
 
 RULE = "Give a folder that holds one folder of images per class, such as cats/ and dogs/."
 DiskUsage = collections.namedtuple("DiskUsage", "total used free")
@@ -673,7 +674,7 @@ def no_room(*_):
 @pytest.fixture(scope="module")
 def tfds_folder(tmp_path_factory):
     """A prepared data set as TFDS writes it, of a builder that nobody can import: 5 images of 2 classes, unsorted."""
-    import tensorflow_datasets as tfds
+    tfds = working_tfds()
     from tensorflow_datasets.core import registered
 
     folder = tmp_path_factory.mktemp("tfds")

@@ -275,7 +275,9 @@ def test_a_missing_idx_file_is_named(tmp_path):
     assert message == f"{tmp_path}: t10k-images-idx3-ubyte is missing, packed (.gz) or not."
 
 
-@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(FILES["train-images-idx3-ubyte"])[:-30]])
+@pytest.mark.parametrize(
+    "content", [b"no gzip", gzip.compress(FILES["train-images-idx3-ubyte"])[:-30]], ids=["no gzip", "cut off"]
+)
 def test_a_broken_packed_file_is_refused(tmp_path, content):
     files = {f"{name}.gz": gzip.compress(one) for name, one in FILES.items()}
     folder = in_folder(tmp_path, {**files, "train-images-idx3-ubyte.gz": content})
