@@ -197,6 +197,12 @@ def _claim(name: str) -> None:
             vars(sys.modules["__main__"])["__builtins__"] = _BUILTINS
 
 
+if sys.platform != "linux":
+    print(
+        f"unstall: tested on Linux. On {sys.platform} it can be imported; worker processes, the page cache, hardware "
+        "counters and quotas of control groups are not supported.",
+        file=sys.stderr,
+    )
 sys.meta_path.insert(0, _Finder())
 for _name in OURS & sys.modules.keys():
     _claim(_name)

@@ -238,6 +238,26 @@ def test_a_program_of_the_users_that_is_run_as_a_module_keeps_its_imports(tmp_pa
     assert run(["-m", "theirs"], tmp_path).stdout.split() == [str(tmp_path / "models.py")]
 
 
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_elsewhere_than_on_linux_it_can_be_imported_and_says_what_is_missing(platform, tmp_path):
+    lacks = ["fcntl", "resource", "termios", "pwd", "grp"]
+    code = f"""
+import os, signal, sys
+sys.platform = {platform!r}
+for name in {lacks}:
+    sys.modules[name] = None
+for name in ("fork", "sched_getaffinity", "killpg"):
+    delattr(os, name)
+del signal.SIGKILL
+import profiles, unstall
+from profiles import devices
+print(profiles.Device.__name__)
+"""
+    shown = run(["-c", code], tmp_path)
+    assert shown.stdout == "Device\n"
+    assert shown.stderr.startswith("unstall: tested on Linux. ") and shown.stderr.count("\n") == 1
+
+
 def test_pytest_runs_beside_a_profiles_of_the_users(tmp_path):
     """Our plugin is loaded into everybody's tests."""
     (tmp_path / "profiles.py").write_text("MINE = True\n")
