@@ -16,6 +16,9 @@ def __getattr__(name: str) -> object:
 
         return profile
     if name == "StallMonitor":
+        # First of all: `python -m profiles` imports what the monitor needs itself, as soon as Keras is imported.
+        import keras  # noqa: F401
+
         from profiles.script.monitor import StallMonitor
 
         return StallMonitor

@@ -354,6 +354,7 @@ def test_imports_stand_at_the_top_unless_they_load_a_framework():
 
 # Modules that import something late for another reason than a framework: what they may import so, and why.
 LATE = {
+    "benchmarks.gate.child": ({"pipeline", "models"}, "those of the checkout that is measured"),
     "models.__main__": ({"models"}, "the verb that was asked for"),
     "pipeline": ({"pipeline"}, "psutil, and what prepares copies"),
     "pipeline.commands.materialize": ({"rich", "pipeline"}, "the bar and the build, for more than --help"),
