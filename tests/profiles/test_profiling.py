@@ -26,9 +26,9 @@ def load(index: Any) -> Any:
         return tf.zeros((2, 2, 3)), tf.zeros(())
 
 
-def profiled() -> Profile:
-    dataset = tf.data.Dataset.range(300).map(load).batch(IMAGES)
-    return profiles.profile(dataset, a_model(), device="emulated:2000", rounds=2, name="slow loader", lines=True)
+def profiled(images: int = 300, rounds: int = 2) -> Profile:
+    dataset = tf.data.Dataset.range(images).map(load).batch(IMAGES)
+    return profiles.profile(dataset, a_model(), device="emulated:2000", rounds=rounds, name="slow loader", lines=True)
 
 
 @planted
@@ -49,7 +49,7 @@ def test_a_planted_loader_is_found_in_every_part_and_named_with_its_place() -> N
 
 @tensorflow_only
 def test_it_is_saved_as_results_and_report(tmp_path: Path) -> None:
-    found = profiled()
+    found = profiled(images=60, rounds=1)
     report = found.save(tmp_path / "out")
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     (result,) = document["results"]

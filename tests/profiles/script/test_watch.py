@@ -80,7 +80,11 @@ def assert_same(ours, theirs):
     assert ours[1] == theirs[1]
 
 
-@pytest.mark.parametrize("name", FED)
+# Those that differ in what draws the batches; the others run with `-m slow`.
+QUICK = {"a tf.data pipeline with a short last batch", "NumPy arrays with weights", "a PyDataset"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in FED])
 def test_training_comes_to_the_same_bit_for_bit(name):
     plain = trained(network(), FED[name](), watched=False)
     watched = trained(network(), FED[name](), watched=True)
