@@ -7,6 +7,7 @@ Whoever loads it feeds it photos as they are: uint8, 0 to 255, of any size. Only
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import tempfile
 import urllib.parse
@@ -54,12 +55,21 @@ def finish(network: Any, class_names: Sequence[str], *, interpolation: str, anti
     photos = keras.Input((None, None, 3), dtype="uint8", name="photos")
     # Rescaled first: Keras rounds what it makes of whole numbers to whole numbers, which no pipeline does.
     outputs = keras.layers.Rescaling(1 / 255, name="rescale")(photos)
-    outputs = keras.layers.Resizing(height, width, interpolation=interpolation, antialias=antialias, name="resize")(
-        outputs
-    )
+    outputs = _resize(outputs, (height, width), interpolation, antialias)
     outputs = network(outputs)
     outputs = keras.layers.Identity(name=encode_names(class_names))(outputs)
     return keras.Model(photos, outputs)
+
+
+def _resize(photos: Any, size: tuple[int, int], interpolation: str, antialias: bool) -> Any:
+    import keras
+
+    if not antialias:
+        return keras.layers.Resizing(*size, interpolation=interpolation, name="resize")(photos)
+    if "antialias" not in inspect.signature(keras.layers.Resizing.__init__).parameters:
+        # Keras 3.8: the operation that the layer would call. A model of it opens in safe mode as well.
+        return keras.ops.image.resize(photos, size, interpolation=interpolation, antialias=True)
+    return keras.layers.Resizing(*size, interpolation=interpolation, antialias=True, name="resize")(photos)
 
 
 def check_classes(network: Any, class_names: Sequence[str]) -> None:

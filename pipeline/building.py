@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.loaders.py_dataset import WorkerRecord
 
 
-# What each loader decodes, of the formats that the scan keeps.
+# What each loader decodes, of the formats that the scan keeps; of older libraries see `unread_here`.
 READS = {
     "tf_data": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
     "py_dataset": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
@@ -115,8 +115,21 @@ def build(
         raise
 
 
+def unread_here(config: PipelineConfig) -> set[str]:
+    """Returns the formats that the decoder of a loader reads in newer versions than the one that is here."""
+    if config.loader == "py_dataset" or config.composed:
+        from pipeline.stages.opencv_decode import READS_GIF
+
+        return set() if READS_GIF else {"GIF"}
+    if config.loader == "tf_data":
+        import tensorflow as tf
+
+        return set() if hasattr(tf.io, "decode_webp") else {"WEBP"}  # TensorFlow reads them since 2.20
+    return set()
+
+
 def _check_readable(config: PipelineConfig, source: ImageSource) -> None:
-    unreadable = sorted(set(source.formats) - READS[config.loader])
+    unreadable = sorted(set(source.formats) - (READS[config.loader] - unread_here(config)))
     if unreadable:
         raise UnavailableError(f"{config.loader} cannot read {', '.join(unreadable)} files")
     if source.arrays is not None and config.loader not in ("tf_data", "py_dataset"):

@@ -11,9 +11,13 @@ import zlib
 from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
 from PIL import Image
 
 from pipeline.sources import photographs
+
+# TensorFlow does since 2.20; OpenCV reads GIF since 4.12.
+READS_WEBP = hasattr(tf.io, "decode_webp")
 
 PHOTO = photographs.encode_photo(0, 0)
 

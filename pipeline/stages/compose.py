@@ -24,6 +24,8 @@ from pipeline.stages.warp import BORDER
 Empty = Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]
 
 
+# OpenCV 4.10 warps nothing that has so many pixels a side.
+_WIDEST = 32_767
 _FLAGS = cv2.WARP_INVERSE_MAP | cv2.INTER_LINEAR
 
 
@@ -91,7 +93,12 @@ class ComposedBatches:
                 images[mirrored] = cv2.flip(images[mirrored].reshape(-1, width, 3), 1).reshape(-1, height, width, 3)
         else:
             for (image, matrix), target in zip(decoded, images, strict=True):
-                cv2.warpAffine(image, matrix, (width, height), target, _FLAGS, self._border)
+                try:
+                    cv2.warpAffine(image, matrix, (width, height), target, _FLAGS, self._border)
+                except cv2.error:
+                    if max(image.shape) < _WIDEST:
+                        raise
+                    _warp_wide(image, matrix, target, self._border)
         return images
 
     def _as_they_are(
@@ -145,3 +152,12 @@ def through_resize(
     composed = matrices * scale
     composed[:, :, 2:] += scale / 2 - 0.5
     return composed
+
+
+def _warp_wide(image: NDArray[np.uint8], matrix: NDArray[Any], target: NDArray[np.uint8], border: int) -> None:
+    """Warps an image of more pixels a side than OpenCV takes, from every second, third ... of its rows and columns."""
+    steps = [-(-side // (_WIDEST - 1)) for side in image.shape[:2]]
+    few = np.ascontiguousarray(image[:: steps[0], :: steps[1]])
+    few_matrix = np.asarray(matrix, np.float64) / np.array([[steps[1]], [steps[0]]])
+    height, width = target.shape[:2]
+    cv2.warpAffine(few, few_matrix, (width, height), target, _FLAGS, border)

@@ -21,6 +21,9 @@ from pipeline.sources.stored import MappedImages
 # Red, green, blue since OpenCV 4.11; the images of an older one are turned around.
 _GIVES_RGB = hasattr(cv2, "IMREAD_COLOR_RGB")
 _COLOUR: int = (cv2.IMREAD_COLOR_RGB if _GIVES_RGB else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
+# OpenCV 4.11 and older ones read no GIF; this one has one pixel.
+_GIF = b"GIF89a\1\0\1\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
+READS_GIF = cv2.imdecode(np.frombuffer(_GIF, np.uint8), cv2.IMREAD_COLOR) is not None
 # OpenCV's name of decoding a JPEG at a fraction of its size. The flags of the enumeration hold blue, green, red only.
 _REDUCED = {1: 0, 2: 16, 4: 32, 8: 64}
 # Larger files are read by a second call. Real photos of 400 pixels a side have some 23 KB.

@@ -16,7 +16,9 @@ from pipeline.errors import UnavailableError
 from pipeline.export import export
 from pipeline.sources.folder import image_format
 from pipeline.sources.source import ImageSource
+from pipeline.stages.opencv_decode import READS_GIF
 from tests import bad_files
+from tests.bad_files import READS_WEBP
 from tests.builders import build_fed
 
 SIDES = (16, 16)
@@ -55,6 +57,11 @@ REFUSED = {
     "cut BMP": {"TensorFlow", "Pillow", "OpenCV"},
     "animated WebP": {"TensorFlow"},
 }
+# Of older libraries, whole files as well.
+if not READS_GIF:
+    REFUSED |= {kind: {"OpenCV"} for kind in ("GIF named .jpg", "animated GIF")}
+if not READS_WEBP:
+    REFUSED["WebP named .jpg"] = {"TensorFlow"}
 
 
 def decoder_of(config: PipelineConfig) -> str:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from pipeline.prepared import copies, write
 from pipeline.stages import read
 from tests import golden_pixels
+from tests.bad_files import READS_WEBP
 from tests.golden_pixels import CASES, GOLDEN, Case, problem_with, record
 
 JPEG = {"images": "jpeg", "storage": "raw"}
@@ -19,6 +20,8 @@ FLOAT = Case(**JPEG, dtype="float32")
 SCALED = Case(**JPEG, decode="scaled")
 MIXED = Case(images="mixed", storage="raw")
 RESIZED = Case(images="jpeg", storage="resized")
+# One of the mixed images is a WebP.
+reads_all = pytest.mark.skipif(not READS_WEBP, reason="TensorFlow before 2.20 reads no WebP")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +30,7 @@ def golden():
 
 
 def test_copies_have_the_pixels_of_their_version(golden):
-    problem = problem_with(golden, CASES)
+    problem = problem_with(golden, [case for case in CASES if READS_WEBP or case.images != "mixed"])
     assert problem is None, problem
     assert golden["pixels"].keys() == {case.name for case in CASES}
 
@@ -133,7 +136,9 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("change", PLANTED)
+@pytest.mark.parametrize(
+    "change", [pytest.param(name, marks=reads_all if case is MIXED else ()) for name, (case, _) in PLANTED.items()]
+)
 def test_a_change_of_the_pixels_is_noticed(change, golden, monkeypatch):
     case, plant = PLANTED[change]
     plant(monkeypatch)
@@ -149,7 +154,9 @@ def test_a_change_of_the_pixels_is_noticed(change, golden, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("case", [FLOAT, SCALED, MIXED, RESIZED], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [FLOAT, SCALED, pytest.param(MIXED, marks=reads_all), RESIZED], ids=lambda case: case.name
+)
 def test_the_last_bits_of_another_processor_are_no_change(case, golden, monkeypatch):
     """TensorFlow has a second kernel of the same mathematics, which adds in another order."""
     other_bits = []
