@@ -17,6 +17,7 @@ import builtins
 import functools
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -28,6 +29,8 @@ from typing import Any
 
 OURS = frozenset({"pipeline", "models", "profiles", "benchmarks"})
 _HERE = Path(__file__).resolve().parent
+# Python's option to run a module, alone or behind options that take no value: "-m", "-um", "-mNAME".
+_RUN = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m(.*)")
 # Makes this module a package. It is empty because `_Finder` finds our packages, which lie beside this file.
 __path__: list[str] = []
 
@@ -116,12 +119,21 @@ class _Ours(SourceFileLoader):
 class _Alias(SourceFileLoader):
     """Gives the module of ours for its short name. Of a main module, Python asks for the code alone."""
 
+    _own_spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(f"unstall.{spec.name}")
+        self._own_spec = module.__spec__
+        return module
+
     def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = importlib.import_module(f"unstall.{module.__name__}")
+        module.__spec__ = self._own_spec  # Python has put the short name's there
 
 
 class _Finder:
     """Comes before Python's own finders, and answers for our names alone."""
+
+    of_unstall = True  # known by this where the module is imported again: the class is another one then
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         first, _, rest = name.partition(".")
@@ -149,10 +161,10 @@ def _spec(name: str, ours: str, loader: type[SourceFileLoader]) -> ModuleSpec | 
 def _users(name: str) -> ModuleSpec | None:
     """Looks for a user's package of one of our names, with every finder there is, in every folder but ours."""
     homes = _homes()
-    others = [entry for entry in sys.path if Path(entry or os.curdir).resolve() not in homes]
+    others = [entry for entry in sys.path if _folder(entry) not in homes]
     for finder in list(sys.meta_path):
         find = getattr(finder, "find_spec", None)
-        if isinstance(finder, _Finder) or find is None:
+        if getattr(finder, "of_unstall", False) or find is None:
             continue
         spec = find(name, others if finder is PathFinder else None)
         if spec is not None and _home_of(spec) not in homes and _is_code(spec):
@@ -163,15 +175,27 @@ def _users(name: str) -> ModuleSpec | None:
 def _home_of(spec: ModuleSpec) -> Path | None:
     """Returns the folder that holds a package or a module."""
     if spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations))).resolve().parent
-    return Path(spec.origin).resolve().parent if spec.origin else None
+        folder = _folder(next(iter(spec.submodule_search_locations)))
+    else:
+        folder = _folder(spec.origin) if spec.origin else None
+    return None if folder is None else folder.parent
+
+
+def _folder(entry: str) -> Path | None:
+    """Returns an entry of the path as a folder; None where there is none, such as a current folder that was deleted."""
+    try:
+        return Path(entry or os.curdir).resolve()
+    except (OSError, ValueError, TypeError, RuntimeError):
+        return None
 
 
 def _is_code(spec: ModuleSpec | None) -> bool:
     """Whether there is Python code: a folder of data is a package without an `__init__` to Python."""
     if spec is None or spec.origin is not None:
         return spec is not None
-    return any(any(Path(folder).glob("*.py")) for folder in spec.submodule_search_locations or ())
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    deep = ("*.py", "*/*.py", "*/*/*.py")
+    return any(not folder.is_dir() or any(any(folder.glob(pattern)) for pattern in deep) for folder in folders)
 
 
 @functools.cache
@@ -191,8 +215,9 @@ def _claim(name: str) -> None:
         return  # the user's, or another copy of ours, such as an older revision
     sys.modules[name] = importlib.import_module(f"unstall.{name}")
     if sys.argv[:1] == ["-m"]:  # so it is while Python looks for the module to run
-        words = sys.orig_argv[1:]
-        run = next((word[2:] or next(rest, "") for rest in [iter(words)] for word in rest if word[:2] == "-m"), "")
+        rest = iter(sys.orig_argv[1:])
+        options = (_RUN.fullmatch(word) for word in rest)
+        run = next((option[1] or next(rest, "") for option in options if option), "")
         if _first(run) == name:
             vars(sys.modules["__main__"])["__builtins__"] = _BUILTINS
 
@@ -203,6 +228,6 @@ if sys.platform != "linux":
         "counters and quotas of control groups are not supported.",
         file=sys.stderr,
     )
-sys.meta_path.insert(0, _Finder())
+sys.meta_path[:] = [_Finder(), *(finder for finder in sys.meta_path if not getattr(finder, "of_unstall", False))]
 for _name in OURS & sys.modules.keys():
     _claim(_name)

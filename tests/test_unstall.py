@@ -200,6 +200,59 @@ def test_a_package_without_an_init_is_the_users(tmp_path):
     assert answers(tmp_path, "import profiles\nfrom models.net import WIDTH\nprint(WIDTH)") == ["3"]
 
 
+def test_a_package_without_an_init_may_hold_its_code_further_down(tmp_path):
+    (tmp_path / "models" / "vision").mkdir(parents=True)
+    (tmp_path / "models" / "vision" / "net.py").write_text("WIDTH = 4\n")
+    assert answers(tmp_path, "import profiles\nfrom models.vision.net import WIDTH\nprint(WIDTH)") == ["4"]
+
+
+@pytest.mark.parametrize("option", ["-m", "-um", "-Bm"])
+def test_options_of_python_may_stand_before_the_module(option, tmp_path):
+    models_package(tmp_path)
+    assert run([option, "benchmarks.pipeline", "--help"], tmp_path).stdout.startswith("usage: ")
+
+
+def test_threads_that_import_at_once_get_the_whole_module(tmp_path):
+    code = """
+import threading, time, unstall
+failed = []
+def imports():
+    try:
+        from pipeline import VARIANTS
+    except ImportError as error:
+        failed.append(error)
+threads = [threading.Thread(target=imports) for _ in range(20)]
+for thread in threads:
+    thread.start()
+    time.sleep(0.004)
+for thread in threads:
+    thread.join()
+print(len(failed))
+"""
+    assert answers(tmp_path, code) == ["0"]
+
+
+def test_the_module_may_be_imported_again(tmp_path):
+    models_file(tmp_path)
+    code = """
+import importlib, sys
+from unittest import mock
+with mock.patch.dict(sys.modules):
+    import profiles
+import profiles, unstall
+importlib.reload(unstall)
+import pipeline, models
+print(models.__file__)
+"""
+    assert answers(tmp_path, code) == [str(tmp_path / "models.py")]
+
+
+def test_a_folder_that_is_gone_is_no_matter(tmp_path):
+    code = "import os, profiles\nos.chdir('gone')\nos.rmdir('../gone')\nimport models\nprint(models.__name__)"
+    (tmp_path / "gone").mkdir()
+    assert answers(tmp_path, code) == ["unstall.models"]
+
+
 def test_a_package_that_is_put_on_the_path_later_is_found_where_a_user_names_it(tmp_path):
     (tmp_path / "late").mkdir()
     (tmp_path / "late" / "models.py").write_text("def build():\n    return 'theirs'\n")

@@ -9,8 +9,9 @@ import sysconfig
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from profiles.script.results import Ceilings, FitRecord
 
 # As of a `fit`: the first steps of an epoch in which buffers fill, unless there are more workers.
 _RAMP_STEPS = 2
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+_LIBRARIES = ("site-packages", "dist-packages")
 
 
 class Loops:
@@ -44,7 +46,7 @@ class Loops:
         self._max_steps = max_steps
         self._steps = 0
         self._ended = False
-        self._loops: dict[tuple[str, bool], _Loop] = {}
+        self._loops: dict[tuple[str, bool, int], _Loop] = {}
         self._running: weakref.WeakSet[_Pass] = weakref.WeakSet()
         self._noting = threading.Lock()
 
@@ -94,10 +96,18 @@ class Loops:
     def _watched(self, loader: Any, original: Callable[[Any], Iterator[Any]], place: str) -> _Pass:
         import torch
 
+        # By its data, too: one generator of the script's may go over several loaders, each made anew for an epoch.
+        key = place, torch.is_grad_enabled(), id(loader.dataset)
         with self._noting:
-            loop = self._loops.setdefault((place, torch.is_grad_enabled()), _Loop(place, loader))
-        watched = _Pass(loader, original, loop, self._count)
-        self._running.add(watched)
+            loop = self._loops.get(key)
+            if loop is None:
+                loop = self._loops[key] = _Loop(Path(place).name, loader)
+            for other in list(self._running):
+                if other.place == place and other.runs:
+                    other.mark_mixed()
+                    loop.mixed = True
+            watched = _Pass(place, loader, original, loop, self._count)
+            self._running.add(watched)
         return watched
 
     def _count(self) -> None:
@@ -115,6 +125,7 @@ class _Loop:
         self.place = place
         self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.begun = 0
+        self.mixed = False
         self.device = _device()
         workers = loader.num_workers
         self._data_kind = f"a DataLoader ({workers} worker{'' if workers == 1 else 's'})"
@@ -122,15 +133,19 @@ class _Loop:
         self._canary_ns = clock.canary_ns()
 
     def record(self, name: str) -> FitRecord:
+        epochs = tuple(self.epochs)
+        if self.mixed:
+            epochs = tuple(replace(epoch, steady_wait_ns=None) for epoch in epochs)
         return FitRecord(
             name=name,
             model=self._model,
             data_kind=self._data_kind,
-            epochs=tuple(self.epochs),
+            epochs=epochs,
             device=self.device,
             ceilings=Ceilings(samples=(), reason="a loop's steps are the script's own"),
             canary_ns=self._canary_ns,
             training={"data": self._data_kind},
+            why_unknown="several loaders are drawn from in one line, each while a step of the other runs",
             loop=True,
         )
 
@@ -139,8 +154,9 @@ class _Pass:
     """Stands in for the iterator of one pass, and notes when a batch is asked for and when it comes."""
 
     def __init__(
-        self, loader: Any, original: Callable[[Any], Iterator[Any]], loop: _Loop, count: Callable[[], None]
+        self, place: str, loader: Any, original: Callable[[Any], Iterator[Any]], loop: _Loop, count: Callable[[], None]
     ) -> None:
+        self.place = place
         self._loop: _Loop | None = loop
         self._count = count
         self._drawn: tuple[int, int, int | None] | None = None
@@ -172,19 +188,28 @@ class _Pass:
         return len(self._batches)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_batches":  # a copy that is being made has none yet
+            raise AttributeError(name)
         return getattr(self._batches, name)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its epoch has not ended."""
+        return self._loop is not None
+
+    def mark_mixed(self) -> None:
+        """Notes that another loader is drawn from in the same line."""
+        if self._loop is not None:
+            self._loop.mixed = True
 
     def __del__(self) -> None:
         with suppress(Exception):  # as Python ends, what this needs may be gone
             self.close()
 
     def close(self) -> None:
-        """Ends the epoch, whole or not."""
+        """Ends the epoch, whole or not. Nobody knows when the step of a batch ended after which none was asked for."""
         loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        self._end_step(clock.now_ns())
-        if self._tally.steps:
+        if loop is not None and self._tally.steps:
             self._tally.end_steps()
             loop.device = _device()
             loop.epochs.append(self._tally.record(asynchronous=loop.device.asynchronous))
@@ -199,23 +224,29 @@ class _Pass:
 
 def _images_in(batch: Any) -> int | None:
     """Returns the length of the first tensor of a batch; None where there is none."""
-    while isinstance(batch, Mapping | tuple | list):
-        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch), None)
-    shape: Sequence[int] = getattr(batch, "shape", ())
-    return int(shape[0]) if len(shape) else None
+    try:
+        while isinstance(batch, dict | tuple | list):
+            batch = next(iter(batch.values() if isinstance(batch, dict) else batch), None)
+        return int(batch.shape[0])
+    except Exception:  # a batch can be any object of the script's, and its attributes any code
+        return None
 
 
 def _place(frame: Any) -> str | None:
-    """Returns where the user's own code began the loop, as "train.py:12"; None where Keras began it, inside a `fit`."""
-    first = frame
+    """Returns where the user's own code began the loop, as "/home/train.py:12"; None where a `fit` of Keras' did."""
+    places = []
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith("keras."):
             return None
-        if not frame.f_code.co_filename.startswith((*_LIBRARIES, "<")):
-            break
+        places.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
-    frame = frame or first
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    of_script = (one for one in places if not _is_library(one[0]))
+    file, line = next(of_script, places[0])
+    return f"{file}:{line}"
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith((_STANDARD_LIBRARY, "<")) or any(part in _LIBRARIES for part in Path(file).parts)
 
 
 def _device() -> Device:
