@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 
+import cv2
 import numpy as np
 import tensorflow as tf
 from PIL import Image
@@ -18,6 +19,7 @@ from pipeline.sources import photographs
 
 # TensorFlow does since 2.20; OpenCV reads GIF since 4.12.
 READS_WEBP = hasattr(tf.io, "decode_webp")
+READS_ANIMATIONS = hasattr(cv2, "imdecodeanimation")
 
 PHOTO = photographs.encode_photo(0, 0)
 

@@ -162,7 +162,9 @@ def test_several_steps_in_an_execution_are_trained_and_not_split(session: Device
 def test_an_emulated_device_sleeps_and_has_no_executions(sources: Sources) -> None:
     session = DeviceSession(FAST, sources)
     facts = session.open(SMALL)
-    assert facts.step_s == pytest.approx(16 / 1e5, rel=20)  # a sleep overshoots
+    assert (
+        16 / 1e5 <= facts.step_s < 0.02
+    )  # a sleep overshoots, and Keras 3.8 takes some milliseconds for a step of its own
     assert session.window("resident", 0).images > 0
     with pytest.raises(Refused, match="an emulated device has no executions that could hold several steps"):
         session.open(replace(SMALL, steps_per_execution=2))

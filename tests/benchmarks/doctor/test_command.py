@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 
@@ -22,7 +23,7 @@ from pipeline.sources.skip_list import read_skip_list
 from pipeline.stages.opencv_decode import READS_GIF
 from pipeline.text import shown
 from tests import PROJECT_ROOT, bad_files
-from tests.bad_files import READS_WEBP
+from tests.bad_files import READS_ANIMATIONS, READS_WEBP
 
 # All that is found of each kind; where nothing is, every decoder takes it without a word.
 CUT = {"undecodable", "truncated"}
@@ -154,9 +155,9 @@ def test_the_files_that_stop_a_training_come_first_and_are_counted(examined):
 def test_every_decoder_that_refuses_a_file_is_named(examined):
     _, names, _, document, *_ = examined
     details = {one["path"]: one["detail"] for one in document["findings"] if one["trouble"] == "undecodable"}
-    assert details[names["animated WebP"]].startswith(
-        "by TensorFlow (WebP Animation" if READS_WEBP else "by TensorFlow (Unknown image file format"
-    )
+    by = "TensorFlow" if READS_ANIMATIONS else "TensorFlow, OpenCV"
+    said = "WebP Animation" if READS_WEBP else "Unknown image file format"
+    assert re.match(rf"by {by} \((TensorFlow: )?{said}", details[names["animated WebP"]])
     assert details[names["bad Huffman table"]].startswith("by TensorFlow, Pillow, OpenCV (TensorFlow: ")
     assert "Bogus Huffman table definition" in details[names["bad Huffman table"]]
 

@@ -54,7 +54,7 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
         tmp_path,
         """
         def slow(x, y):
-            time.sleep(0.02)
+            time.sleep(0.05)
             return x, y
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
@@ -77,8 +77,8 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
     assert first["notes"] == ["fed by a tf.data.Dataset"]
     assert second["notes"] == ["fed by NumPy arrays"]
     assert (found["verdicts"][0]["bound"], found["verdicts"][0]["culprit"]) == ("input", "prep_stall")
-    # 20 ms a batch of 32.
-    assert 20 <= first["seconds_per_image"]["prep_stall"] * 32e3 < 30
+    # 50 ms a batch of 32.
+    assert 50 <= first["seconds_per_image"]["prep_stall"] * 32e3 < 65
     assert any((stage["wait_us_per_image"] or 0) > 500 for stage in first["stages"])
     assert second["stages"] == []
     assert not any(flag.startswith("unclaimed: ") for one in (first, second) for flag in one["flags"])
