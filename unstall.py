@@ -76,11 +76,9 @@ def forget() -> None:
             del sys.modules[name]
 
 
-def users_package(name: str) -> Path | None:
-    """Returns where a user's own package of one of our names lies, as seen from the current folder; None if nowhere."""
-    spec = PathFinder.find_spec(name, [os.getcwd()])
-    folder = None if spec is None else _home_of(spec)
-    return folder if folder is not None and folder not in _homes() and _is_code(spec) else None
+def is_users_here(name: str) -> bool:
+    """Whether the current folder holds a package of the user's with one of our names."""
+    return _is_users(PathFinder.find_spec(name, [""]))
 
 
 def _first(name: str) -> str:
@@ -167,9 +165,13 @@ def _users(name: str) -> ModuleSpec | None:
         if getattr(finder, "of_unstall", False) or find is None:
             continue
         spec = find(name, others if finder is PathFinder else None)
-        if spec is not None and _home_of(spec) not in homes and _is_code(spec):
+        if _is_users(spec):
             return spec
     return None
+
+
+def _is_users(spec: ModuleSpec | None) -> bool:
+    return spec is not None and _home_of(spec) not in _homes() and _is_code(spec)
 
 
 def _home_of(spec: ModuleSpec) -> Path | None:
@@ -189,10 +191,10 @@ def _folder(entry: str) -> Path | None:
         return None
 
 
-def _is_code(spec: ModuleSpec | None) -> bool:
+def _is_code(spec: ModuleSpec) -> bool:
     """Whether there is Python code: a folder of data is a package without an `__init__` to Python."""
-    if spec is None or spec.origin is not None:
-        return spec is not None
+    if spec.origin is not None:
+        return True
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     deep = ("*.py", "*/*.py", "*/*/*.py")
     return any(not folder.is_dir() or any(any(folder.glob(pattern)) for pattern in deep) for folder in folders)

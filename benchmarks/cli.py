@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     module = VERBS[words[0]][0]
     package = module.partition(".")[0]
-    if unstall.users_package(package) is not None:
+    if unstall.is_users_here(package):
         print(
             f"unstall: the package {package!r} in this folder is yours, and what `python -m {package}` runs here. "
             f"`unstall {words[0]}` is this command.",

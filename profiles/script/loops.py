@@ -19,6 +19,7 @@ from profiles import clock
 from profiles.devices import Device
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.results import Ceilings, FitRecord
+from profiles.script.run import wait_for_threads
 
 # As of a `fit`: the first steps of an epoch in which buffers fill, unless there are more workers.
 _RAMP_STEPS = 2
@@ -55,8 +56,8 @@ class Loops:
         loops = [loop for loop in self._loops.values() if loop.epochs]
         return [loop.record(f"loop {number} ({loop.place})") for number, loop in enumerate(loops, 1)]
 
-    def attach(self) -> Callable[[], None]:
-        """Replaces `DataLoader.__iter__`; returns a function that gives PyTorch its own back."""
+    def attach(self) -> None:
+        """Replaces `DataLoader.__iter__`."""
         from torch.utils.data import DataLoader
 
         original, loops = DataLoader.__iter__, self
@@ -68,17 +69,11 @@ class Loops:
                 return original(loader)
             return loops._watched(loader, original, place)
 
-        def undo() -> None:
-            DataLoader.__iter__ = original
-
         DataLoader.__iter__ = __iter__
-        return undo
 
     def wait(self) -> None:
-        """Waits for threads that Python would wait for at its end: they may train."""
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
+        """Waits for threads that may train."""
+        wait_for_threads()
 
     def pause(self) -> None:
         """From now on nothing is watched; passes that the script has left are at their end."""

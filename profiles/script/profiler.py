@@ -21,6 +21,7 @@ from profiles.measure import backends
 from profiles.script.ceilings import measure_ceilings
 from profiles.script.hooks import time_hooks
 from profiles.script.results import Ceilings, FitRecord, again
+from profiles.script.run import wait_for_threads
 from profiles.script.watch import Watch, WatchCallback
 
 # Batches kept for the ceilings; data kept for the stage tables, each with its model.
@@ -93,14 +94,8 @@ class Profiler:
         return backends.backend()
 
     def wait(self) -> None:
-        """Waits for threads that Python would wait for at its end: they may train.
-
-        Those of an executor wait for work themselves; of them, those that train.
-        """
-        idle = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon and thread not in idle:
-                thread.join()
+        """Waits for threads that may train; of an executor's, for those that do."""
+        wait_for_threads()
         with self._changed:
             self._changed.wait_for(lambda: all(one.daemon or not one.is_alive() for one in self._running))
 

@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Sequence
@@ -95,6 +96,14 @@ def run_script(path: str, arguments: Sequence[str], before_end: Callable[[BaseEx
     code = _exit_code(ended_by)
     before_end(ended_by)
     return code
+
+
+def wait_for_threads() -> None:
+    """Waits for threads that Python would wait for at its end, but for those of an executor: they wait for work."""
+    idle = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon and thread not in idle:
+            thread.join()
 
 
 def _exit_code(ended_by: BaseException | None) -> int:

@@ -225,6 +225,21 @@ def test_an_error_of_the_data_is_the_scripts_own(folder):
     assert "nothing measured, train.py made no step of fit, nor of a loop over a DataLoader" in shown.stderr
 
 
+def test_an_executor_that_nobody_shuts_down_does_not_hold_the_report_up(folder):
+    shown = run(
+        folder,
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        pool = ThreadPoolExecutor(1)
+        pool.submit(print, "x").result()
+        for batch in train:
+            time.sleep(0.01)
+        """,
+    )
+    assert (shown.stdout, shown.returncode) == ("x\n", 0)
+    assert "is input-bound" in shown.stderr
+
+
 def test_max_steps_leaves_the_loop(folder):
     shown = run(folder, TRAINS, "--max-steps", 8)
     assert (shown.stdout, shown.returncode) == ("", 0), shown.stderr
