@@ -31,6 +31,7 @@ class Sample:
       claimed_ns: set-up, edges and steps, each timed by itself: what `outer_ns` ought to be. None: they were not.
       cpu_ns: CPU time of this process and its children over the epochs.
       canary_ns: the canary loop, right before the window.
+      whole: whether every epoch came to its end. Of one that was left before it, the edges are unknown.
     """
 
     window: str
@@ -47,6 +48,7 @@ class Sample:
     claimed_ns: int | None
     cpu_ns: int
     canary_ns: int
+    whole: bool = True
 
     def __post_init__(self) -> None:
         if self.window not in WINDOWS:

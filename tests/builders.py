@@ -529,6 +529,7 @@ def record_of(**changed):
         "cpu_ns": 1,
         "step_ns": (100,) * 8,
         "asynchronous": False,
+        "batch_size": 10,
     }
     return EpochRecord(**{**values, **changed})
 

@@ -78,6 +78,7 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
         where the loader put layers in front of the model; `cold` for a cold row.
       device: what trained.
       images: of an epoch in use, over which an epoch's edges are spread; those of the measured epoch unless given.
+        Where no measured epoch was whole, nothing is known of edges.
     Returns:
       Shares that sum to 1.
     Raises:
@@ -95,8 +96,10 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
         "resident": [one.s_per_image for one in rounds["resident"]],
         "wait": [one.wait_s_per_image for one in explained],
         "step": [one.s_per_image - one.wait_s_per_image for one in explained],
-        "edges": [_edges_s_per_image(one, images) for one in explained],
     }
+    edges = edges_s_per_image(explained, images)
+    if edges:
+        columns["edges"] = edges
     if cold:
         columns["warm"] = [one.s_per_image for one in rounds["train"]]
     if "bare" in rounds:
@@ -117,7 +120,9 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
             stall, interference = stall + interference, none
         transfer = replay_wait + replay_step - resident
         fetch = middle["wait"] + middle["step"] - middle["warm"] if cold else none
-        return np.stack([bare, resident - bare, transfer, fetch, stall - fetch, interference, middle["edges"]])
+        return np.stack(
+            [bare, resident - bare, transfer, fetch, stall - fetch, interference, middle.get("edges", none)]
+        )
 
     def share_of_part(*arrays: np.ndarray, axis: int = -1) -> np.ndarray:
         seconds = seconds_per_part(*arrays, axis=axis)
@@ -126,7 +131,11 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
     seconds = seconds_per_part(*(np.asarray(column) for column in columns.values()))
     shares = seconds / seconds.sum()
     low, high = bootstrap(list(columns.values()), share_of_part, paired=len(set(map(len, columns.values()))) == 1)
-    undefined = ({"interference"} if device.asynchronous else set()) | (set() if cold else {"fetch_stall"})
+    undefined = set() if cold else {"fetch_stall"}
+    if device.asynchronous:
+        undefined.add("interference")
+    if not edges:
+        undefined.add("epoch_overhead")
     defined = set(PARTS) - undefined
     return Attribution(
         seconds_per_image={part: float(seconds[i]) if part in defined else None for i, part in enumerate(PARTS)},
@@ -154,7 +163,12 @@ def _whole_rounds(samples: Mapping[str, Sequence[Sample]]) -> dict[str, list[Sam
     }
 
 
-def _edges_s_per_image(sample: Sample, images: int | None) -> float:
-    """Returns an epoch's time beyond its images times the steady rate, spread over `images`."""
-    measured_images = sample.epoch_images / sample.epochs
-    return (sample.epoch_s_per_image - sample.s_per_image) * measured_images / (images or measured_images)
+def edges_s_per_image(samples: Sequence[Sample], images: int | None) -> list[float]:
+    """Returns each whole epoch's time beyond its images times the steady rate, spread over `images`."""
+    edges = []
+    for sample in samples:
+        if sample.whole:
+            measured_images = sample.epoch_images / sample.epochs
+            edges_s = (sample.epoch_s_per_image - sample.s_per_image) * measured_images
+            edges.append(edges_s / (images or measured_images))
+    return edges

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ class EpochRecord:
       callbacks_ns: of `between_ns`, inside the batch hooks of callbacks; None where the hooks were not timed.
       claimed_ns: edges, steps and batch hooks, each timed by itself: what `outer_ns` ought to be. None where the hooks
         were not timed, and on an asynchronous device.
+      whole: whether its steps came to their end: not where `fit` was left by an error or by the user.
+      batch_size: images of its largest batch.
     """
 
     epoch: int
@@ -58,6 +61,8 @@ class EpochRecord:
     asynchronous: bool
     callbacks_ns: int | None = None
     claimed_ns: int | None = None
+    whole: bool = True
+    batch_size: int | None = None
 
     @property
     def outer_ns(self) -> int:
@@ -127,6 +132,8 @@ class Tally:
         self.last_result: Any = None
         self.iterator: Any = None
         self.ended = False
+        self._whole = False
+        self._batch_size: int | None = None
         self._epoch = epoch
         self._ramp_steps = ramp_steps
         self._random = random_
@@ -164,6 +171,7 @@ class Tally:
             self._steady(steps, done_ns - self.last_ns, images, wait_ns)
             self._draw((done_ns - before_ns) // steps)
         self._images = _plus(self._images, images)
+        self._note_batch(images, steps)
         self._end_call(done_ns, steps)
 
     def add_whole_call(self, entered_ns: int, left_ns: int) -> None:
@@ -200,6 +208,7 @@ class Tally:
             self._steady(steps, stretch_ns, images, None)
         elif not self._traced_ns:
             self._instead = (steps, stretch_ns, images, None)
+        self._note_batch(images, steps)
         self.steps, self._images = told.steps, told.images
         self._read_ns, self.read_steps, self._read_images = self.last_ns, told.steps, told.images
         self.unread_steps = 0
@@ -211,7 +220,8 @@ class Tally:
             self._steady_ns += now_ns - self.last_ns
         self.last_ns = now_ns
 
-    def end_steps(self) -> None:
+    def end_steps(self, *, whole: bool = True) -> None:
+        self._whole = whole
         self.iterator = self.last_result = None
         self.ended = True
         self._ended_ns = clock.now_ns()
@@ -248,6 +258,8 @@ class Tally:
             asynchronous=asynchronous,
             callbacks_ns=self._callbacks_ns if hooked else None,
             claimed_ns=self._claimed_ns(now_ns) if hooked and not asynchronous else None,
+            whole=self._whole,
+            batch_size=self._batch_size,
         )
 
     def _claimed_ns(self, now_ns: int) -> int:
@@ -259,6 +271,10 @@ class Tally:
         """
         closing_ns = now_ns - max(self._hook_ended_ns, self.last_ns)
         return self._opening_ns + self._calls_ns + self._hooks_ns + closing_ns
+
+    def _note_batch(self, images: int | None, steps: int) -> None:
+        if images and steps:
+            self._batch_size = max(self._batch_size or 0, math.ceil(images / steps))
 
     def _end_call(self, done_ns: int, steps: int) -> None:
         self._hooks_before_call_ns = 0

@@ -79,7 +79,7 @@ class Loops:
         """From now on nothing is watched; passes that the script has left are at their end."""
         self._ended = True
         for running in list(self._running):
-            running.close()
+            running.close(whole=False)
 
     def backend(self) -> dict[str, Any]:
         """Describes PyTorch."""
@@ -169,12 +169,12 @@ class _Pass:
 
     def __next__(self) -> Any:
         asked_ns = clock.now_ns()
-        if self._end_step(asked_ns):
-            self._count()
         try:
+            if self._end_step(asked_ns):
+                self._count()
             batch = next(self._batches)
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.close(whole=isinstance(error, StopIteration))
             raise
         self._drawn = asked_ns, clock.now_ns(), _images_in(batch)
         return batch
@@ -201,11 +201,15 @@ class _Pass:
         with suppress(Exception):  # as Python ends, what this needs may be gone
             self.close()
 
-    def close(self) -> None:
-        """Ends the epoch, whole or not. Nobody knows when the step of a batch ended after which none was asked for."""
+    def close(self, *, whole: bool = True) -> None:
+        """Ends the epoch. Nobody knows when the step of a batch ended after which none was asked for.
+
+        Args:
+          whole: whether the script left its loop by itself: at the end of its data, or before it by `break`.
+        """
         loop, self._loop = self._loop, None
         if loop is not None and self._tally.steps:
-            self._tally.end_steps()
+            self._tally.end_steps(whole=whole)
             loop.device = _device()
             loop.epochs.append(self._tally.record(asynchronous=loop.device.asynchronous))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiles.devices import Device
-from profiles.results.attribution import PARTS, Attribution
+from profiles.results.attribution import PARTS, Attribution, edges_s_per_image
 from profiles.results.checks import check_claims, check_length, check_rounds
 from profiles.results.result import Contender, Result, derive, summarise
 from profiles.samples import Sample
@@ -70,8 +70,7 @@ class FitRecord:
 
     @property
     def batch_size(self) -> int | None:
-        sizes = [one.images / one.steps for one in self.epochs if one.images and one.steps]
-        return round(max(sizes)) if sizes else None
+        return max((one.batch_size for one in self.epochs if one.batch_size), default=None)
 
 
 def again(before: FitRecord, more: FitRecord) -> FitRecord:
@@ -127,7 +126,7 @@ def result_of(fit: FitRecord) -> Result:
         device=fit.device,
         batch_size=fit.batch_size or 0,
         training=fit.training,
-        images=measured[-1].images,
+        images=_images_per_epoch(samples),
     )
     if fit.ceilings.samples:
         every = (*samples, *fit.ceilings.samples)
@@ -135,6 +134,15 @@ def result_of(fit: FitRecord) -> Result:
         return summarise(replace(contender, notes=tuple(notes)), every, typical_canary_ns=typical_ns)
     notes.append(f"{_no_ceilings(fit)}: what the loader takes from the model's cores counts as compute")
     return _one_pass(replace(contender, notes=tuple(notes)), samples)
+
+
+def _images_per_epoch(samples: Sequence[Sample]) -> int:
+    """Returns the mean of the whole epochs behind the first: what all edges take is then what they take by image.
+
+    Where no epoch was whole, the images that were seen of the last.
+    """
+    images = [one.epoch_images for one in samples if one.window == "train" and one.whole]
+    return round(sum(images) / len(images)) if images else samples[-1].epoch_images
 
 
 def _no_ceilings(fit: FitRecord) -> str:
@@ -181,6 +189,7 @@ def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Samp
         claimed_ns=record.claimed_ns,
         cpu_ns=record.cpu_ns,
         canary_ns=fit.canary_ns,
+        whole=record.whole,
     )
 
 
@@ -188,27 +197,33 @@ def _one_pass(contender: Contender, samples: Sequence[Sample]) -> Result:
     train = [sample for sample in samples if sample.window == "train"]
     by_window = {"train": train}
     flags = (*check_claims(by_window), *check_length(by_window), *check_rounds(by_window))
-    return derive(contender, samples, attribute_one_pass(train), flags=flags)
+    return derive(contender, samples, attribute_one_pass(train, images=contender.images), flags=flags)
 
 
-def attribute_one_pass(train: Sequence[Sample]) -> Attribution:
+def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) -> Attribution:
     """Splits the time of `train` by what its steps waited, on a device that the host waits for.
 
     Without the model's own rate, steps that the loader slows are compute; `interference` and `transfer` are unknown.
 
     Args:
       train: one sample an epoch.
+      images: of an epoch, over which its edges are spread; those of each epoch unless given.
     """
     columns = {
         "compute": [one.s_per_image - one.wait_s_per_image for one in train],
         "prep_stall": [one.wait_s_per_image for one in train],
-        "epoch_overhead": [one.epoch_s_per_image - one.s_per_image for one in train],
     }
+    if edges := edges_s_per_image(train, images):
+        columns["epoch_overhead"] = edges
+    typical_edges_s = median(edges) if edges else 0.0
     seconds: dict[str, float | None] = dict.fromkeys(PARTS)
     seconds.update({part: median(column) for part, column in columns.items()})
     total_s = sum(value for value in seconds.values() if value is not None)
     shares = {part: None if value is None else value / total_s for part, value in seconds.items()}
-    loading = [1 - compute / one.epoch_s_per_image for compute, one in zip(columns["compute"], train, strict=True)]
+    loading = [
+        1 - compute / (one.s_per_image + typical_edges_s)
+        for compute, one in zip(columns["compute"], train, strict=True)
+    ]
     compute_ratio = shares["compute"]
     assert compute_ratio is not None
     return Attribution(

@@ -151,8 +151,12 @@ class Watch:
         self._watched = _Watched(self, self._model)
         self._model.train_function = self._watched
 
-    def end_steps(self) -> None:
-        """Notes that the steps of the epoch have ended, and that what comes now is validation."""
+    def end_steps(self, *, whole: bool = True) -> None:
+        """Notes that the steps of the epoch have ended, and that what comes now is validation.
+
+        Args:
+          whole: whether they came to their end.
+        """
         if self._watched is not None:
             self._watched.stop()
             self._watched = None
@@ -164,11 +168,15 @@ class Watch:
             tally.rest()
         if tally.unread_steps:
             self._read(tally, tally.iterator)
-        tally.end_steps()
+        tally.end_steps(whole=whole)
 
-    def close(self) -> None:
-        """Ends the epoch, whole or not, and gives the model its train function back."""
-        self.end_steps()
+    def close(self, *, whole: bool = False) -> None:
+        """Ends the epoch and gives the model its train function back.
+
+        Args:
+          whole: whether the epoch's steps came to their end; not asked where `end_steps` has said so.
+        """
+        self.end_steps(whole=whole)
         tally, self._tally = self._tally, None
         if tally is not None and tally.steps:
             self.records.append(tally.record(asynchronous=self._synchronise is not None))
@@ -317,7 +325,7 @@ class WatchCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         assert self.watch is not None
-        self.watch.close()
+        self.watch.close(whole=True)
 
     def on_train_end(self, logs: Any = None) -> None:
         assert self.watch is not None

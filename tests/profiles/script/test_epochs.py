@@ -42,6 +42,18 @@ def test_a_step_that_traces_is_not_steady_and_its_time_is_apart(tally):
     assert (record.images, record.wall_ns, record.traced_ns) == (34, 150, 100)
 
 
+def test_the_batch_size_is_that_of_the_largest_batch(tally):
+    for number, images in enumerate((32, 32, 25)):
+        tally.add(100 * number, 100 * number, 100 * number + 90, images, 1, traced=False)
+    assert ended(tally).batch_size == 32
+
+
+def test_an_epoch_that_was_left_is_no_whole_one(tally):
+    tally.add(0, 40, 100, 8, 1, traced=False)
+    tally.end_steps(whole=False)
+    assert not tally.record(asynchronous=False).whole
+
+
 def test_a_single_step_that_did_not_trace_stands_for_the_epoch(tally):
     tally.add(0, 40, 100, 8, 1, traced=False)
     record = ended(tally)

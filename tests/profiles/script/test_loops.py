@@ -244,3 +244,4 @@ def test_max_steps_leaves_the_loop(folder):
     shown = run(folder, TRAINS, "--max-steps", 8)
     assert (shown.stdout, shown.returncode) == ("", 0), shown.stderr
     assert results(folder)["dataset"]["images"] == 8 * 6
+    assert results(folder)["results"][0]["attribution"]["epoch_overhead"] is None

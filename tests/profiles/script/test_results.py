@@ -13,10 +13,12 @@ import pytest
 from profiles.devices import Device
 from profiles.results.checks import check_claims
 from profiles.results.result import Result
+from profiles.results.verdict import judge
 from profiles.samples import sample_from_dict
+from profiles.script.epochs import EpochRecord
 from profiles.script.profiler import Profiler
 from profiles.script.results import Ceilings, FitRecord, result_of
-from tests.builders import record_of, rounds_of
+from tests.builders import MS, record_of, rounds_of
 from tests.planted import planted
 
 IMAGES = np.random.default_rng(0).random((320, 8, 8, 3)).astype(np.float32)
@@ -95,6 +97,65 @@ def test_the_model_alone_beside_a_fit_does_not_hide_what_is_unclaimed() -> None:
     assert unclaimed(result_of(fit)) == ["unclaimed: 50% of the time of fit is neither step nor edge"]
 
 
+def an_epoch_of(steps: int, **changed: Any) -> EpochRecord:
+    """Returns an epoch of steps of 1 ms for 10 images, a tenth of each waited for, with 62.5 ms at its edges."""
+    values = {
+        "steps": steps,
+        "images": 10 * steps,
+        "steady_steps": steps,
+        "steady_images": 10 * steps,
+        "steady_ns": steps * MS,
+        "steady_wait_ns": steps * MS // 10,
+        "before_ns": 40 * MS,
+        "wall_ns": steps * MS,
+        "after_ns": 22.5 * MS,
+        "traced_ns": 0,
+        "other_ns": 0,
+        "step_ns": (MS,) * min(steps, 256),
+    }
+    return record_of(**{**values, **changed})
+
+
+def fit_of(*epochs: EpochRecord, ceilings: bool) -> Result:
+    """Returns the result of a `fit` of these epochs, with the model's own rate of 0.9 ms a step or without it."""
+    alone = (*rounds_of("resident", 0.9, 0.9, 0.9), *rounds_of("replay", 0.9, 0.9, 0.9)) if ceilings else ()
+    numbered = tuple(replace(epoch, epoch=number) for number, epoch in enumerate(epochs, 1))
+    reason = None if ceilings else "--no-ceilings"
+    return result_of(replace(a_fit(), epochs=numbered, ceilings=Ceilings(samples=alone, reason=reason)))
+
+
+@pytest.mark.parametrize("ceilings", [True, False])
+def test_edges_of_whole_epochs_are_spread_over_whole_epochs_where_the_last_was_left(ceilings: bool) -> None:
+    whole, left = an_epoch_of(1000), an_epoch_of(100, whole=False)
+    result = fit_of(whole, whole, left, ceilings=ceilings)
+    # 62.5 ms of 1062.5.
+    assert result.attribution.shares["epoch_overhead"] == pytest.approx(0.0588, abs=1e-4)
+    assert result.attribution.loading_ratio == pytest.approx(0.1529, abs=1e-3)
+    assert result.contender.images == 10_000
+
+
+@pytest.mark.parametrize("ceilings", [True, False])
+def test_edges_of_epochs_of_many_lengths_are_their_part_of_all_of_them(ceilings: bool) -> None:
+    result = fit_of(an_epoch_of(100), an_epoch_of(1000), an_epoch_of(100), an_epoch_of(800), ceilings=ceilings)
+    # 4 times 62.5 ms of 2,250.
+    assert result.attribution.shares["epoch_overhead"] == pytest.approx(0.1111, abs=1e-4)
+
+
+@pytest.mark.parametrize("ceilings", [True, False])
+def test_of_a_fit_that_was_left_in_its_only_epoch_no_edge_is_charged(ceilings: bool) -> None:
+    result = fit_of(an_epoch_of(100, whole=False), ceilings=ceilings)
+    assert result.attribution.shares["epoch_overhead"] is None
+    assert result.attribution.shares["compute"] == pytest.approx(0.9)
+    assert result.epoch_images_per_sec == pytest.approx(result.images_per_sec)
+    assert "epoch edges" not in {finding.rule for finding in judge([result])[0].findings}
+    assert result.contender.images == 1000
+
+
+def test_the_batch_size_is_that_of_a_full_batch() -> None:
+    """313 images in batches of 32 are 31 a batch in the mean."""
+    assert fit_of(an_epoch_of(10, images=313, batch_size=32), ceilings=False).contender.batch_size == 32
+
+
 def network() -> keras.Model:
     keras.utils.set_random_seed(1)
     layers = keras.layers
@@ -152,6 +213,32 @@ class StepsUnseen(keras.callbacks.Callback):
             self.model.train_function = slower
         if batch == 19:
             self.model.train_function = self.own
+
+
+class LeavesInTheThird(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if (self.epoch, batch) == (2, 4):
+            raise KeyboardInterrupt
+
+
+def test_an_epoch_is_whole_unless_fit_is_left_in_its_steps() -> None:
+    profiler = Profiler(ceilings=False, max_steps=None)
+    profiler.attach()
+    model = network()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(IMAGES, LABELS, batch_size=32, epochs=5, verbose=0, callbacks=[LeavesInTheThird()])
+    finally:
+        profiler.detach()
+    (fit,) = profiler.fits
+    assert [(one.steps, one.whole, one.batch_size) for one in fit.epochs] == [
+        (10, True, 32),
+        (10, True, 32),
+        (5, False, 32),
+    ]
 
 
 @planted
