@@ -225,7 +225,7 @@ def _cells(result: Result) -> dict[str, str]:
         "prep": f"{shares['prep_stall'] or 0:.0%}",
         "interf": "-" if shares["interference"] is None else f"{shares['interference']:.0%}",
         "device": f"{_device_share(result):.0%}",
-        "edges": f"{shares['epoch_overhead'] or 0:.0%}",
+        "edges": "-" if shares["epoch_overhead"] is None else f"{shares['epoch_overhead']:.0%}",
         "1st s": f"{result.first_batch_s:.2f}",
     }
 

@@ -117,6 +117,8 @@ def result_of(fit: FitRecord) -> Result:
         notes.append(f"callbacks took {callbacks_ratio:.0%} of the time of the steps; it is left out")
     if not fit.whole:
         notes.append("fit was left before its end")
+    if not any(one.whole for one in samples if one.window == "train"):
+        notes.append("no epoch behind the first came to its end: what epochs take at their edges is unknown")
     if not fit.loop and all(one.claimed_ns is None for one in measured):
         why = "the device runs on behind the host" if asynchronous else "the batch hooks of callbacks were not timed"
         notes.append(f"not checked whether steps and edges add up to the time of an epoch: {why}")

@@ -56,6 +56,15 @@ def test_the_page_forbids_itself_everything_but_its_style() -> None:
     assert "script-src" not in directives
 
 
+def test_edges_that_are_unknown_are_a_dash() -> None:
+    known, unknown = (
+        render(a_document([a_result(train=rounds_of("train", 5, 5, 5, edge_ms=5, whole=whole))]), {})
+        for whole in (True, False)
+    )
+    assert "<td>9.1%</td>" in known
+    assert "<td>9.1%</td>" not in unknown
+
+
 def test_the_page_is_one_whole_document() -> None:
     text = render(a_document(RUN), {})
     assert text.startswith("<!doctype html>")

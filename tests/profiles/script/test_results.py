@@ -149,6 +149,7 @@ def test_of_a_fit_that_was_left_in_its_only_epoch_no_edge_is_charged(ceilings: b
     assert result.epoch_images_per_sec == pytest.approx(result.images_per_sec)
     assert "epoch edges" not in {finding.rule for finding in judge([result])[0].findings}
     assert result.contender.images == 1000
+    assert any("edges is unknown" in note for note in result.contender.notes)
 
 
 def test_the_batch_size_is_that_of_a_full_batch() -> None:
