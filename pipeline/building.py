@@ -196,7 +196,7 @@ def _tf_data(
         data=dataset,
         images=source.images,
         batches=math.ceil(source.images / config.batch_size),
-        parallel_batches=_parallel_batches(config) * read.batches_per_call(source, config),
+        parallel_batches=parallel_batches(config, source),
         buffered_batches=_prefetched(config),
         device_layers=_device_layers(config),
         notes=tuple(notes),
@@ -209,12 +209,20 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _parallel_batches(config: PipelineConfig) -> int:
-    """Returns the batches that tf.data may have in the making: more than one only where a map works on whole ones."""
-    if config.workers == 1:
-        return 1
+def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
+    """Returns how many batches a loader may have in the making at once.
+
+    In tf.data more than two only where a map works on whole batches.
+    """
+    if config.loader in ("py_dataset", "image_data_generator"):
+        return int(config.workers)
+    from pipeline.stages import read
+
     by_batch = config.augmentation is not None and config.augment_at == "batch"
-    return max(2, _cores() if config.workers == AUTO else int(config.workers)) if by_batch else 2
+    calls = 1 if config.workers == 1 else 2
+    if calls > 1 and by_batch:
+        calls = max(calls, _cores() if config.workers == AUTO else int(config.workers))
+    return calls * (read.batches_per_call(source, config) if config.loader == "tf_data" else 1)
 
 
 def _prefetched(config: PipelineConfig) -> int:
@@ -248,7 +256,7 @@ def _py_dataset(config: PipelineConfig, source: ImageSource, folders: list[Path]
         data=data,
         images=source.images,
         batches=data.num_batches,
-        parallel_batches=int(config.workers),
+        parallel_batches=parallel_batches(config, source),
         buffered_batches=config.max_queue_size if config.workers != 1 else 0,
         record=data.record,
         folders=tuple(folders),
@@ -267,7 +275,7 @@ def _image_data_generator(config: PipelineConfig, source: ImageSource, folders: 
         data=data,
         images=source.images,
         batches=len(data),
-        parallel_batches=int(config.workers),
+        parallel_batches=parallel_batches(config, source),
         buffered_batches=config.max_queue_size if config.workers != 1 else 0,
         notes=tuple(notes),
         record=data.record,
@@ -282,7 +290,7 @@ def _image_dataset_from_directory(config: PipelineConfig, source: ImageSource, f
         data=image_dataset_from_directory(source, config, _folder(config, source, folders)),
         images=source.images,
         batches=math.ceil(source.images / config.batch_size),
-        parallel_batches=_parallel_batches(config),
+        parallel_batches=parallel_batches(config, source),
         buffered_batches=_prefetched(config),
         device_layers=_device_layers(config),
         notes=() if config.workers == 1 else ("Keras' layers draw in the order in which threads come to them",),

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.lab.backend import Refused, open_backend, tf_device
 from models import ModelError, behind, image_size, open_model
 from pipeline import ImageSource, PipelineConfig, build
-from pipeline.building import Loader
+from pipeline.building import Loader, parallel_batches
 from pipeline.errors import UnavailableError
 from profiles import Device
 from profiles.machine import PageCacheError, StorageRates, drop, left_warm, measure_storage
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from profiles.measure.windows import Windows
 
 
+# Steps of an epoch of the measurement behind those in which a loader's workers begin. Source: issue 16 of this project.
+_STEADY_STEPS = 20
 # Keras draws so many batches of a PyDataset at the beginning of each `fit`, outside the epoch.
 _DRAWN_BEFORE = 2
 
@@ -151,7 +153,11 @@ class Session:
         )
 
     def prepare(self, job: Job, images: int) -> JobFacts:
-        """Builds the job's loader on `images` of the source, and runs its warm-up epoch."""
+        """Builds the job's loader, and runs its warm-up epoch.
+
+        Args:
+          images: of the source, in an epoch; more where most of them would be those that workers begin with.
+        """
         from profiles.measure.batches import first_batches
         from profiles.measure.measure import shapes
         from profiles.measure.windows import Windows
@@ -161,7 +167,8 @@ class Session:
         if self._device.kind == "emulated" and config.augment_at == "device" and config.augmentation:
             raise Refused("an emulated device has no layers, so that it cannot augment")
         try:
-            source = self._source.take(images)
+            ramp_steps = parallel_batches(config, self._source)
+            source = self._source.take(max(images, (ramp_steps + _STEADY_STEPS) * config.batch_size))
             loader = build(config, source, whole=self._source, device=tf_device(self._device))
         except UnavailableError as error:
             raise Refused(str(error)) from error
