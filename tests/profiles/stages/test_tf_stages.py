@@ -23,7 +23,7 @@ BUSY_MS, DOZE_MS = 20.0, 16.0
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the runs of a cut, of the pipeline as written and of single images short: what is planted is exact enough."""
+    """Makes the runs of a cut, of the pipeline as written and of single images short: that is exact enough."""
     monkeypatch.setattr(tf_stages, "RUN_S", 0.05)
     monkeypatch.setattr(tf_stages, "_WHOLE_BATCHES", tf_stages.LEAST_BATCHES)
     monkeypatch.setattr(tf_stages, "TAIL_S", 0.2)
