@@ -53,7 +53,7 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
     script = write(
         tmp_path,
         """
-        ceilings = sys.modules.get("profiles.script.ceilings")
+        ceilings = sys.modules.get("unstall.profiles.script.ceilings")
         if ceilings is not None:  # it is profiled: what is looked at beside the fits may be short
             ceilings.READY_WINDOW_S = 0.05
         def slow(x, y):
