@@ -41,7 +41,7 @@ def crash(how: str) -> None:
 
 
 BACKEND = keras.backend.backend()
-STEPS, IMAGES = 20, 10
+STEPS, IMAGES = 12, 10
 
 tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="uses tf.py_function inside the model")
 

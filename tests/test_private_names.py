@@ -22,14 +22,16 @@ from models.saved import foreign_layers
 from profiles.gate import unknown
 from profiles.gate.feed import Feed
 from profiles.gate.inspection import inspect
+from profiles.measure import schedule
 from profiles.measure.windows import Windows
+from profiles.script import ceilings
 from profiles.script.ceilings import NotPossible, measure_ceilings, put_back
 from profiles.script.epochs import Told
 from profiles.script.profiler import Profiler
 from profiles.script.report import report_on
 from profiles.script.stages import with_stages
 from profiles.script.watch import WatchCallback
-from profiles.stages import CutError, random_before_cache
+from profiles.stages import CutError, lines, random_before_cache, tf_stages
 from profiles.stages.take_apart import stage_table, stages_and_lines
 from profiles.stages.tf_graph import functions_of, upstream
 from tests.planted import IMAGES, a_batch, a_model, emulated, tensorflow_only
@@ -107,7 +109,21 @@ REBUILT: dict[str, Remove] = {
 ALL = READ | REBUILT
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes all looks short: no figure is asserted here."""
+    for module, name, short in (
+        (tf_stages, "ROUNDS", 1),
+        (tf_stages, "RUN_S", 0.02),
+        (lines, "SEARCH_S", 0.05),
+        (lines, "LINES_S", 0.05),
+        (schedule, "READY_WINDOW_S", 0.02),
+        (ceilings, "READY_WINDOW_S", 0.02),
+    ):
+        monkeypatch.setattr(module, name, short)
+
+
+@pytest.fixture(scope="module")
 def windows() -> Windows:
     made = Windows(a_model(), emulated(2))
     made.prepare([a_batch()])

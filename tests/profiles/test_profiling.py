@@ -12,8 +12,25 @@ import pytest
 import tensorflow as tf
 
 import profiles
+from profiles.measure import schedule
 from profiles.profiling import Profile
+from profiles.stages import lines, tf_stages
 from tests.planted import IMAGES, a_batch, a_model, planted, tensorflow_only
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the looks at the stages and lines short: what is planted here is exact enough."""
+    for module, name, short in (
+        (tf_stages, "ROUNDS", 2),
+        (tf_stages, "RUN_S", 0.06),
+        (tf_stages, "_WHOLE_BATCHES", 8),
+        (tf_stages, "TAIL_S", 0.2),
+        (lines, "SEARCH_S", 0.1),
+        (lines, "LINES_S", 0.2),
+        (schedule, "READY_WINDOW_S", 0.1),
+    ):
+        monkeypatch.setattr(module, name, short)
 
 
 def doze(x: np.ndarray) -> np.ndarray:
@@ -26,7 +43,7 @@ def load(index: Any) -> Any:
         return tf.zeros((2, 2, 3)), tf.zeros(())
 
 
-def profiled(images: int = 300, rounds: int = 2) -> Profile:
+def profiled(images: int = 250, rounds: int = 2) -> Profile:
     dataset = tf.data.Dataset.range(images).map(load).batch(IMAGES)
     return profiles.profile(dataset, a_model(), device="emulated:2000", rounds=rounds, name="slow loader", lines=True)
 
@@ -49,7 +66,7 @@ def test_a_planted_loader_is_found_in_every_part_and_named_with_its_place() -> N
 
 @tensorflow_only
 def test_it_is_saved_as_results_and_report(tmp_path: Path) -> None:
-    found = profiled(images=60, rounds=1)
+    found = profiled(images=30, rounds=1)
     report = found.save(tmp_path / "out")
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     (result,) = document["results"]

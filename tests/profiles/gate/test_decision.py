@@ -131,7 +131,7 @@ def test_a_rate_that_is_no_rate_is_refused(rate):
 
 
 @pytest.mark.parametrize("kind", NOISE)
-@pytest.mark.parametrize("spread", [0.03, 0.1, 0.3])
+@pytest.mark.parametrize("spread", [0.03, pytest.param(0.1, marks=pytest.mark.slow), 0.3])
 def test_the_same_against_itself_is_no_regression_and_no_improvement_in_any_noise(kind, spread):
     rng = np.random.default_rng(5)
     outcomes = simulate(spread * NOISE[kind](rng, COMPARISONS), loss=0.0, threshold=0.05, rng=rng)
@@ -231,7 +231,7 @@ def test_exit_codes_are_those_of_all_commands():
     }
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "heavy-tailed"])
+@pytest.mark.parametrize("kind", ["gaussian", pytest.param("heavy-tailed", marks=pytest.mark.slow)])
 def test_a_check_against_what_was_recorded_keeps_its_error_too(kind):
     """Ten runs then, six to sixteen now, nothing changed; a threshold so small that the tests alone must hold."""
     rng = np.random.default_rng(11)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
@@ -11,8 +13,18 @@ from pipeline import VARIANTS, build, from_folder
 from profiles.gate import anchors
 from profiles.gate.feed import Feed
 from profiles.gate.inspection import inspect
+from profiles.measure.schedule import epochs_for
+from profiles.stages import python_stages
 
 BATCH = (np.zeros((5, 4, 4, 3), np.float32), np.zeros((5,), np.float32))
+
+
+@pytest.fixture(autouse=True)
+def short_windows(monkeypatch):
+    """Makes windows short: what is asserted of a rate is that there is one."""
+    monkeypatch.setattr("profiles.gate.feed.epochs_for", partial(epochs_for, window_s=0.05))
+    monkeypatch.setattr(anchors, "WINDOW_S", 0.05)
+    monkeypatch.setattr(python_stages, "ROUND_S", 0.2)
 
 
 class Batches(keras.utils.PyDataset):

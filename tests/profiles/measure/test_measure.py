@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import keras
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from profiles.measure import schedule
 from profiles.measure.measure import measure, shapes
 from profiles.measure.schedule import epochs_for
 from profiles.report.write import to_json
@@ -87,8 +91,18 @@ def test_a_real_model_that_sleeps_is_told_from_its_loader() -> None:
 
 
 @pytest.fixture(scope="module")
-def result() -> Result:
-    return measure(SleepyDataset(2, steps=STEPS), a_model(), device="emulated:5000", rounds=4, name="mine")
+def short_windows() -> Iterator[Callable[[Any], int]]:
+    """Makes windows short, where the times in them are not what is asserted; returns the epochs of a short window."""
+    short = partial(epochs_for, window_s=0.2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["profiles.measure.measure"], "epochs_for", short)
+        patch.setattr(schedule, "READY_WINDOW_S", 0.05)
+        yield short
+
+
+@pytest.fixture(scope="module")
+def result(short_windows: Any) -> Result:
+    return measure(SleepyDataset(1, steps=STEPS), a_model(), device="emulated:10000", rounds=4, name="mine")
 
 
 def test_rounds_are_measured_as_often_as_asked(result: Result) -> None:
@@ -102,41 +116,43 @@ def test_an_emulated_device_needs_no_replay(result: Result) -> None:
     assert result.attribution.shares["transfer"] == 0
 
 
-def test_a_window_of_training_is_as_many_whole_epochs_as_the_warmup_says(result: Result) -> None:
+def test_a_window_of_training_is_as_many_whole_epochs_as_the_warmup_says(
+    result: Result, short_windows: Callable[[Any], int]
+) -> None:
     (warmup,) = result.of("warmup")
     for sample in result.of("train"):
-        assert sample.epochs == epochs_for(warmup)
+        assert sample.epochs == short_windows(warmup)
         assert sample.epoch_images == sample.epochs * STEPS * IMAGES
 
 
 def test_the_result_says_who_was_measured(result: Result) -> None:
     document = result.to_dict()
     assert (document["variant"], document["batch_size"]) == ("mine", IMAGES)
-    assert document["device"] == {"kind": "emulated", "name": "emulated:5000"}
+    assert document["device"] == {"kind": "emulated", "name": "emulated:10000"}
     assert document["model"].startswith("sequential")
 
 
-def test_steps_before_the_workers_have_filled_up_are_not_steady() -> None:
+def test_steps_before_the_workers_have_filled_up_are_not_steady(short_windows: Any) -> None:
     data = SleepyDataset(1, steps=10, workers=4)
     (sample,) = measure(data, a_model(), device="emulated:5000", rounds=1).of("train")
     assert len(sample.step_ns) == sample.epochs * (10 - 4)
 
 
-def test_batches_in_the_making_can_be_told() -> None:
+def test_batches_in_the_making_can_be_told(short_windows: Any) -> None:
     data = sequential(Sleeper(1), 10)
     (sample,) = measure(data, a_model(), device="emulated:5000", rounds=1, parallel_batches=3).of("train")
     assert len(sample.step_ns) == sample.epochs * (10 - 3)
 
 
 @pytest.mark.parametrize("kind", ["list", "callable"])
-def test_what_fit_cannot_iterate_again_is_measured_an_epoch_at_a_time(kind: str) -> None:
+def test_what_fit_cannot_iterate_again_is_measured_an_epoch_at_a_time(kind: str, short_windows: Any) -> None:
     batches = [a_batch()] * 20
     data: Any = batches if kind == "list" else lambda: iter(batches)
     result = measure(data, a_model(), device="emulated:5000", rounds=2)
     assert [(sample.epochs, sample.epoch_images) for sample in result.of("train")] == [(1, 200)] * 2
 
 
-def test_the_model_is_handed_back_as_it_was() -> None:
+def test_the_model_is_handed_back_as_it_was(short_windows: Any) -> None:
     model = a_model()
     model.make_train_function()
     real = model.train_function
@@ -145,7 +161,7 @@ def test_the_model_is_handed_back_as_it_was() -> None:
     model.fit([a_batch()[0]][0], a_batch()[1], verbose=0)
 
 
-def test_a_model_of_several_inputs_is_measured() -> None:
+def test_a_model_of_several_inputs_is_measured(short_windows: Any) -> None:
     inputs = {name: keras.Input((2,), name=name) for name in ("left", "right")}
     model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(list(inputs.values()))))
     model.compile(optimizer="sgd", loss="mse")

@@ -53,8 +53,11 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
     script = write(
         tmp_path,
         """
+        ceilings = sys.modules.get("unstall.profiles.script.ceilings")
+        if ceilings is not None:  # it is profiled: what is looked at beside the fits may be short
+            ceilings.READY_WINDOW_S = 0.05
         def slow(x, y):
-            time.sleep(0.05)
+            time.sleep(0.04)
             return x, y
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
@@ -65,6 +68,8 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
         first = model.fit(data.with_options(options), epochs=5, verbose=0)
         second = model.fit(images, labels, epochs=5, verbose=0)
         print(sys.argv, first.history, second.history, float(model.get_weights()[0].sum()), np.random.random())
+        from profiles.stages import tf_stages
+        tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages._WHOLE_BATCHES = 1, 0.05, 4
         sys.exit(3)
         """,
     )
@@ -77,8 +82,8 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
     assert first["notes"] == ["fed by a tf.data.Dataset"]
     assert second["notes"] == ["fed by NumPy arrays"]
     assert (found["verdicts"][0]["bound"], found["verdicts"][0]["culprit"]) == ("input", "prep_stall")
-    # 50 ms a batch of 32.
-    assert 50 <= first["seconds_per_image"]["prep_stall"] * 32e3 < 65
+    # 40 ms a batch of 32.
+    assert 40 <= first["seconds_per_image"]["prep_stall"] * 32e3 < 52
     assert any((stage["wait_us_per_image"] or 0) > 500 for stage in first["stages"])
     assert second["stages"] == []
     assert not any(flag.startswith("unclaimed: ") for one in (first, second) for flag in one["flags"])
@@ -104,10 +109,14 @@ def test_enough_steps_leave_fit_and_what_comes_after_it_does_not_run(tmp_path):
     assert (one["batch_size"], one["attribution"]["interference"]) == (8, None)
 
 
-def test_an_error_is_shown_without_our_frames(tmp_path):
+def test_an_error_is_shown_without_our_frames_and_a_folder_of_data_hides_no_monitor(tmp_path):
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "users.csv").touch()
     script = write(
         tmp_path,
         """
+        import profiles
+        print(profiles.StallMonitor.__name__)
         def batches():
             for start in range(4):
                 yield images[:8], labels[:8]
@@ -116,7 +125,7 @@ def test_an_error_is_shown_without_our_frames(tmp_path):
         """,
     )
     shown = run(tmp_path, "--out", "out", script)
-    assert shown.returncode == 1
+    assert (shown.stdout, shown.returncode) == ("StallMonitor\n", 1)
     assert "the loader broke" in shown.stderr
     assert "profiles/" not in shown.stderr.split("fit 1")[0]
     assert f'File "{script}", line' in shown.stderr
@@ -256,10 +265,10 @@ def test_a_profiles_of_the_scripts_own_is_what_it_imports(tmp_path, place):
 
 
 def test_a_folder_of_data_is_no_package(tmp_path):
-    script = write(tmp_path, "import profiles\nprint(profiles.StallMonitor.__name__)", keras=False)
+    script = write(tmp_path, "import profiles\nprint(profiles.Device.__name__)", keras=False)
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "users.csv").touch()
-    assert run(tmp_path, script).stdout == "StallMonitor\n"
+    assert run(tmp_path, script).stdout == "Device\n"
 
 
 @pytest.mark.slow  # 20 s: a script of many fits

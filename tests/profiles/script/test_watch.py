@@ -35,6 +35,13 @@ def network(steps_per_execution=1):
     return model
 
 
+def small_network(steps_per_execution=1):
+    """For what is counted and timed: quickly traced."""
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
+    return model
+
+
 class Subclassed(keras.Model):
     def __init__(self):
         super().__init__()
@@ -112,7 +119,7 @@ def test_a_subclassed_model_comes_to_the_same(eager):
 
 
 def test_images_and_steps_are_counted():
-    _, _, watch = trained(network(), {"x": dataset()}, watched=True)
+    _, _, watch = trained(small_network(), {"x": dataset()}, watched=True)
     assert [(one.epoch, one.steps, one.images) for one in watch.records] == [(0, 5, 70), (1, 5, 70), (2, 5, 70)]
     # The first two steps of an epoch are its ramp; the last of the first epoch was of a new size.
     assert [one.steady_images for one in watch.records] == [32, 38, 38]
@@ -121,12 +128,12 @@ def test_images_and_steps_are_counted():
 
 
 def test_one_batch_of_each_size_is_kept_and_four_at_most():
-    _, _, watch = trained(network(), {"x": dataset()}, watched=True)
+    _, _, watch = trained(small_network(), {"x": dataset()}, watched=True)
     assert [len(batch[0]) for batch in watch.kept] == [16, 16, 16, 6]
 
 
 def paused(milliseconds):
-    """40 batches a call of which waits, as written: without tf.data's own prefetching."""
+    """20 batches a call of which waits, as written: without tf.data's own prefetching."""
 
     def wait(images, labels):
         time.sleep(milliseconds / 1e3)
@@ -140,14 +147,14 @@ def paused(milliseconds):
 
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
-    return dataset(64).map(in_python).map(shaped).repeat(10).with_options(options)
+    return dataset(64).map(in_python).map(shaped).repeat(5).with_options(options)
 
 
 @planted
 def test_a_planted_wait_is_found():
-    _, _, watch = trained(network(), {"x": paused(20)}, watched=True, epochs=2)
+    _, _, watch = trained(small_network(), {"x": paused(20)}, watched=True, epochs=2)
     record = watch.records[-1]
-    assert (record.steps, record.images) == (40, 640)
+    assert (record.steps, record.images) == (20, 320)
     assert 20 <= record.wait_ms_per_step < 27
     assert 0.5 < record.loading_ratio < 1
     assert record.images_per_sec < 16 / 0.020
@@ -155,9 +162,9 @@ def test_a_planted_wait_is_found():
 
 @planted
 def test_with_several_steps_a_call_the_rate_is_known_and_the_wait_is_not():
-    _, _, watch = trained(network(4), {"x": paused(20)}, watched=True, epochs=2)
+    _, _, watch = trained(small_network(4), {"x": paused(20)}, watched=True, epochs=2)
     record = watch.records[-1]
-    assert (record.steps, record.images, record.wait_ms_per_step) == (40, 640, None)
+    assert (record.steps, record.images, record.wait_ms_per_step) == (20, 320, None)
     assert 16 / 0.040 < record.images_per_sec < 16 / 0.020
     assert "several in a call" in watch.why_unknown
 
@@ -169,7 +176,7 @@ def test_what_callbacks_do_is_between_the_steps_and_no_wait():
             time.sleep(0.05)
 
     callback = WatchCallback()
-    network().fit(dataset(), epochs=2, verbose=0, callbacks=[callback, Slow()])
+    small_network().fit(dataset(), epochs=2, verbose=0, callbacks=[callback, Slow()])
     record = callback.watch.records[-1]
     assert record.steady_ns > record.between_ns >= 3 * 50e6
     assert record.steady_wait_ns < record.between_ns / 3
@@ -179,12 +186,12 @@ def test_what_callbacks_do_is_between_the_steps_and_no_wait():
 def test_validation_is_no_part_of_an_epoch():
     class Slow(keras.callbacks.Callback):
         def on_test_end(self, logs=None):
-            time.sleep(1)
+            time.sleep(0.4)
 
     callback = WatchCallback()
-    network().fit(dataset(), validation_data=dataset(20), epochs=2, verbose=0, callbacks=[callback, Slow()])
+    small_network().fit(dataset(), validation_data=dataset(20), epochs=2, verbose=0, callbacks=[callback, Slow()])
     record = callback.watch.records[-1]
-    assert record.other_ns >= 1e9 > record.epoch_ns
+    assert record.other_ns >= 0.4e9 > record.epoch_ns
 
 
 class Failure(Exception):
@@ -202,7 +209,7 @@ def is_own(function):
 
 
 def test_the_model_has_its_own_train_function_back():
-    model = network()
+    model = small_network()
     trained(model, {"x": dataset()}, watched=True)
     assert is_own(model.train_function)
 
@@ -229,16 +236,16 @@ def test_a_fit_that_died_between_steps_is_forgotten_by_the_next():
 
 @planted
 def test_two_watches_see_the_same_wait():
-    model, outer, inner = network(), WatchCallback(), WatchCallback()
+    model, outer, inner = small_network(), WatchCallback(), WatchCallback()
     model.fit(paused(20), epochs=2, verbose=0, callbacks=[inner, outer])
     assert is_own(model.train_function)
     one, other = outer.watch.records[-1], inner.watch.records[-1]
-    assert (one.steps, one.images) == (other.steps, other.images) == (40, 640)
+    assert (one.steps, one.images) == (other.steps, other.images) == (20, 320)
     assert one.wait_ms_per_step == pytest.approx(other.wait_ms_per_step, rel=0.1)
 
 
 def test_what_is_told_of_steps_can_leave_fit():
-    model, seen = network(), []
+    model, seen = small_network(), []
 
     def enough(steps):
         seen.append(steps)
@@ -269,7 +276,7 @@ def test_a_train_function_of_the_users_own_gets_the_iterator():
 
 
 def test_a_backend_that_is_not_known_is_left_alone(monkeypatch):
-    model = network()
+    model = small_network()
     model.make_train_function()
     before = model.train_function
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from profiles.measure.windows import Windows
 from profiles.stage_table import StageTable
-from profiles.stages import python_stages
+from profiles.stages import python_stages, tf_stages
 from profiles.stages.take_apart import stage_table
 from tests.planted import IMAGES, a_batch, a_model, emulated, planted, tensorflow_only
 
@@ -43,10 +43,11 @@ class Photographs(keras.utils.PyDataset):
 @pytest.fixture(autouse=True)
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_stages, "ROUNDS", 1)
-    monkeypatch.setattr(python_stages, "ROUND_S", 0.5)
+    monkeypatch.setattr(python_stages, "ROUND_S", 0.1)
+    monkeypatch.setattr(tf_stages, "ROUNDS", 1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def windows() -> Windows:
     windows = Windows(a_model(), emulated(2))
     windows.prepare([a_batch()])
@@ -69,8 +70,9 @@ def cpu_and_wait_ms(table: StageTable, name: str) -> tuple[float, float]:
 @planted
 @pytest.mark.parametrize(("workers", "processes"), [(1, False), (3, False), (2, True)])
 def test_a_py_dataset_is_split_into_known_calls_and_the_rest(
-    windows: Windows, photo: str, workers: int, processes: bool
+    windows: Windows, photo: str, workers: int, processes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(python_stages, "ROUND_S", 0.4)
     table = stage_table(Photographs(photo, workers, processes), windows)
     assert (table.workers, table.workers_seen) == (workers, workers)
     assert {stage.name for stage in table.stages} == {"cv2.imread", "other python"}

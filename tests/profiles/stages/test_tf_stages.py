@@ -23,8 +23,16 @@ BUSY_MS, DOZE_MS = 20.0, 16.0
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the runs of a cut short: what is planted here is exact enough."""
+    """Makes the runs of a cut, of the pipeline as written and of single images short: that is exact enough."""
     monkeypatch.setattr(tf_stages, "RUN_S", 0.05)
+    monkeypatch.setattr(tf_stages, "_WHOLE_BATCHES", tf_stages.LEAST_BATCHES)
+    monkeypatch.setattr(tf_stages, "TAIL_S", 0.2)
+
+
+@pytest.fixture
+def long_whole(short_runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the pipeline as written for longer: what it costs is asserted."""
+    monkeypatch.setattr(tf_stages, "_WHOLE_BATCHES", 16)
 
 
 @pytest.fixture
@@ -80,7 +88,7 @@ PLANTED = {
 @pytest.mark.parametrize(
     "kind", ["autotuned", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sequential", "parallel"))]
 )
-def test_busy_and_waiting_stages_are_found_within_a_tenth(kind: str) -> None:
+def test_busy_and_waiting_stages_are_found_within_a_tenth(kind: str, one_round: None) -> None:
     dataset = PLANTED[kind](tf.data.Dataset.range(400).shuffle(16))
     (busy_cpu, busy_wait), (doze_cpu, doze_wait) = columns(dataset, "busy_stage", "doze_stage")
     assert busy_cpu == pytest.approx(BUSY_MS, rel=0.1)
@@ -124,7 +132,7 @@ def test_images_that_a_filter_drops_cost_those_that_remain(one_round: None) -> N
 
 
 @planted
-def test_the_cpu_column_sums_to_the_loaders_own_cpu_time(one_round: None) -> None:
+def test_the_cpu_column_sums_to_the_loaders_own_cpu_time(one_round: None, long_whole: None) -> None:
     dataset = PLANTED["parallel"](tf.data.Dataset.range(400))
     table = tfdata_table(dataset, cores=2)
     assert table.cpu_us_per_image == pytest.approx(table.loader_cpu_us_per_image, rel=0.1)
@@ -139,7 +147,7 @@ def test_a_culprit_is_named_with_its_place_and_its_language(one_round: None) -> 
 
 @pytest.mark.slow
 @planted
-def test_python_code_that_holds_the_lock_does_not_run_in_parallel(one_round: None) -> None:
+def test_python_code_that_holds_the_lock_does_not_run_in_parallel(one_round: None, long_whole: None) -> None:
     table = tfdata_table(tf.data.Dataset.range(400).map(busy_stage, num_parallel_calls=4).batch(2), cores=2)
     assert table.effective_parallelism == pytest.approx(1, abs=0.2)
 
@@ -207,7 +215,7 @@ def test_what_was_written_as_a_number_is_seen_so() -> None:
 
 def test_what_autotune_chose_is_seen() -> None:
     dataset = tf.data.Dataset.range(4000).map(doze_stage, num_parallel_calls=tf.data.AUTOTUNE).batch(8)
-    seen = read(dataset, 40)
+    seen = read(dataset)
     assert seen[1].tunable
     assert (seen[1].parallelism or 0) >= 1
     assert written(nodes(dataset)[1].dataset) == (None, None, True)
