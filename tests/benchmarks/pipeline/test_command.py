@@ -93,9 +93,7 @@ def test_every_variant_has_a_result_on_every_device(finished):
     assert document["complete"] is True
     names = [(one["variant"], one["device"]["name"]) for one in document["results"]]
     assert names == [
-        (variant, device)
-        for device in ("cpu", "emulated:400")
-        for variant in ("generator", "tf-data-uint8")
+        (variant, device) for device in ("cpu", "emulated:400") for variant in ("generator", "tf-data-uint8")
     ]
 
 
