@@ -14,28 +14,9 @@ import psutil
 import pytest
 
 from tests import PROJECT_ROOT
+from tests.builders import write_quick_modules
 
 QUICK = ["--rounds", "2", "--batch-size", "4", "--device", "cpu,emulated:400", "--model", "mynet:build"]
-
-# A model of the user's own, as small as models can be.
-_MYNET = """
-import keras
-
-
-def build(classes):
-    return keras.Sequential([keras.Input((24, 40, 3)), keras.layers.Flatten(), keras.layers.Dense(classes)])
-"""
-
-# What measures in a child, in less time: an epoch is a window, and a loader is taken apart in one round.
-_SHORT = """
-from benchmarks.lab import session
-from profiles.stages import tf_stages
-
-session.epochs_for = lambda warmup: 1
-session.steps_for = lambda trial: 15
-tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages.TAIL_S = 1, 0.02, 0.2
-Session = session.Session
-"""
 
 _WITH_SHORT_WINDOWS = """
 import sys
@@ -78,9 +59,7 @@ def finished(photos, tmp_path_factory):
     (folder / classes[0] / "notes.txt").write_text("no image")
     (folder / classes[1] / "empty.jpg").touch()
     out = tmp_path_factory.mktemp("run") / "results"
-    modules = tmp_path_factory.mktemp("modules")
-    (modules / "mynet.py").write_text(_MYNET)
-    (modules / "short.py").write_text(_SHORT)
+    modules = write_quick_modules(tmp_path_factory.mktemp("modules"))
     words = ["--data", folder, *QUICK, "--variants", "generator,tf-data-uint8", "--out", out]
     done = command(*words, program=("-c", _WITH_SHORT_WINDOWS), path=[modules])
     assert done.returncode == 0, done.stderr
