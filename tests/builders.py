@@ -617,10 +617,11 @@ def build(classes):
 
 _SHORT = """
 from benchmarks.lab import session
-from profiles.stages import tf_stages
+from profiles.stages import python_stages, tf_stages
 
 session.epochs_for = lambda warmup: 1
 session.steps_for = lambda trial: 15
+python_stages.ROUNDS, python_stages.ROUND_S = 1, 0.1
 tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages.TAIL_S = 1, 0.02, 0.2
 Session = session.Session
 """
