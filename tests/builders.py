@@ -606,3 +606,33 @@ STAGE_TABLE = StageTable(
     workers_seen=2,
     tail=tail_of([("cats/1.jpg", 500.0), ("dogs/2.jpg", 4000.0)]),
 )
+
+
+_MYNET = """
+import keras
+
+
+def build(classes):
+    return keras.Sequential([keras.Input((24, 40, 3)), keras.layers.Flatten(), keras.layers.Dense(classes)])
+"""
+
+_SHORT = """
+from benchmarks.lab import session
+from profiles.stages import python_stages, tf_stages
+
+session.epochs_for = lambda warmup: 1
+session.steps_for = lambda trial: 15
+python_stages.ROUNDS, python_stages.ROUND_S = 1, 0.1
+tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages.TAIL_S = 1, 0.02, 0.2
+Session = session.Session
+"""
+
+
+def write_quick_modules(folder: Path) -> Path:
+    """Writes what makes a main job quick: `mynet:build`, the smallest of models, and `short:Session`.
+
+    The latter measures as a child does, in less time: a window is an epoch, and a loader is taken apart in one round.
+    """
+    (folder / "mynet.py").write_text(_MYNET)
+    (folder / "short.py").write_text(_SHORT)
+    return folder

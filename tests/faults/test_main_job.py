@@ -15,13 +15,14 @@ import time
 import psutil
 import pytest
 
-from benchmarks.lab.child import Group
+from benchmarks.lab.child import Child, Group
 from benchmarks.pipeline import __main__ as main_job
 from pipeline import from_folder
 from pipeline.commands.terminal import Stopped, signals
 from pipeline.prepared.index import open_prepared
 from pipeline.sources import folder as folders
 from tests import PROJECT_ROOT
+from tests.builders import write_quick_modules
 
 GONE_S = 5
 STORED = "tf-data-raw,tf-data-cache-disk"
@@ -157,6 +158,22 @@ def folder(photos, tmp_path):
 
 
 @pytest.fixture
+def quick(tmp_path, monkeypatch):
+    """Words for a small model; and children measure it in short windows."""
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    monkeypatch.syspath_prepend(write_quick_modules(modules))
+    start = Child.__init__
+
+    def shorter(self, session, *words):
+        assert session == "benchmarks.lab.session:Session"
+        start(self, "short:Session", *words)
+
+    monkeypatch.setattr(Child, "__init__", shorter)
+    return [*QUICK, "--model", "mynet:build"]
+
+
+@pytest.fixture
 def before_the_first_round(monkeypatch):
     """Does something when everything is warmed up."""
 
@@ -174,12 +191,12 @@ def before_the_first_round(monkeypatch):
 
 
 def test_a_photo_that_is_deleted_in_a_run_is_named_and_costs_only_whoever_reads_it(
-    folder, tmp_path, before_the_first_round, capsys, monkeypatch
+    folder, tmp_path, before_the_first_round, capsys, monkeypatch, quick
 ):
     monkeypatch.setenv("COLUMNS", "120")
     before_the_first_round((folder / "discs" / "008.jpg").unlink)
     out = tmp_path / "out"
-    words = ["--data", str(folder), "--variants", "tf-data,tf-data-cache", *QUICK, "--out", str(out)]
+    words = ["--data", str(folder), "--variants", "tf-data,tf-data-cache", *quick, "--out", str(out)]
     assert main_job.main(words) == 0
     document = json.loads((out / "results.json").read_text())
     assert [one["variant"] for one in document["results"]] == ["tf-data-cache"]

@@ -53,7 +53,8 @@ def test_what_loaders_cannot_do_without_is_done_to_every_file_once(name, photos,
     assert sorted(read) == list(range(40)) and len(warped) == (40 if "warp" in name else 0)
 
 
-def test_loaders_stand_beside_the_ceiling(photos, capsys):
+def test_loaders_stand_beside_the_ceiling(photos, capsys, monkeypatch):
+    monkeypatch.setattr(measure, "_EPOCH_S", 0.2)
     assert ceiling.main(["--data", str(photos), "--variants", "tf-data-composed,python-composed", "--rounds", "2"]) == 0
     shown = capsys.readouterr().out
     assert "loading 40 JPEG photos" in shown and "2 rounds" in shown

@@ -20,6 +20,7 @@ from benchmarks.devices.check import CheckSession, check
 from benchmarks.devices.child import DeviceSession
 from benchmarks.devices.experiments import BEST, Case, arrays, photos
 from benchmarks.devices.feeds import Feeds, Sources
+from benchmarks.devices.samples import CaseFacts
 from benchmarks.lab.backend import Refused, open_backend
 from pipeline.sources.folder import from_folder
 from profiles.devices import Device
@@ -45,7 +46,7 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sources(mnist: str, photos: Path) -> Sources:
     return Sources(photos=from_folder(photos), arrays={"mnist": mnist}, download=False)
 
@@ -59,6 +60,16 @@ def session(sources: Sources) -> Iterator[DeviceSession]:
 
 
 SMALL = arrays("mnist-digits", 16)
+
+
+@pytest.fixture(scope="module")
+def opened(sources: Sources) -> Iterator[tuple[DeviceSession, CaseFacts]]:
+    """A session in which a case of arrays is open, and what it said of it."""
+    session = DeviceSession(CPU, sources)
+    assert session.backend()["keras_backend"] == "tensorflow"
+    yield session, session.open(SMALL)
+    session.close()
+    keras.config.set_dtype_policy("float32")
 
 
 def test_arrays_are_served_in_part_or_whole_and_tested_on_what_was_held_back(sources: Sources) -> None:
@@ -102,9 +113,8 @@ def test_data_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         Feeds(Sources(photos=None, arrays={"mnist": str(path)}, download=False)).open(SMALL, batches=1)
 
 
-def test_a_case_of_arrays_is_measured_from_its_windows_to_its_accuracy(session: DeviceSession) -> None:
-    assert session.backend()["keras_backend"] == "tensorflow"
-    facts = session.open(SMALL)
+def test_a_case_of_arrays_is_measured_from_its_windows_to_its_accuracy(opened: tuple[DeviceSession, CaseFacts]) -> None:
+    session, facts = opened
     assert (facts.examples, facts.batch_size, facts.validated, facts.data) == (TRAIN, 16, True, "mnist")
     # 26x26x32 outputs of 9 inputs, 11x11x64 of 288, 1,600 to 10.
     assert facts.work.forward_flops == 2 * (26 * 26 * 32 * 9 + 11 * 11 * 64 * 288 + 1600 * 10)
@@ -128,16 +138,18 @@ def test_windows_of_a_gpu_hold_epochs_enough_to_tell_how_busy_it_is(sources: Sou
     session.close()
 
 
-def test_an_epoch_that_would_take_too_long_is_cut_short(session: DeviceSession) -> None:
-    session.open(SMALL)
+def test_an_epoch_that_would_take_too_long_is_cut_short(opened: tuple[DeviceSession, CaseFacts]) -> None:
+    session, _ = opened
     (epoch,) = session.train(1, 1e-9)
     assert epoch.examples == 48  # three batches
 
 
-def test_a_warm_up_that_a_gpu_has_not_ended_does_not_say_how_long_an_epoch_is(session: DeviceSession) -> None:
-    session.open(SMALL)
+def test_a_warm_up_that_a_gpu_has_not_ended_does_not_say_how_long_an_epoch_is(
+    opened: tuple[DeviceSession, CaseFacts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _ = opened
     assert session._opened is not None and session._opened.split is not None
-    session._opened.split.step_s = 1.0
+    monkeypatch.setattr(session._opened.split, "step_s", 1.0)
     (epoch,) = session.train(1, 4.0)
     assert epoch.examples == 64  # four batches of a second each
 

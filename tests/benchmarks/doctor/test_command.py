@@ -181,7 +181,8 @@ def photo_folder(root: pathlib.Path, names: dict[str, int]) -> pathlib.Path:
     return root
 
 
-def test_a_healthy_folder_gives_exit_code_0_and_no_list(tmp_path, capsys):
+def test_a_healthy_folder_gives_exit_code_0_and_no_list(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("profiles.provenance.usable_cores", lambda: 1.0)  # one child: each takes seconds to start
     code, document, printed = run(photo_folder(tmp_path / "pets", {"cats": 3, "dogs": 3}), tmp_path / "out", capsys)
     assert (code, document["findings"], document["files"]) == (0, [], 6)
     assert "nothing is wrong" in printed and "Nothing would stop a training." in printed

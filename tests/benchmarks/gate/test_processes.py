@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import subprocess
 import sys
+import threading
 import time
+import types
 
 import pytest
 
-from benchmarks.gate import processes
+from benchmarks.gate import child, processes
 from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from profiles.devices import Device
 
@@ -30,53 +34,94 @@ def fails():
 """
 
 
-@pytest.fixture
-def project(tmp_path):
-    """A user's folder with feeds, and a package of its own called `pipeline`."""
-    (tmp_path / "feeds.py").write_text(FEEDS)
-    (tmp_path / "pipeline.py").write_text("IMAGES = 7\n")
-    return tmp_path
+MINE = """
+def count():
+    import feeds
+
+    return feeds.count()
+"""
 
 
-def a_function(project, name):
-    return Subject(label=name, kind="function", text=f"feeds:{name}", root=project)
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A user's folder with feeds, a package of its own called `pipeline`, and a folder `src`."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "feeds.py").write_text(FEEDS)
+    (folder / "pipeline.py").write_text("IMAGES = 7\n")
+    (folder / "src").mkdir()
+    (folder / "src" / "mine.py").write_text(MINE)
+    return folder
 
 
-def test_a_function_is_measured_beside_the_anchors_in_the_users_folder(project, tmp_path):
-    process = measure(a_function(project, "count"), SETTING, tmp_path / "log", anchors=True, inspect=True)
-    assert len(process.rates) == processes.WINDOWS
-    assert {name: len(rates) for name, rates in process.anchors.items()} == {"decode": 4, "copy": 4, "resident": 4}
+def a_function(project, name, **options):
+    return Subject(label=name.partition(":")[2], kind="function", text=name, root=project, **options)
+
+
+@pytest.fixture(scope="module")
+def measured(project, tmp_path_factory):
+    """A function of a revision's folder `src`, which calls one beside that folder: its process, and what that said."""
+    log = tmp_path_factory.mktemp("log") / "log"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "WINDOWS", 2)
+        process = measure(a_function(project, "mine:count", revision=True), SETTING, log, anchors=True, inspect=True)
+    return process, log.read_text()
+
+
+def test_a_function_is_measured_beside_the_anchors_in_the_users_folder(measured, project):
+    process, said = measured
+    assert len(process.rates) == 2
+    assert {name: len(rates) for name, rates in process.anchors.items()} == {"decode": 2, "copy": 2, "resident": 2}
     assert process.invariants.images == 7
-    assert "this is no answer" in (tmp_path / "log").read_text()
-    assert not (project / "__pycache__").exists()
+    assert "this is no answer" in said
+    assert not list(project.rglob("__pycache__"))
 
 
-def test_a_function_that_is_not_there_or_fails_is_said_in_one_line(project, tmp_path):
-    with pytest.raises(MeasureError, match="^missing: AttributeError: module 'feeds' has no attribute 'missing'$"):
-        measure(a_function(project, "missing"), SETTING, tmp_path / "log")
+def test_a_revision_with_a_folder_src_is_measured_from_there(measured):
+    process, _ = measured
+    assert process.images_per_sec > 0
+
+
+def test_a_function_that_fails_is_said_in_one_line(project, tmp_path):
     with pytest.raises(MeasureError, match="^fails: RuntimeError: no photos today$"):
-        measure(a_function(project, "fails"), SETTING, tmp_path / "log")
+        measure(a_function(project, "feeds:fails"), SETTING, tmp_path / "log")
 
 
-def test_what_is_not_the_revisions_own_code_is_no_measurement_of_it(project, tmp_path):
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Has the child's work done here, for what ends before anything is measured: a process takes seconds to start."""
+
+    def answer(request, *_):
+        try:
+            return child._measure(request)
+        except Exception as error:
+            return {"error": child._one_line(error)}
+
+    monkeypatch.setattr(processes, "_answer", answer)
+
+
+def test_a_function_that_is_not_there_is_said_in_one_line(tmp_path, in_this_process, monkeypatch):
+    (tmp_path / "emptied.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MeasureError, match="^missing: AttributeError: module 'emptied' has no attribute 'missing'$"):
+        measure(a_function(tmp_path, "emptied:missing"), SETTING, tmp_path / "log")
+
+
+def test_what_is_not_the_revisions_own_code_is_no_measurement_of_it(project, tmp_path, in_this_process):
     """An installed package would be the same code on both sides, and both sides the same."""
-    elsewhere = Subject(label="cpu_count at main", kind="function", text="os:cpu_count", root=project, revision=True)
+    elsewhere = a_function(project, "os:cpu_count", revision=True)
     with pytest.raises(MeasureError, match="'os' was loaded from .*, not from the revision: both sides would be"):
         measure(elsewhere, SETTING, tmp_path / "log")
+
+
+def test_a_revision_without_a_pipeline_is_not_measured_by_the_installed_one(tmp_path):
     ours = Subject(label="tf-data at main", kind="variant", text="tf-data", root=tmp_path / "nothing", revision=True)
     ours.root.mkdir()
     with pytest.raises(MeasureError, match="'pipeline' was loaded from"):
         measure(ours, SETTING, tmp_path / "log")
 
 
-def test_a_revision_with_a_folder_src_is_measured_from_there(tmp_path):
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "mine.py").write_text("def count():\n    return 7\n")
-    mine = Subject(label="count at main", kind="function", text="mine:count", root=tmp_path, revision=True)
-    assert len(measure(mine, SETTING, tmp_path / "log").rates) == processes.WINDOWS
-
-
-def test_a_revision_without_the_public_parts_says_which(project, tmp_path):
+def test_a_revision_without_the_public_parts_says_which(project, tmp_path, in_this_process, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pipeline", types.ModuleType("pipeline"))
     old = Subject(label="tf-data at v0", kind="variant", text="tf-data", root=project)
     with pytest.raises(MeasureError, match=r"tf-data at v0: .* lacks what is measured of it \(pipeline.VARIANTS"):
         measure(old, SETTING, tmp_path / "log")
@@ -136,19 +181,22 @@ time.sleep(60)
     pytest.fail(f"the worker lives on: {state}")
 
 
-def test_a_child_ends_when_its_parent_is_gone(project, tmp_path):
+def wait_for_the_parent(ours, theirs):
+    os.close(theirs)
+    os.setsid()
+    os.dup2(ours, 0)
+    threading.Thread(target=child._end_with_parent, daemon=True).start()
+    time.sleep(60)
+
+
+def test_a_child_ends_when_its_parent_is_gone():
     """Its standard input closes when the parent dies, of whatever."""
-    code = f"""
-import sys
-sys.path.insert(0, {str(processes._OURS)!r})
-from benchmarks.gate import child
-import os, threading, time
-os.setsid()
-threading.Thread(target=child._end_with_parent, daemon=True).start()
-print("ready", flush=True)
-time.sleep(60)
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout.readline() == b"ready\n"
-        child.stdin.close()
-        assert child.wait(20) == -9
+    ours, theirs = os.pipe()
+    forked = multiprocessing.get_context("fork").Process(target=wait_for_the_parent, args=(ours, theirs))
+    forked.start()
+    os.close(ours)
+    forked.join(0.3)
+    assert forked.is_alive()
+    os.close(theirs)
+    forked.join(20)
+    assert forked.exitcode == -9
