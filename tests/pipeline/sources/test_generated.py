@@ -179,8 +179,16 @@ def test_a_whole_folder_is_used_again_as_it_is(tmp_path, monkeypatch):
     assert reports == []
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("stop"), KeyboardInterrupt(), OSError(errno.ENOSPC, "disk full")])
-@pytest.mark.parametrize("processes", [1, 2])
+FAILURES = (RuntimeError("stop"), KeyboardInterrupt(), OSError(errno.ENOSPC, "disk full"))
+
+
+@pytest.mark.parametrize(
+    ("processes", "failure"),
+    [
+        *((1, one) for one in FAILURES),
+        *(pytest.param(2, one, marks=() if one is FAILURES[1] else pytest.mark.slow) for one in FAILURES),
+    ],
+)
 def test_a_failure_half_way_leaves_nothing_behind(tmp_path, failure, processes):
     seen = []
 
