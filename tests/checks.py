@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import os
 import pathlib
 import re
@@ -33,6 +34,56 @@ def passes_on_jax(file: str, chosen: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-5000:]
+
+
+# Imports first what takes long and is not ours: each fork begins with it, and with nothing of ours.
+_FORKS = """
+import json, os, sys, tempfile, traceback
+import numpy, PIL.Image, psutil, rich.console, rich.progress, rich.table
+
+def run(code):
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        if not (child := os.fork()):
+            os.dup2(out.fileno(), 1)
+            os.dup2(errors.fileno(), 2)
+            status = 1
+            try:
+                exec(code, {"__name__": "__main__"})
+                status = 0
+            except SystemExit as left:
+                status = left.code if isinstance(left.code, int) else int(left.code is not None)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return status, *(file.seek(0) or file.read() for file in (out, errors))
+
+print(json.dumps({name: run(code) for name, code in json.load(sys.stdin).items()}))
+"""
+
+
+def in_forks(
+    codes: dict[str, str],
+    home: pathlib.Path,
+    *,
+    cwd: pathlib.Path,
+    python: pathlib.Path | str = sys.executable,
+    env: dict[str, str] | None = None,
+) -> dict[str, tuple[int, str, str]]:
+    """Runs each code as a program that lies in the folder `home`, in a process that has imported nothing of ours.
+
+    Returns exit code, output and errors of each.
+    """
+    program = home / "forks.py"
+    program.write_text(_FORKS)
+    done = subprocess.run(
+        [python, program], input=json.dumps(codes), cwd=cwd, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return {name: tuple(found) for name, found in json.loads(done.stdout).items()}
 
 
 def working_tfds() -> ModuleType:

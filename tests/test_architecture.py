@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 
 from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
-from tests.checks import INDEPENDENT, OURS
+from tests.checks import INDEPENDENT, OURS, in_forks
 
 FRAMEWORKS = {"tensorflow", "tensorflow_datasets", "keras", "jax", "torch", "cv2", "albumentations"}
 # Libraries of other loaders, and of NVIDIA's counters: each is there only where somebody installed it.
@@ -69,8 +70,13 @@ MODULES = modules()
 
 
 @functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imports_of(path: Path) -> tuple[Import, ...]:
-    return tuple(imports_in(ast.parse(path.read_text())))
+    return tuple(imports_in(tree_of(path)))
 
 
 def imports_in(tree: ast.Module) -> Iterator[Import]:
@@ -231,7 +237,7 @@ def named_modules() -> set[str]:
         node.value
         for name, path in MODULES.items()
         if first(name) == "benchmarks"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     return {text for text in texts if re.fullmatch(r"benchmarks(\.\w+)+(:\w*)?", text)}
@@ -262,7 +268,7 @@ def test_every_module_that_is_named_is_there():
     for text in sorted(named):
         module, _, name = text.partition(":")
         assert module in MODULES, text
-        defined = {node.name for node in ast.parse(MODULES[module].read_text()).body if hasattr(node, "name")}
+        defined = {node.name for node in tree_of(MODULES[module]).body if hasattr(node, "name")}
         assert not name or name in defined, text
 
 
@@ -271,7 +277,7 @@ def test_no_import_is_relative():
     relative = [
         name
         for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and node.level > 0
     ]
     assert relative == []
@@ -283,7 +289,7 @@ def test_no_import_is_relative():
 def test_private_names_of_frameworks_stand_where_a_change_of_them_is_looked_for():
     found: dict[str, set[str]] = {}
     for path in MODULES.values():
-        tree = ast.parse(path.read_text())
+        tree = tree_of(path)
         names = private_names(tree) - OF_PYTHON
         if names:
             found[path.relative_to(PROJECT_ROOT).as_posix()] = names
@@ -401,10 +407,12 @@ def test_the_networks_need_no_backend_but_what_keras_offers():
     assert found & {"tensorflow", "jax", "torch"} == set()
 
 
+SHOW = f"import sys\nprint([name for name in {sorted(FRAMEWORKS)!r} if name in sys.modules])"
+
+
 def loaded_by(code: str) -> list[str]:
     """The frameworks that a fresh interpreter has imported behind some code, which may print."""
-    show = f"import sys\nprint([name for name in {sorted(FRAMEWORKS)!r} if name in sys.modules])"
-    words = [sys.executable, "-c", f"{code}\n{show}"]
+    words = [sys.executable, "-c", f"{code}\n{SHOW}"]
     done = subprocess.run(words, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return ast.literal_eval(done.stdout.splitlines()[-1])
@@ -460,19 +468,34 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_no_command_imports_a_framework_to_help_or_to_refuse(verb):
-    code = f"""
+HELPS_AND_REFUSES = """
 import importlib
-main = importlib.import_module({VERBS[verb][0]!r}).main
-for words, expected in ((["--help"], 0), ({REFUSED[verb].split()!r}, 2)):
+main = importlib.import_module({module!r}).main
+for words, expected in ((["--help"], 0), ({refused!r}, 2)):
     try:
         code = main(words)
     except SystemExit as left:
         code = left.code
     assert code == expected, (words, code)
 """
-    assert loaded_by(code) == []
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
+    """What each verb prints that helps and then refuses, and behind it the frameworks that it has imported."""
+    codes = {
+        verb: HELPS_AND_REFUSES.format(module=module, refused=REFUSED[verb].split()) + SHOW
+        for verb, (module, _) in VERBS.items()
+    } | {"a framework": f"import cv2\n{SHOW}"}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    return in_forks(codes, tmp_path_factory.mktemp("forks"), cwd=PROJECT_ROOT, env=environment)
+
+
+@pytest.mark.parametrize(("verb", "expected"), [*((verb, []) for verb in VERBS), ("a framework", ["cv2"])])
+def test_no_command_imports_a_framework_to_help_or_to_refuse(verb, expected, answered):
+    code, shown, errors = answered[verb]
+    assert code == 0, errors
+    assert ast.literal_eval(shown.splitlines()[-1]) == expected
 
 
 # The rest
@@ -486,7 +509,7 @@ def test_one_module_of_a_package_reads_the_time_and_none_reads_a_clock_that_jump
         assert "from time import" not in MODULES[name].read_text()
         calls = {
             node.attr
-            for node in ast.walk(ast.parse(MODULES[name].read_text()))
+            for node in ast.walk(tree_of(MODULES[name]))
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
         }
         assert calls <= {"perf_counter_ns", "process_time_ns", "thread_time_ns", "sleep"}
@@ -513,7 +536,7 @@ def test_no_test_module_imports_another():
     importing = {
         f"{path.relative_to(PROJECT_ROOT)} imports {name}"
         for path in tests
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         for name in names_of(node)
         if any(part.startswith("test_") or part == "conftest" for part in name.split("."))
     }

@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
-from tests.checks import OURS
+from tests.checks import OURS, in_forks
 
 BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "unstall.py", *sorted(OURS))
 NO_BYTECODE = shutil.ignore_patterns("__pycache__")
@@ -63,10 +63,13 @@ def empty(tmp_path: Path) -> Path:
     return folder
 
 
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_CONFIG_FILE")}
+
+
 def run(words: list[object], *, cwd: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_CONFIG_FILE")}
     command = [str(word) for word in words]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]} {done.stderr[-3000:]}"
     return done.stdout
 
@@ -103,18 +106,36 @@ def test_it_is_the_wheel_that_runs(installed, empty):
     assert len(files) == 4 and all(Path(file).is_relative_to(installed.parent) for file in files)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_answers_for_help(verb, installed, empty):
-    assert run([installed / "unstall", verb, "--help"], cwd=empty).startswith("usage: ")
+def test_the_program_answers_for_help(installed, empty):
+    assert run([installed / "unstall", "pipeline", "--help"], cwd=empty).startswith("usage: ")
     assert list(empty.iterdir()) == []
 
 
+@pytest.fixture(scope="module")
+def helped(installed, tmp_path_factory):
+    """What the wheel's `main` answers to each verb's `--help`, and what is in the current folder afterwards."""
+    home, folder = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("empty")
+    code = "import sys\nfrom unstall import main\nsys.argv = ['unstall', {!r}, '--help']\nsys.exit(main())"
+    codes = {verb: code.format(verb) for verb in VERBS}
+    found = in_forks(codes, home, cwd=folder, python=installed / "python", env=environment())
+    return found, list(folder.iterdir())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_answers_for_help(verb, helped):
+    found, left = helped
+    code, shown, errors = found[verb]
+    assert code == 0 and shown.startswith("usage: "), errors
+    assert left == []
+
+
 def test_the_main_job_measures_and_leaves_its_report(installed, empty):
-    words = ["--data", "generated:64", "--variants", "tf-data-composed", "--rounds", "2", "--device", "emulated:2000"]
-    shown = run([installed / "python", "-m", "benchmarks.pipeline", *words, "--out", "out"], cwd=empty)
-    assert "tf-data-composed" in shown
+    words = ["--data", "generated:16", "--variants", "py-dataset", "--rounds", "1", "--device", "emulated:20000"]
+    words += ["--batch-size", "2", "--out", "out"]
+    shown = run([installed / "python", "-m", "benchmarks.pipeline", *words], cwd=empty)
+    assert "py-dataset" in shown
     document = json.loads((empty / "out" / "results.json").read_text())
-    assert [one["variant"] for one in document["results"]] == ["tf-data-composed"]
+    assert [one["variant"] for one in document["results"]] == ["py-dataset"]
     assert "<!doctype html>" in (empty / "out" / "report.html").read_text()
 
 

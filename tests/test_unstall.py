@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
-from tests.checks import OURS
+from tests.checks import OURS, in_forks
 
 # What pip installs as the program `unstall`.
 PROGRAM = "import sys\nfrom unstall import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
@@ -76,22 +76,27 @@ def program(tmp_path_factory):
     return path
 
 
+def environment():
+    return {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "COLUMNS": "100"}
+
+
 def run(words, folder, *, code=0):
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "COLUMNS": "100"}
     command = [sys.executable, *map(str, words)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300)
     assert done.returncode == code, f"{command}: {done.stdout[-2000:]} {done.stderr[-3000:]}"
     return done
 
 
 QUICK = [
-    *("--data", "generated:64", "--variants", "tf-data-composed", "--device", "emulated:2000", "--rounds", "2"),
-    *("--model", "models:build_model"),
+    *("--data", "generated:16", "--variants", "py-dataset", "--device", "emulated:20000", "--rounds", "1"),
+    *("--batch-size", "2", "--model", "models:build_model"),
 ]
 
 
 @pytest.mark.parametrize(
-    "folder", [models_file, pytest.param(models_package, marks=pytest.mark.slow), all_four], indirect=True
+    "folder",
+    [*(pytest.param(one, marks=pytest.mark.slow) for one in (models_file, models_package)), all_four],
+    indirect=True,
 )
 def test_the_main_job_measures_the_users_model(folder, program):
     """The parent opens the model, and so does each child."""
@@ -125,13 +130,27 @@ def test_a_pipeline_of_the_users_imports_its_own_modules(tmp_path, program):
     assert "data:make" in shown.stdout
 
 
+@pytest.fixture(scope="module")
+def helped(tmp_path_factory):
+    """What the program answers to each verb's `--help`, beside all four."""
+    home, folder = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("beside")
+    all_four(folder)
+    codes = {verb: f"import sys\nsys.argv = ['unstall', {verb!r}, '--help']\n{PROGRAM}" for verb in VERBS}
+    return in_forks(codes, home, cwd=folder, env=environment())
+
+
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_command_starts_beside_all_four(verb, tmp_path, program):
-    all_four(tmp_path)
-    assert run([program, verb, "--help"], tmp_path).stdout.startswith("usage: ")
+def test_every_command_starts_beside_all_four(verb, helped):
+    code, shown, errors = helped[verb]
+    assert code == 0 and shown.startswith("usage: "), errors
 
 
-@pytest.mark.parametrize("verb", ["pipeline", "tune", "train", "doctor", "gate", "devices", "scaling"])
+MODULES = ["pipeline", "tune", "train", "doctor", "gate", "devices", "scaling"]
+
+
+@pytest.mark.parametrize(
+    "verb", [pytest.param(one, marks=() if one in ("pipeline", "devices") else pytest.mark.slow) for one in MODULES]
+)
 def test_every_command_starts_as_a_module_beside_the_other_three(verb, tmp_path):
     models_package(tmp_path)
     (tmp_path / "profiles.py").write_text("raise RuntimeError('not what a command of ours wants')\n")
@@ -206,7 +225,7 @@ def test_a_package_without_an_init_may_hold_its_code_further_down(tmp_path):
     assert answers(tmp_path, "import profiles\nfrom models.vision.net import WIDTH\nprint(WIDTH)") == ["4"]
 
 
-@pytest.mark.parametrize("option", ["-m", "-um", "-Bm"])
+@pytest.mark.parametrize("option", ["-um", pytest.param("-Bm", marks=pytest.mark.slow)])
 def test_options_of_python_may_stand_before_the_module(option, tmp_path):
     models_package(tmp_path)
     assert run([option, "benchmarks.pipeline", "--help"], tmp_path).stdout.startswith("usage: ")

@@ -162,25 +162,41 @@ def test_more_classes_get_an_output_each(name):
     assert model.count_params() == PARAMETERS[name] - dense(before, SHAPES[name][-1][0]) + dense(before, 7)
 
 
-@pytest.mark.parametrize("name", ["cifar10-mlp", "mnist-digits", "text-classifier", "feed-forward", "cifar10-cnn"])
-def test_a_network_learns_a_few_examples_by_heart(name):
-    keras.utils.set_random_seed(0)
-    network = MODELS[name]
-    model = compiled(network)
-    labels = np.arange(16) % network.classes
-    history = model.fit(examples(name, 16), labels, batch_size=16, epochs=8, verbose=0).history
+LEARNING = ("cifar10-mlp", "mnist-digits", "text-classifier", "feed-forward", "cifar10-cnn")
+# Of the networks of photos, which are one class, the one with most kinds of layers stands for all.
+ALIKE = [name for name in PHOTOS if name != "cats-dogs-64-dropout"]
+
+
+@pytest.fixture(scope="module")
+def learning():
+    """A function that trains a network for some epochs of one step more, since most of the time goes into the first."""
+    models = {}
+
+    def trained(name: str, epochs: int) -> tuple[dict[str, list[float]], keras.Model]:
+        if name not in models:
+            keras.utils.set_random_seed(0)
+            models[name] = compiled(MODELS[name], CLASSES[name])
+        count = 16 if name in LEARNING else 2
+        labels = np.arange(count) % CLASSES[name]
+        fitted = models[name].fit(examples(name, count), labels, batch_size=count, epochs=epochs, verbose=0)
+        return fitted.history, models[name]
+
+    return trained
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_network_learns_a_few_examples_by_heart(name, learning):
+    history, _ = learning(name, 8)
     assert history["loss"][-1] < history["loss"][0]
     assert sorted(history) == ["accuracy", "loss"]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=pytest.mark.slow if "very-deep" in one else ()) for one in MODELS]
-)
-def test_a_network_trains_one_step(name):
-    model = compiled(MODELS[name], CLASSES[name])
+@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one in ALIKE else ()) for one in MODELS])
+def test_a_network_trains_one_step(name, learning):
+    history, model = learning(name, 1)
+    assert np.isfinite(history["loss"]).all()
     before = model.get_weights()
-    logs = model.fit(examples(name, 2), np.arange(2), batch_size=2, epochs=1, verbose=0).history
-    assert np.isfinite(logs["loss"]).all()
+    learning(name, 1)
     assert not all(np.array_equal(one, other) for one, other in zip(model.get_weights(), before, strict=True))
 
 

@@ -330,8 +330,17 @@ def arrays():
     return from_arrays(ARRAYS, np.arange(70) % 10)
 
 
+# Arrays are not decoded, and a buffer or a worker more changes none of what is served.
+AS_ANOTHER = ("tf-data-scaled-decode", "tf-data-parallel", "tf-data-prefetch", "tf-data-device-prefetch")
+
+
 @pytest.mark.parametrize(
-    "name", [name for name, config in VARIANTS.items() if config.loader in ("tf_data", "py_dataset")]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in AS_ANOTHER else ())
+        for name, config in VARIANTS.items()
+        if config.loader in ("tf_data", "py_dataset")
+    ],
 )
 def test_arrays_are_served_by_our_loaders(name, arrays):
     in_order = dataclasses.replace(VARIANTS[name], augmentation=None, shuffle_buffer=0, image_size=(32, 32))

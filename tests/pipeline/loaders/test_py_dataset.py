@@ -39,7 +39,16 @@ def expected(photos):
     return by_hand(ImagePyDataset(from_folder(photos), CONFIG), 4)
 
 
-@pytest.mark.parametrize(("workers", "processes"), [(1, False), (2, False), (4, False), (1, True), (4, True)], ids=str)
+@pytest.mark.parametrize(
+    ("workers", "processes"),
+    [
+        (1, False),
+        (4, False),
+        (4, True),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, False), (1, True))),
+    ],
+    ids=str,
+)
 def test_fit_gets_the_same_batches_from_any_workers(photos, expected, workers, processes):
     config = dataclasses.replace(CONFIG, workers=workers, use_multiprocessing=processes)
     with build(config, from_folder(photos)) as loader:
@@ -47,7 +56,7 @@ def test_fit_gets_the_same_batches_from_any_workers(photos, expected, workers, p
         assert_same(fed(loader.data, 3), expected[1:])
 
 
-@pytest.mark.parametrize("queue", [1, 2, 64])
+@pytest.mark.parametrize("queue", [1, pytest.param(2, marks=pytest.mark.slow), 64])
 def test_the_length_of_the_queue_does_not_change_the_batches(photos, expected, queue):
     data = ImagePyDataset(from_folder(photos), dataclasses.replace(CONFIG, max_queue_size=queue))
     assert (data.workers, data.worker_processes, data.max_queue_size) == (4, False, queue)

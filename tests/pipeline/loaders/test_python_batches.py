@@ -41,7 +41,7 @@ def numbers(batches: Any) -> list[int]:
     return [int(image[0, 0, 0]) for images, _ in batches for image in images]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("storage", ["files", "raw"])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_they_are_those_of_tf_data(photos, storage, dtype, workers):

@@ -283,14 +283,14 @@ def test_a_worker_that_is_stopped_in_the_middle_of_an_answer_counts_as_hung(star
 
     before = children()
     maker = Large()
-    workers = started(maker, timeout_s=2.0)
+    workers = started(maker, timeout_s=1.0)
     (process,) = children() - before
     worker = workers._workers[0]
     worker.ask(0)
     wait_until(lambda: readable(worker._socket))
     process.suspend()
-    with pytest.raises(WorkerError, match="gave no batch 0 within 2 s: it hangs"):
-        worker.answer(2.0, copy=True)
+    with pytest.raises(WorkerError, match="gave no batch 0 within 1 s: it hangs"):
+        worker.answer(1.0, copy=True)
     workers.close()
     assert_gone(before)
 

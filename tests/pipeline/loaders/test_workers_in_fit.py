@@ -59,7 +59,13 @@ def error_of_fit(data: Failing) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("at", [0, IMAGES // 4, IMAGES // 2 - 1], ids=["first", "middle", "last"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        *(pytest.param(at, marks=pytest.mark.slow, id=name) for at, name in ((0, "first"), (IMAGES // 4, "middle"))),
+        pytest.param(IMAGES // 2 - 1, id="last"),
+    ],
+)
 def test_a_worker_that_is_killed_ends_fit_with_its_name_and_the_signal(at):
     said = error_of_fit(failing(at))
     assert "WorkerError: worker " in said

@@ -149,11 +149,12 @@ def test_folder_holds_exactly_the_photos_by_class(tmp_path):
     assert (folder / "stripes" / "000003.jpg").read_bytes() == photographs.encode_photo(3, 0)
 
 
-def test_two_processes_write_what_one_writes_and_report_every_photo(tmp_path):
+def test_two_processes_write_what_one_writes_and_report_every_photo(tmp_path, monkeypatch):
+    monkeypatch.setattr(generated, "_CHUNK_PHOTOS", 10)
     reports = {1: [], 2: []}
     folders = [
         generated.generated_folder(
-            101,
+            21,
             tmp_path / str(processes),
             seed=3,
             processes=processes,
@@ -162,9 +163,9 @@ def test_two_processes_write_what_one_writes_and_report_every_photo(tmp_path):
         for processes in (1, 2)
     ]
     assert digest(folders[0]) == digest(folders[1])
-    assert len(digest(folders[0])) == 101
-    assert reports[1] == [(50, 101, os.getpid()), (100, 101, os.getpid()), (101, 101, os.getpid())]
-    assert reports[2][-1] == (101, 101, os.getpid())
+    assert len(digest(folders[0])) == 21
+    assert reports[1] == [(10, 21, os.getpid()), (20, 21, os.getpid()), (21, 21, os.getpid())]
+    assert reports[2][-1] == (21, 21, os.getpid())
     assert sorted(reports[2]) == reports[2] and len(reports[2]) == 3
 
 
@@ -179,9 +180,18 @@ def test_a_whole_folder_is_used_again_as_it_is(tmp_path, monkeypatch):
     assert reports == []
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("stop"), KeyboardInterrupt(), OSError(errno.ENOSPC, "disk full")])
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_failure_half_way_leaves_nothing_behind(tmp_path, failure, processes):
+FAILURES = (RuntimeError("stop"), KeyboardInterrupt(), OSError(errno.ENOSPC, "disk full"))
+
+
+@pytest.mark.parametrize(
+    ("processes", "failure"),
+    [
+        *((1, one) for one in FAILURES),
+        *(pytest.param(2, one, marks=() if one is FAILURES[1] else pytest.mark.slow) for one in FAILURES),
+    ],
+)
+def test_a_failure_half_way_leaves_nothing_behind(tmp_path, failure, processes, monkeypatch):
+    monkeypatch.setattr(generated, "_CHUNK_PHOTOS", 10)
     seen = []
 
     def fail(done, total):
@@ -189,7 +199,7 @@ def test_a_failure_half_way_leaves_nothing_behind(tmp_path, failure, processes):
         raise failure
 
     with pytest.raises(type(failure)) as caught:
-        generated.generated_folder(60, tmp_path, processes=processes, progress=fail)
+        generated.generated_folder(12, tmp_path, processes=processes, progress=fail)
     assert caught.value is failure
     assert len(seen) == 1 and f".building-{os.getpid()}-" in seen[0]
     assert entries(tmp_path) == []
