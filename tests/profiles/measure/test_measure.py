@@ -95,7 +95,7 @@ def short_windows() -> Iterator[Callable[[Any], int]]:
     """Makes windows short, where the times in them are not what is asserted; returns the epochs of a short window."""
     short = partial(epochs_for, window_s=0.2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["profiles.measure.measure"], "epochs_for", short)
+        patch.setattr(sys.modules[measure.__module__], "epochs_for", short)
         patch.setattr(schedule, "READY_WINDOW_S", 0.05)
         yield short
 
