@@ -27,24 +27,58 @@ _LOCKS = pathlib.Path(tempfile.gettempdir()) / f"unstall-tests-{os.getuid()}"
 _WITHIN = "UNSTALL_WITHIN_A_TEST"
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Runs a test with planted times while no other test of this user runs, but those that it runs itself."""
-    if _WITHIN in os.environ:
-        return (yield)
-    _LOCKS.mkdir(exist_ok=True)
-    alone = item.get_closest_marker(planted.name) is not None
-    with (_LOCKS / "runs").open("w") as runs:
+def _is_planted(item: pytest.Item | None) -> bool:
+    return item is not None and item.get_closest_marker(planted.name) is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests with planted times of a file at its end, so that the others wait for them once."""
+    place = {file: number for number, file in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: (place[item.path], _is_planted(item)))
+
+
+class _Turn:
+    """The right to run a test beside those of other processes of this user, or alone."""
+
+    def __init__(self) -> None:
+        self._runs: io.TextIOWrapper | None = None
+        self._alone = False
+
+    def take(self, *, alone: bool) -> None:
+        """Waits until no test runs alone and, for one that wants to, until no other test runs."""
+        if self._runs is not None and self._alone == alone:
+            return
+        self.give_back()
+        _LOCKS.mkdir(exist_ok=True)
+        self._runs, self._alone = (_LOCKS / "runs").open("w"), alone
         # Who waits to be alone keeps the turn: those that come later wait behind it.
         with (_LOCKS / "turn").open("w") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
-            fcntl.flock(runs, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        os.environ[_WITHIN] = "1"
-        try:
-            return (yield)
-        finally:
-            del os.environ[_WITHIN]
-            fcntl.flock(runs, fcntl.LOCK_UN)  # a process that the test forked may hold it open as well
+            fcntl.flock(self._runs, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+
+    def give_back(self) -> None:
+        if self._runs is not None:
+            fcntl.flock(self._runs, fcntl.LOCK_UN)  # a process that the test forked may hold it open as well
+            self._runs.close()
+            self._runs = None
+
+
+_turn = _Turn()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Runs a test with planted times while no other test of this user runs, but those that it runs itself."""
+    if _WITHIN in os.environ:
+        return (yield)
+    _turn.take(alone=_is_planted(item))
+    os.environ[_WITHIN] = "1"
+    try:
+        return (yield)
+    finally:
+        del os.environ[_WITHIN]
+        if not (_is_planted(item) and _is_planted(nextitem)):
+            _turn.give_back()
 
 
 @pytest.fixture(scope="session", autouse=True)
