@@ -110,7 +110,9 @@ def test_the_main_job_measures_the_users_model(folder, program):
 
 
 @pytest.mark.parametrize(
-    "folder", [pytest.param(models_file, marks=pytest.mark.slow), models_package, all_four], indirect=True
+    "folder",
+    [*(pytest.param(folder, marks=pytest.mark.slow) for folder in (models_file, models_package)), all_four],
+    indirect=True,
 )
 def test_a_script_gets_its_own_modules(folder, program):
     own = (folder / "profiles").is_dir()

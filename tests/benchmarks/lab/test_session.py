@@ -106,7 +106,7 @@ def test_a_cold_window_is_one_epoch_after_the_pages_were_dropped(monkeypatch: py
 
 
 @pytest.mark.parametrize("variant", ["tf-data-composed", "py-dataset"])
-@pytest.mark.parametrize("cores", [2, 16])
+@pytest.mark.parametrize("cores", [pytest.param(2, marks=pytest.mark.slow), 16])
 def test_an_epoch_has_twenty_steady_steps_whatever_the_cores(
     monkeypatch: pytest.MonkeyPatch, variant: str, cores: int
 ) -> None:
