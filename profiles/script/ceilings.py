@@ -14,8 +14,9 @@ import keras
 import numpy as np
 import psutil
 
+from profiles import clock
 from profiles.measure.backends import device_here
-from profiles.measure.schedule import LEAST_STEPS, READY_WINDOW_S
+from profiles.measure.schedule import READY_WINDOW_S
 from profiles.measure.windows import Windows
 from profiles.samples import Sample
 from profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
@@ -25,8 +26,12 @@ from profiles.stages.tf_graph import CutError, every_node, is_stateful
 from profiles.statistics import median
 
 _ROUNDS = 3
-# Where a step is slow, fewer rounds of fewer steps; below these there is nothing to measure.
-_FEWEST_STEPS = 3
+# Steady steps of all rounds together, below which a rate is unknown: three rounds of one step each once gave a steady
+# model 45 % of interference. Source: issue 16 of this project.
+_LEAST_STEADY_STEPS = 10
+# The shortest window: the first two of its steps are not steady, so that three of them have 12 that are.
+_SHORTEST_WINDOW_STEPS = 6
+_WARM_STEPS = 3
 # Stateful operations that a step may use: those that read and write variables, which are saved before; those that call
 # functions, whose own operations are looked at as well; and those that leave nothing behind. Any other could not be
 # undone: Python functions, queues, tables, random numbers without a seed of their own.
@@ -54,7 +59,7 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
       model: after its `fit`.
       watch: of that `fit`.
       first_round: the number of the first round.
-      limit_s: about how long it may take.
+      limit_s: how long its windows may take; a round that has begun is ended.
     """
     try:
         step, used = _own_step(model, watch)
@@ -180,27 +185,40 @@ def _lasting(graph: Any) -> list[str]:
     return sorted({node.op for node in every_node(graph) if lasts(node.op)})
 
 
-def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, limit_s: float) -> Iterator[Sample]:
+def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, limit_s: float) -> list[Sample]:
     steady = [record for record in watch.records if record.steady_steps]
     if not steady:
         raise NotPossible("it made too few steps")
     step_s = median([(one.steady_ns - (one.steady_wait_ns or 0)) / one.steady_steps for one in steady]) / 1e9
-    rounds, steps = _plan(step_s, limit_s)
-    if not rounds:
-        raise NotPossible(f"a step takes {step_s:.1f} s, too long for rounds of its own")
+    steps = _plan(step_s, limit_s, len(watch.kept))
+    if not steps:
+        raise NotPossible(f"a step takes {step_s:.2g} s, so that too few fit into {limit_s:g} s to tell its rate")
     model.train_function = step
     windows = Windows(model, device_here())
-    for batch in watch.kept:  # its first steps outside of `fit` are slower
-        windows.resident(batch, steps=_FEWEST_STEPS, round_=first_round)
-    for number in range(first_round, first_round + rounds):
-        yield windows.resident(watch.kept[0], steps=steps, round_=number)
-        yield windows.replay(list(watch.kept), steps=steps, round_=number)
+    began_ns = clock.now_ns()
+    for number, batch in enumerate(watch.kept):  # its first steps outside of `fit` are slower
+        windows.resident(batch, steps=1 if number else _WARM_STEPS, round_=first_round)
+    samples: list[Sample] = []
+    for number in range(first_round, first_round + _ROUNDS):
+        round_began_ns = clock.now_ns()
+        samples.append(windows.resident(watch.kept[0], steps=steps, round_=number))
+        samples.append(windows.replay(list(watch.kept), steps=steps, round_=number))
+        now_ns = clock.now_ns()
+        if now_ns - began_ns + (now_ns - round_began_ns) > limit_s * 1e9:
+            break
+    steady = sum(len(sample.step_ns) for sample in samples if sample.window == "resident")
+    if steady < _LEAST_STEADY_STEPS:
+        raise NotPossible(f"{steady} steady steps were made in {limit_s:g} s, too few to tell its rate")
+    return samples
 
 
-def _plan(step_s: float, limit_s: float) -> tuple[int, int]:
-    """Returns rounds and steps of a window that fit into the time, two windows a round; no rounds where none do."""
-    steps = max(LEAST_STEPS, math.ceil(READY_WINDOW_S / step_s))
-    for rounds, steps_ in ((_ROUNDS, steps), (_ROUNDS, _FEWEST_STEPS), (1, _FEWEST_STEPS)):
-        if rounds * 2 * steps_ * step_s <= limit_s:
-            return rounds, steps_
-    return 0, 0
+def _plan(step_s: float, limit_s: float, kept: int) -> int:
+    """Returns the steps of a window, so that the warm-up and two windows a round fit into the time; 0 where none do.
+
+    Args:
+      kept: batches, each of which is warmed up.
+    """
+    for steps in (max(_SHORTEST_WINDOW_STEPS, math.ceil(READY_WINDOW_S / step_s)), _SHORTEST_WINDOW_STEPS):
+        if (_WARM_STEPS + kept - 1 + 2 * _ROUNDS * steps) * step_s <= limit_s:
+            return steps
+    return 0

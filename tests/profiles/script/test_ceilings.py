@@ -14,6 +14,7 @@ from profiles.measure.windows import Windows
 from profiles.script import ceilings
 from profiles.script.ceilings import measure_ceilings, put_back
 from profiles.script.watch import WatchCallback
+from tests.builders import a_sample
 
 IMAGES = np.random.default_rng(0).random((70, 8, 8, 3)).astype(np.float32)
 LABELS = IMAGES.mean((1, 2, 3))
@@ -36,7 +37,7 @@ class Largest(keras.metrics.Metric):
 @pytest.fixture(autouse=True)
 def short_windows(request, monkeypatch):
     """Makes the windows short: what is asserted is what they leave behind. One test is about how they are planned."""
-    if request.function is not test_slow_steps_get_fewer_rounds:
+    if request.function is not test_slow_steps_get_short_windows_and_those_of_which_ten_do_not_fit_none:
         monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
 
 
@@ -255,8 +256,30 @@ def test_a_copy_that_does_not_fit_is_not_made(monkeypatch):
     assert "would not fit into memory" in measure_ceilings(model, watch, first_round=0).reason
 
 
-@pytest.mark.parametrize(
-    ("step_s", "planned"), [(0.001, (3, 300)), (0.1, (3, 5)), (0.2, (3, 3)), (0.5, (1, 3)), (2.0, (0, 0))]
-)
-def test_slow_steps_get_fewer_rounds(step_s, planned):
-    assert ceilings._plan(step_s, 5.0) == planned
+@pytest.mark.parametrize(("step_s", "steps"), [(0.001, 300), (0.05, 6), (0.11, 6), (0.13, 0), (2.0, 0)])
+def test_slow_steps_get_short_windows_and_those_of_which_ten_do_not_fit_none(step_s, steps):
+    assert ceilings._plan(step_s, 5.0, kept=4) == steps
+
+
+def test_steps_that_are_slower_than_in_fit_keep_the_time_that_was_promised(monkeypatch):
+    """Steps of 0.1 s, where the time is that of ten."""
+    steps_made = []
+
+    class SlowWindows:
+        def __init__(self, model, device):
+            pass
+
+        def resident(self, batch, *, steps, round_, window="resident"):
+            steps_made.append(steps)
+            return a_sample(window, round=round_, step_ns=(10**8,) * max(1, steps - 2))
+
+        def replay(self, batches, *, steps, round_):
+            return self.resident(batches, steps=steps, round_=round_, window="replay")
+
+    watch = watched_fit(model := compiled("functional"), epochs=1)
+    monkeypatch.setattr(ceilings, "Windows", SlowWindows)
+    monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.0)
+    monkeypatch.setattr(ceilings.clock, "now_ns", lambda: sum(steps_made) * 10**8)
+    found = measure_ceilings(model, watch, first_round=0, limit_s=1.0)
+    assert steps_made == [3, 1, 1, 1, 6, 6]
+    assert found.reason == "4 steady steps were made in 1 s, too few to tell its rate"
