@@ -108,6 +108,8 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
         columns["replay_wait"] = [one.wait_s_per_image for one in rounds["replay"]]
         columns["replay_step"] = [one.s_per_image - one.wait_s_per_image for one in rounds["replay"]]
 
+    most_interference_s = _loader_cpu_s_per_image(samples, explained)
+
     def seconds_per_part(*arrays: np.ndarray, axis: int = -1) -> np.ndarray:
         middle = {name: np.median(array, axis=axis) for name, array in zip(columns, arrays, strict=True)}
         resident, none = middle["resident"], np.zeros_like(middle["resident"])
@@ -118,10 +120,20 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
         interference = middle["step"] - replay_step
         if device.asynchronous:
             stall, interference = stall + interference, none
+        # A step that is slower by more than the CPU time of the loader beside it is not slower for the loader's sake.
+        slower_by_itself = np.maximum(interference - most_interference_s, 0.0)
         transfer = replay_wait + replay_step - resident
         fetch = middle["wait"] + middle["step"] - middle["warm"] if cold else none
         return np.stack(
-            [bare, resident - bare, transfer, fetch, stall - fetch, interference, middle.get("edges", none)]
+            [
+                bare + slower_by_itself,
+                resident - bare,
+                transfer,
+                fetch,
+                stall - fetch,
+                interference - slower_by_itself,
+                middle.get("edges", none),
+            ]
         )
 
     def share_of_part(*arrays: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -161,6 +173,17 @@ def _whole_rounds(samples: Mapping[str, Sequence[Sample]]) -> dict[str, list[Sam
         window: sorted((one for one in samples[window] if one.round in shared or not shared), key=lambda one: one.round)
         for window in windows
     }
+
+
+def _loader_cpu_s_per_image(samples: Mapping[str, Sequence[Sample]], explained: Sequence[Sample]) -> float:
+    """Returns the CPU time of the loader for an image: alone, or what training takes beyond the model, the larger.
+
+    Alone it may do less than beside a model, such as in threads of its own that go on while the model computes.
+    """
+    alone_s = [sample.cpu_s_per_image for sample in samples.get("loader", ())]
+    beside_s = median([one.cpu_s_per_image for one in explained])
+    beside_s -= median([one.cpu_s_per_image for one in samples["resident"]])
+    return max(median(alone_s) if alone_s else 0.0, beside_s, 0.0)
 
 
 def edges_s_per_image(samples: Sequence[Sample], images: int | None) -> list[float]:

@@ -15,6 +15,8 @@ UNCLAIMED_RATIO = 0.05
 DRIFT_RATIO = 0.10
 # A canary this much slower than the median of the run: something else had the core.
 CANARY_RATIO = 1.5
+# A training step may be this much slower than the model alone for a reason that is not the loader's CPU time.
+UNEXPLAINED_RATIO = 0.05
 # No `train` is faster than its ceilings; below this the medians are one.
 LAW_RATIO = 0.03
 
@@ -84,6 +86,18 @@ def check_parts(attribution: Attribution) -> tuple[str, ...]:
     return tuple(flags)
 
 
+def check_own_steps(samples: Samples, attribution: Attribution) -> tuple[str, ...]:
+    """Checks that no step was slower than the model alone by more than the CPU time of its loader explains."""
+    alone_s = median([sample.s_per_image for sample in samples.get("bare") or samples["resident"]])
+    times = (attribution.seconds_per_image["compute"] or 0.0) / alone_s
+    if times <= 1 + UNEXPLAINED_RATIO:
+        return ()
+    return (
+        f"slower by itself: a training step took {times:.2f} times as long as the model alone, and the loader's CPU "
+        "time does not explain it; it is counted as compute",
+    )
+
+
 def check_length(samples: Samples) -> tuple[str, ...]:
     """Checks that epochs were long enough to have a steady state."""
     steps = min(len(sample.step_ns) // sample.epochs for sample in samples["train"])
@@ -131,4 +145,5 @@ def check_all(
         *check_law(samples),
         *check_canary(samples, typical_canary_ns),
         *check_parts(attribution),
+        *check_own_steps(samples, attribution),
     )

@@ -9,6 +9,7 @@ import pytest
 
 from profiles.devices import Device, parse_device
 from profiles.results.attribution import BALANCED_FROM, INPUT_FROM, PARTS, Attribution, attribute
+from profiles.results.checks import check_own_steps
 from profiles.samples import Sample
 from tests.builders import MS, a_sample, made_of, rounds_of
 
@@ -38,6 +39,26 @@ def test_a_cpu_waits_inside_next_and_is_slowed_outside_it() -> None:
         "interference": 0.3,  # not waiting: train 0.7 less replay 0.4
         "epoch_overhead": 0.2,
     }
+
+
+def test_a_step_is_not_slowed_by_more_than_the_cpu_time_of_the_loader() -> None:
+    """Steps of 130 ms that took 239 beside a cached dataset: nothing of it is the loader's."""
+    alone = [a_sample("resident", ms=130, cpu_ns=1300 * MS)]
+    beside = a_sample("train", ms=239, cpu_ns=1300 * MS)
+    attribution = attribute({"resident": alone, "train": [beside]}, device=CPU)
+    assert in_ms(attribution)["interference"] == 0
+    assert in_ms(attribution)["compute"] == 23.9
+    # A loader of 20 ms of CPU beside the ten steps can have taken 2 ms a step.
+    busy = a_sample("train", ms=239, cpu_ns=1320 * MS)
+    assert in_ms(attribute({"resident": alone, "train": [busy]}, device=CPU))["interference"] == 0.2
+    # The same where the loader alone was measured and says so.
+    loader = a_sample("loader", ms=2, cpu_ns=50 * MS)
+    samples = {"resident": alone, "train": [beside], "loader": [loader]}
+    assert in_ms(attribute(samples, device=CPU))["interference"] == 0.5
+    assert attribution.loading_ratio == pytest.approx(0)
+    (flag,) = check_own_steps({"resident": alone, "train": [beside]}, attribution)
+    assert flag.startswith("slower by itself: a training step took 1.84 times as long as the model alone")
+    assert check_own_steps(SAMPLES, attribute(SAMPLES, device=CPU)) == ()
 
 
 def test_a_gpu_starves_for_what_train_takes_longer_than_replay() -> None:
