@@ -33,7 +33,7 @@ class EpochRecord:
       traced_ns: of `wall_ns`, beyond what steady steps take: tracing and compiling.
       other_ns: after that, to the end of the epoch: validation.
       cpu_ns: CPU time of this process, over the epoch without `other_ns`.
-      step_ns: some steady steps, at most 256, drawn evenly.
+      step_ns: some steady steps, at most 256, drawn evenly; the last of them is the last of the epoch.
       asynchronous: whether the device runs on behind the host, so that the host's wait is not the device's.
       callbacks_ns: of `between_ns`, inside the batch hooks of callbacks; None where the hooks were not timed.
       claimed_ns: edges, steps and batch hooks, each timed by itself: what `outer_ns` ought to be. None where the hooks
@@ -148,6 +148,7 @@ class Tally:
         self._steady_steps = self._steady_ns = self._between_ns = 0
         self._traced_ns: list[int] = []
         self._step_ns: list[int] = []
+        self._last_step_ns: int | None = None
         # For `claimed_ns`: each call of the train function and each batch hook by two readings of its own.
         self._calls_ns = self._opening_ns = self._hooks = self._hooks_ns = self._hook_ended_ns = 0
         self._hooks_before_call_ns = self._callbacks_ns = 0
@@ -254,7 +255,7 @@ class Tally:
             traced_ns=sum(max(0, ns - step_ns) for ns in self._traced_ns),
             other_ns=now_ns - self._ended_ns,
             cpu_ns=self._cpu_ns,
-            step_ns=tuple(self._step_ns),
+            step_ns=(*self._step_ns, *(() if self._last_step_ns is None else (self._last_step_ns,))),
             asynchronous=asynchronous,
             callbacks_ns=self._callbacks_ns if hooked else None,
             claimed_ns=self._claimed_ns(now_ns) if hooked and not asynchronous else None,
@@ -289,11 +290,14 @@ class Tally:
         self._steady_wait_ns = _plus(self._steady_wait_ns, wait_ns)
 
     def _draw(self, step_ns: int) -> None:
-        """Keeps an even draw of all steps. Source: Vitter's algorithm R."""
-        if len(self._step_ns) < _KEPT_STEPS:
-            self._step_ns.append(step_ns)
-        elif (place := self._random.randrange(self.calls)) < _KEPT_STEPS:
-            self._step_ns[place] = step_ns
+        """Keeps the last step, and an even draw of those before it. Source: Vitter's algorithm R."""
+        before_ns, self._last_step_ns = self._last_step_ns, step_ns
+        if before_ns is None:
+            return
+        if len(self._step_ns) < _KEPT_STEPS - 1:
+            self._step_ns.append(before_ns)
+        elif (place := self._random.randrange(self.calls)) < _KEPT_STEPS - 1:
+            self._step_ns[place] = before_ns
 
 
 def _plus(total: int | None, more: int | None) -> int | None:

@@ -32,6 +32,15 @@ def test_a_long_epoch_keeps_a_bounded_draw_of_its_steps(tally):
     assert (record.steady_ns, record.steady_wait_ns, record.between_ns) == (499_800, 149_940, 49_980)
 
 
+def test_the_last_step_of_a_long_epoch_is_the_last_of_those_kept(tally):
+    """A short last batch that is compiled anew takes long, and a rule looks for it there."""
+    for number in range(1000):
+        end_ns = 100 * number + (5000 if number == 999 else 90)
+        tally.add(100 * number, 100 * number + 30, end_ns, 8, 1, traced=number == 0)
+    step_ns = ended(tally).step_ns
+    assert (len(step_ns), step_ns[-1], set(step_ns[:-1])) == (256, 5000, {90})
+
+
 def test_a_step_that_traces_is_not_steady_and_its_time_is_apart(tally):
     ends = (10, 20, 30, 140, 150)
     for number, end_ns in enumerate(ends):
