@@ -316,7 +316,7 @@ def test_a_program_of_the_users_that_is_run_as_a_module_keeps_its_imports(tmp_pa
 def test_elsewhere_than_on_linux_it_can_be_imported_and_says_what_is_missing(platform, tmp_path):
     lacks = ["fcntl", "resource", "termios", "pwd", "grp"]
     code = f"""
-import os, signal, sys
+import os, shutil, signal, sys  # shutil asks what machine it is on
 sys.platform = {platform!r}
 for name in {lacks}:
     sys.modules[name] = None
