@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import inspect
 import os
-import tempfile
+import secrets
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,20 +122,18 @@ def save(model: Any, path: Path, *, overwrite: bool) -> None:
     Raises:
       FileExistsError: if there is such a file, unless `overwrite`.
     """
-    descriptor, partial = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".keras", dir=path.parent)
-    os.close(descriptor)
+    partial = path.with_name(f".{path.stem}-{secrets.token_hex(8)}.keras")
     try:
         model.save(partial)
-        os.chmod(partial, 0o644)  # mkstemp's is for the owner alone
         if overwrite:
             os.replace(partial, path)
         else:
             _give_name(partial, path)
     finally:
-        Path(partial).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
-def _give_name(partial: str, path: Path) -> None:
+def _give_name(partial: Path, path: Path) -> None:
     try:
         os.link(partial, path)  # unlike a rename, it refuses where another has taken the name meanwhile
     except FileExistsError:

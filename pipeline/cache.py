@@ -10,6 +10,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # not on Linux: nothing is locked, and nothing of another process is removed
+    fcntl = None  # type: ignore[assignment]
+
+# Descriptors of the folders that this process builds, each locked: the lock ends with the process, however that ends.
+_locked: dict[Path, int] = {}
+
 
 def cache_root() -> Path:
     """Returns the folder for generated photos, exports and links: `$UNSTALL_CACHE`, or the user's cache folder."""
@@ -28,8 +36,7 @@ def built_aside(folder: Path) -> Iterator[Path]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(folder.parent)
-    building = _building(folder)
-    building.mkdir()
+    building = _make_locked(folder, mode=0o777)
     try:
         yield building
         try:
@@ -42,12 +49,13 @@ def built_aside(folder: Path) -> Iterator[Path]:
 
 
 def scratch_folder(parent: Path) -> Path:
-    """Makes a folder for as long as this process runs; one whose process was killed goes when the next is made."""
+    """Makes a folder, for this user alone and for as long as this process runs.
+
+    The folder of a process that was killed goes when the next one is made.
+    """
     parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(parent)
-    folder = _building(parent / "unstall-scratch")
-    folder.mkdir()
-    return folder
+    return _make_locked(parent / "unstall-scratch", mode=0o700)
 
 
 def remove_scratch(folder: Path) -> None:
@@ -61,10 +69,37 @@ def remove_scratch(folder: Path) -> None:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    finally:
+        if folder in _locked:
+            os.close(_locked.pop(folder))
 
 
-def _building(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.building-{os.getpid()}-{secrets.token_hex(4)}")
+def _make_locked(folder: Path, *, mode: int) -> Path:
+    """Makes a folder to build `folder` in, locked before it has a name that others look for."""
+    token = secrets.token_hex(4)
+    new = folder.with_name(f"{folder.name}.new-{token}")
+    building = folder.with_name(f"{folder.name}.building-{os.getpid()}-{token}")
+    new.mkdir(mode)
+    if fcntl is not None:
+        _locked[building] = os.open(new, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(_locked[building], fcntl.LOCK_EX)
+    return new.rename(building)
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether another process builds here; on this machine or, where the file system shares its locks, on another."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _remove_stale(parent: Path) -> None:
@@ -75,6 +110,8 @@ def _remove_stale(parent: Path) -> None:
             try:
                 os.kill(int(match[1]), 0)
             except ProcessLookupError:
-                shutil.rmtree(path, ignore_errors=True)
+                # Another container has processes of its own, which cannot be seen from here.
+                if not _is_locked(path):
+                    shutil.rmtree(path, ignore_errors=True)
             except (PermissionError, OverflowError):
                 pass  # alive, or not a name that this module gives

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -142,11 +143,11 @@ def _write(memo: Path, entries: Mapping[str, str]) -> None:
     """Replaces a memo by one rename; where that fails the files are read again next time, which does no harm."""
     text = json.dumps({"format": FORMAT, "version": VERSION, "files": entries}, allow_nan=False, separators=(",", ":"))
     with contextlib.suppress(OSError):
-        descriptor, partial = tempfile.mkstemp(prefix=f".{memo.name}-", dir=memo.parent)
+        partial = memo.with_name(f".{memo.name}-{secrets.token_hex(8)}")
         try:
-            with open(descriptor, "w", encoding="ascii") as file:
+            with partial.open("x", encoding="ascii") as file:
                 file.write(text)
-            os.replace(partial, memo)
+            partial.replace(memo)
         except BaseException:
-            os.unlink(partial)
+            partial.unlink(missing_ok=True)
             raise

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,14 @@ from typing import Any
 def write_atomically(path: Path, text: str) -> None:
     """Writes a file that is whole or not there: beside it, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    partial = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
         # A name that is no UTF-8 must not cost the results.
-        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
-        os.chmod(partial, 0o644)
-        os.replace(partial, path)
+        partial.replace(path)
     except BaseException:
-        os.unlink(partial)
+        partial.unlink(missing_ok=True)
         raise
 
 

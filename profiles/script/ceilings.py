@@ -206,9 +206,9 @@ def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, l
         now_ns = clock.now_ns()
         if now_ns - began_ns + (now_ns - round_began_ns) > limit_s * 1e9:
             break
-    steady = sum(len(sample.step_ns) for sample in samples if sample.window == "resident")
-    if steady < _LEAST_STEADY_STEPS:
-        raise NotPossible(f"{steady} steady steps were made in {limit_s:g} s, too few to tell its rate")
+    steady_steps = sum(len(sample.step_ns) for sample in samples if sample.window == "resident")
+    if steady_steps < _LEAST_STEADY_STEPS:
+        raise NotPossible(f"{steady_steps} steady steps were made in {limit_s:g} s, too few to tell its rate")
     return samples
 
 

@@ -101,6 +101,47 @@ def test_what_a_killed_builder_left_is_removed_and_a_living_ones_stays(tmp_path)
     assert entries(tmp_path) == sorted(["final", alive.name, no_name_of_ours.name])
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs locks of files")
+def test_what_is_built_in_another_container_stays(tmp_path, monkeypatch):
+    """Its process cannot be seen from here, but the folder is locked."""
+    code = """
+import pathlib, sys
+from pipeline.cache import built_aside
+with built_aside(pathlib.Path(sys.argv[1]) / "other") as building:
+    (building / "file").touch()
+    print(building.name, flush=True)
+    sys.stdin.read()
+"""
+    builder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=PROJECT_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert builder.stdin is not None and builder.stdout is not None
+    building = builder.stdout.readline().strip()
+    monkeypatch.setattr(os, "kill", lambda pid, number: (_ for _ in ()).throw(ProcessLookupError))
+    scratch_folder(tmp_path)
+    assert building in entries(tmp_path)
+    monkeypatch.undo()
+    builder.kill()
+    builder.wait()
+    scratch_folder(tmp_path)
+    assert building not in entries(tmp_path)
+
+
+def test_a_scratch_folder_is_for_the_user_alone_and_what_is_built_is_as_the_umask_says(tmp_path):
+    assert scratch_folder(tmp_path).stat().st_mode & 0o777 == 0o700
+    before = os.umask(0o027)
+    try:
+        with built_aside(tmp_path / "final"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "final").stat().st_mode & 0o777 == 0o750
+
+
 def test_scratch_folders_are_new_empty_and_apart(tmp_path):
     first, second = (scratch_folder(tmp_path / "deep" / "root") for _ in range(2))
     assert first != second
