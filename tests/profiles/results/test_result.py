@@ -217,7 +217,16 @@ def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
     write_atomically(path, "größer\n")
     assert path.read_text(encoding="utf-8") == "größer\n"
     assert os.listdir(path.parent) == ["results.json"]
-    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_file_follows_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "results.json", "{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "results.json").stat().st_mode & 0o777 == mode
 
 
 def test_an_earlier_file_is_replaced(tmp_path: Path) -> None:
