@@ -178,12 +178,17 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
         return None
     share = evidence.lost["epoch_overhead"]
     seconds = evidence.result.attribution.seconds_per_image["epoch_overhead"] or 0.0
+    lost_s = seconds * _epoch_images(evidence)
+    opening_s = min(evidence.result.first_batch_s, lost_s)
     gain = _gain_without(share, "if the epoch edges were gone")
+    tuner_off = _tuner_off(evidence)
+    longer = "make fewer, longer epochs (repeat the data and set `steps_per_epoch`)"
     return Finding(
         rule="epoch edges",
-        text=f"Each epoch loses {_time(seconds * _epoch_images(evidence))} at its edges",
+        text=f"Each epoch loses {_time(lost_s)} at its edges: {_time(opening_s)} until its first batch, "
+        f"{_time(lost_s - opening_s)} behind its last step",
         cost_ratio=share,
-        advice="make fewer, longer epochs (repeat the data and set `steps_per_epoch`)" if gain else None,
+        advice=(f"{tuner_off}, or {longer}" if tuner_off else longer) if gain else None,
         gain=gain,
     )
 
@@ -360,6 +365,18 @@ def _effective_parallelism(evidence: Evidence) -> float | None:
         return evidence.stages.effective_parallelism
     loader = evidence.result.of("loader")
     return median([sample.cpu_ns / sample.epoch_ns for sample in loader]) if loader else None
+
+
+def _tuner_off(evidence: Evidence) -> str | None:
+    """Says how to do without tf.data's tuner, which can hold up the end of an iterator; None where it does not run."""
+    off = "`options.autotune.enabled = False` and numbers for parallel calls"
+    one = evidence.result.contender
+    by_tf_data = one.config.get("loader") in ("tf_data", "image_dataset_from_directory")
+    if (by_tf_data and one.config.get("autotune")) or one.training.get("data") == "a tf.data.Dataset":
+        return f"switch tf.data's tuner off ({off})"
+    if "arrays" in str(one.training.get("data")):
+        return f"feed the arrays by a tf.data.Dataset of your own without its tuner ({off})"
+    return None
 
 
 def _batch(evidence: Evidence) -> int:

@@ -300,15 +300,42 @@ def test_costly_edges_of_an_epoch_are_found() -> None:
     # 20 ms beside ten steps of 10 ms.
     found = rules.costly_epoch_edges(of(a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20))))
     assert found is not None
-    assert found.text == "Each epoch loses 20.0 ms at its edges"
+    assert (
+        found.text
+        == "Each epoch loses 20.0 ms at its edges: 6.0 ms until its first batch, 14.0 ms behind its last step"
+    )
     assert gain_of(found) == ("predicted", 1.2)
+
+
+@pytest.mark.parametrize(
+    ("described", "advice"),
+    [
+        ({"training": {"data": "a tf.data.Dataset"}}, "switch tf.data's tuner off (`options.autotune.enabled = False`"),
+        ({"config": {"loader": "tf_data", "autotune": True}}, "switch tf.data's tuner off ("),
+        (
+            {"training": {"data": "NumPy arrays"}},
+            "feed the arrays by a tf.data.Dataset of your own without its tuner (",
+        ),
+        ({"config": {"loader": "tf_data", "autotune": False}}, "make fewer, longer epochs"),
+        ({"config": {"loader": "py_dataset", "autotune": True}}, "make fewer, longer epochs"),
+        ({"training": {"data": "a PyDataset (Photos)"}}, "make fewer, longer epochs"),
+    ],
+)
+def test_where_tf_data_tunes_itself_the_advice_on_edges_is_to_do_without(
+    described: dict[str, Any], advice: str
+) -> None:
+    train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20)
+    found = rules.costly_epoch_edges(of(a_result(train=train, **described)))
+    assert found is not None and found.advice is not None
+    assert found.advice.startswith(advice)
+    assert found.advice.endswith("make fewer, longer epochs (repeat the data and set `steps_per_epoch`)")
 
 
 def test_edges_are_spread_over_the_images_of_an_epoch_in_use() -> None:
     train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=200)
     assert rules.costly_epoch_edges(of(a_result(train=train, images=100_000))) is None
     found = rules.costly_epoch_edges(of(a_result(train=train, images=1000)))
-    assert found is not None and found.text == "Each epoch loses 0.20 s at its edges"
+    assert found is not None and found.text.startswith("Each epoch loses 0.20 s at its edges: ")
 
 
 @pytest.mark.parametrize(
