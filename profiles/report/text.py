@@ -17,6 +17,8 @@ from profiles.stage_table import Stage, StageTable
 _FULL_WIDTH = 100
 # A smaller share of transfer and device augmentation is no column's worth; it is in load% all the same.
 _SHOWN_SHARE = 0.015
+# Where every stage takes less, in microseconds an image, a table would hold nothing but zeros.
+_SHOWN_US = 0.5
 
 
 def print_stages(console: Console, name: str, table: StageTable) -> None:
@@ -30,6 +32,11 @@ def print_stages(console: Console, name: str, table: StageTable) -> None:
     console.print()
     if table.reason is not None:
         console.print(Text(f"{name}: no stages: {table.reason}."))
+        return
+    if table.stages and all(
+        max(stage.cpu_us_per_image, abs(stage.wait_us_per_image or 0)) < _SHOWN_US for stage in table.stages
+    ):
+        console.print(Text(f"stages of {name}: none takes {_SHOWN_US:g} us of an image."))
         return
     console.print(_stage_table(name, table, full=console.width >= _FULL_WIDTH))
     for line in _lines(table):
@@ -211,15 +218,16 @@ def _speed_up(result: Result, over: Result | None) -> str:
 def _cells(result: Result) -> dict[str, str]:
     attribution = result.attribution
     shares = attribution.shares
+    loading_ratio = max(attribution.loading_ratio, 0.0)  # below it, the spread of parts that come to nothing
     low, high = result.ci95
     stall = sum(shares[part] or 0 for part in ("fetch_stall", "prep_stall"))
     return {
         "img/s": f"{result.images_per_sec:,.0f}",
         "±": f"{(high - low) / 2 / result.images_per_sec:.0%}" if len(result.explained) >= LEAST_ROUNDS else "-",
         "loader": "-" if result.loader_images_per_sec is None else f"{result.loader_images_per_sec:,.0f}",
-        "model": f"{result.compute_images_per_sec:,.0f}",
-        "load%": f"{attribution.loading_ratio:.0%}",
-        "comp%": f"{1 - attribution.loading_ratio:.0%}",
+        "model": "-" if result.model_images_per_sec is None else f"{result.model_images_per_sec:,.0f}",
+        "load%": f"{loading_ratio:.0%}",
+        "comp%": f"{1 - loading_ratio:.0%}",
         "stall": f"{stall:.0%}",
         "fetch": "-" if shares["fetch_stall"] is None else f"{shares['fetch_stall']:.0%}",
         "prep": f"{shares['prep_stall'] or 0:.0%}",

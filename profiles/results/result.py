@@ -88,6 +88,11 @@ class Result:
         return [sample for sample in self.samples if sample.window == window]
 
     @property
+    def model_images_per_sec(self) -> float | None:
+        """The rate of the model without a loader; None where that was not measured."""
+        return self.compute_images_per_sec if self.of("resident") else None
+
+    @property
     def explained(self) -> list[Sample]:
         """The windows that the row is about."""
         return self.of(_explained(self.contender))
@@ -112,7 +117,7 @@ class Result:
             # Set-up of `fit`, before its first epoch: neither loading nor compute, in no share.
             "other_s": median([(sample.outer_ns - sample.epoch_ns) / 1e9 for sample in self.explained]),
             "loader_images_per_sec": self.loader_images_per_sec,
-            "compute_images_per_sec": self.compute_images_per_sec,
+            "compute_images_per_sec": self.model_images_per_sec,
             "attribution": dict(self.attribution.shares),
             "attribution_ci95": {
                 part: None if interval is None else list(interval)

@@ -73,7 +73,7 @@ def culprit_stage(evidence: Evidence) -> Finding | None:
     if explained <= MOST_RATIO * evidence.result.attribution.loading_ratio:
         return None
     place = f" ({stage.location})" if stage.location else ""
-    gain = _gain_without(explained, f"if {stage.name} cost nothing")
+    gain = _gain_of_part(evidence, explained, f"if {stage.name} cost nothing")
     return Finding(
         rule="culprit stage",
         text=f"{stage.name}{place} takes {table.share(stage):.0%} of the loader's time for an image, "
@@ -162,7 +162,7 @@ def oversized_decode(evidence: Evidence) -> Finding | None:
     if table is None or not decodes:
         return Finding(rule="oversized decode", text=f"{text}; what that costs was not measured", hypothesis=True)
     share = sum(table.share(stage) for stage in decodes) * evidence.loader_ratio
-    predicted = _gain_without(share, "if decoding cost nothing")
+    predicted = _gain_of_part(evidence, share, "if decoding cost nothing")
     return Finding(
         rule="oversized decode",
         text=text,
@@ -180,7 +180,7 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
     seconds = evidence.result.attribution.seconds_per_image["epoch_overhead"] or 0.0
     lost_s = seconds * _epoch_images(evidence)
     opening_s = min(evidence.result.first_batch_s, lost_s)
-    gain = _gain_without(share, "if the epoch edges were gone")
+    gain = _gain_of_part(evidence, share, "if the epoch edges were gone")
     tuner_off = _tuner_off(evidence)
     longer = "make fewer, longer epochs (repeat the data and set `steps_per_epoch`)"
     return Finding(
@@ -201,7 +201,7 @@ def interference(evidence: Evidence) -> Finding | None:
     alone = sum(evidence.lost[part] for part in ("compute", "device_augment", "transfer"))
     loader_ms = evidence.result.cpu_ms_per_image["loader"]
     takes = "" if loader_ms is None else f", which takes {loader_ms:.2f} ms of CPU per image,"
-    gain = _gain_without(share, "if the loader took no core from the model")
+    gain = _gain_of_part(evidence, share, "if the loader took no core from the model")
     return Finding(
         rule="interference",
         text=f"Beside the loader{takes} a training step takes {(alone + share) / alone:.2f} times as long as alone",
@@ -217,10 +217,12 @@ def costly_transfer(evidence: Evidence) -> Finding | None:
         return None
     share = evidence.lost["transfer"]
     if evidence.result.contender.config.get("output_dtype") == "float32":
-        gain = _gain_without((1 - UINT8_RATIO) * share, "if a quarter of the bytes took a quarter of the time")
+        gain = _gain_of_part(
+            evidence, (1 - UINT8_RATIO) * share, "if a quarter of the bytes took a quarter of the time"
+        )
         advice = 'send uint8 and rescale on the device (`output_dtype = "uint8"`)'
     else:
-        gain = _gain_without(share, "if batches arrived while the device computes")
+        gain = _gain_of_part(evidence, share, "if batches arrived while the device computes")
         advice = "send uint8, and have batches on the device ahead of time (tf.data: `prefetch_to_device`)"
     return Finding(
         rule="costly transfer",
@@ -340,6 +342,14 @@ def _loading_is_costly(evidence: Evidence) -> bool:
     return evidence.result.attribution.loading_ratio_ci95[0] >= COSTLY_RATIO
 
 
+def _gain_of_part(evidence: Evidence, share: float, assumption: str) -> Gain | None:
+    """Returns the gain of an epoch without a part of its loading: no more than without all of it.
+
+    A part can be larger than the whole where another came out negative, within the spread.
+    """
+    return _gain_without(min(share, evidence.result.attribution.loading_ratio), assumption)
+
+
 def _gain_without(share: float, assumption: str) -> Gain | None:
     """Returns the gain of an epoch without a share of it; None where nothing would be left."""
     return Gain(ratio=1 / (1 - share), kind="predicted", assumption=assumption) if 0 < share < 1 else None
@@ -352,7 +362,7 @@ def _gain_of_faster_loader(evidence: Evidence, times: float, assumption: str) ->
         return None
     stall_s = sum(attribution.seconds_per_image[part] or 0.0 for part in ("fetch_stall", "prep_stall"))
     saved_s = min(stall_s, (1 - 1 / times) / rate)
-    return _gain_without(saved_s / attribution.epoch_s_per_image, assumption)
+    return _gain_of_part(evidence, saved_s / attribution.epoch_s_per_image, assumption)
 
 
 def _cost(gain: Gain | None) -> float:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from profiles.report.text import print_results, verdict_lines
+from profiles.report.text import print_results, print_stages, verdict_lines
 from profiles.results.result import Result
 from profiles.results.verdict import judge, what_the_cache_hides
+from profiles.stage_table import Stage, StageTable
 from tests import PROJECT_ROOT
 from tests.builders import a_cold_result, a_result, a_sample, rounds_of
 
@@ -47,6 +48,21 @@ def test_edges_that_are_unknown_are_a_dash() -> None:
     row = next(line for line in text.splitlines() if line.startswith("generator "))
     *_, edges, _first_batch, _speed_up = row.split()
     assert edges == "-"
+
+
+def test_loading_that_comes_to_less_than_nothing_is_nothing() -> None:
+    text = printed([a_result(device="cpu", train=rounds_of("train", 3.7, 3.7, 3.7), loader_ms=None)])
+    row = next(line for line in text.splitlines() if line.startswith("generator "))
+    assert "0%" in row.split() and "100%" in row.split() and "108%" not in row
+    assert "compute-bound: 0% of an epoch is loading" in text
+
+
+def test_stages_that_take_nothing_are_no_table_of_zeros() -> None:
+    slices = Stage(name="from_tensor_slices", kind="source", cpu_us_per_image=0.1, wait_us_per_image=0.2)
+    batch = Stage(name="batch", kind="batch", cpu_us_per_image=0.2, wait_us_per_image=-0.3)
+    file = io.StringIO()
+    print_stages(Console(file=file, width=80), "fit 1", StageTable(stages=(slices, batch), cores=2.0))
+    assert file.getvalue() == "\nstages of fit 1: none takes 0.5 us of an image.\n"
 
 
 LEFT_OUT = (("py-dataset-processes (cats-dogs-64, cpu)", "it hung: no batch for 60 s"),)

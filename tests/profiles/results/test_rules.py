@@ -307,6 +307,14 @@ def test_costly_edges_of_an_epoch_are_found() -> None:
     assert gain_of(found) == ("predicted", 1.2)
 
 
+def test_no_part_of_loading_gains_more_than_all_of_it() -> None:
+    """Edges of 47 % beside a transfer of -5 %: 42 % of loading."""
+    result = losing(_low={"epoch_overhead": 0.4}, epoch_overhead=0.47, transfer=-0.05)
+    assert result.attribution.loading_ratio == pytest.approx(0.42)
+    edges, whole = gain_of(rules.costly_epoch_edges(of(result))), gain_of(rules.bound(of(result)))
+    assert edges == whole == ("predicted", pytest.approx(1 / 0.58, abs=1e-3))
+
+
 @pytest.mark.parametrize(
     ("described", "advice"),
     [

@@ -152,6 +152,11 @@ def test_of_a_fit_that_was_left_in_its_only_epoch_no_edge_is_charged(ceilings: b
     assert any("edges is unknown" in note for note in result.contender.notes)
 
 
+def test_a_model_rate_that_was_not_measured_is_unknown() -> None:
+    assert fit_of(an_epoch_of(100), ceilings=False).to_dict()["compute_images_per_sec"] is None
+    assert fit_of(an_epoch_of(100), ceilings=True).to_dict()["compute_images_per_sec"] == pytest.approx(10 / 0.9e-3)
+
+
 def test_the_batch_size_is_that_of_a_full_batch() -> None:
     """313 images in batches of 32 are 31 a batch in the mean."""
     assert fit_of(an_epoch_of(10, images=313, batch_size=32), ceilings=False).contender.batch_size == 32
