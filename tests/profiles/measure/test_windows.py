@@ -154,7 +154,9 @@ def hidden(one: Round) -> float:
 
 
 @planted
-@pytest.mark.parametrize(("load_ms", "compute_ms"), GRID)
+@pytest.mark.parametrize(
+    ("load_ms", "compute_ms"), [(20, 5), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((5, 20), (10, 10)))]
+)
 def test_a_sequential_loader_adds_to_the_step(
     model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float
 ) -> None:
@@ -186,7 +188,7 @@ def test_images_of_a_dataset_of_unknown_length_are_counted(model: keras.Model) -
 
 
 @planted
-@pytest.mark.parametrize(("load_ms", "compute_ms"), [(40, 2), (40, 20)])
+@pytest.mark.parametrize(("load_ms", "compute_ms"), [pytest.param(40, 2, marks=pytest.mark.slow), (40, 20)])
 def test_worker_threads_share_the_loading(model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float) -> None:
     data = SleepyDataset(load_ms, workers=4)
     windows_ = Windows(model, emulated(compute_ms))
@@ -199,7 +201,7 @@ def test_worker_threads_share_the_loading(model: keras.Model, step: Sleeper, loa
 
 
 @planted
-@pytest.mark.parametrize("load_ms", [5, 20])
+@pytest.mark.parametrize("load_ms", [5, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["PyDataset", "tf.data"])
 def test_the_loader_alone_takes_what_loading_takes(model: keras.Model, kind: str, load_ms: float) -> None:
     data = SleepyDataset(load_ms)
@@ -214,7 +216,7 @@ def test_the_loader_alone_takes_what_loading_takes(model: keras.Model, kind: str
 
 
 @planted
-@pytest.mark.parametrize("compute_ms", [5, 20])
+@pytest.mark.parametrize("compute_ms", [5, pytest.param(20, marks=pytest.mark.slow)])
 def test_the_model_alone_takes_what_its_step_takes(model: keras.Model, step: Sleeper, compute_ms: float) -> None:
     windows_ = Windows(model, emulated(compute_ms))
     rounds = measured_rounds(lambda i: windows_.resident(a_batch(), steps=STEPS, round_=i), None, step)

@@ -253,6 +253,9 @@ def test_steps_that_nobody_saw_are_unclaimed() -> None:
     assert "neither step nor edge" in flag
 
 
+VALIDATION = {"validation_data": (IMAGES[:64], LABELS[:64])}
+
+
 class Ordinary(keras.callbacks.Callback):
     """Works at every hook, also for longer than a step takes."""
 
@@ -273,8 +276,15 @@ class Ordinary(keras.callbacks.Callback):
 
 
 @planted
-@pytest.mark.parametrize("callbacks", [[], [Ordinary()]], ids=["none", "at every hook"])
-@pytest.mark.parametrize("validation", [{}, {"validation_data": (IMAGES[:64], LABELS[:64])}], ids=["", "validation"])
+@pytest.mark.parametrize(
+    ("callbacks", "validation"),
+    [
+        pytest.param([], {}, id="nothing else"),
+        pytest.param([Ordinary()], VALIDATION, id="callbacks and validation"),
+        pytest.param([Ordinary()], {}, id="callbacks", marks=pytest.mark.slow),
+        pytest.param([], VALIDATION, id="validation", marks=pytest.mark.slow),
+    ],
+)
 def test_an_ordinary_fit_is_claimed_whole(callbacks: list[keras.callbacks.Callback], validation: dict) -> None:
     result = watched(network(), callbacks, **validation)
     assert all(one.claimed_ns is not None for one in result.samples)

@@ -68,7 +68,9 @@ def cpu_and_wait_ms(table: StageTable, name: str) -> tuple[float, float]:
 
 
 @planted
-@pytest.mark.parametrize(("workers", "processes"), [(1, False), (3, False), (2, True)])
+@pytest.mark.parametrize(
+    ("workers", "processes"), [pytest.param(1, False, marks=pytest.mark.slow), (3, False), (2, True)]
+)
 def test_a_py_dataset_is_split_into_known_calls_and_the_rest(
     windows: Windows, photo: str, workers: int, processes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
