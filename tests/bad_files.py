@@ -9,16 +9,16 @@ import socket
 import zipfile
 import zlib
 from collections.abc import Callable
-from importlib import metadata
 
 import cv2
 import numpy as np
 from PIL import Image
 
 from pipeline.sources import photographs
+from profiles.provenance import version_of
 
 # TensorFlow does since 2.20; OpenCV reads GIF since 4.12. By its version: children without TensorFlow import this, too.
-READS_WEBP = tuple(map(int, metadata.version("tensorflow").split(".")[:2])) >= (2, 20)
+READS_WEBP = tuple(map(int, version_of("tensorflow").split(".")[:2])) >= (2, 20)
 READS_ANIMATIONS = hasattr(cv2, "imdecodeanimation")
 
 PHOTO = photographs.encode_photo(0, 0)

@@ -42,7 +42,10 @@ def closure(lines: list[str]) -> dict[str, metadata.Distribution]:
         try:
             found[name] = metadata.distribution(name)
         except metadata.PackageNotFoundError:
-            continue  # optional, or of another platform: not installed
+            others = metadata.packages_distributions().get(name)
+            if not others:
+                continue  # optional, or of another platform: not installed
+            found[name] = metadata.distribution(others[0])  # another build, such as tensorflow-cpu
         inner = tuple(requirement.extras) or ("",)
         left += [(Requirement(line), inner) for line in found[name].requires or ()]
     return found
