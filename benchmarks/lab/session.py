@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from profiles.measure.windows import Windows
 
 
-# Steps of an epoch of the measurement behind those in which a loader's workers begin. Source: issue 16 of this project.
+# An epoch of the measurement has so many steady steps at least: those after the first batches of a loader's workers.
+# Source: issue 16 of this project.
 _STEADY_STEPS = 20
 # Keras draws so many batches of a PyDataset at the beginning of each `fit`, outside the epoch.
 _DRAWN_BEFORE = 2
@@ -156,7 +157,7 @@ class Session:
         """Builds the job's loader, and runs its warm-up epoch.
 
         Args:
-          images: of the source, in an epoch; more where most of them would be those that workers begin with.
+          images: of the source, in an epoch. The loader gets more where these would leave too few steady steps.
         """
         from profiles.measure.batches import first_batches
         from profiles.measure.measure import shapes

@@ -218,7 +218,7 @@ def _speed_up(result: Result, over: Result | None) -> str:
 def _cells(result: Result) -> dict[str, str]:
     attribution = result.attribution
     shares = attribution.shares
-    loading_ratio = max(attribution.loading_ratio, 0.0)  # below it, the spread of parts that come to nothing
+    loading_ratio = max(attribution.loading_ratio, 0.0)  # a share below 0 is spread: the verdict says 0 as well
     low, high = result.ci95
     stall = sum(shares[part] or 0 for part in ("fetch_stall", "prep_stall"))
     return {

@@ -120,7 +120,7 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
         interference = middle["step"] - replay_step
         if device.asynchronous:
             stall, interference = stall + interference, none
-        # A step that is slower by more than the CPU time of the loader beside it is not slower for the loader's sake.
+        # The loader cannot slow a step by more than the CPU time it uses: the rest is compute.
         slower_by_itself = np.maximum(interference - most_interference_s, 0.0)
         transfer = replay_wait + replay_step - resident
         fetch = middle["wait"] + middle["step"] - middle["warm"] if cold else none
@@ -176,9 +176,10 @@ def _whole_rounds(samples: Mapping[str, Sequence[Sample]]) -> dict[str, list[Sam
 
 
 def _loader_cpu_s_per_image(samples: Mapping[str, Sequence[Sample]], explained: Sequence[Sample]) -> float:
-    """Returns the CPU time of the loader for an image: alone, or what training takes beyond the model, the larger.
+    """Returns the CPU time that the loader uses for an image: the larger of two figures.
 
-    Alone it may do less than beside a model, such as in threads of its own that go on while the model computes.
+    One is the CPU time of the loader alone; the other is that of training less that of the model alone. The second is
+    larger where the loader's threads go on working while the model computes.
     """
     alone_s = [sample.cpu_s_per_image for sample in samples.get("loader", ())]
     beside_s = median([one.cpu_s_per_image for one in explained])

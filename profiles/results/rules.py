@@ -1,6 +1,8 @@
 """The rules of a verdict: each is a pure function that looks at the evidence and says what it finds, or nothing.
 
 What fires a rule holds at the lower end of the interval, where there is one.
+
+Over 400 lines: the twelve rules stand together, so that a reader compares their conditions and gains in one place.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _ROUNDS = 3
 # Steady steps of all rounds together, below which a rate is unknown: three rounds of one step each once gave a steady
 # model 45 % of interference. Source: issue 16 of this project.
 _LEAST_STEADY_STEPS = 10
-# The shortest window: the first two of its steps are not steady, so that three of them have 12 that are.
+# The shortest window. Its first two steps are not steady, so that three rounds of it have 12 steady steps.
 _SHORTEST_WINDOW_STEPS = 6
 _WARM_STEPS = 3
 # Stateful operations that a step may use: those that read and write variables, which are saved before; those that call
@@ -213,10 +213,14 @@ def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, l
 
 
 def _plan(step_s: float, limit_s: float, kept: int) -> int:
-    """Returns the steps of a window, so that the warm-up and two windows a round fit into the time; 0 where none do.
+    """Returns how many steps a window has, so that the warm-up and two windows a round fit into the time.
 
     Args:
-      kept: batches, each of which is warmed up.
+      step_s: how long a step took in `fit`.
+      limit_s: the time.
+      kept: how many batches are warmed up.
+    Returns:
+      The steps; 0 if not even the shortest windows fit.
     """
     for steps in (max(_SHORTEST_WINDOW_STEPS, math.ceil(READY_WINDOW_S / step_s)), _SHORTEST_WINDOW_STEPS):
         if (_WARM_STEPS + kept - 1 + 2 * _ROUNDS * steps) * step_s <= limit_s:

@@ -1,4 +1,7 @@
-"""The built loaders: formats, arrays, workers, notes, and nothing left behind."""
+"""The built loaders: formats, arrays, workers, notes, and nothing left behind.
+
+Over 400 lines: each question is asked of every kind of loader, built by the functions made here.
+"""
 
 import dataclasses
 import io

@@ -1,4 +1,7 @@
-"""Copies in the user's cache: what a loader prepares for itself is never stale, never half, and made once."""
+"""Copies in the user's cache: what a loader prepares for itself is never stale, never half, and made once.
+
+Over 400 lines: each way in which a copy could be stale or half is a case, and all share the builders made here.
+"""
 
 import dataclasses
 import importlib.metadata
