@@ -71,6 +71,20 @@ class Sample:
     def epoch_s_per_image(self) -> float:
         return self.epoch_ns / self.epoch_images / 1e9
 
+    def whole_s_per_image(self, images: int | None = None) -> float:
+        """Returns the time of an image in a whole epoch: a steady one's, and its part of the epoch's edges.
+
+        Args:
+          images: of an epoch in use, over which the edges are spread; those of the measured epoch unless given.
+        Returns:
+          Seconds; those of a steady image where no edges are known, of an epoch that was left before its end.
+        """
+        if not self.whole:
+            return self.s_per_image
+        measured_images = self.epoch_images / self.epochs
+        edges_s = (self.epoch_s_per_image - self.s_per_image) * measured_images
+        return self.s_per_image + edges_s / (images or measured_images)
+
     @property
     def cpu_s_per_image(self) -> float:
         return self.cpu_ns / self.epoch_images / 1e9

@@ -19,6 +19,21 @@ def test_seconds_per_image_come_from_steady_steps_only() -> None:
     assert sample.cpu_s_per_image == 0.002
 
 
+def test_the_edges_of_an_epoch_are_spread_over_its_images() -> None:
+    # 4 ms a steady image; 80 images a measured epoch lose 80 ms at its edges.
+    sample = a_sample(images=50, wall_ns=200 * MS, epoch_images=80, epoch_ns=400 * MS)
+    assert sample.whole_s_per_image() == pytest.approx(0.005)
+    assert sample.whole_s_per_image(160) == pytest.approx(0.0045)
+    twice = a_sample(images=50, wall_ns=200 * MS, epoch_images=160, epoch_ns=800 * MS, epochs=2)
+    assert twice.whole_s_per_image(160) == pytest.approx(0.0045)
+
+
+def test_of_an_epoch_that_was_left_before_its_end_no_edge_is_known() -> None:
+    assert a_sample(images=50, wall_ns=200 * MS, epoch_images=80, epoch_ns=400 * MS, whole=False).whole_s_per_image(
+        160
+    ) == pytest.approx(0.004)
+
+
 def test_what_steps_and_edges_leave_of_the_outer_clock_is_unclaimed() -> None:
     assert a_sample(outer_ns=200 * MS, claimed_ns=150 * MS).unclaimed_ratio == 0.25
     assert a_sample(outer_ns=200 * MS, claimed_ns=200 * MS).unclaimed_ratio == 0
