@@ -8,8 +8,8 @@ from typing import Any
 # The train function of each window does: `resident` one batch on the device, over and over; `bare` the same on the
 # model without the layers that a loader put in front; `replay` real batches from host memory; `train` fetch, then
 # step; `cold` is one epoch of `train` whose files are not in the page cache; `loader` fetch and nothing else; `warmup`
-# is a first `train`.
-WINDOWS = ("bare", "resident", "replay", "train", "cold", "loader", "warmup")
+# is a first `train`, and `again` one of rounds that had no say in what is fastest.
+WINDOWS = ("bare", "resident", "replay", "train", "cold", "loader", "warmup", "again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -367,7 +367,7 @@ def a_measured_case(
     )
 
 
-def a_peak(flops_per_sec: float = 8e9, bytes_per_sec: float = 2e9) -> Peak:
+def a_peak(flops_per_sec: float = 7.9e9, bytes_per_sec: float = 2e9) -> Peak:
     return Peak(precision="float32", side=256, flops_per_sec=flops_per_sec, bytes_per_sec=bytes_per_sec)
 
 

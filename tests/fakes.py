@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from benchmarks.accuracy.samples import Order, State
+from benchmarks.lab.child import Turn
 from benchmarks.lab.session import Job, JobFacts, ModelFacts
 from benchmarks.tune.results import AUTOTUNE
 from pipeline.sources.folder import from_folder
@@ -184,7 +185,8 @@ class FakeGroup:
         self.measured = {job: SimpleNamespace(samples=[], facts=SimpleNamespace(config=TUNED_BASE)) for job in rates}
         self._rates = rates
         for number in range(rounds):
-            self.run_round(number, loader=True, done=None)
+            for turn in self.turns():
+                self.take_turn(turn, number)
 
     @property
     def jobs(self) -> list[Job]:
@@ -198,7 +200,10 @@ class FakeGroup:
     def retire(self, job: Job) -> None:
         self._jobs.remove(job)
 
-    def run_round(self, number, *, loader, done, backwards=False, model_alone=True) -> None:
-        for job in self.jobs:
-            rate = self._rates[job] * (1 + 0.06 * (-1) ** number * (job.variant in NOISY))
-            self.measured[job].samples.append(SimpleNamespace(window="train", s_per_image=1 / rate))
+    def turns(self, **_) -> list[Turn]:
+        return [Turn(self, job, "train") for job in self.jobs]
+
+    def take_turn(self, turn: Turn, number: int, begin=None) -> None:
+        rate = self._rates[turn.of] * (1 + 0.06 * (-1) ** number * (turn.of.variant in NOISY))
+        sample = SimpleNamespace(window=turn.window, whole_s_per_image=lambda images: 1 / rate)
+        self.measured[turn.of].samples.append(sample)

@@ -17,7 +17,7 @@ from benchmarks.augmentation.measure import REFERENCE_LIBRARY, Measured
 from benchmarks.augmentation.operations import OPERATIONS
 from benchmarks.augmentation.workers import Sample
 from profiles.report import html
-from profiles.statistics import median, median_interval
+from profiles.statistics import median, spread_ratio
 
 # Levels of 255. Bilinear interpolation differs by less than one between the libraries; a wrong sign, by some twenty.
 DIFFERENCE_BOUND = 6.0
@@ -41,7 +41,7 @@ def summarise(one: Measured) -> dict[str, Any]:
         "library": one.row.library,
         "placement": one.row.placement,
         "cpu_us_per_image": median(cpu_us) if measured else None,
-        "ci95": list(median_interval(cpu_us)) if measured else None,
+        "spread_ratio": spread_ratio(cpu_us) if measured else None,
         "wall_us_per_image": median([s.wall_ns / s.images / 1e3 for s in alone]) if measured else None,
         "effective_parallelism": median(effective_parallelism(together)) if measured and together else None,
         "graph_loop": one.graph_loop,
@@ -93,10 +93,7 @@ def cells(one: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _spread(one: Mapping[str, Any]) -> str:
-    if one["ci95"] is None or max(sample["round"] for sample in one["samples"]) == 0:
-        return "-"  # one round has no spread to show
-    low, high = one["ci95"]
-    return f"{(high - low) / 2 / one['cpu_us_per_image']:.0%}"
+    return "-" if one["spread_ratio"] is None else f"{one['spread_ratio']:.0%}"
 
 
 def microseconds(value: float | None) -> str:

@@ -21,7 +21,7 @@ from pipeline.cache import cache_root
 from pipeline.commands import ArgumentParser, decoders_unheard
 from pipeline.sources import add_skip_list_option
 from profiles.provenance import usable_cores
-from profiles.statistics import median, ratio_interval
+from profiles.statistics import geometric_mean, ratio_interval
 from profiles.text import Terminal
 
 
@@ -62,10 +62,10 @@ def _print(rates: dict[str, list[float]], source: ImageSource, rounds: int) -> N
     for column in ("img/s", "of the ceiling", "95 % interval"):
         table.add_column(column, justify="right")
     for name, measured in rates.items():
-        row = [name, f"{median(measured):,.0f}"]
+        row = [name, f"{geometric_mean(measured):,.0f}"]
         if name != CEILING:
-            ratio, low, high = ratio_interval(measured, rates[CEILING])
-            row += [f"{ratio:.0%}", f"{low:.0%} to {high:.0%}"]
+            ratio, interval = ratio_interval(measured, rates[CEILING])
+            row += [f"{ratio:.0%}", "-" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}"]
         table.add_row(*row)
     Terminal().print(table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,8 +31,8 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
     """Measures decoding alone and every loader in turn, round by round.
 
     Returns:
-      Images per second by round: of `CEILING` and what else `_ALONE` holds, of each variant in its steady steps, and of
-      `PYTHON` in whole epochs.
+      Images per second by round: of `CEILING` and what else `_ALONE` holds, of each variant and of `PYTHON` in whole
+      epochs.
     """
     from profiles.measure.windows import Windows
 
@@ -48,10 +49,10 @@ def measure(configs: dict[str, PipelineConfig], source: ImageSource, rounds: int
                 loaders[name] = build(config, source)
                 runs[name] = _loader(windows, loaders[name])
         rates: dict[str, list[float]] = {name: [] for name in runs}
-        errors = Terminal(stderr=True)
+        errors, order = Terminal(stderr=True), random.Random()
         for number in track(range(rounds), description="rounds", console=errors, transient=True, auto_refresh=False):
-            for name, run in runs.items():
-                rates[name].append(run(number))
+            for name in order.sample(list(runs), len(runs)):
+                rates[name].append(runs[name](number))
     finally:
         for loader in loaders.values():
             loader.close()
@@ -67,7 +68,7 @@ def _loader(windows: Any, loader: Any) -> Callable[[int], float]:
         sample = windows.loader(
             loader.data, epochs=epochs, ramp_steps=min(ramp_steps, loader.batches - 2), round_=number
         )
-        return 1 / sample.s_per_image
+        return 1 / sample.whole_s_per_image()
 
     return run
 

@@ -97,12 +97,6 @@ def _advantage(cpu: Row, other: Row) -> Advantage:
     compute: float | None = None
     compute_ci95 = None
     if cpu.result is not None and other.result is not None:
-        # The edges of epochs are no step's, so that the ratio as it ran is that of whole epochs.
-        edges = (other.result.epoch_images_per_sec / other.result.images_per_sec) / (
-            cpu.result.epoch_images_per_sec / cpu.result.images_per_sec
-        )
-        train *= edges
-        train_ci95 = None if train_ci95 is None else (train_ci95[0] * edges, train_ci95[1] * edges)
         compute, compute_ci95 = _rounds_ratio(cpu, other, "resident")
     return Advantage(
         case=cpu.case,
@@ -119,12 +113,14 @@ def _rounds_ratio(cpu: Row, other: Row, window: str) -> tuple[float, tuple[float
     """Returns how much faster the other is in a window, over the rounds that both have, and its interval."""
     if cpu.result is None or other.result is None:
         return other.images_per_sec / cpu.images_per_sec, None
-    ours, theirs = ({one.round: one.s_per_image for one in row.result.of(window)} for row in (cpu, other) if row.result)
-    common = sorted(set(ours) & set(theirs))
+    if window == "train":
+        slow, fast = cpu.result.by_round(), other.result.by_round()
+    else:
+        slow, fast = ({one.round: 1 / one.s_per_image for one in row.of(window)} for row in (cpu.result, other.result))
+    common = sorted(slow.keys() & fast.keys())
     if not common:
         return other.images_per_sec / cpu.images_per_sec, None
-    ratio, low, high = ratio_interval([ours[one] for one in common], [theirs[one] for one in common])
-    return ratio, (low, high)
+    return ratio_interval([fast[one] for one in common], [slow[one] for one in common])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

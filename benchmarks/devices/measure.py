@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -50,6 +51,7 @@ class Run:
         self._errors = errors
         self.recorder = Recorder()
         self.missing: list[LeftOut] = []
+        self._order = random.Random()
         sources = Sources(photos=photos, arrays=request.arrays, download=request.download)
         self.holders = [
             Holder(device, sources, request.out / f"{device.name.replace(':', '-')}.log") for device in devices
@@ -86,7 +88,7 @@ class Run:
                     holder.open(case)
                     done(case.name)
                 for number in range(self._request.rounds):
-                    for holder in self.holders:
+                    for holder in self._order.sample(self.holders, len(self.holders)):
                         self._round(holder, case, number)
                         done(case.name)
                 for holder in self.holders:
@@ -116,7 +118,8 @@ class Run:
             peak = holder.ask(case, "peak", timeout_s=_FIT_LEAST_S)
             if peak is not None:
                 measured.peaks.append(peak)
-        for window in _windows(measured, number, replay=computes):
+        windows = _windows(measured, number, replay=computes)
+        for window in self._order.sample(windows, len(windows)):
             if holder.has(case):
                 self._mark(window, case, holder)
                 sample = holder.ask(case, "window", window, number, timeout_s=_window_timeout_s(measured))

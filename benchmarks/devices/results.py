@@ -60,7 +60,7 @@ def epoch_duration(epochs: Sequence[Epoch], examples: int, result: Result | None
     """
     timed = epochs[1:] or [one for one in epochs if not one.traced_s]
     if not timed and result is not None:
-        return Duration(seconds=examples / result.epoch_images_per_sec, extrapolated="from windows of training")
+        return Duration(seconds=examples / result.images_per_sec, extrapolated="from windows of training")
     seconds = median([one.seconds / one.examples for one in timed or epochs]) * examples
     if not timed:
         return Duration(seconds=seconds, extrapolated="from the epoch in which the network was traced")
@@ -122,7 +122,7 @@ class Row:
     Attributes:
       backend: Keras' own, that computed.
       result: rates and the split into loading and compute; None where steps cannot be seen one by one.
-      images_per_sec: trained, in steady steps; over whole epochs where there are no windows.
+      images_per_sec: trained, over whole epochs.
       predicted_per_sec: None where nothing predicts.
       epochs: real ones.
       epoch: how long one takes, of all examples.

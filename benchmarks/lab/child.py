@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
+import random
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -137,6 +139,39 @@ class LeftOut:
         return f"{self.job.variant}, cold" if self.page_cache == "cold" else self.job.variant
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A window of a round: of a job, or of the model alone, by the name of the ceiling that jobs share."""
+
+    group: Group
+    of: Job | str
+    window: str
+
+
+def run_round(
+    turns: Sequence[Turn],
+    number: int,
+    order: random.Random,
+    *,
+    done: Callable[[str], None] = lambda variant: None,
+    begin: Callable[[Turn, Job], None] = lambda turn, job: None,
+) -> None:
+    """Measures the windows of a round, in an order that is drawn anew.
+
+    An order that repeats meets the rhythm of another program in step, and then intervals are too narrow
+    (docs/intervals.md).
+
+    Args:
+      number: of the round, from 0.
+      done: called with the variant's name after each window of a job's own.
+      begin: called with the turn and the job before each window.
+    """
+    for turn in order.sample(list(turns), len(turns)):
+        turn.group.take_turn(turn, number, functools.partial(begin, turn))
+        if isinstance(turn.of, Job):
+            done(turn.of.variant)
+
+
 class Group:
     """The jobs that one child measures, and the child, replaced when it dies.
 
@@ -211,45 +246,33 @@ class Group:
             if facts.warm_only is not None:
                 self._leave_out_cold(job, facts.warm_only)
 
-    def run_round(
-        self,
-        number: int,
-        *,
-        loader: bool,
-        done: Callable[[str], None],
-        begin: Callable[[Job, str], None] = lambda job, window: None,
-        backwards: bool = False,
-        model_alone: bool = True,
-    ) -> None:
-        """Measures one window of each kind for each job, those of the model alone once for all that share them.
+    def turns(self, *, loader: bool, model_alone: bool = True) -> list[Turn]:
+        """Returns the windows of a round, those of the model alone once for all jobs that share them."""
+        found: dict[Turn, None] = {}
+        for job in self.jobs:
+            facts = self.measured[job].facts
+            if model_alone:
+                alone = ("bare",) * facts.behind_layers + ("resident",) + ("replay",) * self._replays
+                found |= dict.fromkeys(Turn(self, facts.ceiling, window) for window in alone)
+            own = ("loader",) * loader + ("train",) + ("cold",) * job.cold
+            found |= dict.fromkeys(Turn(self, job, window) for window in own)
+        return list(found)
+
+    def take_turn(self, turn: Turn, number: int, begin: Callable[[Job], None] = lambda job: None) -> None:
+        """Measures a window, unless its job was left out before.
 
         Args:
           number: of the round, from 0.
-          loader: whether the loader alone is measured too.
-          done: called with the variant's name after each of its own windows.
-          begin: called with the job and the window's name before each window.
-          backwards: from the last job to the first: a drift of the machine meets A B B A alike.
-          model_alone: whether the model is measured without the loader too.
+          begin: called with the job before.
         """
-        seen: set[str] = set()
-        for job in self.jobs[::-1] if backwards else self.jobs:
-            measured = self.measured[job]
-            facts = measured.facts
-            if model_alone and facts.ceiling not in seen:
-                seen.add(facts.ceiling)
-                ceilings = self.ceilings.setdefault(facts.ceiling, [])
-                for window in ("bare",) * facts.behind_layers + ("resident",) + ("replay",) * self._replays:
-                    begin(job, window)
-                    self._window(job, window, number, ceilings)
-            for window in ("loader",) * loader + ("train",):
-                begin(job, window)
-                self._window(job, window, number, measured.samples)
-                done(job.variant)
-            if job.cold:
-                if measured.cold:
-                    begin(job, "cold")
-                    self._window(job, "cold", number, measured.samples)
-                done(job.variant)
+        if isinstance(turn.of, str):
+            sharing = [job for job in self.jobs if self.measured[job].facts.ceiling == turn.of]
+            if sharing:
+                begin(sharing[0])
+                self._window(sharing[0], turn.window, number, self.ceilings.setdefault(turn.of, []))
+        elif turn.of in self._jobs and (turn.window != "cold" or self.measured[turn.of].cold):
+            begin(turn.of)
+            self._window(turn.of, turn.window, number, self.measured[turn.of].samples)
 
     def add(self, job: Job) -> None:
         """Takes in one more job, of a model that is open, and prepares it."""
@@ -285,8 +308,6 @@ class Group:
         return self.device.kind != "emulated"
 
     def _window(self, job: Job, window: str, number: int, samples: list[Sample]) -> None:
-        if job not in self._jobs:
-            return
         foreseen_s = self.measured[job].facts.warmup.outer_ns / 1e9 * self.measured[job].facts.epochs
         least_s = _HANG_LEAST_COLD_S if window == "cold" else _HANG_LEAST_S
         timeout_s = max(least_s, _HANG_RATIO * foreseen_s)

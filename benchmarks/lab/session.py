@@ -256,9 +256,10 @@ class Session:
             return ceiling.windows.replay(ceiling.batches, steps=ceiling.steps, round_=round_)
         if window == "cold":
             return _cold(measured, round_)
-        run = measured.windows.loader if window == "loader" else measured.windows.train
-        ramp_steps = measured.loader.parallel_batches
-        return run(measured.loader.data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_)
+        data, ramp_steps = measured.loader.data, measured.loader.parallel_batches
+        if window == "loader":
+            return measured.windows.loader(data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_)
+        return measured.windows.train(data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_, window=window)
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
         """Takes a job's loader apart, and times the lines of its Python functions if asked to."""

@@ -32,7 +32,7 @@ from pipeline.sources import add_skip_list_option
 from pipeline.text import did_you_mean
 from profiles.provenance import machine, usable_threads
 from profiles.report import to_json, write_atomically
-from profiles.statistics import median
+from profiles.statistics import geometric_mean
 from profiles.text import Terminal, print_files
 
 DATA = "generated:2000"
@@ -262,9 +262,9 @@ def _write(request: Request, source: ImageSource, outcome: Outcome, *, complete:
             results.append(
                 row_to_json(row)
                 | {
-                    "images_per_sec": median(row.rates) if row.samples else None,
+                    "images_per_sec": geometric_mean(row.rates) if row.samples else None,
                     "ratio_to_ours": ratio[0] if ratio else None,
-                    "ratio_ci95": list(ratio[1:]) if ratio else None,
+                    "ratio_ci95": list(ratio[1]) if ratio and ratio[1] else None,
                     "ours": ours.peer.name if ours else None,
                 }
             )

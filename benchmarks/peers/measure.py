@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -222,6 +223,7 @@ class PeerRun:
         self._peers, self._material, self._launcher = list(peers), material, launcher
         self._cores, self._workers, self._tell = cores, workers, tell
         self._processes: dict[str, PeerProcess] = {}
+        self._order = random.Random()
         self._folders: dict[str, Path] = {}
         self._epochs: dict[str, int] = {}
 
@@ -247,8 +249,8 @@ class PeerRun:
         return True
 
     def measure(self, number: int, done: Tell = lambda name: None) -> None:
-        """Measures one window of each peer, one after another."""
-        for row in list(self.rows):
+        """Measures one window of each peer, in an order that is drawn anew."""
+        for row in self._order.sample(self.rows, len(self.rows)):
             name = row.peer.name
             if row.other_work:
                 done(name)

@@ -9,16 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.peers.measure import LeftOut, Row, work_text
-from profiles.statistics import median, ratio_interval
+from profiles.statistics import Interval, geometric_mean, range_cell, ratio_interval
 
 
 def ours_of(rows: Sequence[Row]) -> Row | None:
     """Returns the fastest of ours, which the others are held against."""
     ours = [row for row in rows if row.peer.ours and row.samples and not row.other_work]
-    return max(ours, key=lambda row: median(row.rates), default=None)
+    return max(ours, key=lambda row: geometric_mean(row.rates), default=None)
 
 
-def ratio_to(row: Row, ours: Row | None) -> tuple[float, float, float] | None:
+def ratio_to(row: Row, ours: Row | None) -> tuple[float, Interval | None] | None:
     """Returns the row's images/sec over ours and its 95 % interval, of the rounds that both have; None without any."""
     if ours is None or row.other_work:
         return None
@@ -54,19 +54,19 @@ def print_rows(console: Console, work: str, images: int, rows: Sequence[Row]) ->
 
 
 def _order(row: Row) -> tuple[bool, float]:
-    return bool(row.other_work) or not row.samples, -median(row.rates) if row.samples else 0.0
+    return bool(row.other_work) or not row.samples, -geometric_mean(row.rates) if row.samples else 0.0
 
 
 def _cells(row: Row, ours: Row | None) -> tuple[str, ...]:
     name, first = row.peer.name, f"{row.first_batch_s:.2f}"
     if row.other_work:
         return name, row.workers, "-", "-", "-", first
-    rate = f"{median(row.rates):,.0f}" if row.samples else "-"
+    rate = f"{geometric_mean(row.rates):,.0f}" if row.samples else "-"
     ratio = ratio_to(row, ours)
     shown, interval = "-", "-"
     if ratio is not None:
         shown = f"{ratio[0]:.2f}"
-        interval = "-" if row is ours else f"{ratio[1]:.2f}-{ratio[2]:.2f}"
+        interval = "-" if row is ours else range_cell(ratio[1])
     return name, row.workers, rate, shown, interval, first
 
 

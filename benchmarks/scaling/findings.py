@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.scaling.plan import AXES, FIGURES, Row
 from profiles.results import CANARY_RATIO
-from profiles.statistics import median, median_interval
+from profiles.statistics import median, t_interval
 
 # A place that was measured, on its axis: its value and a figure's number.
 At = tuple[int, float]
@@ -300,7 +300,10 @@ def _breach(one: Series, law: Law, earlier: tuple[int, ...], last: int) -> tuple
         )
         beyond.append(sign * (number - expected) - law.tolerance_ratio * abs(expected) - law.slack)
         ratios.append(number / expected if expected else float(number > 0) + 1)
-    if not beyond or median(beyond) <= 0 or median_interval(beyond)[0] <= 0:
+    if not beyond or median(beyond) <= 0:
+        return None
+    interval = t_interval(beyond)
+    if interval is not None and interval[0] <= 0:
         return None
     return median(ratios), earlier, last
 

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline import PipelineConfig
 from pipeline.config import AUTO
 from profiles.samples import Sample
-from profiles.statistics import median, median_interval
+from profiles.statistics import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +172,6 @@ class Row:
         return {round_: number for round_, number in numbers.items() if number is not None}
 
     def summary(self, figure: str) -> tuple[float, float, float] | None:
-        """Returns a figure's median over the rounds and its 95 % interval, or None where nothing was measured."""
+        """Returns a figure's median over the rounds, its lowest and its highest; None where nothing was measured."""
         numbers = list(self.by_round(figure).values())
-        return (median(numbers), *median_interval(numbers)) if numbers else None
+        return (median(numbers), min(numbers), max(numbers)) if numbers else None

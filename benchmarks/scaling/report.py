@@ -296,7 +296,7 @@ def _point(row: Row, place: int) -> dict[str, Any]:
     for figure in FIGURES:
         summary = row.summary(figure)
         point[figure] = None if summary is None else summary[0]
-        point[f"{figure}_ci95"] = None if summary is None else list(summary[1:])
+        point[f"{figure}_range"] = None if summary is None else list(summary[1:])
     return point
 
 

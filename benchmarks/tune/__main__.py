@@ -38,7 +38,7 @@ from pipeline.sources import add_skip_list_option
 from profiles import Device, provenance
 from profiles.devices import parse_device
 from profiles.report import to_json, write_atomically
-from profiles.statistics import median
+from profiles.statistics import range_cell, range_text
 from profiles.text import Terminal, print_files
 
 BUDGET_S = 60.0
@@ -251,6 +251,7 @@ def _row(one: Candidate) -> dict[str, Any]:
         "prediction": asdict(one.prediction),
         "exactness": None if exactness is None else {**asdict(exactness), "class": exactness.name},
         "images_per_sec": list(one.images_per_sec),
+        "again_images_per_sec": list(one.again_images_per_sec),
         "loader_images_per_sec": list(one.loader_images_per_sec),
     }
 
@@ -269,14 +270,14 @@ def _print(console: Console, tuned: Tuned, source: ImageSource, model: str, devi
     table.add_column("pipeline", max_width=30)
     for column in ("predicted", "img/s", "of AUTOTUNE", "95 %", "pixels"):
         table.add_column(column, justify="right")
-    for one in sorted(tuned.measured, key=lambda one: median(one.images_per_sec)):
-        ratio, low, high = one.against(incumbent)
+    for one in sorted(tuned.measured, key=lambda one: one.rate):
+        ratio, interval = one.against(incumbent)
         table.add_row(
             one.name + (" *" if one is tuned.chosen else ""),
             f"{one.prediction.images_per_sec:,.0f}",
-            f"{median(one.images_per_sec):,.0f}",
+            f"{one.rate:,.0f}",
             f"{ratio:.2f}x",
-            f"{low:.2f}-{high:.2f}",
+            range_cell(interval),
             _pixels(one),
             style="bold" if one is tuned.chosen else "",
         )
@@ -284,7 +285,7 @@ def _print(console: Console, tuned: Tuned, source: ImageSource, model: str, devi
     line("\n(*) chosen.  pixels: class, and mean difference in levels of 255, against full decode")
     line("")
     bars = [(name, bar) for name in (NAIVE, HEURISTIC, AUTOTUNE) if (bar := tuned.bar(name)) is not None]
-    rates = [(name, median(one.images_per_sec)) for name, one in (*bars, ("tuned", tuned.chosen))]
+    rates = [(name, one.rate) for name, one in (*bars, ("tuned", tuned.chosen))]
     for name, rate in rates:
         line(f"{name:<10}{'█' * max(1, round(_BAR_WIDTH * rate / max(rate for _, rate in rates)))} {rate:,.0f} img/s")
     line("")
@@ -306,8 +307,9 @@ def _sentences(tuned: Tuned, incumbent: Candidate) -> list[str]:
     if chosen is incumbent:
         found.append(f"{AUTOTUNE} stays: nothing that was measured is significantly faster.")
     else:
-        ratio, low, high = chosen.against(incumbent)
-        found.append(f"{chosen.name} is {ratio:.2f} times as fast as {AUTOTUNE} ({low:.2f} to {high:.2f}).")
+        ratio, interval = chosen.again_against(incumbent) or chosen.against(incumbent)
+        again = "; measured again, in rounds that did not choose it" if chosen.again_images_per_sec else ""
+        found.append(f"{chosen.name} is {ratio:.2f} times as fast as {AUTOTUNE} ({range_text(interval)}{again}).")
     found.append(_limit(chosen))
     if tuned.prepare_s:
         found.append(f"Before its first epoch it takes {tuned.prepare_s:,.1f} s, once.")
@@ -332,11 +334,11 @@ def _price_of_order(tuned: Tuned) -> str:
     if tuned.unordered is None:
         return "The price of `deterministic`, which stays on, could not be measured."
     any_order, in_order = tuned.unordered
-    ratio, low, high = any_order.against(in_order)
+    ratio, interval = any_order.against(in_order)
     return (
-        f"The price of `deterministic`, which stays on: {median(in_order.images_per_sec):,.0f} images/sec in a fixed "
-        f"order, {median(any_order.images_per_sec):,.0f} in whatever order they are done: {ratio:.2f} times as fast "
-        f"({low:.2f} to {high:.2f})."
+        f"The price of `deterministic`, which stays on: {in_order.rate:,.0f} images/sec in a fixed "
+        f"order, {any_order.rate:,.0f} in whatever order they are done: {ratio:.2f} times as fast "
+        f"({range_text(interval)})."
     )
 
 

@@ -11,14 +11,14 @@ from pipeline import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost, StageKey
 from profiles import clock
 from profiles.samples import Sample
-from profiles.statistics import median, ratio_interval
+from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
 
 # The fewest and the most rounds of all that is measured.
 LEAST_ROUNDS, MOST_ROUNDS = 4, 15
 NAIVE, HEURISTIC, AUTOTUNE = "naive", "heuristic", "AUTOTUNE"
 # Rates that differ by less are taken for equal: the simpler one goes first.
 EQUAL_RATIO = 0.03
-# Measured rates that differ by less: a third of what the choice may miss the best by, since medians are noisy too.
+# Measured rates that differ by less: a third of what the choice may miss the best by, since means are noisy too.
 _LEVEL_RATIO = 0.01
 # Of those that may be the fastest, how many are measured further beside it.
 _RIVALS = 2
@@ -47,8 +47,9 @@ class Candidate:
     Attributes:
       name: "naive", "heuristic", "AUTOTUNE", or what it does, in a few words.
       exactness: of its images against full decode, bilinear, tf ops; None where it draws for itself.
-      images_per_sec: of training by round, steady steps.
-      loader_images_per_sec: of the loader alone by round.
+      images_per_sec: of whole epochs of training, by round.
+      again_images_per_sec: the same, of rounds that had no say in the choice; none where it was not in question.
+      loader_images_per_sec: of the loader alone, by round.
     """
 
     name: str
@@ -57,11 +58,27 @@ class Candidate:
     exactness: Exactness | None
     images_per_sec: tuple[float, ...]
     loader_images_per_sec: tuple[float, ...]
+    again_images_per_sec: tuple[float, ...] = ()
 
-    def against(self, other: Candidate) -> tuple[float, float, float]:
+    @property
+    def rate(self) -> float:
+        """Images/sec of whole epochs, over all rounds that chose."""
+        return geometric_mean(self.images_per_sec)
+
+    def against(self, other: Candidate) -> tuple[float, Interval | None]:
         """Returns how many times as fast as the other it is in the rounds that both have, and the 95 % interval."""
-        rounds = min(len(self.images_per_sec), len(other.images_per_sec))
-        return ratio_interval(self.images_per_sec[:rounds], other.images_per_sec[:rounds])
+        return ratio_interval(*_shared(self, other))
+
+    def again_against(self, other: Candidate) -> tuple[float, Interval | None] | None:
+        """Returns the same of the rounds that had no say in the choice; None without any."""
+        ours, theirs = self.again_images_per_sec, other.again_images_per_sec
+        return ratio_interval(ours, theirs) if ours and len(ours) == len(theirs) else None
+
+
+def _shared(one: Candidate, other: Candidate) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns the rates of the rounds that both have: each is measured in every round until it is out of question."""
+    rounds = min(len(one.images_per_sec), len(other.images_per_sec))
+    return one.images_per_sec[:rounds], other.images_per_sec[:rounds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +86,8 @@ class Tuned:
     """What a search came to.
 
     Attributes:
-      chosen: the fastest that is significantly faster than AUTOTUNE; AUTOTUNE where none is.
+      chosen: the fastest that is significantly faster than AUTOTUNE, in the rounds that chose it and when both were
+        measured again; AUTOTUNE where none is.
       measured: all candidates that were, the bars first.
       predicted: how many were predicted.
       rejected: reasons, and how many candidates each.
@@ -100,19 +118,21 @@ def choose(measured: Sequence[Candidate]) -> Candidate:
     Of those that no other beats significantly, the simplest is best: what it saves costs nothing.
     """
     incumbent = next((one for one in measured if one.name == AUTOTUNE), measured[0])
-    better = [one for one in measured if one is not incumbent and one.against(incumbent)[1] > 1]
+    others = [one for one in measured if one is not incumbent]
+    faster = significantly_above([_shared(one, incumbent) for one in others])
+    better = [one for one, is_faster in zip(others, faster, strict=True) if is_faster]
     if not better:
         return incumbent
-    fastest = max(better, key=lambda one: median(one.images_per_sec))
+    fastest = max(better, key=lambda one: one.rate)
     level = [one for one in better if _may_equal(one, fastest)]
     # Not measurably slower is not as fast: beyond this a simpler one must not be taken for it.
-    near = [one for one in level if median(one.images_per_sec) >= (1 - _LEVEL_RATIO) * median(fastest.images_per_sec)]
-    return min(near, key=lambda one: (simplicity(one.config), -median(one.images_per_sec)))
+    near = [one for one in level if one.rate >= (1 - _LEVEL_RATIO) * fastest.rate]
+    return min(near, key=lambda one: (simplicity(one.config), -one.rate))
 
 
 def undecided(measured: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Returns the fastest and those that may be as fast, AUTOTUNE for certain if it may; none where nothing may."""
-    fastest, *others = sorted(measured, key=lambda one: -median(one.images_per_sec))
+    fastest, *others = sorted(measured, key=lambda one: -one.rate)
     level = [one for one in others if _may_equal(one, fastest)]
     rivals = level[:_RIVALS] + [one for one in level[_RIVALS:] if one.name == AUTOTUNE]
     return (fastest, *rivals) if rivals else ()
@@ -120,11 +140,17 @@ def undecided(measured: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 def _may_equal(one: Candidate, fastest: Candidate) -> bool:
     """Whether one is not significantly slower than the fastest."""
-    return one is fastest or fastest.against(one)[1] <= 1
+    _, interval = fastest.against(one)
+    return one is fastest or interval is None or interval[0] <= 1
 
 
-def rates_of(samples: Sequence[Sample], window: str) -> tuple[float, ...]:
-    return tuple(1 / one.s_per_image for one in samples if one.window == window)
+def rates_of(samples: Sequence[Sample], window: str, images: int) -> tuple[float, ...]:
+    """Returns images/sec of whole epochs, by round.
+
+    Args:
+      images: of an epoch in use, over which its edges are spread.
+    """
+    return tuple(1 / one.whole_s_per_image(images) for one in samples if one.window == window)
 
 
 def rounds_within(budget_s: float, began_ns: int) -> Iterator[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import Any
 
 from profiles.devices import Device, parse_device
@@ -10,6 +12,7 @@ from profiles.measure.batches import batch_images, first_batches, is_fit_data
 from profiles.measure.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
 from profiles.measure.windows import Windows
 from profiles.results.result import Contender, Result, summarise
+from profiles.samples import Sample
 from profiles.statistics import median
 
 
@@ -68,13 +71,20 @@ def measured(
     samples = [windows.train(data, epochs=1, ramp_steps=ramp_steps, round_=0, window="warmup", limit_s=WARMUP_LIMIT_S)]
     epochs = epochs_for(samples[0]) if is_fit_data(data) else 1
     steps = steps_for(windows.resident(batches[0], steps=TRIAL_STEPS, round_=0))
+    kinds: dict[str, Callable[[int], Sample]] = {
+        "resident": lambda number: windows.resident(batches[0], steps=steps, round_=number),
+        "replay": lambda number: windows.replay(batches, steps=steps, round_=number),
+        "loader": lambda number: windows.loader(data, epochs=epochs, ramp_steps=ramp_steps, round_=number),
+        "train": lambda number: windows.train(data, epochs=epochs, ramp_steps=ramp_steps, round_=number),
+    }
+    if device.kind == "emulated":
+        del kinds["replay"]
+    order = random.Random()
     for number in range(rounds):
-        samples.append(windows.resident(batches[0], steps=steps, round_=number))
-        if device.kind != "emulated":
-            samples.append(windows.replay(batches, steps=steps, round_=number))
-        if number < LOADER_ROUNDS:
-            samples.append(windows.loader(data, epochs=epochs, ramp_steps=ramp_steps, round_=number))
-        samples.append(windows.train(data, epochs=epochs, ramp_steps=ramp_steps, round_=number))
+        if number == LOADER_ROUNDS:
+            del kinds["loader"]
+        # In an order that is drawn anew: one that repeats meets the rhythm of another program in step.
+        samples += [kinds[kind](number) for kind in order.sample(list(kinds), len(kinds))]
     contender = Contender(variant=name, model=model.name, device=device, batch_size=batch_images(batches[0]))
     result = summarise(contender, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
     return result, windows

@@ -277,6 +277,7 @@ class Windows:
             round_,
             ramp_steps,
             from_call=from_call,
+            whole=first_steps is None,
             x=_generator(data() if callable(data) else data) if from_call else data,
             epochs=epochs,
             steps_per_epoch=first_steps,
@@ -304,6 +305,7 @@ class Windows:
         ramp_steps: int,
         *,
         from_call: bool = False,
+        whole: bool = True,
         **fit_arguments: Any,
     ) -> Sample:
         gc.collect()
@@ -328,6 +330,7 @@ class Windows:
             from_call=from_call,
             cpu_ns=cpu_to_ns - timer.cpu_from_ns,
             canary_ns=canary_ns,
+            whole=whole,
         )
 
 
@@ -343,6 +346,7 @@ def _sample(
     from_call: bool,
     cpu_ns: int,
     canary_ns: int,
+    whole: bool,
 ) -> Sample:
     """Sums up the epochs of one `fit`.
 
@@ -381,6 +385,7 @@ def _sample(
         claimed_ns=set_up_ns + edges_ns + steps_ns + torn_down_ns,
         cpu_ns=cpu_ns,
         canary_ns=canary_ns,
+        whole=whole,
     )
 
 

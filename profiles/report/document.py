@@ -12,7 +12,7 @@ from profiles.report.write import to_json, write_atomically
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # The two files of a run, in its folder.
 RESULTS, REPORT = "results.json", "report.html"

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from profiles.results.checks import LEAST_ROUNDS
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict, speed_up, what_the_cache_hides
 from profiles.stage_table import Stage, StageTable
@@ -219,11 +218,10 @@ def _cells(result: Result) -> dict[str, str]:
     attribution = result.attribution
     shares = attribution.shares
     loading_ratio = max(attribution.loading_ratio, 0.0)  # a share below 0 is spread: the verdict says 0 as well
-    low, high = result.ci95
     stall = sum(shares[part] or 0 for part in ("fetch_stall", "prep_stall"))
     return {
         "img/s": f"{result.images_per_sec:,.0f}",
-        "±": f"{(high - low) / 2 / result.images_per_sec:.0%}" if len(result.explained) >= LEAST_ROUNDS else "-",
+        "±": "-" if result.spread_ratio is None else f"{result.spread_ratio:.0%}",
         "loader": "-" if result.loader_images_per_sec is None else f"{result.loader_images_per_sec:,.0f}",
         "model": "-" if result.model_images_per_sec is None else f"{result.model_images_per_sec:,.0f}",
         "load%": f"{loading_ratio:.0%}",

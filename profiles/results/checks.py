@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from profiles.results.attribution import Attribution
 from profiles.samples import Sample
-from profiles.statistics import median
+from profiles.statistics import LEAST_ROUNDS, median
 
 # Steps and edges against one clock around `fit`. Source: the design of this project; a Keras callback costs less.
 UNCLAIMED_RATIO = 0.05
@@ -25,8 +25,6 @@ LEAST_STEADY_STEPS = 5
 # A window is at least five times what its buffers hold, unless the model waits for them. Source: the design of this
 # project; at 5 % of waiting the buffers are empty most of the time.
 STEPS_PER_BUFFERED_BATCH, WAITING_RATIO = 5, 0.05
-# Rounds below which a bootstrap interval only repeats its samples.
-LEAST_ROUNDS = 3
 
 Samples = Mapping[str, Sequence[Sample]]
 

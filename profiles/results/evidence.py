@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from profiles.results.checks import LEAST_ROUNDS
 from profiles.results.result import Result
 from profiles.stage_table import StageTable
+from profiles.statistics import Interval, range_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,26 +16,31 @@ class Advice:
 
     Attributes:
       change: the variant to change to.
-      measured_ratio: its images/sec over those of the variant in question, paired by round.
-      ci95: of that ratio.
+      measured_ratio: its images/sec of whole epochs over those of the variant in question, paired by round.
+      ci95: of that ratio; None of few rounds.
+      significant: whether it is faster beyond doubt, where as many were compared.
       work: in what way its images differ from full decode, bilinear, augmented.
       same_work: whether the variant in question does the same.
       rounds: measured side by side.
+      again: whether those rounds had no say in what is fastest.
       predicted_ratio: what a model foresaw, or None.
     """
 
     change: str
     measured_ratio: float
-    ci95: tuple[float, float]
+    ci95: Interval | None
+    significant: bool
     work: tuple[str, ...]
     same_work: bool
     rounds: int
+    again: bool = False
     predicted_ratio: float | None = None
 
     @property
-    def significant(self) -> bool:
-        """Whether the interval lies above 1, from rounds enough to have one."""
-        return self.ci95[0] > 1 and self.rounds >= LEAST_ROUNDS
+    def range_text(self) -> str:
+        """Says between what the ratio lies, and whether it was measured again."""
+        between = range_text(self.ci95)
+        return f"{between}; measured again in {self.rounds} rounds" if self.again else between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +102,7 @@ class Gain:
     ratio: float
     kind: Literal["measured", "predicted"]
     assumption: str | None = None
-    ci95: tuple[float, float] | None = None
+    ci95: Interval | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == "predicted") != (self.assumption is not None):
@@ -109,7 +114,7 @@ class Gain:
     def text(self) -> str:
         if self.kind == "predicted":
             return f"{self.assumption}, {self.ratio:.2f} times as fast (predicted)"
-        between = f", {self.ci95[0]:.2f} to {self.ci95[1]:.2f}" if self.ci95 else ""
+        between = f", {range_text(self.ci95)}" if self.ci95 else ""
         return f"{self.ratio:.2f} times as fast (measured{between})"
 
     def to_dict(self) -> dict[str, Any]:

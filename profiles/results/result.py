@@ -8,16 +8,16 @@ from typing import Any
 
 from profiles.devices import Device
 from profiles.machine.page_cache import StorageRates
-from profiles.results.attribution import Attribution, attribute
+from profiles.results.attribution import Attribution, attribute, whole_ones
 from profiles.results.checks import check_all
 from profiles.samples import Sample
 from profiles.stage_table import AnnotatedFunction, StageTable
-from profiles.statistics import median, median_interval
+from profiles.statistics import geometric_mean, median, spread_ratio
 
 # What a row is made of, by its page cache. Nothing but training is measured with a cold one: beside it stand the model
 # alone, and the warm `train` that it is compared with.
 _WINDOWS_OF = {
-    "warm": ("bare", "resident", "replay", "train", "loader", "warmup"),
+    "warm": ("bare", "resident", "replay", "train", "loader", "warmup", "again"),
     "cold": ("bare", "resident", "replay", "train", "cold"),
 }
 
@@ -67,14 +67,24 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one contender came to. Rates in images per second, intervals 95 %."""
+    """What one contender came to.
+
+    Attributes:
+      images_per_sec: of whole epochs, their edges included: what decides.
+      spread_ratio: the standard deviation of a round's, as a part of it; None of few rounds.
+      steady_images_per_sec: between the edges.
+      first_epoch_images_per_sec: of the warm-up.
+      first_batch_s: from the beginning of an epoch.
+      loader_images_per_sec: of whole epochs of the loader alone.
+      compute_images_per_sec: of the model alone, as the attribution has it.
+    """
 
     contender: Contender
     samples: tuple[Sample, ...]
     attribution: Attribution
     images_per_sec: float
-    ci95: tuple[float, float]
-    epoch_images_per_sec: float
+    spread_ratio: float | None
+    steady_images_per_sec: float
     first_epoch_images_per_sec: float | None
     first_batch_s: float
     loader_images_per_sec: float | None
@@ -94,8 +104,13 @@ class Result:
 
     @property
     def explained(self) -> list[Sample]:
-        """The windows that the row is about."""
-        return self.of(_explained(self.contender))
+        """The windows that the row is about, each of whole epochs if any is."""
+        return whole_ones(self.of(_explained(self.contender)))
+
+    def by_round(self, window: str | None = None) -> dict[int, float]:
+        """Returns the images/sec of whole epochs, by round, of what the row is about or of another window."""
+        samples = self.explained if window is None else self.of(window)
+        return {one.round: 1 / one.whole_s_per_image(self.contender.images) for one in samples}
 
     def to_dict(self) -> dict[str, Any]:
         one = self.contender
@@ -110,8 +125,8 @@ class Result:
             "training": dict(one.training),
             "work": list(one.work),
             "images_per_sec": self.images_per_sec,
-            "ci95": list(self.ci95),
-            "epoch_images_per_sec": self.epoch_images_per_sec,
+            "spread_ratio": self.spread_ratio,
+            "steady_images_per_sec": self.steady_images_per_sec,
             "first_epoch_images_per_sec": self.first_epoch_images_per_sec,
             "first_batch_s": self.first_batch_s,
             # Set-up of `fit`, before its first epoch: neither loading nor compute, in no share.
@@ -125,7 +140,7 @@ class Result:
             },
             "seconds_per_image": dict(self.attribution.seconds_per_image),
             "loading_ratio": self.attribution.loading_ratio,
-            "loading_ratio_ci95": list(self.attribution.loading_ratio_ci95),
+            "loading_ratio_ci95": self.attribution.loading_ratio_ci95 and list(self.attribution.loading_ratio_ci95),
             utilization: 1 - self.attribution.loading_ratio,
             "headspace": self.attribution.headspace,
             "host_wait_ratio": self.attribution.host_wait_ratio,
@@ -192,20 +207,21 @@ def derive(
     def cpu_ms(window: str) -> float | None:
         return 1e3 * median([sample.cpu_s_per_image for sample in of(window)]) if of(window) else None
 
-    explained, loader, warmup = of(_explained(contender)), of("loader"), of("warmup")
-    low, high = median_interval([sample.s_per_image for sample in explained])
+    explained, loader, warmup = whole_ones(of(_explained(contender))), of("loader"), of("warmup")
     compute_s = attribution.seconds_per_image["compute"]
     assert compute_s is not None
     return Result(
         contender=contender,
         samples=tuple(samples),
         attribution=attribution,
-        images_per_sec=1 / median([sample.s_per_image for sample in explained]),
-        ci95=(1 / high, 1 / low),
-        epoch_images_per_sec=1 / attribution.epoch_s_per_image,
+        images_per_sec=1 / attribution.epoch_s_per_image,
+        spread_ratio=spread_ratio([sample.whole_s_per_image(contender.images) for sample in explained]),
+        steady_images_per_sec=1 / geometric_mean([sample.s_per_image for sample in explained]),
         first_epoch_images_per_sec=1 / warmup[0].epoch_s_per_image if warmup else None,
         first_batch_s=median([ns for sample in explained for ns in sample.first_batch_ns]) / 1e9,
-        loader_images_per_sec=1 / median([sample.s_per_image for sample in loader]) if loader else None,
+        loader_images_per_sec=1 / geometric_mean([one.whole_s_per_image(contender.images) for one in loader])
+        if loader
+        else None,
         compute_images_per_sec=1 / compute_s,
         # Without windows of the model alone its CPU time was not measured.
         cpu_ms_per_image={"loader": cpu_ms("loader"), "model": cpu_ms("resident")},

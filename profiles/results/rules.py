@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from profiles.results.attribution import BALANCED_FROM, INPUT_FROM
+from profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
 from profiles.results.evidence import Evidence, Finding, Gain
 from profiles.samples import Sample
-from profiles.statistics import median
+from profiles.statistics import LEAST_ROUNDS, median
 
 # A part of an epoch is costly from here: xprof warns of input that takes 10 % of a step.
 COSTLY_RATIO = BALANCED_FROM
@@ -32,6 +32,12 @@ RECOMPILED_RATIO = 5.0
 # A pixel in float32 takes 4 bytes, in uint8 one.
 UINT8_RATIO = 0.25
 
+# What bounds are called.
+BOUND_NAMES = {"compute": "compute-bound", "balanced": "balanced", "input": "input-bound", "uncertain": "uncertain"}
+# Nearer to a bound than this no measurement tells which side it lies on.
+_AT_THE_BOUND = 0.01
+# Flags that belong into the sentence of a verdict.
+_DOUBTS = ("disturbed", "drift", "few rounds", "not trustworthy")
 PART_NAMES = {
     "compute": "compute",
     "device_augment": "augmentation on the device",
@@ -47,13 +53,14 @@ _DECODES = ("decode", "imread", "jpeg", "pil.image.load", "pil.image.convert", "
 def bound(evidence: Evidence) -> Finding:
     """Whether loading or compute sets the pace; always says something."""
     attribution = evidence.result.attribution
-    loading, (low, high) = attribution.loading_ratio, attribution.loading_ratio_ci95
-    rule = {"input": "input-bound", "balanced": "balanced", "compute": "compute-bound"}[attribution.bound]
+    loading = attribution.loading_ratio
+    rule = BOUND_NAMES[attribution.bound]
     text = f"{rule}: {max(loading, 0):.0%} of an epoch is loading"
-    certain = _bound_of(low) == _bound_of(high)
-    if not certain:
-        text += f" (between {max(low, 0):.0%} and {max(high, 0):.0%})"
-    if attribution.bound == "compute":
+    if rule == "uncertain":
+        text += f" ({_doubt(evidence)})"
+    elif doubts := _doubts(evidence):
+        text += f" ({'; '.join(doubts)})"
+    if bound_of(loading) == "compute":
         return Finding(rule=rule, text=text, cost_ratio=max(loading, 0.0))
     share = evidence.lost[attribution.culprit]
     most = "most of it" if share > MOST_RATIO * loading else "the largest part of it"
@@ -244,15 +251,16 @@ def cores_to_feed(evidence: Evidence) -> Finding | None:
         return None
     rate = UTILIZATION * result.compute_images_per_sec
     needed = loader_ms / 1e3 * rate
+    needed_text = f"{needed:.1f}" if needed >= 1 else f"{needed:.2f}"
     text = (
-        f"To keep this device busy {UTILIZATION:.0%} of the time, the loader needs {needed:.1f} cores: "
+        f"To keep this device busy {UTILIZATION:.0%} of the time, the loader needs {needed_text} cores: "
         f"{loader_ms:.2f} ms of CPU per image, {rate:,.0f} images/sec"
     )
     if cores is None:
         return Finding(rule="cores to feed", text=text, cost_ratio=evidence.loader_ratio)
     if needed > cores:
         text += f"; {cores:g} are usable"
-        advice = f"give it {needed:.1f} cores, or at most {1e3 * cores / rate:.2f} ms of work per image"
+        advice = f"give it {needed_text} cores, or at most {1e3 * cores / rate:.2f} ms of work per image"
     else:
         text += f"; {cores:g} are usable, and it does not use them"
         advice = "let more of them work (workers, parallel calls, prefetch)"
@@ -336,12 +344,32 @@ def findings(evidence: Evidence) -> tuple[Finding, ...]:
     return (first, *sorted(others, key=lambda finding: -finding.cost_ratio))
 
 
-def _bound_of(loading_ratio: float) -> int:
-    return (loading_ratio >= BALANCED_FROM) + (loading_ratio >= INPUT_FROM)
+def _doubt(evidence: Evidence) -> str:
+    """Says between what the loading lies, what it may be bound by, and what would settle it."""
+    attribution = evidence.result.attribution
+    low, high = attribution.loading_range
+    names = [BOUND_NAMES[bound_of(ratio)] for ratio in (low, high)]
+    between = f"between {max(low, 0):.0%} and {max(high, 0):.0%}: {names[0]} or {names[1]}"
+    doubts = _doubts(evidence)
+    if any(not one.startswith("few rounds") for one in doubts):
+        return "; ".join([between, *doubts, "measure again while nothing else runs"])
+    rounds = len(evidence.result.explained)
+    nearest = min((BALANCED_FROM, INPUT_FROM), key=lambda ratio: abs(ratio - attribution.loading_ratio))
+    away = abs(attribution.loading_ratio - nearest)
+    if away < _AT_THE_BOUND:
+        return f"{between}; it lies at the bound itself, {nearest:.0%}: either is right"
+    # An interval shrinks by the root of the rounds.
+    needed = max(LEAST_ROUNDS, rounds + 1, round(rounds * ((high - low) / 2 / away) ** 2))
+    return f"{between}; measured {rounds} times, about {needed} would tell"
+
+
+def _doubts(evidence: Evidence) -> list[str]:
+    """Returns the flags that say why the figures may be off."""
+    return [flag for flag in evidence.result.flags if flag.startswith(_DOUBTS)]
 
 
 def _loading_is_costly(evidence: Evidence) -> bool:
-    return evidence.result.attribution.loading_ratio_ci95[0] >= COSTLY_RATIO
+    return evidence.result.attribution.loading_range[0] >= COSTLY_RATIO
 
 
 def _gain_of_part(evidence: Evidence, share: float, assumption: str) -> Gain | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from profiles.results.evidence import Advice, Evidence, Finding
 from profiles.results.result import Result
 from profiles.results.rules import findings
-from profiles.samples import Sample
-from profiles.statistics import median, ratio_interval
+from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
 
 # Findings in the printed text, the first included; all are in the files.
 _SHOWN_FINDINGS = 3
@@ -47,7 +46,8 @@ class Verdict:
                     "change": advice.change,
                     "predicted_ratio": advice.predicted_ratio,
                     "measured_ratio": advice.measured_ratio,
-                    "ci95": list(advice.ci95),
+                    "ci95": advice.ci95 and list(advice.ci95),
+                    "measured_again": advice.again,
                     "same_work": advice.same_work,
                 }
                 for advice in self.advice
@@ -65,19 +65,22 @@ class Verdict:
         said += [f"{sentence}." for sentence in self._advice()]
         return " ".join(said)
 
+    @property
+    def told(self) -> tuple[Advice, ...]:
+        """The advice that the text gives: the fastest at the same work, and the fastest at any if that is another."""
+        same = [advice for advice in self.advice if advice.same_work][:1]
+        return tuple(dict.fromkeys((*same, *self.advice[:1])))
+
     def _advice(self) -> list[str]:
-        same = next((advice for advice in self.advice if advice.same_work), None)
-        any_work = self.advice[0] if self.advice else None
         if not self.rivals:
             return []
-        if any_work is None:
+        if not self.advice:
             return ["No other variant that was measured is significantly faster"]
         said = []
-        if same is not None:
-            said.append(f"Fastest at the same work: {_gain(same)}")
-        if any_work is not same:
-            works = f"{_work(any_work.work)}; here: {_work(self.result.contender.work)}"
-            said.append(f"Fastest of all, at other work per image ({works}): {_gain(any_work)}")
+        for one in self.told:
+            works = f"{_work(one.work)}; here: {_work(self.result.contender.work)}"
+            where = "at the same work" if one.same_work else f"of all, at other work per image ({works})"
+            said.append(f"Fastest {where}: {_gain(one)}")
         return said
 
 
@@ -86,24 +89,22 @@ def _work(marks: tuple[str, ...]) -> str:
 
 
 def _gain(advice: Advice) -> str:
-    low, high = advice.ci95
-    return f"{advice.change}, {advice.measured_ratio:.2f} times as fast ({low:.2f} to {high:.2f})"
+    return f"{advice.change}, {advice.measured_ratio:.2f} times as fast ({advice.range_text})"
 
 
-def speed_up(result: Result, over: Result) -> tuple[float, float, float]:
-    """Returns images/sec of one over the other's, by rounds measured side by side, and its interval.
+def speed_up(result: Result, over: Result) -> tuple[float, Interval | None]:
+    """Returns images/sec of whole epochs of one over the other's, by rounds measured side by side, and its interval.
 
     Raises:
       ValueError: if they share no round.
     """
-    return _speed_up(result.explained, over.explained)
+    return ratio_interval(*_shared(result.by_round(), over.by_round()))
 
 
-def _speed_up(ours: Sequence[Sample], theirs: Sequence[Sample]) -> tuple[float, float, float]:
-    fast = {sample.round: sample.s_per_image for sample in ours}
-    slow = {sample.round: sample.s_per_image for sample in theirs}
-    shared = sorted(fast.keys() & slow.keys())
-    return ratio_interval([slow[number] for number in shared], [fast[number] for number in shared])
+def _shared(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    """Returns the rates of the rounds that both have."""
+    shared = sorted(ours.keys() & theirs.keys())
+    return [ours[number] for number in shared], [theirs[number] for number in shared]
 
 
 def what_the_cache_hides(result: Result) -> str:
@@ -114,10 +115,12 @@ def what_the_cache_hides(result: Result) -> str:
     Raises:
       ValueError: if cold and warm share no round.
     """
-    warm = result.of("train")
-    _, low, _ = _speed_up(warm, result.explained)
-    cold_rate, warm_rate = result.images_per_sec, 1 / median([sample.s_per_image for sample in warm])
-    hidden = f"{1 - cold_rate / warm_rate:.0%}" if low > 1 else "nothing beyond the spread"
+    warm, cold = _shared(result.by_round("train"), result.by_round())
+    _, interval = ratio_interval(warm, cold)
+    cold_rate, warm_rate = geometric_mean(cold), geometric_mean(warm)
+    hidden = "nothing beyond the spread"
+    if interval is not None and interval[0] > 1:
+        hidden = f"{1 - cold_rate / warm_rate:.0%}"
     said = (
         f"{result.contender.variant}: cold {cold_rate:,.0f} img/s, warm {warm_rate:,.0f}: the page cache hides {hidden}"
     )
@@ -163,26 +166,38 @@ def judge(results: Sequence[Result], evidence: Callable[[Result], Evidence] = ev
             and other.contender.model == result.contender.model
             and other.contender.device == result.contender.device
             and other.contender.page_cache == result.contender.page_cache
-            and _rounds(other) & _rounds(result)
+            and other.by_round().keys() & result.by_round().keys()
         ]
-        advice = [_advice(rival, result) for rival in rivals]
-        best_first = tuple(sorted((one for one in advice if one.significant), key=lambda one: -one.measured_ratio))
+        best_first = _significant(result, rivals)
         found = findings(replace(evidence(result), advice=best_first))
         verdicts.append(Verdict(result=result, advice=best_first, findings=found, rivals=len(rivals)))
     return verdicts
 
 
-def _rounds(result: Result) -> set[int]:
-    return {sample.round for sample in result.explained}
+def _significant(result: Result, rivals: Sequence[Result]) -> tuple[Advice, ...]:
+    """Returns those that are significantly faster, where as many were compared, the fastest first.
+
+    What was measured again, in rounds that had no say in which is the fastest, is judged and told by those.
+    """
+    pairs = [_shared(rival.by_round(), result.by_round()) for rival in rivals]
+    found = [
+        (geometric_mean(ours) / geometric_mean(theirs), _advice(rival, result, ours, theirs))
+        for rival, (ours, theirs), faster in zip(rivals, pairs, significantly_above(pairs), strict=True)
+        if faster
+    ]
+    return tuple(one for _, one in sorted(found, key=lambda each: -each[0]) if one.significant)
 
 
-def _advice(rival: Result, result: Result) -> Advice:
-    ratio, low, high = speed_up(rival, result)
+def _advice(rival: Result, result: Result, ours: Sequence[float], theirs: Sequence[float]) -> Advice:
+    again = _shared(rival.by_round("again"), result.by_round("again"))
+    ratio, interval = ratio_interval(*(again if again[0] else (ours, theirs)))
     return Advice(
         change=rival.contender.variant,
         measured_ratio=ratio,
-        ci95=(low, high),
+        ci95=interval,
+        significant=interval is not None and interval[0] > 1,
         work=rival.contender.work,
-        rounds=len(_rounds(rival) & _rounds(result)),
+        rounds=len(again[0] or ours),
+        again=bool(again[0]),
         same_work=rival.contender.work == result.contender.work,
     )

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiles.devices import Device
-from profiles.results.attribution import PARTS, Attribution, edges_s_per_image
+from profiles.results.attribution import attribute_one_pass
 from profiles.results.checks import check_claims, check_length, check_rounds
 from profiles.results.result import Contender, Result, derive, summarise
 from profiles.samples import Sample
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
-from profiles.statistics import median, median_interval
+from profiles.statistics import median
 
 # What Keras itself does between two steps takes some 0.1 to 0.3 ms; beyond this, and beyond that part of the steps,
 # callbacks are at work.
@@ -200,40 +200,3 @@ def _one_pass(contender: Contender, samples: Sequence[Sample]) -> Result:
     by_window = {"train": train}
     flags = (*check_claims(by_window), *check_length(by_window), *check_rounds(by_window))
     return derive(contender, samples, attribute_one_pass(train, images=contender.images), flags=flags)
-
-
-def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) -> Attribution:
-    """Splits the time of `train` by what its steps waited, on a device that the host waits for.
-
-    Without the model's own rate, steps that the loader slows are compute; `interference` and `transfer` are unknown.
-
-    Args:
-      train: one sample an epoch.
-      images: of an epoch, over which its edges are spread; those of each epoch unless given.
-    """
-    columns = {
-        "compute": [one.s_per_image - one.wait_s_per_image for one in train],
-        "prep_stall": [one.wait_s_per_image for one in train],
-    }
-    if edges := edges_s_per_image(train, images):
-        columns["epoch_overhead"] = edges
-    typical_edges_s = median(edges) if edges else 0.0
-    seconds: dict[str, float | None] = dict.fromkeys(PARTS)
-    seconds.update({part: median(column) for part, column in columns.items()})
-    total_s = sum(value for value in seconds.values() if value is not None)
-    shares = {part: None if value is None else value / total_s for part, value in seconds.items()}
-    loading = [
-        1 - compute / (one.s_per_image + typical_edges_s)
-        for compute, one in zip(columns["compute"], train, strict=True)
-    ]
-    compute_ratio = shares["compute"]
-    assert compute_ratio is not None
-    return Attribution(
-        seconds_per_image=seconds,
-        shares=shares,
-        shares_ci95=dict.fromkeys(PARTS),
-        loading_ratio=1 - compute_ratio,
-        loading_ratio_ci95=median_interval(loading),
-        host_wait_ratio=median([one.wait_ns / one.wall_ns for one in train]),
-        headspace=1 / compute_ratio,
-    )

@@ -15,8 +15,9 @@ import time
 import psutil
 import pytest
 
-from benchmarks.lab.child import Child, Group
+from benchmarks.lab.child import Child
 from benchmarks.pipeline import __main__ as main_job
+from benchmarks.pipeline import measure
 from pipeline import from_folder
 from pipeline.commands.terminal import Stopped, signals
 from pipeline.prepared.index import open_prepared
@@ -178,14 +179,14 @@ def before_the_first_round(monkeypatch):
     """Does something when everything is warmed up."""
 
     def at(action):
-        run_round = Group.run_round
+        run_round = measure.run_round
 
-        def first(self, number, **options):
+        def first(turns, number, *words, **options):
             if number == 0:
                 action()
-            run_round(self, number, **options)
+            run_round(turns, number, *words, **options)
 
-        monkeypatch.setattr(Group, "run_round", first)
+        monkeypatch.setattr(measure, "run_round", first)
 
     return at
 

@@ -55,9 +55,9 @@ def test_what_loaders_cannot_do_without_is_done_to_every_file_once(name, photos,
 
 def test_loaders_stand_beside_the_ceiling(photos, capsys, monkeypatch):
     monkeypatch.setattr(measure, "_EPOCH_S", 0.2)
-    assert ceiling.main(["--data", str(photos), "--variants", "tf-data-composed,python-composed", "--rounds", "2"]) == 0
+    assert ceiling.main(["--data", str(photos), "--variants", "tf-data-composed,python-composed", "--rounds", "3"]) == 0
     shown = capsys.readouterr().out
-    assert "loading 40 JPEG photos" in shown and "2 rounds" in shown
+    assert "loading 40 JPEG photos" in shown and "3 rounds" in shown
     assert re.search(r"decode only +[\d,]+", shown)
     for name in ("read, decode", "read, decode, warp", "tf-data-composed", "python-composed"):
         assert re.search(rf"{name} +[\d,]+ +\d+% +\d+% to \d+%", shown)

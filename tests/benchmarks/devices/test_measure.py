@@ -50,12 +50,12 @@ def test_devices_take_turns_round_by_round_and_train_in_the_end(tmp_path: Path) 
         *((cpu, what) for what in ("peak", "resident", "replay", "loader", "train", "predict")),
         *((emulated, what) for what in ("resident", "loader", "train")),
     ]
-    assert [(device, what) for device, _, what in FakeChild.asked] == [
-        *((cpu, "backend"), (emulated, "backend"), (cpu, "open"), (emulated, "open")),
-        *a_round,
-        *a_round,
-        (cpu, "train"),
-    ]
+    asked = [(device, what) for device, _, what in FakeChild.asked]
+    assert asked[:4] == [(cpu, "backend"), (emulated, "backend"), (cpu, "open"), (emulated, "open")]
+    rounds = [asked[at : at + len(a_round)] for at in range(4, len(asked) - 1, len(a_round))]
+    # In an order that is drawn anew, of the devices and of the windows of each.
+    assert [sorted(one) for one in rounds] == [sorted(a_round)] * 2
+    assert asked[-1] == (cpu, "train")
     assert FakeChild.ended == [cpu, emulated] and list(tmp_path.iterdir()) == []
 
 
@@ -132,7 +132,8 @@ def test_every_window_has_its_place_in_the_recording(tmp_path: Path) -> None:
     marks = run.recorder.trace.marks
     assert [mark.text for mark in marks if mark.phase] == ["start", MNIST.name]
     names = [mark.text.split(":")[0] for mark in marks if not mark.phase]
-    assert names == ["open", "peak", "resident", "replay", "loader", "train", "predict", "epochs"]
+    assert names[:2] == ["open", "peak"] and names[6:] == ["predict", "epochs"]
+    assert sorted(names[2:6]) == ["loader", "replay", "resident", "train"]
     assert measure.window_name("train", MNIST, CPU) in [mark.text for mark in marks]
 
 

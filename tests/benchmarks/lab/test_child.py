@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import stat
 import struct
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.lab import child as supervise
-from benchmarks.lab.child import Child, ChildDied, Group, JobRefused, window_images
+from benchmarks.lab.child import Child, ChildDied, Group, JobRefused, run_round, window_images
 from benchmarks.lab.session import Job
 from pipeline.sources.arrays import from_arrays
 from pipeline.variants import VARIANTS
@@ -49,6 +50,17 @@ def prepare_all(group):
     FakeChild.asked.clear()
 
 
+class AsGiven(random.Random):
+    """Draws every order as it is given."""
+
+    def sample(self, population, k):
+        return list(population)[:k]
+
+
+def a_round(group, number, *, loader, order=None, **told):
+    run_round(group.turns(loader=loader), number, order or AsGiven(), **told)
+
+
 def variants(group):
     return [job.variant for job in group.jobs]
 
@@ -56,7 +68,7 @@ def variants(group):
 def test_a_round_interleaves_variants_and_measures_the_shared_model_once(group):
     prepare_all(group)
     done = []
-    group.run_round(0, loader=True, done=done.append)
+    a_round(group, 0, loader=True, done=done.append)
     assert FakeChild.asked == [
         ("window", "tf-data", "resident"),
         ("window", "tf-data", "replay"),
@@ -71,10 +83,30 @@ def test_a_round_interleaves_variants_and_measures_the_shared_model_once(group):
     assert [s.window for s in group.ceilings["m, 32"]] == ["resident", "replay"]
 
 
+def test_the_order_of_a_round_is_drawn_anew(group):
+    """An order that repeats meets the rhythm of another program in step."""
+    prepare_all(group)
+    order, orders = random.Random(0), []
+    for number in range(4):
+        FakeChild.asked.clear()
+        a_round(group, number, loader=False, order=order)
+        orders.append(tuple(window for _, *window in FakeChild.asked))
+    assert len(set(map(str, orders))) == 4
+    assert {str(sorted(one)) for one in orders} == {str(sorted(orders[0]))}
+
+
+def test_the_model_alone_is_measured_though_the_job_that_came_first_is_left_out(group):
+    prepare_all(group)
+    turns = group.turns(loader=False)
+    FakeChild.trouble = {("window", "tf-data", "train"): JobRefused("a file cannot be decoded")}
+    run_round(sorted(turns, key=lambda turn: turn.window != "train"), 0, AsGiven())
+    assert [s.window for s in group.ceilings["m, 32"]] == ["resident", "replay"]
+
+
 def test_an_emulated_device_has_no_replay(group):
     group.device = Device(kind="emulated", name="emulated:5", images_per_sec=5.0)
     prepare_all(group)
-    group.run_round(0, loader=False, done=lambda name: None)
+    a_round(group, 0, loader=False)
     assert [window for _, _, window in FakeChild.asked] == ["resident", "train", "train", "train"]
 
 
@@ -90,9 +122,9 @@ def test_a_variant_that_is_refused_is_left_out_and_the_child_goes_on(group):
 
 def test_a_child_that_dies_is_replaced_without_its_job_and_samples_stay(group):
     prepare_all(group)
-    group.run_round(0, loader=False, done=lambda name: None)
+    a_round(group, 0, loader=False)
     FakeChild.trouble = {("window", "tf-data-cache", "train"): ChildDied("the process was killed")}
-    group.run_round(1, loader=False, done=lambda name: None)
+    a_round(group, 1, loader=False)
     assert FakeChild.started == 2
     assert variants(group) == ["tf-data", "py-dataset"]
     by_variant = {job.variant: measured for job, measured in group.measured.items()}
@@ -109,7 +141,7 @@ def test_a_replacement_that_dies_is_replaced_too_and_nobody_is_left_out_twice(gr
         ("window", "tf-data", "train"): ChildDied("killed"),
         ("prepare", "tf-data-cache", None): ChildDied("killed as well"),
     }
-    group.run_round(0, loader=False, done=lambda name: None)
+    a_round(group, 0, loader=False)
     assert FakeChild.started == 3
     assert variants(group) == ["py-dataset"]
     assert [(one.job.variant, one.reason) for one in group.left_out] == [
@@ -127,7 +159,7 @@ def test_a_child_that_cannot_be_replaced_leaves_all_out(group):
         ("window", "tf-data", "train"): ChildDied("killed"),
         ("backend", None, None): ChildDied("killed again"),
     }
-    group.run_round(0, loader=False, done=lambda name: None)
+    a_round(group, 0, loader=False)
     assert variants(group) == []
     assert [one.reason for one in group.left_out] == ["killed", "killed again", "killed again"]
 
@@ -147,7 +179,7 @@ def left_out(group):
 def test_cold_windows_follow_the_warm_ones_of_the_same_round(cold_group):
     prepare_all(cold_group)
     done = []
-    cold_group.run_round(0, loader=False, done=done.append)
+    a_round(cold_group, 0, loader=False, done=done.append)
     assert FakeChild.asked[2:] == [
         ("window", "tf-data", "train"),
         ("window", "tf-data", "cold"),
@@ -162,7 +194,7 @@ def test_cold_windows_follow_the_warm_ones_of_the_same_round(cold_group):
 
 def test_a_window_on_storage_gets_more_time_before_it_counts_as_hung(cold_group):
     prepare_all(cold_group)
-    cold_group.run_round(0, loader=False, done=lambda name: None)
+    a_round(cold_group, 0, loader=False)
     assert (FakeChild.timeouts_s["train"], FakeChild.timeouts_s["cold"]) == (60, 300)
 
 
@@ -180,7 +212,7 @@ def test_pages_that_cannot_be_dropped_cost_the_cold_row_only(cold_group):
     prepare_all(cold_group)
     FakeChild.trouble = {("window", "tf-data", "cold"): JobRefused("100% of the files stay in the page cache")}
     for number in range(2):
-        cold_group.run_round(number, loader=False, done=lambda name: None)
+        a_round(cold_group, number, loader=False)
     assert left_out(cold_group)[1:] == [("tf-data, cold", "cold", "100% of the files stay in the page cache")]
     assert variants(cold_group) == ["tf-data", "tf-data-cache", "py-dataset"]
     assert cold_rounds(cold_group) == {"tf-data": [], "tf-data-cache": [], "py-dataset": [0, 1]}
@@ -194,7 +226,7 @@ def test_a_child_that_dies_in_a_cold_window_is_replaced_and_the_warm_row_goes_on
     prepare_all(cold_group)
     FakeChild.trouble = {("window", "tf-data", "cold"): ChildDied("no answer within 300 s: it hung and was ended")}
     for number in range(2):
-        cold_group.run_round(number, loader=False, done=lambda name: None)
+        a_round(cold_group, number, loader=False)
     assert FakeChild.started == 2
     assert left_out(cold_group) == [
         ("tf-data-cache, cold", "cold", "it reads its cache"),
@@ -208,7 +240,7 @@ def test_a_child_that_dies_in_a_cold_window_is_replaced_and_the_warm_row_goes_on
 def test_a_variant_that_is_left_out_is_not_measured_cold_either(cold_group):
     prepare_all(cold_group)
     FakeChild.trouble = {("window", "tf-data", "train"): JobRefused("a file cannot be decoded")}
-    cold_group.run_round(0, loader=False, done=lambda name: None)
+    a_round(cold_group, 0, loader=False)
     assert ("window", "tf-data", "cold") not in FakeChild.asked
     assert left_out(cold_group)[1:] == [("tf-data", "warm", "a file cannot be decoded")]
 
@@ -302,9 +334,9 @@ def test_each_window_is_announced_before_it_is_measured(group):
     prepare_all(group)
     announced = []
 
-    def begin(job, window):
+    def begin(turn, job):
         assert len(FakeChild.asked) == len(announced)
-        announced.append(("window", job.variant, window))
+        announced.append(("window", job.variant, turn.window))
 
-    group.run_round(0, loader=True, done=lambda name: None, begin=begin)
+    a_round(group, 0, loader=True, done=lambda name: None, begin=begin)
     assert announced == FakeChild.asked and len(announced) == 8

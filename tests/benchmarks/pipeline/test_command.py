@@ -254,10 +254,9 @@ def test_a_stopped_run_writes_what_it_has_and_leaves_no_process(photos, tmp_path
 
 _SAYS_WHEN_A_ROUND_IS_DONE = """
 import sys
-from benchmarks.lab import child
-from benchmarks.pipeline import __main__ as pipeline
+from benchmarks.pipeline import __main__ as pipeline, measure
 
-run_round = child.Group.run_round
+run_round = measure.run_round
 
 
 def told(*words, **options):
@@ -265,7 +264,7 @@ def told(*words, **options):
     print("a round", flush=True)
 
 
-child.Group.run_round = told
+measure.run_round = told
 sys.exit(pipeline.main(sys.argv[1:]))
 """
 

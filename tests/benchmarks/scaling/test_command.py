@@ -368,7 +368,7 @@ def test_a_place_that_fails_is_a_row_with_the_reason_and_is_not_tried_again(fake
     (point,) = (
         one for one in document["points"] if (one["axis"], one["value"], one["variant"]) == ("cores", 2, "generator")
     )
-    assert (point["images_per_sec"], point["images_per_sec_ci95"]) == (None, None)
+    assert (point["images_per_sec"], point["images_per_sec_range"]) == (None, None)
     page = (tmp_path / "out" / "scaling.html").read_text()
     assert "it cannot read &lt;b&gt;this&lt;/b&gt;" in page
     assert (tmp_path / "out" / "children.log").exists()

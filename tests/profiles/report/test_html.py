@@ -85,8 +85,9 @@ def test_a_row_has_the_figures_of_its_result() -> None:
     row = re.findall(r"<td>(.*?)</td>", text)
     assert row == [
         "generator",
+        "833",
+        "0.0%",
         "1,000",
-        "1,000 to 1,000",
         "1,111",
         "2,500",
         "66.7%",
@@ -103,7 +104,7 @@ def test_a_row_has_the_figures_of_its_result() -> None:
 
 def test_what_was_not_measured_is_a_dash() -> None:
     row = re.findall(r"<td>(.*?)</td>", render(a_document([a_result(device="gpu", loader_ms=None)]), {}))
-    assert row[3] == "-" and row[8] == "-"
+    assert row[4] == "-" and row[9] == "-"
 
 
 def test_verdicts_are_shown_with_their_group() -> None:
@@ -119,7 +120,7 @@ def test_what_the_rules_found_is_shown_under_its_group_with_the_gain() -> None:
     assert "Gain, predicted: if loading cost nothing, 3.00 times as fast." in text
     assert "generator: oversized decode Images are decoded at 16 times the pixels that the model takes." in text
     assert "Advice: decode at a fraction of the size, as fast does. " in text
-    assert "Gain, measured: 2.00 times as fast (2.00 to 2.00)." in text
+    assert "Gain, measured: 2.40 times as fast (2.40 to 2.40)." in text
     assert "fast: oversized decode Images are decoded at 16 times" in text
     assert "what that costs was not measured (a hypothesis)." in text
 
@@ -199,7 +200,7 @@ def test_cold_rows_are_told_apart_from_warm_ones() -> None:
     assert "same: generator; generator, cold\n" in seen.text
     rows = re.findall(r"^(generator|generator, cold|other)\n(?=[\d,]+\n)((?:.*\n){9})", seen.text, re.MULTILINE)
     # Stall, and of it storage.
-    assert [(name, cells.splitlines()[6:8]) for name, cells in rows] == [
+    assert [(name, cells.splitlines()[7:9]) for name, cells in rows] == [
         ("generator", ["50.0%", "-"]),
         ("generator, cold", ["66.7%", "33.3%"]),
         ("other", ["50.0%", "-"]),
@@ -287,7 +288,7 @@ def test_how_busy_cores_and_gpu_were_is_a_column_where_it_is_known(
     cpu_ratio: float | None, gpu_ratio: float | None, cells: list[str]
 ) -> None:
     text = render(with_use(cpu_ratio, gpu_ratio), {})
-    assert re.findall(r"<td>(.*?)</td>", text)[13 : 13 + len(cells)] == cells
+    assert re.findall(r"<td>(.*?)</td>", text)[14 : 14 + len(cells)] == cells
     assert ("cores<br>busy" in text) is (cpu_ratio is not None)
     assert ("GPU<br>busy" in text) is (gpu_ratio is not None)
 

@@ -158,27 +158,29 @@ def test_a_sound_result_has_no_flags() -> None:
 
 def test_every_check_is_among_all_checks() -> None:
     samples = {
-        "resident": rounds_of("resident", 20, 20, 30),
+        "resident": rounds_of("resident", 20, 20.5, 25),
         "train": [
             replace(one, outer_ns=200 * MS, claimed_ns=100 * MS, canary_ns=50 * MS, step_ns=(25 * MS,) * 4)
             for one in rounds_of("train", 10, 10)
         ],
     }
-    attribution = attribute(samples, device=parse_device("emulated:500"))
+    emulated = parse_device("emulated:500")
+    attribution = attribute(samples, device=emulated)
     kinds = [
         flag.partition(":")[0]
         for flag in check_all(samples, attribution, typical_canary_ns=5 * MS, buffered_batches=10)
     ]
-    assert kinds == [
-        "unclaimed",
-        "short",
-        "few rounds",
-        "buffered",
-        "drift",
-        "not trustworthy",
-        "disturbed",
-        "negative",
+    assert kinds == ["unclaimed", "short", "few rounds", "buffered", "drift", "not trustworthy", "disturbed"]
+    # A part is negative beyond its spread where there are rounds enough for an interval.
+    samples["train"].append(replace(samples["train"][0], round=2))
+    kinds = [
+        flag.partition(":")[0]
+        for flag in check_all(
+            samples, attribute(samples, device=emulated), typical_canary_ns=5 * MS, buffered_batches=10
+        )
     ]
+    assert kinds[-2:] == ["negative", "slower by itself"]
+    assert "few rounds" not in kinds
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,46 @@ def test_the_pace_is_set_by_compute() -> None:
     assert found == Finding(rule="compute-bound", text="compute-bound: 4% of an epoch is loading", cost_ratio=0.04)
 
 
+def doubtful(loading: float, interval: tuple[float, float] | None, *flags: str) -> Finding:
+    result = replace(losing(prep_stall=loading), flags=flags)
+    return rules.bound(of(replace(result, attribution=replace(result.attribution, loading_ratio_ci95=interval))))
+
+
+def test_an_interval_within_one_class_is_certain() -> None:
+    assert doubtful(0.25, (0.21, 0.29)).text.startswith("input-bound: 25% of an epoch is loading, most of it")
+
+
 @pytest.mark.parametrize(
-    ("interval", "said"),
-    [((0.15, 0.35), " (between 15% and 35%)"), ((-0.02, 0.3), " (between 0% and 30%)"), ((0.21, 0.29), "")],
+    ("loading", "interval", "said"),
+    [
+        # To tell 25 % from the bound at 20 % the half width of 10 points must halve: four times the three rounds.
+        (0.25, (0.15, 0.35), "between 15% and 35%: balanced or input-bound; measured 3 times, about 12 would tell"),
+        (0.25, (-0.02, 0.3), "between 0% and 30%: compute-bound or input-bound; measured 3 times, about 31 would tell"),
+        (0.195, (0.15, 0.24), "balanced or input-bound; it lies at the bound itself, 20%: either is right"),
+    ],
 )
-def test_an_interval_that_reaches_into_another_class_is_said(interval: tuple[float, float], said: str) -> None:
-    result = losing(prep_stall=0.25)
-    uncertain = replace(result, attribution=replace(result.attribution, loading_ratio_ci95=interval))
-    assert rules.bound(of(uncertain)).text.startswith(f"input-bound: 25% of an epoch is loading{said}, most of it")
+def test_an_interval_that_reaches_into_another_class_is_uncertain(
+    loading: float, interval: tuple[float, float], said: str
+) -> None:
+    found = doubtful(loading, interval)
+    assert found.rule == "uncertain"
+    assert said in found.text
+
+
+def test_without_an_interval_what_lies_near_a_bound_is_uncertain() -> None:
+    assert doubtful(0.17, None).rule == "uncertain"
+    assert doubtful(0.27, None).rule == "input-bound"
+    assert doubtful(0.04, None).rule == "compute-bound"
+
+
+def test_what_flags_say_stands_in_the_sentence() -> None:
+    disturbed = "disturbed: the machine was slow in round 2"
+    assert doubtful(0.3, (0.25, 0.35), disturbed, "short: 3 steps").text.startswith(
+        f"input-bound: 30% of an epoch is loading ({disturbed}), most of it"
+    )
+    said = doubtful(0.25, (0.15, 0.35), disturbed).text
+    assert "balanced or input-bound; disturbed: the machine was slow in round 2; measure again while nothing" in said
+    assert "would tell" not in said
 
 
 # The stage
@@ -248,7 +280,13 @@ BIG = {"decoded_pixels": 404 * 361, "wanted_pixels": 64 * 64}
 
 def scaled(*work: str) -> Advice:
     return Advice(
-        change="tf-data-scaled-decode", measured_ratio=1.6, ci95=(1.5, 1.7), work=work, same_work=False, rounds=5
+        change="tf-data-scaled-decode",
+        measured_ratio=1.6,
+        ci95=(1.5, 1.7),
+        significant=True,
+        work=work,
+        same_work=False,
+        rounds=5,
     )
 
 
@@ -441,10 +479,10 @@ def test_the_cores_that_an_accelerator_needs_are_told() -> None:
     found = rules.cores_to_feed(of(STARVED, cores=0.25))
     assert found is not None
     assert found.text == (
-        "To keep this device busy 90% of the time, the loader needs 0.5 cores: "
-        "0.20 ms of CPU per image, 2,250 images/sec; 0.25 are usable"  # 0.45 cores, rounded
+        "To keep this device busy 90% of the time, the loader needs 0.45 cores: "
+        "0.20 ms of CPU per image, 2,250 images/sec; 0.25 are usable"
     )
-    assert found.advice == "give it 0.5 cores, or at most 0.11 ms of work per image"
+    assert found.advice == "give it 0.45 cores, or at most 0.11 ms of work per image"
     assert gain_of(found) == ("predicted", 2.7)  # from 1/3 busy to 0.9
 
 
