@@ -212,7 +212,8 @@ def _cores() -> int:
 def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
     """Returns how many batches a loader may have in the making at once.
 
-    In tf.data more than two only where a map works on whole batches.
+    In tf.data more than two only where a map works on whole batches. Its tuner may then begin as many as the affinity
+    has CPUs, also where a control group's quota grants fewer. Source: TensorFlow, `NumSchedulableCPUs`.
     """
     if config.loader in ("py_dataset", "image_data_generator"):
         return int(config.workers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from typing import Any
 
 from profiles import clock
 
@@ -121,16 +120,12 @@ class Tally:
       unread_steps: of calls whose wait nobody has asked for yet.
       read_steps: of those before.
       last_ns: when the last call ended.
-      last_result: of an asynchronous device, to wait for.
-      iterator: that the last call drew from.
       ended: whether the steps are over.
     """
 
     def __init__(self, *, epoch: int, expected_steps: int | None, ramp_steps: int, random_: random.Random) -> None:
         self.expected_steps = expected_steps
         self.steps = self.calls = self.unread_steps = self.read_steps = self.last_ns = 0
-        self.last_result: Any = None
-        self.iterator: Any = None
         self.ended = False
         self._whole = False
         self._batch_size: int | None = None
@@ -223,7 +218,6 @@ class Tally:
 
     def end_steps(self, *, whole: bool = True) -> None:
         self._whole = whole
-        self.iterator = self.last_result = None
         self.ended = True
         self._ended_ns = clock.now_ns()
         self._cpu_ns = clock.own_cpu_ns() - self._begin_cpu_ns

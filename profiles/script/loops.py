@@ -41,7 +41,7 @@ class Loops:
       seen: nothing: no data of a loop is read again.
     """
 
-    seen: Mapping[str, tuple[Any, Any]] = {}
+    seen: Mapping[str, Any] = {}
 
     def __init__(self, *, max_steps: int | None) -> None:
         self._max_steps = max_steps

@@ -7,8 +7,9 @@ import inspect
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from profiles.script.results import Ceilings, FitRecord, again
 from profiles.script.run import wait_for_threads
 from profiles.script.watch import Watch, WatchCallback
 
-# Batches kept for the ceilings; data kept for the stage tables, each with its model.
-_KEPT_BATCHES, _KEPT_DATA = 4, 3
+# Batches kept for the ceilings; data that is read again for stage tables.
+_KEPT_BATCHES, _READ_AGAIN = 4, 3
 # What all ceilings of a script may take: so much, and this part of what its `fit` calls took.
 _CEILINGS_S, _CEILINGS_RATIO = 20.0, 0.1
 
@@ -33,18 +34,20 @@ _CEILINGS_S, _CEILINGS_RATIO = 20.0, 0.1
 class Profiler:
     """Collects what the `fit` calls of a script come to.
 
+    Of a `fit` that has ended neither the model nor a batch is held. For the stage tables data is read again when the
+    script has ended: that of the `fit` that took longest is held for this, other data is read where the script still
+    holds it.
+
     Args:
       ceilings: whether to run the model apart after each `fit`.
       max_steps: steps after which `fit` is left with SystemExit(0), counted over the whole script; None for no end.
 
     Attributes:
       fits: those that made a step, in order; calls of one line on one model count as one.
-      seen: for some of them, by name: model and data, for the stage tables.
     """
 
     def __init__(self, *, ceilings: bool, max_steps: int | None) -> None:
         self.fits: list[FitRecord] = []
-        self.seen: dict[str, tuple[Any, Any]] = {}
         self._ceilings = ceilings
         self._max_steps = max_steps
         self._steps = 0
@@ -55,9 +58,26 @@ class Profiler:
         self._ended = False
         self._noting = threading.Lock()
         self._called: list[_Called] = []
+        self._data: dict[str, _Data] = {}
+        self._held: Any = None
         self._fit_s = self._ceilings_s = 0.0
         self._patched: tuple[type, Callable[..., Any]] | None = None
         self._untime_hooks: Callable[[], None] | None = None
+
+    @property
+    def seen(self) -> Mapping[str, Any]:
+        """The data of each `fit` whose kind can be read again, by the name of the `fit`, for the stage tables.
+
+        None for data that is gone, for what a longer `fit` was fed as well, and beyond three.
+        """
+        found: dict[str, Any] = dict.fromkeys(self._data)
+        left = _READ_AGAIN
+        for name, fed in sorted(self._data.items(), key=lambda item: item[1].took_ns, reverse=True):
+            data = fed.data()
+            if left and data is not None and not any(data is other for other in found.values()):
+                found[name] = data
+                left -= 1
+        return found
 
     def attach(self) -> None:
         """Replaces `fit` in the class that Keras models get it from, and times the hooks of callback lists."""
@@ -149,8 +169,13 @@ class Profiler:
                     given.callbacks.remove(callback)
                 if callback.watch is not None:
                     callback.watch.close()
-                    if callback.watch.epochs:
-                        self._note(place, model, data, callback.watch, canary_ns, whole=whole, interrupted=interrupted)
+                    try:
+                        if callback.watch.epochs:
+                            self._note(
+                                place, model, data, callback.watch, canary_ns, whole=whole, interrupted=interrupted
+                            )
+                    finally:  # the frames of an error that the script keeps hold the callback
+                        callback.watch.kept.clear()
         return returned
 
     def _count(self, steps: int) -> None:
@@ -181,9 +206,12 @@ class Profiler:
                 self.fits.append(fit)
             else:
                 self.fits[called.at] = again(self.fits[called.at], fit)
-            new = fit.name not in self.seen and not any(seen is data for _, seen in self.seen.values())
-            if new and _is_re_iterable(data) and len(self.seen) < _KEPT_DATA:
-                self.seen[fit.name] = (model, data)
+            if _is_re_iterable(data):
+                fed = self._data.setdefault(fit.name, _Data())
+                fed.data = weakref.ref(data)
+                fed.took_ns += _took_ns(watch)
+                if fed is max(self._data.values(), key=lambda one: one.took_ns):
+                    self._held = data
 
     def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, called: _Called | None) -> Ceilings:
         if not self._ceilings:
@@ -227,6 +255,18 @@ class _Called:
     def is_of(self, place: str, model: Any, data: Any) -> bool:
         same = self._model() is model and self._optimizer() is model.optimizer
         return same and self._place == (place, data_kind(data))
+
+
+@dataclass(slots=True)
+class _Data:
+    """What the calls of one row were fed: a reference to the data of the last, and how long all of them took."""
+
+    data: Callable[[], Any] = lambda: None
+    took_ns: int = 0
+
+
+def _took_ns(watch: Watch) -> int:
+    return sum(record.outer_ns for record in watch.records)
 
 
 def data_kind(data: Any) -> str:

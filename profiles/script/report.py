@@ -90,10 +90,15 @@ def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bo
     )
 
 
-def judged(result: Result, seen: tuple[Any, Any] | None) -> Verdict:
+def judged(result: Result, data: Any) -> Verdict:
+    """Judges a result.
+
+    Args:
+      data: that `fit` was fed; None where it cannot be read again.
+    """
     frozen: tuple[str, ...] = ()
     try:
-        frozen = random_before_cache(seen[1]) if seen is not None else ()
+        frozen = random_before_cache(data) if data is not None else ()
     except CutError as error:
         # A second verdict on the same result, once its stages are known, says it no second time.
         result = replace(result, flags=tuple(dict.fromkeys((*result.flags, str(error)))))

@@ -9,12 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import keras
+import numpy as np
+
 from profiles.devices import parse_device
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict
-from profiles.script.ceilings import NotPossible, put_back
 from profiles.script.profiler import Profiler
 from profiles.script.report import ScriptReport, judged
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
@@ -34,6 +36,7 @@ def with_stages(found: ScriptReport, profiler: Profiler, *, lines: bool) -> tupl
     Returns:
       The report, and whether reading still blocks: then a thread of ours waits for ever, and no more data is read.
     """
+    seen = profiler.seen
     kinds = {fit.name: fit.data_kind for fit in profiler.fits}
     verdicts: list[Verdict] = []
     blocked_by: str | None = None
@@ -43,20 +46,21 @@ def with_stages(found: ScriptReport, profiler: Profiler, *, lines: bool) -> tupl
         if name not in kinds:  # a loop, which Keras has no part in
             verdicts.append(verdict)
             continue
-        seen = profiler.seen.get(name)
+        data = seen.get(name)
         apart: _Apart | None
-        if seen is None:
+        if name not in seen:
             apart = _not_apart(f"{kinds[name]} cannot be read again: only the waiting was seen")
+        elif data is None:
+            apart = _not_apart("only the data of the longest fit is read again, and of two more if the script keeps it")
         elif blocked_by is not None:
             apart = _not_apart(f"the data of {blocked_by} was waited for in vain: no more was read")
         else:
-            model, data = seen
-            apart = _within(STAGES_LIMIT_S, partial(_taken_apart, model, data, result, lines))
+            apart = _within(STAGES_LIMIT_S, partial(_taken_apart, data, result, lines))
         if apart is None:
             blocked_by = name
             apart = _not_apart(f"reading the data again did not end within {STAGES_LIMIT_S:g} s")
         table, annotated = apart
-        verdicts.append(judged(replace(result, stages=table, lines=annotated), seen))
+        verdicts.append(judged(replace(result, stages=table, lines=annotated), data))
     return replace(found, verdicts=tuple(verdicts)), blocked_by is not None
 
 
@@ -69,18 +73,25 @@ def _within(limit_s: float, call: Callable[[], _Apart]) -> _Apart | None:
     return None if thread.is_alive() else came[0]
 
 
-def _taken_apart(model: Any, data: Any, result: Result, lines: bool) -> _Apart:
-    """Takes apart what a `fit` was fed, at the pace of its model, which does not train: it sleeps."""
+def _taken_apart(data: Any, result: Result, lines: bool) -> _Apart:
+    """Takes apart what a `fit` was fed, at the pace of its model, in whose place another one sleeps."""
     pace = parse_device(f"emulated:{min(max(result.compute_images_per_sec, 0.1), 1e7)}")
     try:
-        with put_back(model), warnings.catch_warnings(action="ignore"):
-            return stages_and_lines(data, Windows(model, pace), lines=lines)
-    except NotPossible as error:
-        return _not_apart(str(error))
+        with warnings.catch_warnings(action="ignore"):
+            windows = Windows(_a_model(), pace)
+            windows.prepare([(np.zeros((1, 1), np.float32), np.zeros((1,), np.float32))])
+            return stages_and_lines(data, windows, lines=lines)
     except (Exception, SystemExit) as error:  # anything can happen in a user's pipeline; the rest of the report stands
         first_line = (str(error).strip().splitlines() or [""])[0][:160]
         reason = f"it could not be taken apart ({type(error).__name__}: {first_line})"
         return _not_apart(reason)
+
+
+def _a_model() -> Any:
+    """Returns a model that `fit` can be called on; it takes no step on the data. Its zeros are drawn from no seed."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+    model.compile("sgd", "mse", jit_compile=False)
+    return model
 
 
 def _not_apart(reason: str) -> _Apart:

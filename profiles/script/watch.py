@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -47,10 +48,20 @@ class _Ready:
 
 
 class _Watched:
-    """Stands in for a model's train function until it is told to stop, or until another `fit` has begun."""
+    """Stands in for a model's train function until it is told to stop, or until another `fit` has begun.
+
+    The model alone holds it, and what belongs to the running epoch with it: of a `fit` that has died in between, all of
+    this goes when the model does.
+
+    Attributes:
+      last_result: of an asynchronous device, to wait for.
+      iterator: that the last call drew from, where only TensorFlow sees the batches.
+    """
 
     def __init__(self, watch: Watch, model: Any) -> None:
         self.original = model.train_function
+        self.last_result: Any = None
+        self.iterator: Any = None
         self._watch: Watch | None = watch
         self._model = model
         self._history = getattr(model, "history", None)
@@ -70,7 +81,7 @@ class _Watched:
         if self._watch is None:
             return self.original(*arguments)
         try:
-            return self._watch.step(self.original, arguments)
+            return self._watch.step(self, arguments)
         except StopIteration:
             raise
         except BaseException:
@@ -91,6 +102,7 @@ class Watch:
     """Times the steps of one `fit` of one model, and sums them up by epoch.
 
     The original train function runs on the same batches, in the same trace, so that results stay the same bit for bit.
+    A watch holds neither the model nor its data: who keeps the watch keeps figures, and the batches in `kept`.
 
     Args:
       model: about to be trained.
@@ -101,7 +113,7 @@ class Watch:
     Attributes:
       records: of the last epochs.
       epochs: how many there were.
-      kept: batches.
+      kept: batches, until who asked for them empties the list.
       element_spec: what tf.data promised of a batch.
       why_unknown: why there is no wait, or nothing at all.
     """
@@ -119,11 +131,11 @@ class Watch:
         self.kept: list[Any] = []
         self.element_spec: Any = None
         self.why_unknown: str | None = None
-        self._model = model
+        self._model_ref = weakref.ref(model)
         self._ramp_steps = ramp_steps
         self._keep_batches = keep_batches
         self._on_steps = on_steps
-        self._watched: _Watched | None = None
+        self._watched: Callable[[], _Watched | None] = _nothing
         self._tally: Tally | None = None
         self._sizes: set[int | None] = set()
         self._random = random.Random(0)  # its own: the global one is the user's
@@ -138,6 +150,10 @@ class Watch:
         if device.asynchronous or self._jax:
             self._synchronise = BACKENDS[backend](device).synchronise
 
+    @property
+    def _model(self) -> Any:
+        return self._model_ref()
+
     def begin_epoch(self, epoch: int, steps: int | None) -> None:
         """Begins to watch.
 
@@ -148,8 +164,9 @@ class Watch:
         if keras.backend.backend() not in BACKENDS:
             return
         self._tally = Tally(epoch=epoch, expected_steps=steps, ramp_steps=self._ramp_steps, random_=self._random)
-        self._watched = _Watched(self, self._model)
-        self._model.train_function = self._watched
+        watched = _Watched(self, self._model)
+        self._model.train_function = watched
+        self._watched = weakref.ref(watched)
 
     def end_steps(self, *, whole: bool = True) -> None:
         """Notes that the steps of the epoch have ended, and that what comes now is validation.
@@ -157,17 +174,17 @@ class Watch:
         Args:
           whole: whether they came to their end.
         """
-        if self._watched is not None:
-            self._watched.stop()
-            self._watched = None
+        watched, self._watched = self._watched(), _nothing
+        if watched is not None:
+            watched.stop()
         tally = self._tally
         if tally is None or tally.ended or not tally.steps:
             return
         if self._synchronise is not None:
-            self._synchronise(tally.last_result)
+            self._synchronise(None if watched is None else watched.last_result)
             tally.rest()
         if tally.unread_steps:
-            self._read(tally, tally.iterator)
+            self._read(tally, None if watched is None else watched.iterator)
         tally.end_steps(whole=whole)
 
     def close(self, *, whole: bool = False) -> None:
@@ -187,9 +204,9 @@ class Watch:
         if self._tally is not None and not self._tally.ended:
             self._tally.add_hook(before_ns, done_ns)
 
-    def step(self, original: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def step(self, watched: _Watched, arguments: tuple[Any, ...]) -> Any:
         """Runs the original train function once and times it."""
-        tally = self._tally
+        tally, original = self._tally, watched.original
         assert tally is not None
         entered_ns = clock.now_ns()
         *state, iterator = arguments
@@ -202,9 +219,10 @@ class Watch:
             result = self._pull_and_run(tally, original, iterator, entered_ns)
         else:
             result = self._run_whole(tally, original, iterator)
+            watched.iterator = iterator
         if self._synchronise is not None:
             # An asynchronous device comes to rest where the steady steps begin: its clock is read at edges only.
-            tally.last_result = result
+            watched.last_result = result
             if tally.calls == self._ramp_steps:
                 self._synchronise(result)
                 tally.last_ns = clock.now_ns()
@@ -268,7 +286,6 @@ class Watch:
         self._sizes.add(None)
         if first:
             self._read(tally, iterator)
-        tally.iterator = iterator
         return result
 
     def _read(self, tally: Tally, iterator: Any) -> None:
@@ -297,6 +314,8 @@ class Watch:
 class WatchCallback(keras.callbacks.Callback):
     """Tells a watch when epochs begin and end. It has no batch hooks, which would make Keras wait for each step.
 
+    It does not hold the model, unlike Keras' own callbacks: a script may keep it longer than the model.
+
     Args:
       keep_batches, ramp_steps, on_steps: of `Watch`.
     """
@@ -306,9 +325,22 @@ class WatchCallback(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self.watch: Watch | None = None
+        self._model_ref: Callable[[], Any] = _nothing
         self._keep_batches = keep_batches
         self._ramp_steps = ramp_steps
         self._on_steps = on_steps
+
+    def set_model(self, model: Any) -> None:
+        self._model_ref = weakref.ref(model)
+
+    @property
+    def model(self) -> Any:
+        """The model that `fit` trains, as Keras shows it to callbacks; None where it is gone."""
+        super().set_model(self._model_ref())
+        try:
+            return super().model
+        finally:
+            super().set_model(None)
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.watch = Watch(
@@ -330,6 +362,10 @@ class WatchCallback(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         assert self.watch is not None
         self.watch.close()
+
+
+def _nothing() -> None:
+    """Stands in for a weak reference where there is nothing to refer to."""
 
 
 def traced_as(original: Callable[..., Any], element_spec: Any) -> Any:

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from pipeline import VARIANTS, Augmentation, ConfigError, PipelineConfig, build, building, from_arrays, from_folder
-from pipeline.building import RAM_DISK, READS, unread_here
+from pipeline.building import RAM_DISK, READS, parallel_batches, unread_here
 from pipeline.cache import cache_root
 from pipeline.config import AUTO
 from pipeline.errors import UnavailableError
@@ -26,6 +26,7 @@ from pipeline.loaders.keras import RecordingDirectoryIterator
 from pipeline.sources.folder import FORMATS
 from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
 from pipeline.stages.read import decode_scaled
+from profiles import provenance
 from tests.builders import build_fed, fed, unit, whole
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
@@ -172,6 +173,20 @@ def test_what_is_ahead_follows_the_cores_that_the_process_may_use_now(photos, mo
         with build(dataclasses.replace(config, workers=AUTO, prefetch=AUTO), from_folder(photos)) as loader:
             ahead.append((loader.parallel_batches, loader.buffered_batches))
     assert ahead == [(2, 2), (3, 6)]
+
+
+@pytest.mark.parametrize(("workers", "batches"), [(AUTO, 8), (5, 5)])
+def test_a_quota_below_the_affinity_does_not_shorten_the_ramp(workers, batches, monkeypatch, tmp_path):
+    """tf.data counts the CPUs of the affinity: that many batches may be in the making, slowed by the quota."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    (tmp_path / "cpu.max").write_text("200000 100000\n")
+    monkeypatch.setattr(provenance, "control_groups", lambda: [tmp_path])
+    assert provenance.usable_cores() == 2
+    config = PipelineConfig(
+        image_size=(16, 16), batch_size=8, resample="composed", augment_with="opencv", augment_at="batch"
+    )
+    source = from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1]))
+    assert parallel_batches(dataclasses.replace(config, workers=workers), source) == batches
 
 
 def test_tf_data_has_no_record_of_workers(photos):

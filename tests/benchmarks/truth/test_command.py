@@ -71,10 +71,38 @@ def test_every_part_of_it_runs() -> None:
         assert truth._GROUPS[name]()
 
 
-def test_the_monitors_cost_is_judged_by_its_interval(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("intervals", "exit_code", "line"),
+    [
+        ([(1.0, 0.995, 1.005)], 0, "The monitor changes images/sec by less than 1 %."),
+        ([(0.95, 0.93, 0.98)], 1, "The monitor costs more than 1 %."),
+        ([(1.05, 1.02, 1.07)], 1, "Training was more than 1 % faster with the monitor: the comparison is wrong."),
+        ([(1.0, 0.9, 1.005)], 4, "Not shown that the monitor changes images/sec by less than 1 %"),
+        ([(1.0, 0.995, 1.1)], 4, "Not shown that the monitor changes images/sec by less than 1 %"),
+        ([(1.0, 0.9, 1.1)], 4, "Not shown that the monitor changes images/sec by less than 1 %"),
+        ([(1.0, 0.9, 1.1), (0.95, 0.93, 0.98)], 1, "The monitor costs more than 1 %."),
+        ([(1.0, 0.995, 1.005), (1.0, 0.9, 1.1)], 4, "Not shown that the monitor changes images/sec by less than 1 %"),
+    ],
+    ids=[
+        "inside",
+        "below",
+        "above",
+        "reaches below",
+        "reaches above",
+        "too wide",
+        "refuted and not shown",
+        "shown and not shown",
+    ],
+)
+def test_the_monitors_cost_is_judged_on_both_sides_of_1(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    intervals: list[tuple[float, float, float]],
+    exit_code: int,
+    line: str,
 ) -> None:
-    for interval, exit_code in (((1.0, 0.995, 1.01), 0), ((0.95, 0.93, 0.98), 1), ((1.0, 0.9, 1.1), 4)):
-        monkeypatch.setattr(watching, "_ratio", lambda *_, interval=interval: interval)
-        assert watching.main(["--pairs", "3"]) == exit_code
-    assert "not shown to be below 1 %" in capsys.readouterr().out
+    measured = iter(intervals)
+    monkeypatch.setattr(watching, "_VARIANTS", ("tf-data-cache", "tf-data-prefetch")[: len(intervals)])
+    monkeypatch.setattr(watching, "_ratio", lambda *_: next(measured))
+    assert watching.main(["--pairs", "3"]) == exit_code
+    assert capsys.readouterr().out.splitlines()[-1].startswith(line)

@@ -1,0 +1,226 @@
+"""What is held of a `fit` or a loop that has ended: neither a model nor a batch, and the data of one `fit` at most."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from profiles.script import ceilings, profiler
+from profiles.script.loops import Loops
+from profiles.script.monitor import StallMonitor
+from profiles.script.profiler import Profiler
+
+IMAGES, LABELS = np.zeros((64, 4), np.float32), np.zeros((64,), np.float32)
+
+
+class ByIndex(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        return IMAGES[index * 8 : index * 8 + 8], LABELS[index * 8 : index * 8 + 8]
+
+
+DATA: dict[str, Callable[[], Any]] = {
+    "tf.data": lambda: tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(8),
+    "arrays": IMAGES.copy,
+    "PyDataset": ByIndex,
+}
+
+
+class Ends(keras.callbacks.Callback):
+    """Leaves `fit` in its second epoch, between two steps."""
+
+    def __init__(self, error: type[BaseException] | None) -> None:
+        super().__init__()
+        self.error = error
+        self.epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if (self.epoch, batch) == (1, 3):
+            if self.error is not None:
+                raise self.error
+            self.model.stop_training = True
+
+
+ENDS: dict[str, list[Any]] = {
+    "by itself": [],
+    "early": [None],
+    "by an error": [ValueError],
+    "by Ctrl-C": [KeyboardInterrupt],
+    "by SystemExit": [SystemExit],
+}
+
+
+def a_fit(data: Any, ends: str = "by itself", *callbacks: Any, steps: int = 1) -> weakref.ref[Any]:
+    """Trains a model of its own for three epochs. Returns a reference to it that does not hold it."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution=steps)
+    with suppress(ValueError, KeyboardInterrupt, SystemExit):
+        labels = LABELS if isinstance(data, np.ndarray) else None
+        own = [Ends(error) for error in ENDS[ends]]
+        model.fit(
+            data,
+            labels,
+            batch_size=8 if labels is not None else None,
+            epochs=3,
+            verbose=0,
+            callbacks=[*callbacks, *own],
+        )
+    return weakref.ref(model)
+
+
+def holds(start: Any, wanted: Any) -> bool:
+    """Whether one object keeps another alive. TensorFlow holds each PyDataset: a weak reference to it tells nothing."""
+    seen, waiting = {id(start)}, [start]
+    while waiting:
+        one = waiting.pop()
+        if one is wanted:
+            return True
+        found = [one.__closure__, one.__dict__] if isinstance(one, types.FunctionType) else gc.get_referents(one)
+        for other in found:
+            if id(other) not in seen and not isinstance(other, (type, types.ModuleType)):
+                seen.add(id(other))
+                waiting.append(other)
+    return False
+
+
+def alive(*references: weakref.ref[Any]) -> list[bool]:
+    gc.collect()
+    return [reference() is not None for reference in references]
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Profiler]:
+    monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
+    one = Profiler(ceilings=True, max_steps=None)
+    one.attach()
+    yield one
+    one.detach()
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends"),
+    [
+        *(("tf.data", ends) for ends in ENDS),
+        *(("arrays", ends) for ends in ("by itself", "by Ctrl-C")),
+        *(("PyDataset", ends) for ends in ("by itself", "by an error")),
+    ],
+)
+def test_models_and_the_data_of_all_but_the_longest_fit_are_let_go(watched: Profiler, kind: str, ends: str) -> None:
+    data = [DATA[kind]() for _ in range(2)]
+    models = [a_fit(one, ends) for one in data]
+    assert len(watched.fits) == 2
+    assert alive(*models) == [False] * 2
+    held = [holds(watched, one) for one in data]
+    assert sum(held) == (0 if kind == "arrays" else 1)
+    if kind == "tf.data":
+        references = [weakref.ref(one) for one in data]
+        del data
+        assert alive(*references) == held
+
+
+def test_it_is_the_data_of_the_longest_fit_that_is_held(watched: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    times_ns = iter((5, 3, 9, 1))
+    monkeypatch.setattr(profiler, "_took_ns", lambda watch: next(times_ns))
+    references = []
+    held = []
+    for _ in range(4):
+        data = DATA["tf.data"]()
+        references.append(weakref.ref(data))
+        a_fit(data)
+        del data
+        held.append(alive(*references))
+    assert held[1:] == [[True, False], [False, False, True], [False, False, True, False]]
+    names = [fit.name for fit in watched.fits]
+    assert {name: one is not None for name, one in watched.seen.items()} == dict(zip(names, held[-1], strict=True))
+
+
+def test_data_that_the_script_holds_can_be_read_at_its_end_three_at_most(watched: Profiler) -> None:
+    data = [DATA["tf.data"]() for _ in range(4)]
+    for one in data:
+        a_fit(one)
+    a_fit(IMAGES)
+    assert len(watched.fits) == 5
+    readable = [one for one in watched.seen.values() if one is not None]
+    assert len(watched.seen) == 4 and len(readable) == 3
+    assert all(any(one is its for its in data) for one in readable)
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_batches_are_let_go_whoever_keeps_the_watch(
+    watched: Profiler, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    watches = []
+    note = watched._note
+    monkeypatch.setattr(watched, "_note", lambda *a, **k: (watches.append((a[3], len(a[3].kept))), note(*a, **k)))
+    a_fit(DATA["tf.data"](), ends)
+    ((watch, kept),) = watches
+    assert (kept, len(watch.kept)) == (3, 0)
+
+
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_monitor_that_the_script_keeps_holds_neither_model_nor_data(steps: int, ends: str) -> None:
+    monitor = StallMonitor()
+    data = DATA["tf.data"]()
+    references = a_fit(data, ends, monitor, steps=steps), weakref.ref(data)
+    del data
+    assert alive(*references) == [False, False]
+    assert monitor.summary()["images_per_sec"] != "unknown"
+
+
+class DataLoader:
+    """Of PyTorch: what a watched loop asks of it."""
+
+    num_workers = 0
+
+    def __init__(self, dataset: list[np.ndarray]) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self.dataset)
+
+
+class Dataset(list):
+    """Can be referred to without being held."""
+
+
+@pytest.mark.parametrize("ends", ["by itself", "early", "by an error"])
+def test_loops_hold_neither_loader_nor_data_nor_batches(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    torch = types.SimpleNamespace(
+        is_grad_enabled=lambda: True, cuda=types.SimpleNamespace(is_initialized=lambda: False)
+    )
+    data_module = types.SimpleNamespace(DataLoader=type("DataLoader", (DataLoader,), {"__iter__": DataLoader.__iter__}))
+    for name, module in (("torch", torch), ("torch.utils", torch), ("torch.utils.data", data_module)):
+        monkeypatch.setitem(sys.modules, name, module)
+    loops = Loops(max_steps=None)
+    loops.attach()
+
+    def a_loop() -> list[weakref.ref[Any]]:
+        loader = data_module.DataLoader(Dataset(np.zeros((8, 4)) for _ in range(6)))
+        with suppress(ValueError):
+            for number, _ in enumerate(itertools.chain(loader, loader)):
+                if number == 3 and ends == "early":
+                    break
+                if number == 3 and ends == "by an error":
+                    raise ValueError
+        return [weakref.ref(one) for one in (loader, loader.dataset, loader.dataset[0], loader.dataset[3])]
+
+    first, second = a_loop(), a_loop()
+    assert alive(*first, *second) == [False] * 8
+    assert loops.fits
