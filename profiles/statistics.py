@@ -2,7 +2,7 @@
 
 Rates and ratios are averaged by the geometric mean, everywhere: then the ratio of two means is the mean of the ratios,
 so that the figures of one row agree. An interval is Student's, of logarithms, and of rounds that were measured side by
-side in an order drawn anew each time: so its coverage is what it says (docs/intervals.md). The rate of one thing by
+side in an order drawn anew each time: so its coverage is what it says (docs/measurement.md). The rate of one thing by
 itself has none: rounds that follow each other are alike, and any interval would be too narrow.
 """
 

@@ -159,7 +159,7 @@ def run_round(
     """Measures the windows of a round, in an order that is drawn anew.
 
     An order that repeats meets the rhythm of another program in step, and then intervals are too narrow
-    (docs/intervals.md).
+    (docs/measurement.md).
 
     Args:
       number: of the round, from 0.

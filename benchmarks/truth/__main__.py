@@ -36,6 +36,7 @@ _PARTS = {
     "watching": "benchmarks.truth.watching",
     "photos": "benchmarks.truth.photos",
     "gate": "benchmarks.truth.gate",
+    "intervals": "benchmarks.truth.intervals",
 }
 # An epoch of the grid lasts about so long.
 _EPOCH_S = 0.7

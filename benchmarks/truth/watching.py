@@ -6,6 +6,7 @@ python -m benchmarks.truth --only watching
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from models import MODELS, open_model
 from pipeline import VARIANTS, build, open_source
 from pipeline.commands import ArgumentParser
 from profiles import clock
-from profiles.statistics import ratio_interval
+from profiles.statistics import Interval, range_text, ratio_interval
 from profiles.text import Terminal
 
 # What the design of this project promises: so far from 1 is the ratio at most, on either side.
@@ -38,22 +39,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--pairs must be at least 3. Received: {arguments.pairs}.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     console, errors = Terminal(), Terminal(stderr=True)
-    intervals: list[tuple[float, float]] = []
+    intervals: list[Interval] = []
     for variant in _VARIANTS:
-        ratio, low, high = _ratio(arguments.model, variant, arguments.pairs, errors)
+        ratio, interval = _ratio(arguments.model, variant, arguments.pairs, errors)
         console.print(
             f"{arguments.model} on {variant}: with the monitor {ratio:.4f} times the images/sec of without "
-            f"({low:.4f} to {high:.4f}, {arguments.pairs} pairs of epochs)",
+            f"({range_text(interval, 4)}, {arguments.pairs} pairs of epochs)",
             highlight=False,
             soft_wrap=True,
         )
-        intervals.append((low, high))
+        intervals.append(interval)
     exit_code, sentence = _judged(intervals)
     console.print(sentence, highlight=False, soft_wrap=True)
     return exit_code
 
 
-def _judged(intervals: Sequence[tuple[float, float]]) -> tuple[int, str]:
+def _judged(intervals: Sequence[Interval]) -> tuple[int, str]:
     """Returns the exit code and the sentence for the intervals of images/sec with the monitor over without.
 
     The monitor cannot make training faster: a ratio above 1 by more than is promised is a fault of the comparison.
@@ -68,7 +69,7 @@ def _judged(intervals: Sequence[tuple[float, float]]) -> tuple[int, str]:
     return 4, "Not shown that the monitor changes images/sec by less than 1 %: more --pairs, or a quieter machine."
 
 
-def _ratio(model_name: str, variant: str, pairs: int, errors: Console) -> tuple[float, float, float]:
+def _ratio(model_name: str, variant: str, pairs: int, errors: Console) -> tuple[float, Interval]:
     """Returns images/sec with the monitor over without, paired, and its 95 % interval."""
     import tensorflow as tf
 
@@ -85,12 +86,14 @@ def _ratio(model_name: str, variant: str, pairs: int, errors: Console) -> tuple[
             model.fit(data, epochs=2, verbose=0, callbacks=callbacks)
         with_ns: list[float] = []
         without_ns: list[float] = []
-        for number in track(range(pairs), description=variant, console=errors, transient=True):
-            # A B B A ..., so that a drift of the machine meets both alike.
-            for watched in (False, True) if number % 2 else (True, False):
+        order = random.Random()
+        for _ in track(range(pairs), description=variant, console=errors, transient=True):
+            for watched in order.sample((False, True), 2):
                 elapsed_ns = _epoch_ns(model, data, [StallMonitor()] if watched else [])
                 (with_ns if watched else without_ns).append(elapsed_ns)
-    return ratio_interval(without_ns, with_ns)
+    ratio, interval = ratio_interval(without_ns, with_ns)
+    assert interval is not None, "three pairs at least"
+    return ratio, interval
 
 
 def _epoch_ns(model: Any, data: Any, callbacks: list[Any]) -> float:

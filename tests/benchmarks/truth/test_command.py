@@ -101,7 +101,7 @@ def test_the_monitors_cost_is_judged_on_both_sides_of_1(
     exit_code: int,
     line: str,
 ) -> None:
-    measured = iter(intervals)
+    measured = iter([(ratio, (low, high)) for ratio, low, high in intervals])
     monkeypatch.setattr(watching, "_VARIANTS", ("tf-data-cache", "tf-data-prefetch")[: len(intervals)])
     monkeypatch.setattr(watching, "_ratio", lambda *_: next(measured))
     assert watching.main(["--pairs", "3"]) == exit_code
