@@ -488,7 +488,7 @@ def a_candidate(name: str, rate: float, config: PipelineConfig = TUNED_BASE, spr
         config=config,
         prediction=PREDICTION,
         exactness=None if name in (NAIVE, HEURISTIC, AUTOTUNE) else CLOSE,
-        images_per_sec=tuple(rate * np.exp(own)),
+        epoch_images_per_sec=tuple(rate * np.exp(own)),
         loader_images_per_sec=(2000.0,) * 4,
     )
 

@@ -60,7 +60,7 @@ def epoch_duration(epochs: Sequence[Epoch], examples: int, result: Result | None
     """
     timed = epochs[1:] or [one for one in epochs if not one.traced_s]
     if not timed and result is not None:
-        return Duration(seconds=examples / result.images_per_sec, extrapolated="from windows of training")
+        return Duration(seconds=examples / result.epoch_images_per_sec, extrapolated="from windows of training")
     seconds = median([one.seconds / one.examples for one in timed or epochs]) * examples
     if not timed:
         return Duration(seconds=seconds, extrapolated="from the epoch in which the network was traced")
@@ -273,7 +273,7 @@ def row_of(
         return None
     epoch = epoch_duration(measured.epochs, facts.examples, result)
     training = MODELS[case.model].training
-    rate = facts.examples / epoch.seconds if result is None else result.images_per_sec
+    rate = facts.examples / epoch.seconds if result is None else result.epoch_images_per_sec
     flops = facts.work.training_flops
     computes = device.kind != "emulated"
     alone = result.compute_images_per_sec if result is not None and computes else None

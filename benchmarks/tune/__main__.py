@@ -250,7 +250,7 @@ def _row(one: Candidate) -> dict[str, Any]:
         "config": config_to_dict(one.config),
         "prediction": asdict(one.prediction),
         "exactness": None if exactness is None else {**asdict(exactness), "class": exactness.name},
-        "images_per_sec": list(one.images_per_sec),
+        "epoch_images_per_sec": list(one.epoch_images_per_sec),
         "again_images_per_sec": list(one.again_images_per_sec),
         "loader_images_per_sec": list(one.loader_images_per_sec),
     }

@@ -47,7 +47,7 @@ class Candidate:
     Attributes:
       name: "naive", "heuristic", "AUTOTUNE", or what it does, in a few words.
       exactness: of its images against full decode, bilinear, tf ops; None where it draws for itself.
-      images_per_sec: of whole epochs of training, by round.
+      epoch_images_per_sec: of whole epochs of training, by round.
       again_images_per_sec: the same, of rounds that had no say in the choice; none where it was not in question.
       loader_images_per_sec: of the loader alone, by round.
     """
@@ -56,14 +56,14 @@ class Candidate:
     config: PipelineConfig
     prediction: Prediction
     exactness: Exactness | None
-    images_per_sec: tuple[float, ...]
+    epoch_images_per_sec: tuple[float, ...]
     loader_images_per_sec: tuple[float, ...]
     again_images_per_sec: tuple[float, ...] = ()
 
     @property
     def rate(self) -> float:
         """Images/sec of whole epochs, over all rounds that chose."""
-        return geometric_mean(self.images_per_sec)
+        return geometric_mean(self.epoch_images_per_sec)
 
     def against(self, other: Candidate) -> tuple[float, Interval | None]:
         """Returns how many times as fast as the other it is in the rounds that both have, and the 95 % interval."""
@@ -77,8 +77,8 @@ class Candidate:
 
 def _shared(one: Candidate, other: Candidate) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Returns the rates of the rounds that both have: each is measured in every round until it is out of question."""
-    rounds = min(len(one.images_per_sec), len(other.images_per_sec))
-    return one.images_per_sec[:rounds], other.images_per_sec[:rounds]
+    rounds = min(len(one.epoch_images_per_sec), len(other.epoch_images_per_sec))
+    return one.epoch_images_per_sec[:rounds], other.epoch_images_per_sec[:rounds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

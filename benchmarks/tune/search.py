@@ -236,7 +236,7 @@ class Tuner:
                     config=replace(one.config, image_size=self._group.measured[job].facts.config.image_size),
                     prediction=one.prediction,
                     exactness=one.exactness,
-                    images_per_sec=rates_of(samples, "train", self._source.images),
+                    epoch_images_per_sec=rates_of(samples, "train", self._source.images),
                     loader_images_per_sec=rates_of(samples, "loader", self._source.images),
                     again_images_per_sec=rates_of(samples, "again", self._source.images),
                 )

@@ -170,9 +170,9 @@ def spoken_of(results: Sequence[Result], baseline: str | None) -> list[Result]:
     chosen = []
     for group in groups.values():
         warm = [result for result in group if result.contender.page_cache == "warm"] or group
-        slowest = min(warm, key=lambda result: result.images_per_sec)
+        slowest = min(warm, key=lambda result: result.epoch_images_per_sec)
         first = next((result for result in warm if result.contender.variant == baseline), slowest)
-        fastest = max(warm, key=lambda result: result.images_per_sec)
+        fastest = max(warm, key=lambda result: result.epoch_images_per_sec)
         chosen += [first] if fastest is first else [first, fastest]
     return chosen
 
@@ -220,7 +220,7 @@ def _cells(result: Result) -> dict[str, str]:
     loading_ratio = max(attribution.loading_ratio, 0.0)  # a share below 0 is spread: the verdict says 0 as well
     stall = sum(shares[part] or 0 for part in ("fetch_stall", "prep_stall"))
     return {
-        "img/s": f"{result.images_per_sec:,.0f}",
+        "img/s": f"{result.epoch_images_per_sec:,.0f}",
         "±": "-" if result.spread_ratio is None else f"{result.spread_ratio:.0%}",
         "loader": "-" if result.loader_images_per_sec is None else f"{result.loader_images_per_sec:,.0f}",
         "model": "-" if result.model_images_per_sec is None else f"{result.model_images_per_sec:,.0f}",

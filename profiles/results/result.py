@@ -70,9 +70,9 @@ class Result:
     """What one contender came to.
 
     Attributes:
-      images_per_sec: of whole epochs, their edges included: what decides.
+      epoch_images_per_sec: of whole epochs, their edges included: what decides.
       spread_ratio: the standard deviation of a round's, as a part of it; None of few rounds.
-      steady_images_per_sec: between the edges.
+      images_per_sec: between the edges.
       first_epoch_images_per_sec: of the warm-up.
       first_batch_s: from the beginning of an epoch.
       loader_images_per_sec: of whole epochs of the loader alone.
@@ -82,9 +82,9 @@ class Result:
     contender: Contender
     samples: tuple[Sample, ...]
     attribution: Attribution
-    images_per_sec: float
+    epoch_images_per_sec: float
     spread_ratio: float | None
-    steady_images_per_sec: float
+    images_per_sec: float
     first_epoch_images_per_sec: float | None
     first_batch_s: float
     loader_images_per_sec: float | None
@@ -124,9 +124,9 @@ class Result:
             "config": dict(one.config),
             "training": dict(one.training),
             "work": list(one.work),
-            "images_per_sec": self.images_per_sec,
+            "epoch_images_per_sec": self.epoch_images_per_sec,
             "spread_ratio": self.spread_ratio,
-            "steady_images_per_sec": self.steady_images_per_sec,
+            "images_per_sec": self.images_per_sec,
             "first_epoch_images_per_sec": self.first_epoch_images_per_sec,
             "first_batch_s": self.first_batch_s,
             # Set-up of `fit`, before its first epoch: neither loading nor compute, in no share.
@@ -214,9 +214,9 @@ def derive(
         contender=contender,
         samples=tuple(samples),
         attribution=attribution,
-        images_per_sec=1 / attribution.epoch_s_per_image,
+        epoch_images_per_sec=1 / attribution.epoch_s_per_image,
         spread_ratio=spread_ratio([sample.whole_s_per_image(contender.images) for sample in explained]),
-        steady_images_per_sec=1 / geometric_mean([sample.s_per_image for sample in explained]),
+        images_per_sec=1 / geometric_mean([sample.s_per_image for sample in explained]),
         first_epoch_images_per_sec=1 / warmup[0].epoch_s_per_image if warmup else None,
         first_batch_s=median([ns for sample in explained for ns in sample.first_batch_ns]) / 1e9,
         loader_images_per_sec=1 / geometric_mean([one.whole_s_per_image(contender.images) for one in loader])

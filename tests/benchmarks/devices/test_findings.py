@@ -55,7 +55,7 @@ def test_the_edges_of_epochs_count_as_loading() -> None:
     slow_edges = a_gpu()
     assert slow_edges.result is not None
     (one,) = advantages([a_row(), a_row(GPU, resident_ms=0.5, train_ms=2.0, wait_ms=1.5)])
-    assert one.train_ratio == pytest.approx(slow_edges.result.images_per_sec / 1000)
+    assert one.train_ratio == pytest.approx(slow_edges.result.epoch_images_per_sec / 1000)
 
 
 def test_nothing_stands_beside_the_cpu_where_there_is_no_accelerator() -> None:

@@ -36,7 +36,7 @@ def test_the_fastest_that_is_significantly_faster_is_chosen():
 
 def test_only_rounds_that_both_have_are_compared():
     longer, shorter = candidate("longer", 1000.0, spread=0.0), candidate("shorter", 500.0, spread=0.0)
-    shorter = replace(shorter, images_per_sec=shorter.images_per_sec[:3])
+    shorter = replace(shorter, epoch_images_per_sec=shorter.epoch_images_per_sec[:3])
     ratio, interval = shorter.against(longer)
     assert (ratio, *interval) == pytest.approx((0.5, 0.5, 0.5))
 
@@ -229,7 +229,7 @@ def test_a_search_from_end_to_end_leaves_a_config_and_a_script(photos, tmp_path,
     assert names[:3] == [NAIVE, HEURISTIC, AUTOTUNE] and document["chosen"] in names
     assert document["predicted"] > 100 and sum(document["rejected"].values()) > 90
     for one in document["candidates"]:
-        assert min(one["images_per_sec"]) > 0 and one["prediction"]["images_per_sec"] > 0
+        assert min(one["epoch_images_per_sec"]) > 0 and one["prediction"]["images_per_sec"] > 0
         assert one["name"] in names[:3] or one["exactness"]["class"] in ("identical", "close")
     config = config_from_toml((out / "tuned.toml").read_text())
     assert config.batch_size == 8
@@ -253,7 +253,7 @@ def decided(rates: dict[str, float], rounds: int = 4) -> Tuner:
 
 
 def rounds_of(tuner: Tuner) -> dict[str, int]:
-    return {one.name: len(one.images_per_sec) for one in tuner._candidates()}
+    return {one.name: len(one.epoch_images_per_sec) for one in tuner._candidates()}
 
 
 def test_those_that_may_be_the_fastest_are_measured_further():
@@ -275,8 +275,8 @@ def test_the_price_of_order_is_measured_of_a_choice_that_was_measured_no_further
     [chosen] = [one for one in tuner._candidates() if one.name == "simple"]
     any_order, in_order = tuner._price_of_order(chosen)
     assert (any_order.config.deterministic, in_order.config.deterministic) == (False, True)
-    assert any_order.images_per_sec == pytest.approx((1100.0,) * 4)
-    assert in_order.images_per_sec == pytest.approx((1000.0,) * 4)
+    assert any_order.epoch_images_per_sec == pytest.approx((1100.0,) * 4)
+    assert in_order.epoch_images_per_sec == pytest.approx((1000.0,) * 4)
 
 
 def test_what_can_be_returned_is_frozen_but_for_autotune():
@@ -292,7 +292,7 @@ def test_enough_rounds_are_not_added_to():
 def test_autotune_is_among_those_measured_further_however_many_are_faster():
     noise = 1 + 0.06 * (-1) ** np.arange(8)
     rates = {"a": 1003.0, "b": 1002.0, "c": 1001.0, AUTOTUNE: 1000.0}
-    noisy = [replace(candidate(name, 1.0), images_per_sec=tuple(rate * noise)) for name, rate in rates.items()]
+    noisy = [replace(candidate(name, 1.0), epoch_images_per_sec=tuple(rate * noise)) for name, rate in rates.items()]
     found = undecided((candidate("fastest", 1010.0, spread=0.0), *noisy))
     assert [one.name for one in found] == ["fastest", "a", "b", AUTOTUNE]
 

@@ -29,7 +29,7 @@ RESULT_KEYS = {
     "training",
     "images_per_sec",
     "spread_ratio",
-    "steady_images_per_sec",
+    "epoch_images_per_sec",
     "first_epoch_images_per_sec",
     "first_batch_s",
     "loader_images_per_sec",
@@ -48,9 +48,9 @@ RESULT_KEYS = {
 
 def test_rates_are_those_of_the_samples() -> None:
     result = a_result()
-    assert result.images_per_sec == pytest.approx(100 / 0.12)
+    assert result.epoch_images_per_sec == pytest.approx(100 / 0.12)
     assert result.spread_ratio == pytest.approx(0)
-    assert result.steady_images_per_sec == pytest.approx(1000)
+    assert result.images_per_sec == pytest.approx(1000)
     assert result.first_epoch_images_per_sec == pytest.approx(500)
     assert result.first_batch_s == pytest.approx(0.006)
     assert result.loader_images_per_sec == pytest.approx(10 / 0.009)
@@ -61,7 +61,7 @@ def test_rates_are_those_of_the_samples() -> None:
 
 def test_a_rate_is_the_geometric_mean_of_its_rounds_and_has_a_spread_in_place_of_an_interval() -> None:
     result = a_result(train=rounds_of("train", 5, 10, 20))
-    assert result.images_per_sec == pytest.approx(1000)
+    assert result.epoch_images_per_sec == pytest.approx(1000)
     assert result.spread_ratio == pytest.approx(math.log(2))
     assert "ci95" not in result.to_dict()
 
@@ -69,13 +69,13 @@ def test_a_rate_is_the_geometric_mean_of_its_rounds_and_has_a_spread_in_place_of
 def test_of_epochs_that_were_left_before_their_end_the_whole_ones_decide() -> None:
     whole = rounds_of("train", 10, 10, 10, edge_ms=20)
     result = a_result(train=[*whole, a_sample("train", ms=90, edge_ms=500, round=3, whole=False)])
-    assert result.images_per_sec == pytest.approx(100 / 0.12)
+    assert result.epoch_images_per_sec == pytest.approx(100 / 0.12)
     assert [sample.round for sample in result.explained] == [0, 1, 2]
 
 
 def test_headspace_is_the_compute_rate_over_the_epoch_rate() -> None:
     result = a_result()
-    assert result.attribution.headspace == pytest.approx(result.compute_images_per_sec / result.images_per_sec)
+    assert result.attribution.headspace == pytest.approx(result.compute_images_per_sec / result.epoch_images_per_sec)
 
 
 def test_what_was_not_measured_is_none() -> None:
@@ -98,8 +98,8 @@ def test_images_of_an_epoch_in_use_spread_its_edges() -> None:
 
 def test_a_cold_row_is_about_its_cold_windows() -> None:
     result = a_cold_result()
-    assert result.images_per_sec == pytest.approx(100 / 0.18)
-    assert result.steady_images_per_sec == pytest.approx(625)
+    assert result.epoch_images_per_sec == pytest.approx(100 / 0.18)
+    assert result.images_per_sec == pytest.approx(625)
     assert result.first_batch_s == pytest.approx(0.012)
     assert result.attribution.shares["fetch_stall"] == pytest.approx(6 / 18)
     assert result.attribution.shares["prep_stall"] == pytest.approx(6 / 18)

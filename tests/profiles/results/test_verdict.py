@@ -67,15 +67,15 @@ def test_a_speed_up_is_of_whole_epochs() -> None:
     """Steps of 10 and 5 ms; an epoch of ten of them loses 100 ms at its edges, and one in use has 20."""
     slow = a_result("slow", train=rounds_of("train", 10, 10, 10, edge_ms=100), images=200)
     fast = a_result("fast", train=rounds_of("train", 5, 5, 5, edge_ms=100), images=200)
-    assert slow.images_per_sec == pytest.approx(200 / 0.3)
+    assert slow.epoch_images_per_sec == pytest.approx(200 / 0.3)
     assert speed_up(fast, slow)[0] == pytest.approx(300 / 200)
-    assert speed_up(fast, slow)[0] == pytest.approx(fast.images_per_sec / slow.images_per_sec)
+    assert speed_up(fast, slow)[0] == pytest.approx(fast.epoch_images_per_sec / slow.epoch_images_per_sec)
 
 
 def test_a_speed_up_agrees_with_the_rates_beside_it() -> None:
     """Rounds whose median ratio is 2 and whose medians of rates are 1.5 apart: the row has one estimator."""
     slow, fast = a_variant("slow", 10, 30, 12), a_variant("fast", 5, 15, 11)
-    assert speed_up(fast, slow)[0] == pytest.approx(fast.images_per_sec / slow.images_per_sec)
+    assert speed_up(fast, slow)[0] == pytest.approx(fast.epoch_images_per_sec / slow.epoch_images_per_sec)
 
 
 def test_only_shared_rounds_count_for_a_speed_up() -> None:
@@ -127,7 +127,7 @@ def test_the_gain_of_what_was_measured_again_is_told_by_those_rounds() -> None:
     assert (advice.again, advice.rounds) == (True, 3)
     assert advice.measured_ratio == pytest.approx(1.25)
     assert advice.range_text == "1.25 to 1.25; measured again in 3 rounds"
-    assert lucky.images_per_sec == pytest.approx(2000)  # the row is of the rounds that all have
+    assert lucky.epoch_images_per_sec == pytest.approx(2000)  # the row is of the rounds that all have
 
 
 def test_a_gain_that_is_not_there_when_it_is_measured_again_is_no_advice() -> None:

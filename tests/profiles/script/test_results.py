@@ -146,7 +146,7 @@ def test_of_a_fit_that_was_left_in_its_only_epoch_no_edge_is_charged(ceilings: b
     result = fit_of(an_epoch_of(100, whole=False), ceilings=ceilings)
     assert result.attribution.shares["epoch_overhead"] is None
     assert result.attribution.shares["compute"] == pytest.approx(0.9)
-    assert result.images_per_sec == pytest.approx(result.steady_images_per_sec)
+    assert result.epoch_images_per_sec == pytest.approx(result.images_per_sec)
     assert "epoch edges" not in {finding.rule for finding in judge([result])[0].findings}
     assert result.contender.images == 1000
     assert any("edges is unknown" in note for note in result.contender.notes)
