@@ -18,7 +18,7 @@ _PHOTOS = "generated:512"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """B serves at least so many times the images/sec of A.
+    """B serves at least so many times the images/sec of A, in steady steps and in whole epochs.
 
     Attributes:
       recorded: what it came to where it was recorded.

@@ -44,6 +44,8 @@ from profiles.gate import (
     Paired,
     change,
     plan,
+    share_out,
+    together,
 )
 from profiles.text import Terminal
 
@@ -93,6 +95,16 @@ NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 }
 
 
+def figures(kind: str, rng: np.random.Generator, count: int, *, own_ratio: float = 0.5) -> tuple[np.ndarray, ...]:
+    """Returns the noise of the steady and the epochs' rate of one process: part of it is what both met.
+
+    Args:
+      own_ratio: of the variance of each, what the other does not share; what both share is all of it at 0.
+    """
+    shared, *own = (NOISE[kind](rng, count) for _ in range(3))
+    return tuple(math.sqrt(1 - own_ratio) * shared + math.sqrt(own_ratio) * one for one in own)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
     """What many comparisons came to, one entry each."""
@@ -105,28 +117,37 @@ class Outcomes:
 
 
 def simulate(
-    noise: np.ndarray, *, loss: float, threshold: float, rng: np.random.Generator, fixed_order: str | None = None
+    noise: Sequence[np.ndarray],
+    *,
+    losses: Sequence[float],
+    threshold: float,
+    rng: np.random.Generator,
+    fixed_order: str | None = None,
 ) -> Outcomes:
     """Runs comparisons of A with B, which serves (1 - loss) times the images/sec of A.
 
     Args:
-      noise: (comparisons, measurements), of the logarithm of each rate, in the order of measuring.
+      noise: of each figure (comparisons, measurements), of the logarithm of each rate, in the order of measuring.
+      losses: of each figure.
       fixed_order: "ABBA" in the place of a coin for each pair: what it would be like without.
     """
-    a_first = rng.random((len(noise), PAIRS[-1])) < 0.5
+    a_first = rng.random((len(noise[0]), PAIRS[-1])) < 0.5
     if fixed_order is not None:
         a_first[:] = np.tile([fixed_order[0] == "A", fixed_order[2] == "A"], PAIRS[-1] // 2)
-    logs = np.where(a_first, 1, -1) * (noise[:, 1::2] - noise[:, 0::2]) + math.log1p(-loss)
+    signs = np.where(a_first, 1, -1)
+    logs = [signs * (one[:, 1::2] - one[:, 0::2]) + math.log1p(-loss) for one, loss in zip(noise, losses, strict=True)]
     return judge(logs, threshold=threshold)
 
 
-def judge(logs: np.ndarray, *, threshold: float) -> Outcomes:
-    """Looks at log-ratios (comparisons, pairs) as the gate does: at each look, those that are still open."""
-    verdicts = np.full(len(logs), INCONCLUSIVE, dtype=object)
-    pairs = np.full(len(logs), PAIRS[-1])
-    waiting = np.arange(len(logs))
+def judge(logs: Sequence[np.ndarray], *, threshold: float) -> Outcomes:
+    """Looks at log-ratios, of each figure (comparisons, pairs), as the gate does: at each look, those still open."""
+    comparisons = len(logs[0])
+    verdicts = np.full(comparisons, INCONCLUSIVE, dtype=object)
+    pairs = np.full(comparisons, PAIRS[-1])
+    waiting = np.arange(comparisons)
     for look in plan(Paired.least_p):
-        claims = change(Paired(logs[waiting, : look.pairs]), look, threshold)
+        own = share_out(look, len(logs))
+        claims = together([change(Paired(one[waiting, : look.pairs]), own, threshold) for one in logs])
         closed = np.zeros(len(waiting), bool)
         for verdict in ("regression", "improved", SAME):
             shown = getattr(claims, verdict)

@@ -12,7 +12,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,24 @@ import numpy as np
 
 from profiles.gate import anchors
 from profiles.gate.decision import (
+    EPOCH,
     IMPROVED,
-    INCONCLUSIVE,
     NOT_COMPARABLE,
     PAIRS,
     REGRESSION,
+    STEADY,
+    Claims,
     Decision,
     Look,
     Unpaired,
     change,
     check_rates,
     decision_at,
+    figures_of,
     log_ratios,
     plan,
+    rate_of,
+    share_out,
 )
 from profiles.gate.invariants import Invariants, differences, invariants_from_dict
 from profiles.statistics import median_interval
@@ -52,12 +57,28 @@ class Measured:
     """What one process, or one round, came to.
 
     Attributes:
-      images_per_sec: of the benchmark.
+      images_per_sec: of the benchmark, by figure.
       anchors: rates of the anchors beside it, by name.
     """
 
-    images_per_sec: float
+    images_per_sec: Mapping[str, float]
     anchors: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One figure of a baseline.
+
+    Attributes:
+      ratios: images/sec over each anchor's rate, one number a process.
+      judge: the anchor whose ratio varied least; chosen when recording, so that no check can pick.
+      images_per_sec: the median, and the floor below which no hour of the machine explains it.
+    """
+
+    ratios: Mapping[str, tuple[float, ...]]
+    judge: str
+    images_per_sec: float
+    floor_images_per_sec: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +87,15 @@ class Baseline:
 
     Attributes:
       subject: what was measured, as the user called it.
-      measure: what the rate is of: "loader", "train NETWORK on DEVICE", or a test's own.
-      ratios: images/sec over each anchor's rate, one number a process.
-      judge: the anchor whose ratio varied least; chosen when recording, so that no check can pick.
-      images_per_sec: the median, and the floor below which no hour of the machine explains it.
+      measure: what the rates are of: "loader", "train NETWORK on DEVICE", or a test's own.
+      figures: by name.
       machine: what must be the same; no names of hosts, users or folders.
       dataset: what it is and its fingerprint; None where the benchmark's own code knows.
     """
 
     subject: str
     measure: str
-    ratios: Mapping[str, tuple[float, ...]]
-    judge: str
-    images_per_sec: float
-    floor_images_per_sec: float
+    figures: Mapping[str, Recorded]
     invariants: Invariants
     machine: Mapping[str, Any]
     dataset: Mapping[str, Any] | None
@@ -99,28 +115,39 @@ def recorded(
     Raises:
       ValueError: at a rate that is not a number above 0.
     """
-    logs = {
-        name: log_ratios([one.images_per_sec for one in measured], [one.anchors[name] for one in measured])
-        for name in measured[0].anchors
-    }
-    median = float(np.median([one.images_per_sec for one in measured]))
     return Baseline(
         subject=subject,
         measure=measure,
-        ratios={name: tuple(float(value) for value in np.exp(values)) for name, values in logs.items()},
-        judge=min(logs, key=lambda name: float(np.subtract(*np.percentile(logs[name], [75, 25])))),
-        images_per_sec=median,
-        floor_images_per_sec=FLOOR_RATIO * median,
+        figures={name: _recorded(measured, name) for name in figures_of(*(one.images_per_sec for one in measured))},
         invariants=invariants,
         machine=machine,
         dataset=dataset,
     )
 
 
-def looks(baseline: Baseline) -> tuple[Look, ...]:
+def _recorded(measured: Sequence[Measured], figure: str) -> Recorded:
+    logs = {name: _log_ratios(measured, figure, name) for name in measured[0].anchors}
+    median = _median(measured, figure)
+    return Recorded(
+        ratios={name: tuple(float(value) for value in np.exp(values)) for name, values in logs.items()},
+        judge=min(logs, key=lambda name: float(np.subtract(*np.percentile(logs[name], [75, 25])))),
+        images_per_sec=median,
+        floor_images_per_sec=FLOOR_RATIO * median,
+    )
+
+
+def _log_ratios(measured: Sequence[Measured], figure: str, anchor: str) -> np.ndarray:
+    rates = [rate_of(one.images_per_sec, figure) for one in measured]
+    return log_ratios(rates, [one.anchors[anchor] for one in measured])
+
+
+def _median(measured: Sequence[Measured], figure: str) -> float:
+    return float(np.median([rate_of(one.images_per_sec, figure) for one in measured]))
+
+
+def looks() -> tuple[Look, ...]:
     """Returns when a check may look: its ranks reach small p-values with fewer runs than pairs do."""
-    count = len(next(iter(baseline.ratios.values())))
-    return plan(lambda now: Unpaired.least_p(now, count), PAIRS[:-1])
+    return plan(lambda now: Unpaired.least_p(now, RECORDED), PAIRS[:-1])
 
 
 def not_comparable(
@@ -147,39 +174,49 @@ def broken(baseline: Baseline, now: Invariants) -> Decision | None:
 def check(baseline: Baseline, measured: list[Measured], look: Look, *, threshold: float, last: bool) -> Decision | None:
     """Compares what was measured with what was recorded; None where more is to be measured.
 
-    The judge decides. A change that another anchor contradicts is none of the code's for certain: where one anchor
-    moved and not the code, the ratio to it moved, and that to another did not.
+    Of each figure the judge decides. A change that another anchor contradicts is none of the code's for certain: where
+    one anchor moved and not the code, the ratio to it moved, and that to another did not.
 
     Raises:
       ValueError: at a rate that is not a number above 0.
     """
-    rates = [one.images_per_sec for one in measured]
-    evidence = {
-        name: Unpaired(log_ratios(rates, [one.anchors[name] for one in measured]), np.log(ratios))
-        for name, ratios in baseline.ratios.items()
-    }
-    judge = evidence[baseline.judge]
-    made = decision_at(judge, look, change(judge, look, threshold), last=last)
-    medians = {name: float(one.median) for name, one in evidence.items()}
+    evidence: dict[str, Unpaired] = {}
+    claims: dict[str, Claims] = {}
+    reasons: dict[str, str] = {}
+    for name, before in baseline.figures.items():
+        ratios = {
+            anchor: Unpaired(_log_ratios(measured, name, anchor), np.log(then))
+            for anchor, then in before.ratios.items()
+        }
+        evidence[name] = ratios[before.judge]
+        own = change(evidence[name], share_out(look, len(baseline.figures)), threshold)
+        medians = {anchor: float(one.median) for anchor, one in ratios.items()}
+        below = _median(measured, name) < before.floor_images_per_sec
+        claims[name], reasons[name] = _excused(own, medians, before if below else None, threshold)
+    made = decision_at(evidence, claims, look, last=last)
+    return made and replace(made, reason=reasons[made.figure])
+
+
+def _excused(
+    claims: Claims, medians: Mapping[str, float], below: Recorded | None, threshold: float
+) -> tuple[Claims, str]:
+    """Returns what a figure shows in the light of all anchors, and the reason where that is not what its judge says.
+
+    Args:
+      medians: of the log-ratio to each anchor, over what was recorded.
+      below: what was recorded, where the plain rate lies below its floor.
+    """
     loss = math.log1p(-threshold)
-    if float(np.median(rates)) < baseline.floor_images_per_sec and max(medians.values()) < loss:
-        shown = decision_at(judge, look, change(judge, look, threshold), last=True)
-        assert shown is not None
-        return _with(shown, REGRESSION, f"fewer than {baseline.floor_images_per_sec:,.0f} images/sec, the floor")
-    if made is None or made.verdict not in (REGRESSION, IMPROVED):
-        return made
-    sign = 1 if made.verdict == REGRESSION else -1
-    against = [name for name, value in medians.items() if sign * value >= loss]
-    if not against:
-        return made
-    ratios = ", ".join(f"{math.exp(medians[name]):.2f} against {name}" for name in medians)
-    return _with(made, INCONCLUSIVE, f"the anchors disagree: {ratios}") if last else None
-
-
-def _with(made: Decision, verdict: str, reason: str) -> Decision:
-    return Decision(
-        verdict=verdict, ratio=made.ratio, interval=made.interval, share=made.share, pairs=made.pairs, reason=reason
-    )
+    none = np.asarray(False)
+    if below is not None and max(medians.values()) < loss:
+        regression = Claims(regression=~none, improved=none, same=none)
+        return regression, f"fewer than {below.floor_images_per_sec:,.0f} images/sec, the floor"
+    verdict = claims.verdict()
+    sign = {REGRESSION: 1, IMPROVED: -1}.get(verdict or "", 0)
+    if not sign or all(sign * value < loss for value in medians.values()):
+        return claims, ""
+    ratios = ", ".join(f"{math.exp(value):.2f} against {name}" for name, value in medians.items())
+    return Claims(regression=none, improved=none, same=none), f"the anchors disagree: {ratios}"
 
 
 def machine_of(provenance: Mapping[str, Any], backend: str, gpus: Sequence[str]) -> dict[str, Any]:
@@ -214,7 +251,7 @@ def _changed(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> li
     ]
 
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 # What follows the fourth digit of a rate is noise.
 _DIGITS = 4
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -318,6 +355,20 @@ def _from_dict(values: Any) -> Baseline:
     for key, version in (("schema_version", SCHEMA_VERSION), ("anchors_version", anchors.VERSION)):
         if values[key] != version:
             raise ValueError(f"`{key}` must be {version}. Received: {values[key]!r}")
+    figures = {str(name): _recorded_from_dict(one) for name, one in values["figures"].items()}
+    if EPOCH not in figures or not set(figures) <= {STEADY, EPOCH}:
+        raise ValueError(f"`figures` must be {EPOCH}, or {STEADY} and {EPOCH}. Received: {', '.join(figures)}")
+    return Baseline(
+        subject=str(values["subject"]),
+        measure=str(values["measure"]),
+        figures=figures,
+        invariants=invariants_from_dict(values["invariants"]),
+        machine=_machine(values["machine"]),
+        dataset=None if values["dataset"] is None else dict(values["dataset"]),
+    )
+
+
+def _recorded_from_dict(values: Any) -> Recorded:
     ratios = {str(name): tuple(float(value) for value in one["samples"]) for name, one in values["ratios"].items()}
     for samples in ratios.values():
         check_rates(samples)
@@ -327,16 +378,11 @@ def _from_dict(values: Any) -> Baseline:
         raise ValueError(f"`ratios` must hold {RECORDED} samples each, the judge's among them")
     rates = values["images_per_sec"]
     check_rates([float(rates["median"]), float(rates["floor"])])
-    return Baseline(
-        subject=str(values["subject"]),
-        measure=str(values["measure"]),
+    return Recorded(
         ratios=ratios,
         judge=values["judge"],
         images_per_sec=float(rates["median"]),
         floor_images_per_sec=float(rates["floor"]),
-        invariants=invariants_from_dict(values["invariants"]),
-        machine=_machine(values["machine"]),
-        dataset=None if values["dataset"] is None else dict(values["dataset"]),
     )
 
 
@@ -357,18 +403,23 @@ def _to_dict(baseline: Baseline) -> dict[str, Any]:
         "anchors_version": anchors.VERSION,
         "subject": baseline.subject,
         "measure": baseline.measure,
-        "judge": baseline.judge,
-        "ratios": {
+        "figures": {
             name: {
-                "median": _rounded(float(np.median(values))),
-                "interval_95": _all_rounded(median_interval(values)),
-                "samples": _all_rounded(values),
+                "judge": figure.judge,
+                "ratios": {
+                    anchor: {
+                        "median": _rounded(float(np.median(values))),
+                        "interval_95": _all_rounded(median_interval(values)),
+                        "samples": _all_rounded(values),
+                    }
+                    for anchor, values in figure.ratios.items()
+                },
+                "images_per_sec": {
+                    "median": _rounded(figure.images_per_sec),
+                    "floor": _rounded(figure.floor_images_per_sec),
+                },
             }
-            for name, values in baseline.ratios.items()
-        },
-        "images_per_sec": {
-            "median": _rounded(baseline.images_per_sec),
-            "floor": _rounded(baseline.floor_images_per_sec),
+            for name, figure in baseline.figures.items()
         },
         "invariants": baseline.invariants.to_dict(),
         "machine": dict(baseline.machine),

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -257,21 +257,42 @@ class Claims:
         return None
 
 
+# The figures of a process or a round: images/sec in steady steps, and in whole epochs, edges included. A function that
+# does the work and returns how many images that was has no steady steps to tell apart, and the second figure alone.
+STEADY, EPOCH = "steady", "epoch"
+_WORDS = {STEADY: "steady images/sec", EPOCH: "images/sec with epoch edges"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One figure of a decision.
+
+    Attributes:
+      verdict: of this figure alone; "inconclusive" where it is open.
+      ratio: images/sec over what it was compared with, the median.
+      interval: of that, with `share` of the error on each side.
+    """
+
+    verdict: str
+    ratio: float
+    interval: tuple[float, float]
+    share: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """A verdict and what it rests on.
 
     Attributes:
-      ratio: images/sec over what it was compared with, the median; None where nothing was measured.
-      interval: of that, with `share` of the error on each side; None as above.
+      figures: each figure that was judged, by name; empty where the verdict is not about rates.
+      figure: the one that decided; empty as above.
       pairs: that were measured.
       reason: of a verdict that is not about a ratio, else empty.
     """
 
     verdict: str
-    ratio: float | None = None
-    interval: tuple[float, float] | None = None
-    share: float | None = None
+    figures: Mapping[str, Judged] = field(default_factory=dict)
+    figure: str = ""
     pairs: int = 0
     reason: str = ""
 
@@ -279,10 +300,40 @@ class Decision:
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
 
+    @property
+    def judged(self) -> Judged | None:
+        """The figure that decided."""
+        return self.figures.get(self.figure)
+
+    @property
+    def words(self) -> str:
+        """What the figure that decided is called; a figure that is the only one needs no other name."""
+        return _WORDS[self.figure] if len(self.figures) > 1 else "images/sec"
+
     def to_dict(self) -> dict[str, Any]:
         values = asdict(self)
-        values["interval"] = None if self.interval is None else list(self.interval)
+        for figure in values["figures"].values():
+            figure["interval"] = list(figure["interval"])
         return {**values, "exit_code": self.exit_code}
+
+
+def figures_of(*rates: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of the figures to judge where rates by figure are compared: all that one of them has."""
+    return tuple(name for name in (STEADY, EPOCH) if any(name in one for one in rates))
+
+
+def rate_of(rates: Mapping[str, float], figure: str) -> float:
+    """Returns the rate of a figure; where there is no steady one, the whole work's stands for it."""
+    return rates.get(figure, rates[EPOCH])
+
+
+def share_out(look: Look, figures: int) -> Look:
+    """Returns a look of one figure among so many.
+
+    "Regression" and "improved" can come from any figure, so that each gets its part of their error (Bonferroni's
+    inequality). "Same" must be shown of every figure: wrong is at least the one that changed, at the whole share.
+    """
+    return replace(look, alarm_share=look.alarm_share / figures)
 
 
 def change(evidence: Evidence, look: Look, threshold: float) -> Claims:
@@ -321,20 +372,58 @@ def floor(evidence: Evidence, look: Look, least_ratio: float) -> Claims:
     return Claims(regression=below, improved=none, same=above)
 
 
-def decision_at(evidence: Evidence, look: Look, claims: Claims, *, last: bool) -> Decision | None:
-    """Returns what a look came to; None where more pairs are to be measured."""
-    verdict = claims.verdict()
+def together(claims: Sequence[Claims]) -> Claims:
+    """Says what the figures of a comparison show together.
+
+    Regression: of any. Same: of all. Improved: of any, where the others improved as well or are the same.
+    """
+    regression = np.any([one.regression for one in claims], axis=0)
+    same = np.all([one.same for one in claims], axis=0)
+    shown = np.all([one.improved | one.same for one in claims], axis=0)
+    return Claims(regression=regression, improved=shown & ~same & ~regression, same=same & ~regression)
+
+
+def decision_at(
+    evidence: Mapping[str, Evidence], claims: Mapping[str, Claims], look: Look, *, last: bool
+) -> Decision | None:
+    """Returns what a look came to; None where more pairs are to be measured.
+
+    Args:
+      evidence: of each figure.
+      claims: what it shows, at its part of the look's error (`share_out`).
+    """
+    verdict = together(list(claims.values())).verdict()
     if verdict is None and not last:
         return None
+    verdict = verdict or INCONCLUSIVE
+    own = share_out(look, len(evidence))
+    figures = {name: _judged(evidence[name], claims[name].verdict() or INCONCLUSIVE, own) for name in evidence}
+    # Of several with the same verdict, the one that lost most.
+    deciding = min((name for name in figures if figures[name].verdict == verdict), key=lambda name: figures[name].ratio)
+    return Decision(verdict=verdict, figures=figures, figure=deciding, pairs=look.pairs)
+
+
+def _judged(evidence: Evidence, verdict: str, look: Look) -> Judged:
     share = (look.same_share if verdict == SAME else look.alarm_share) or look.same_share
     low, high = evidence.interval(share)
-    return Decision(
-        verdict=verdict or INCONCLUSIVE,
+    return Judged(
+        verdict=verdict,
         ratio=math.exp(evidence.median),
         interval=(math.exp(low), math.exp(high)),
         share=share,
-        pairs=look.pairs,
     )
+
+
+def judge(
+    evidence: Mapping[str, Evidence], look: Look, ask: Callable[[Evidence, Look], Claims], *, last: bool
+) -> Decision | None:
+    """Asks each figure at its part of the look's error, and returns what the look came to, as `decision_at` does.
+
+    Args:
+      ask: `change` or `floor`, with what is asked for.
+    """
+    own = share_out(look, len(evidence))
+    return decision_at(evidence, {name: ask(one, own) for name, one in evidence.items()}, look, last=last)
 
 
 def first_decision(looks: Sequence[Look], decide: Callable[[Look, bool], Decision | None]) -> Decision:
@@ -375,6 +464,11 @@ def log_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> np
     return np.log(np.asarray(numerators, float) / np.asarray(denominators, float))
 
 
-def paired(numerators: Sequence[float], denominators: Sequence[float]) -> Paired:
-    """Returns the evidence of rates measured in pairs; raises as `log_ratios` does."""
-    return Paired(log_ratios(numerators, denominators))
+def paired(numerators: Sequence[Mapping[str, float]], denominators: Sequence[Mapping[str, float]]) -> dict[str, Paired]:
+    """Returns the evidence of rates measured in pairs, by figure; raises as `log_ratios` does."""
+    return {
+        name: Paired(
+            log_ratios([rate_of(one, name) for one in numerators], [rate_of(one, name) for one in denominators])
+        )
+        for name in figures_of(*numerators, *denominators)
+    }

@@ -45,9 +45,10 @@ class Machine:
             raise MeasureError(f"{subject.label}: it died")
         self.asked.append((subject.label, inspect))
         rate = self.rates[subject.label]
+        rates = rate if isinstance(rate, dict) else {"epoch": rate}
         hour = math.exp(self.noise.gauss(0, self.spread))
         return Process(
-            rates=(rate * hour,),
+            rates={name: (rate * hour,) for name, rate in rates.items()},
             anchors={name: (value,) for name, value in self.anchors.items()},
             invariants=self.invariants.get(subject.label, INVARIANTS) if inspect else None,
             backend="tensorflow",
@@ -72,7 +73,7 @@ def test_a_noisy_machine_is_inconclusive_after_the_last_look():
     comparison, machine = ask(rates={"a": 100.0, "b": 98.0}, spread=0.3)
     assert (comparison.decision.verdict, comparison.decision.exit_code) == ("inconclusive", 4)
     assert len(machine.asked) == 2 * PAIRS[-1]
-    assert comparison.spread == pytest.approx(0.3, rel=0.5)
+    assert comparison.spread("epoch") == pytest.approx(0.3, rel=0.5)
 
 
 def test_each_pair_is_a_and_b_in_the_order_of_a_coin():
@@ -103,9 +104,9 @@ def test_a_process_that_dies_is_a_failure_and_never_a_regression(fails_at):
 @pytest.mark.parametrize("rates", [(math.nan,), (0.0,), (-1.0,), (math.inf,), ()])
 def test_a_rate_that_is_none_is_refused_before_it_can_be_judged(rates):
     with pytest.raises(ValueError, match="A rate must be a number above 0|at least one window"):
-        Process(rates=rates)
+        Process(rates={"epoch": rates})
     with pytest.raises(ValueError, match="A rate must be a number above 0|at least one window"):
-        Process(rates=(1.0,), anchors={"decode": rates})
+        Process(rates={"epoch": (1.0,)}, anchors={"decode": rates})
 
 
 def test_a_floor_is_asked_for_in_the_place_of_a_change():
@@ -137,14 +138,14 @@ def test_more_work_for_the_same_images_is_a_regression_after_two_pairs():
 def test_the_results_hold_every_figure_and_order():
     comparison, _ = ask(rates={"a": 100.0, "b": 80.0})
     values = comparison.to_dict()
-    assert len(values["a"]["processes"]) == len(values["b"]["processes"]) == len(values["ratios"]) == 10
+    assert len(values["a"]["processes"]) == len(values["b"]["processes"]) == len(values["ratios"]["epoch"]) == 10
     assert values["orders"] == comparison.orders
     assert values["a"]["invariants"] == INVARIANTS.to_dict()
     assert [look["pairs"] for look in values["question"]["looks"]] == list(PAIRS)
 
 
 def test_nothing_measured_has_no_spread():
-    assert Comparison(question=ASKED).spread is None
+    assert Comparison(question=ASKED).spread("epoch") is None
 
 
 BENCHMARK = {"b": 1000.0}
@@ -168,9 +169,10 @@ def checked(baseline, machine, place=PLACE):
 
 def test_a_baseline_holds_ratios_to_each_anchor_and_a_floor():
     baseline = a_baseline()
-    assert {len(ratios) for ratios in baseline.ratios.values()} == {RECORDED}
-    assert baseline.ratios["decode"][0] == pytest.approx(0.5, rel=0.05)
-    assert baseline.floor_images_per_sec == pytest.approx(0.4 * baseline.images_per_sec)
+    (figure,) = baseline.figures.values()
+    assert {len(ratios) for ratios in figure.ratios.values()} == {RECORDED}
+    assert figure.ratios["decode"][0] == pytest.approx(0.5, rel=0.05)
+    assert figure.floor_images_per_sec == pytest.approx(0.4 * figure.images_per_sec)
     assert baseline.invariants == INVARIANTS
 
 
@@ -183,7 +185,7 @@ def test_the_anchor_whose_ratio_varied_least_judges():
         process = machine(B, inspect)
         return replace(process, anchors={"decode": (2000.0 * next(shakes),), "copy": (steady,)})
 
-    assert record(measure, PLACE, lambda process: None).judge == "copy"
+    assert record(measure, PLACE, lambda process: None).figures["epoch"].judge == "copy"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,8 @@ def test_an_anchor_that_moved_alone_is_no_regression():
 
 
 def test_anchors_that_disagree_are_named():
-    baseline = replace(a_baseline(), judge="decode")
+    baseline = a_baseline()
+    baseline = replace(baseline, figures={"epoch": replace(baseline.figures["epoch"], judge="decode")})
     made = checked(baseline, a_machine(anchors={"decode": 4000.0})).decision
     assert made.verdict == "inconclusive"
     assert made.reason.startswith("the anchors disagree: 0.50 against decode, 1.0")
