@@ -34,6 +34,7 @@ from pipeline.commands import ArgumentParser, Stopped
 from profiles import Device
 from profiles.gate import (
     ALARM_ERROR,
+    EPOCH,
     FAILED,
     IMPROVED,
     INCONCLUSIVE,
@@ -158,6 +159,24 @@ def judge(logs: Sequence[np.ndarray], *, threshold: float) -> Outcomes:
         if not len(waiting):
             break
     return Outcomes(verdicts=verdicts, pairs=pairs)
+
+
+# What a table of power has: the losses of the steady and of the epochs' rate; the spreads of one measurement.
+POWER = {
+    "5%": (0.05, 0.05),
+    "10%": (0.10, 0.10),
+    "20%": (0.20, 0.20),
+    "50%": (0.50, 0.50),
+    "20%, one": (0.0, 0.20),
+    "none: same": (0.0, 0.0),
+}
+SPREADS = (0.02, 0.05, 0.10, 0.15)
+
+
+def tried(kind: str, spread: float, losses: Sequence[float], rng: np.random.Generator, count: int) -> Outcomes:
+    """Simulates comparisons of two figures whose noise is of a kind, half of it shared."""
+    noise = [spread * one for one in figures(kind, rng, count)]
+    return simulate(noise, losses=losses, threshold=THRESHOLD_RATIO, rng=rng)
 
 
 # What the design of this project asks for.
@@ -310,12 +329,12 @@ def _print(out: Path, chosen: Sequence[str], console: Console) -> bool:
         decisions = [one["decision"] for one in tries]
         verdicts = Counter(one["verdict"] for one in decisions)
         if name == "same":
-            spreads = [math.log(ratio) for one in tries for ratio in one["ratios"]]
+            spreads = [math.log(ratio) for one in tries for ratio in one["ratios"][EPOCH]]
         if not tries:
             continue
         holds = PARTS[name].holds(verdicts)
         held &= holds
-        ratios = [one["ratio"] for one in decisions if one["ratio"] is not None]
+        ratios = [one["figures"][one["figure"]]["ratio"] for one in decisions if one["figures"]]
         table.add_row(
             PARTS[name].does,
             str(len(tries)),
@@ -343,15 +362,28 @@ def _print_simulation(logs: Sequence[float], console: Console) -> bool:
         table.add_column(column, justify="left" if column == "noise" else "right")
     rng = np.random.default_rng(0)
     held = True
-    for kind, noise in NOISE.items():
-        ratios = [
-            simulate(spread * noise(rng, count), loss=0.0, threshold=THRESHOLD_RATIO, rng=rng).ratio(REGRESSION)
-            for count in (_SIMULATED, _MANY)
-        ]
+    for kind in NOISE:
+        ratios = [tried(kind, spread, (0.0, 0.0), rng, count).ratio(REGRESSION) for count in (_SIMULATED, _MANY)]
         held &= ratios[1] <= ALARM_ERROR
         table.add_row(kind, str(round(ratios[0] * _SIMULATED)), f"{ratios[1]:.2%}", f"{ALARM_ERROR:.0%}")
     console.print(table)
+    _print_power(console, rng)
     return held
+
+
+def _print_power(console: Console, rng: np.random.Generator) -> None:
+    """Prints how often a loss is caught, and `same` of what is; in brackets the mean number of pairs."""
+    console.print("\ncaught, of losses of both figures, and of one alone (Gaussian noise)")
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in ("varies by", *POWER):
+        table.add_column(column, justify="right")
+    for spread in SPREADS:
+        cells = []
+        for losses in POWER.values():
+            outcomes = tried("gaussian", spread, losses, rng, _MANY // 2)
+            cells.append(f"{outcomes.ratio(REGRESSION if any(losses) else SAME):.1%} ({outcomes.pairs.mean():.0f})")
+        table.add_row(f"{spread:.0%}", *cells)
+    console.print(table)
 
 
 def _print_faults(console: Console) -> bool:
