@@ -4,19 +4,14 @@ from profiles.gate import anchors
 from profiles.gate.baseline import (
     RECORDED,
     Baseline,
-    BaselineError,
     Measured,
     Recorded,
     broken,
     check,
-    check_writable,
     looks,
     machine_of,
     not_comparable,
-    path_of,
-    read,
     recorded,
-    write,
 )
 from profiles.gate.decision import (
     ALARM_ERROR,
@@ -31,11 +26,8 @@ from profiles.gate.decision import (
     THRESHOLD_RATIO,
     Claims,
     Decision,
-    Evidence,
     Look,
-    Paired,
     change,
-    check_rates,
     figures_of,
     first_decision,
     floor,
@@ -46,6 +38,8 @@ from profiles.gate.decision import (
     share_out,
     together,
 )
+from profiles.gate.evidence import Evidence, Paired, check_rates
+from profiles.gate.files import BaselineError, check_writable, path_of, read, write
 from profiles.gate.invariants import Invariants, agreed, differences, invariants_from_dict, losses, unknown
 
 __all__ = [

@@ -13,17 +13,13 @@ from profiles.gate import anchors
 from profiles.gate.baseline import (
     RECORDED,
     THRESHOLD_RATIO,
-    BaselineError,
     Measured,
     broken,
     check,
     looks,
     machine_of,
     not_comparable,
-    path_of,
-    read,
     recorded,
-    write,
 )
 from profiles.gate.decision import (
     EPOCH,
@@ -31,14 +27,15 @@ from profiles.gate.decision import (
     SAME,
     Decision,
     Look,
-    Paired,
     first_decision,
     floor,
     judge,
     paired,
     plan,
 )
+from profiles.gate.evidence import Paired
 from profiles.gate.feed import Feed
+from profiles.gate.files import BaselineError, path_of, read, write
 from profiles.gate.inspection import inspect
 from profiles.gate.invariants import Invariants, agreed
 from profiles.measure.backends import BACKENDS, check_backend

@@ -117,6 +117,36 @@ def test_a_floor_is_asked_for_in_the_place_of_a_change():
     assert (broken.decision.verdict, broken.decision.pairs) == ("regression", 10)
 
 
+TWO = {"steady": 100.0, "epoch": 100.0}
+
+
+@pytest.mark.parametrize(("figure", "other"), [("steady", "epoch"), ("epoch", "steady")])
+def test_a_regression_of_either_figure_is_one(figure, other):
+    comparison, machine = ask(rates={"a": TWO, "b": {**TWO, figure: 80.0}})
+    made = comparison.decision
+    assert (made.verdict, made.figure, made.figures[other].verdict) == ("regression", figure, "same")
+    assert len(machine.asked) == 20
+    values = comparison.to_dict()
+    assert set(values["ratios"]) == set(values["decision"]["figures"]) == {"steady", "epoch"}
+    assert set(values["a"]["processes"][0]["windows"]) == {"steady", "epoch"}
+
+
+def test_a_floor_must_be_held_by_both_figures():
+    asked = replace(ASKED, at_least=0.9)
+    held, _ = ask(asked, rates={"a": TWO, "b": TWO})
+    broken, _ = ask(asked, rates={"a": TWO, "b": {**TWO, "epoch": 70.0}})
+    assert held.decision.verdict == "same"
+    assert (broken.decision.verdict, broken.decision.figure) == ("regression", "epoch")
+
+
+def test_a_rate_without_steady_steps_stands_for_both_beside_another_with_them():
+    comparison, _ = ask(rates={"a": 100.0, "b": {"steady": 100.0, "epoch": 70.0}})
+    assert (comparison.decision.verdict, comparison.decision.figure) == ("regression", "epoch")
+    assert comparison.ratios("steady")[0] == pytest.approx(1.0, abs=0.1)
+    alone, _ = ask(rates={"a": 100.0, "b": 70.0})
+    assert list(alone.decision.figures) == ["epoch"]
+
+
 def test_fewer_looks_end_sooner_and_still_keep_their_error():
     asked = replace(ASKED, pairs=PAIRS[:2])
     assert [look.alarm_share for look in asked.looks] == [0.0, pytest.approx(0.01)]
@@ -148,14 +178,19 @@ def test_nothing_measured_has_no_spread():
     assert Comparison(question=ASKED).spread("epoch") is None
 
 
-BENCHMARK = {"b": 1000.0}
 ANCHORS = {"decode": 2000.0, "copy": 100.0, "resident": 500.0}
 
 
-def a_machine(factor=1.0, *, hour=1.0, anchors=(), **how):
-    """A machine whose code serves `factor` of what it did, in an hour in which everything runs at `hour`."""
+def a_machine(factor=1.0, *, epochs=None, hour=1.0, anchors=(), **how):
+    """A machine whose code serves `factor` of what it did, in an hour in which everything runs at `hour`.
+
+    Args:
+      epochs: of what it served in whole epochs; the code has steady steps as well where this is given.
+    """
     rates = {name: hour * rate for name, rate in ANCHORS.items()} | dict(anchors)
-    return Machine({"b": factor * hour * BENCHMARK["b"]}, anchors=rates, **how)
+    rate = 1000.0 * hour * factor
+    served = rate if epochs is None else {"steady": rate, "epoch": 1000.0 * hour * epochs}
+    return Machine({"b": served}, anchors=rates, **how)
 
 
 def a_baseline(**how):
@@ -194,6 +229,25 @@ def test_the_anchor_whose_ratio_varied_least_judges():
 def test_a_check_finds_what_changed_in_six_processes(factor, verdict, pairs):
     made = checked(a_baseline(), a_machine(factor)).decision
     assert (made.verdict, made.pairs) == (verdict, pairs)
+
+
+@pytest.mark.parametrize(
+    ("factor", "epochs", "verdict", "figure"),
+    [
+        (1.0, 0.7, "regression", "epoch"),
+        (0.7, 1.0, "regression", "steady"),
+        (1.0, 1.0, "same", None),
+        (1.4, 0.7, "regression", "epoch"),
+        (1.4, 1.0, "improved", "steady"),
+        (1.0, 0.3, "regression", "epoch"),
+    ],
+)
+def test_a_check_judges_both_figures(factor, epochs, verdict, figure):
+    check = checked(a_baseline(epochs=1.0), a_machine(factor, epochs=epochs))
+    assert check.decision.verdict == verdict
+    assert figure in (None, check.decision.figure)
+    assert ("the floor" in check.decision.reason) == (epochs == 0.3)
+    assert set(check.to_dict()["recorded"]) == set(check.decision.figures) == {"steady", "epoch"}
 
 
 @pytest.mark.parametrize("hour", [0.3, 0.5, 0.8, 1.5])

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.gate.baseline import Baseline, BaselineError, Recorded, machine_of, path_of, read, write
+from profiles.gate.baseline import Baseline, Recorded, machine_of
+from profiles.gate.files import BaselineError, path_of, read, write
 from profiles.gate.invariants import Invariants, differences, invariants_from_dict, losses
 
 INVARIANTS = Invariants(

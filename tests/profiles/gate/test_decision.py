@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.truth import gate
-from benchmarks.truth.gate import NOISE, simulate
+from benchmarks.truth import gate_simulated as simulated
+from benchmarks.truth.gate_simulated import NOISE, simulate
 from profiles.gate.baseline import RECORDED, looks
 from profiles.gate.decision import (
     ALARM_ERROR,
@@ -23,17 +23,15 @@ from profiles.gate.decision import (
     Decision,
     Judged,
     Look,
-    Paired,
-    Unpaired,
     change,
     floor,
     judge,
-    log_ratios,
     paired,
     plan,
     share_out,
     together,
 )
+from profiles.gate.evidence import Paired, Unpaired, log_ratios
 from tests import PROJECT_ROOT
 
 COMPARISONS = 4000
@@ -142,7 +140,7 @@ def test_a_rate_that_is_no_rate_is_refused(rate):
 @pytest.mark.parametrize("spread", [0.03, pytest.param(0.1, marks=pytest.mark.slow), 0.3])
 def test_the_same_against_itself_is_no_regression_and_no_improvement_in_any_noise(kind, spread, own_ratio):
     rng = np.random.default_rng(5)
-    noise = [spread * one for one in gate.figures(kind, rng, COMPARISONS, own_ratio=own_ratio)]
+    noise = [spread * one for one in simulated.figures(kind, rng, COMPARISONS, own_ratio=own_ratio)]
     outcomes = simulate(noise, losses=[0.0, 0.0], threshold=0.05, rng=rng)
     assert outcomes.ratio("regression") <= ALARM_ERROR
     assert outcomes.ratio("improved") <= ALARM_ERROR
@@ -159,7 +157,7 @@ def test_a_figure_that_is_the_only_one_has_the_whole_error(kind):
 @pytest.mark.parametrize("losses", [(0.0, 0.2), (0.2, 0.0)])
 def test_a_loss_of_one_figure_is_found_beside_another_that_is_the_same(losses):
     rng = np.random.default_rng(12)
-    noise = [0.05 * one for one in gate.figures("gaussian", rng, 1000)]
+    noise = [0.05 * one for one in simulated.figures("gaussian", rng, 1000)]
     outcomes = simulate(noise, losses=losses, threshold=0.05, rng=rng)
     assert outcomes.ratio("regression") > 0.99
 
@@ -176,7 +174,7 @@ def test_without_a_coin_a_neighbour_with_a_rhythm_fires():
 def test_a_loss_of_the_threshold_is_seldom_called_same_and_never_improved(kind):
     rng = np.random.default_rng(7)
     for spread in (0.01, 0.03, 0.1):
-        noise = [spread * one for one in gate.figures(kind, rng, COMPARISONS)]
+        noise = [spread * one for one in simulated.figures(kind, rng, COMPARISONS)]
         outcomes = simulate(noise, losses=[0.05, 0.05], threshold=0.05, rng=rng)
         assert outcomes.ratio("same") <= SAME_ERROR
         assert outcomes.ratio("improved") < 0.002
@@ -184,24 +182,24 @@ def test_a_loss_of_the_threshold_is_seldom_called_same_and_never_improved(kind):
 
 def test_stopping_early_for_same_costs_no_power_worth_naming():
     rng = np.random.default_rng(9)
-    noise = [0.05 * one for one in gate.figures("gaussian", rng, COMPARISONS)]
+    noise = [0.05 * one for one in simulated.figures("gaussian", rng, COMPARISONS)]
     outcomes = simulate(noise, losses=[0.10, 0.10], threshold=0.05, rng=rng)
     assert outcomes.ratio("same") < 0.001
 
 
 def test_a_comparison_stops_at_the_look_that_decides_it():
-    steady = gate.judge([np.full((1, 24), -0.2) + np.linspace(0, 0.01, 24)], threshold=0.05)
+    steady = simulated.judge([np.full((1, 24), -0.2) + np.linspace(0, 0.01, 24)], threshold=0.05)
     assert (steady.verdicts[0], steady.pairs[0]) == ("regression", 10)
-    alike = gate.judge([np.linspace(-0.01, 0.01, 24)[None, :]], threshold=0.05)
+    alike = simulated.judge([np.linspace(-0.01, 0.01, 24)[None, :]], threshold=0.05)
     assert (alike.verdicts[0], alike.pairs[0]) == ("same", 6)
-    wild = gate.judge([np.tile([0.3, -0.3], 12)[None, :]], threshold=0.05)
+    wild = simulated.judge([np.tile([0.3, -0.3], 12)[None, :]], threshold=0.05)
     assert (wild.verdicts[0], wild.pairs[0]) == ("inconclusive", 24)
 
 
 def test_improvement_is_the_mirror_of_regression():
     rng = np.random.default_rng(10)
     logs = rng.normal(-0.06, 0.05, size=(1, 500, 24))
-    there, back = gate.judge(logs, threshold=0.05), gate.judge([-one for one in logs], threshold=0.05)
+    there, back = simulated.judge(logs, threshold=0.05), simulated.judge([-one for one in logs], threshold=0.05)
     assert (there.verdicts == "regression").sum() == (back.verdicts == "improved").sum() > 50
 
 
@@ -364,13 +362,13 @@ DOCS = PROJECT_ROOT / "docs" / "gate.md"
 def test_the_docs_say_the_power_that_there_is():
     """The table that docs/gate.md shows, by row: spread, then the part of losses caught, and the pairs taken."""
     rows = re.findall(r"^ +(\d+)% ((?: *[\d.]+% \(\d+\))+)$", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert [int(spread) / 100 for spread, _ in rows] == list(gate.SPREADS)
+    assert [int(spread) / 100 for spread, _ in rows] == list(simulated.SPREADS)
     rng = np.random.default_rng(8)
     for spread, cells in rows:
         for losses, (printed, pairs) in zip(
-            gate.POWER.values(), re.findall(r"([\d.]+)% \((\d+)\)", cells), strict=True
+            simulated.POWER.values(), re.findall(r"([\d.]+)% \((\d+)\)", cells), strict=True
         ):
-            outcomes = gate.tried("gaussian", int(spread) / 100, losses, rng, 1000)
+            outcomes = simulated.tried("gaussian", int(spread) / 100, losses, rng, 1000)
             verdict = "regression" if any(losses) else "same"
             assert outcomes.ratio(verdict) == pytest.approx(float(printed) / 100, abs=0.05)
             assert outcomes.pairs.mean() == pytest.approx(int(pairs), abs=1)
