@@ -54,8 +54,9 @@ def main() -> int:
 
 def _measure(request: dict[str, Any]) -> dict[str, Any]:
     # Before anything that takes seconds to import: what is not there is said at once.
-    if request["kind"] == "function":
-        loader, feed = None, unstall.of_users(request["text"])
+    if request["kind"] in ("function", "own function"):
+        import_ = unstall.of_users if request["kind"] == "function" else unstall.of_ours
+        loader, feed = None, import_(request["text"])
         model = open_model(request["model"], classes=2) if request["measure"] == "train" else None
     else:
         loader, model = _loader(request)

@@ -44,7 +44,7 @@ class Subject:
 
     Attributes:
       label: how the user called it.
-      kind: "variant", "toml" or "function".
+      kind: "variant", "toml", "function" of the user's, or "own function": one of this project's.
       text: the variant's name, the file's text, or "module:function".
       root: the folder whose code it is.
       revision: whether nothing else than that folder's code may be measured.

@@ -34,7 +34,7 @@ class Ratio:
 
 
 def _function(name: str) -> Subject:
-    return Subject(label=name.replace("_", " "), kind="function", text=f"benchmarks.gate.ratios:{name}")
+    return Subject(label=name.replace("_", " "), kind="own function", text=f"benchmarks.gate.ratios:{name}")
 
 
 def _variant(name: str) -> Subject:

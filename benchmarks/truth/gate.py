@@ -148,7 +148,7 @@ def _compare(part: Part, out: Path, coin: random.Random) -> Comparison:
 
 def _subject(loss: float) -> Subject:
     name = f"slower_by_{loss:.0%}".rstrip("%") if loss else "as_it_is"
-    return Subject(label=name, kind="function", text=f"benchmarks.truth.gate_planted:{name}")
+    return Subject(label=name, kind="own function", text=f"benchmarks.truth.gate_planted:{name}")
 
 
 @contextmanager

@@ -12,8 +12,11 @@ import types
 
 import pytest
 
+import unstall
 from benchmarks.gate import child, processes
 from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
+from benchmarks.gate.ratios import RATIOS
+from benchmarks.truth import gate as truth
 from profiles.devices import Device
 
 CPU = Device(kind="cpu", name="cpu")
@@ -97,6 +100,26 @@ def in_this_process(monkeypatch):
             return {"error": child._one_line(error)}
 
     monkeypatch.setattr(processes, "_answer", answer)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [*{one.label: one for ratio in RATIOS.values() for one in (ratio.a, ratio.b) if ":" in one.text}.values()]
+    + [truth._subject(part.loss) for part in truth.PARTS.values()],
+    ids=lambda subject: subject.label,
+)
+def test_what_the_gate_measures_of_this_project_is_there(subject):
+    assert subject.kind == "own function"
+    assert callable(unstall.of_ours(subject.text))
+
+
+def test_a_function_of_this_project_is_measured_though_a_users_may_have_the_same_name(
+    tmp_path, in_this_process, monkeypatch
+):
+    monkeypatch.setattr(processes, "WINDOWS", 1)
+    monkeypatch.chdir(tmp_path)
+    process = measure(truth._subject(0.5), SETTING, tmp_path / "log")
+    assert set(process.rates) == {"steady", "epoch"}
 
 
 def test_a_function_that_is_not_there_is_said_in_one_line(tmp_path, in_this_process, monkeypatch):
