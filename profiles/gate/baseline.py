@@ -177,12 +177,12 @@ def check(baseline: Baseline, measured: list[Measured], look: Look, *, threshold
         own = change(evidence[name], share_out(look, len(baseline.figures)), threshold)
         medians = {anchor: float(one.median) for anchor, one in ratios.items()}
         below = _median(measured, name) < before.floor_images_per_sec
-        claims[name], reasons[name] = _excused(own, medians, before if below else None, threshold)
+        claims[name], reasons[name] = _held_against_all(own, medians, before if below else None, threshold)
     made = decision_at(evidence, claims, look, last=last)
     return made and replace(made, reason=reasons[made.figure])
 
 
-def _excused(
+def _held_against_all(
     claims: Claims, medians: Mapping[str, float], below: Recorded | None, threshold: float
 ) -> tuple[Claims, str]:
     """Returns what a figure shows in the light of all anchors, and the reason where that is not what its judge says.
