@@ -45,7 +45,7 @@ def decision(words):
 
 
 @planted
-@pytest.mark.parametrize(("a", "b"), SLOWER)
+@pytest.mark.parametrize(("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.slow), SLOWER[1]])
 def test_a_slower_epoch_behind_the_same_steady_steps_is_a_regression(in_this_process, capsys, a, b):
     code, made = decision(("compare", f"tests.edges:{a}", f"tests.edges:{b}"))
     print(capsys.readouterr().out)
