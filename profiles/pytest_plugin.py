@@ -116,10 +116,11 @@ def _end(decided: Decision, *, strict: bool) -> None:
     if decided.exit_code == 0:
         return
     text = f"images/sec: {decided.verdict}"
-    if decided.ratio is not None and decided.interval is not None:
-        low, high = decided.interval
-        text += f", ratio {decided.ratio:.3g} ({low:.3g} to {high:.3g}; {decided.pairs} rounds)"
-    text += f": {decided.reason}" if decided.reason else ""
+    rests_on = [decided.reason] if decided.reason else []
+    if decided.judged is not None:
+        low, high = decided.judged.interval
+        rests_on.append(f"{decided.words} {decided.judged.ratio:.3g} ({low:.3g} to {high:.3g}; {decided.pairs} rounds)")
+    text = ": ".join([text, "; ".join(rests_on)])
     if decided.exit_code == 1 or strict:
         pytest.fail(text, pytrace=False)
     pytest.skip(text)

@@ -54,8 +54,9 @@ def main() -> int:
 
 def _measure(request: dict[str, Any]) -> dict[str, Any]:
     # Before anything that takes seconds to import: what is not there is said at once.
-    if request["kind"] == "function":
-        loader, feed = None, unstall.of_users(request["text"])
+    if request["kind"] in ("function", "own function"):
+        import_ = unstall.of_users if request["kind"] == "function" else unstall.of_ours
+        loader, feed = None, import_(request["text"])
         model = open_model(request["model"], classes=2) if request["measure"] == "train" else None
     else:
         loader, model = _loader(request)
@@ -78,17 +79,17 @@ def _measured(request: dict[str, Any], feed: Any, model: Any, parallel_batches: 
     beside: dict[str, Any] = {}
     if request["anchors"]:
         beside = {"decode": anchors.decode, "copy": anchors.copy, "resident": anchors.Resident()}
-    rates: list[float] = []
+    rates: list[dict[str, float]] = []
     found: dict[str, list[float]] = {name: [] for name in beside}
     for number in range(request["windows"]):
         # Anchors, window, window, anchors: a drift meets both alike.
         if number % 2 == 0:
             _note(beside, found)
-        rates.append(opened.rate())
+        rates.append(opened.rates())
         if number % 2:
             _note(beside, found)
     return {
-        "images_per_sec": rates,
+        "images_per_sec": {figure: [one[figure] for one in rates] for figure in rates[0]},
         "anchors": found,
         "backend": backend,
         "gpus": BACKENDS[backend].gpus(),

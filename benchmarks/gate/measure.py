@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.gate.processes import INSPECTED, MeasureError, Process, Subject, invariants_of
 from profiles.gate import (
+    EPOCH,
     FAILED,
     PAIRS,
     RECORDED,
@@ -24,15 +25,17 @@ from profiles.gate import (
     broken,
     change,
     check,
-    decision_at,
+    figures_of,
     first_decision,
     floor,
+    judge,
     looks,
     losses,
     machine_of,
     not_comparable,
     paired,
     plan,
+    rate_of,
     recorded,
 )
 from profiles.statistics import median
@@ -73,9 +76,14 @@ class Check:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "judge": self.baseline.judge,
-            "floor_images_per_sec": self.baseline.floor_images_per_sec,
-            "recorded": {name: list(ratios) for name, ratios in self.baseline.ratios.items()},
+            "recorded": {
+                name: {
+                    "judge": figure.judge,
+                    "floor_images_per_sec": figure.floor_images_per_sec,
+                    "ratios": {anchor: list(ratios) for anchor, ratios in figure.ratios.items()},
+                }
+                for name, figure in self.baseline.figures.items()
+            },
             "processes": [one.to_dict() for one in self.processes],
             "decision": None if self.decision is None else self.decision.to_dict(),
         }
@@ -127,14 +135,14 @@ def run_check(
     try:
         # What only a process can know is taken to be as recorded until there was one.
         elsewhere = place.differs(baseline, baseline.machine["keras_backend"], baseline.machine["gpus"])
-        running.decision = elsewhere or first_decision(looks(baseline), decide)
+        running.decision = elsewhere or first_decision(looks(), decide)
     except (MeasureError, ValueError) as error:
         running.decision = Decision(verdict=FAILED, pairs=len(processes), reason=str(error))
     return running
 
 
 def measured(process: Process) -> Measured:
-    """Returns the one figure of a process for the benchmark and for each anchor."""
+    """Returns the figures of a process: of the benchmark, and one for each anchor."""
     return Measured(
         images_per_sec=process.images_per_sec,
         anchors={name: median(rates) for name, rates in process.anchors.items()},
@@ -205,16 +213,27 @@ class Comparison:
                 for side, (subject, processes) in sides.items()
             },
             "orders": list(self.orders),
-            "ratios": [b.images_per_sec / a.images_per_sec for a, b in zip(self.a, self.b, strict=False)],
+            "ratios": {name: list(self.ratios(name)) for name in self.figures},
             "decision": None if self.decision is None else self.decision.to_dict(),
         }
 
     @property
-    def spread(self) -> float | None:
-        """The standard deviation of one measurement's logarithm, by the pairs' middle half; None below 6 pairs."""
+    def figures(self) -> tuple[str, ...]:
+        """The names of those that are judged; none before anything was measured."""
+        return figures_of(*(one.images_per_sec for one in (*self.a, *self.b)))
+
+    def ratios(self, figure: str) -> tuple[float, ...]:
+        """Returns images/sec of B over A, of each pair."""
+        return tuple(
+            rate_of(b.images_per_sec, figure) / rate_of(a.images_per_sec, figure)
+            for a, b in zip(self.a, self.b, strict=False)
+        )
+
+    def spread(self, figure: str) -> float | None:
+        """Returns the standard deviation of a measurement's logarithm, by the pairs' middle half; None below 6."""
         if len(self.b) < PAIRS[0]:
             return None
-        logs = [math.log(b.images_per_sec / a.images_per_sec) for a, b in zip(self.a, self.b, strict=False)]
+        logs = [math.log(ratio) for ratio in self.ratios(figure)]
         middle = median(logs)
         # 1.4826 times the median deviation is the standard deviation where noise is Gaussian; a pair has that of two.
         return 1.4826 * median([abs(one - middle) for one in logs]) / math.sqrt(2)
@@ -239,13 +258,13 @@ def compare(
             for side in order:
                 subject, processes = sides[side]
                 processes.append(measure(subject, len(processes) < INSPECTED))
-                done(f"{side} {subject.label}: {processes[-1].images_per_sec:,.0f} images/sec")
+                done(f"{side} {subject.label}: {processes[-1].images_per_sec[EPOCH]:,.0f} images/sec")
             comparison.orders.append(order)
             worse = _worse(comparison)
             if worse:
                 return Decision(verdict=REGRESSION, pairs=len(comparison.orders), reason=worse)
         evidence = paired([one.images_per_sec for one in comparison.b], [one.images_per_sec for one in comparison.a])
-        return decision_at(evidence, look, question.claims(evidence, look), last=last)
+        return judge(evidence, look, question.claims, last=last)
 
     try:
         comparison.decision = first_decision(question.looks, decide)

@@ -16,7 +16,7 @@ from typing import Any
 
 from profiles import Device
 from profiles.devices import NO_GPU
-from profiles.gate import Invariants, agreed, check_rates, invariants_from_dict
+from profiles.gate import EPOCH, Invariants, agreed, check_rates, invariants_from_dict
 from profiles.statistics import median
 
 _OURS = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ _CHILD = (
     f"import sys; sys.path.insert(0, {str(_OURS)!r}); import unstall; del sys.path[0]; "
     "sys.exit(unstall.of_ours('benchmarks.gate.child:main')())"
 )
-# Windows of half a second in a process, whose median is its one figure: what differs between processes is more than
+# Windows of half a second in a process, whose medians are its figures: what differs between processes is more than
 # what differs within one, so that more of them in each would buy nothing.
 WINDOWS = 4
 # Processes that are looked at for what has no noise: what differs between two of the same has some.
@@ -44,7 +44,7 @@ class Subject:
 
     Attributes:
       label: how the user called it.
-      kind: "variant", "toml" or "function".
+      kind: "variant", "toml", "function" of the user's, or "own function": one of this project's.
       text: the variant's name, the file's text, or "module:function".
       root: the folder whose code it is.
       revision: whether nothing else than that folder's code may be measured.
@@ -71,32 +71,34 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """What one process came to: a rate for each window, and each anchor's beside them.
+    """What one process came to: by figure a rate for each window, and each anchor's rates beside them.
 
     Raises:
       ValueError: at a rate that is not a number above 0, or where there is none.
     """
 
-    rates: tuple[float, ...]
+    rates: Mapping[str, tuple[float, ...]]
     anchors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     invariants: Invariants | None = None
     backend: str = ""
     gpus: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for rates in (self.rates, *self.anchors.values()):
+        if EPOCH not in self.rates:
+            raise ValueError(f"A process must measure whole epochs. Received: {', '.join(self.rates) or 'none'}.")
+        for rates in (*self.rates.values(), *self.anchors.values()):
             if not rates:
                 raise ValueError("A process must measure at least one window. Received: none.")
             check_rates(rates)
 
     @property
-    def images_per_sec(self) -> float:
-        return median(self.rates)
+    def images_per_sec(self) -> dict[str, float]:
+        return {figure: median(rates) for figure, rates in self.rates.items()}
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "images_per_sec": self.images_per_sec,
-            "windows": list(self.rates),
+            "windows": {figure: list(rates) for figure, rates in self.rates.items()},
             "anchors": {name: list(rates) for name, rates in self.anchors.items()},
         }
 
@@ -139,13 +141,13 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
         raise MeasureError(f"{subject.label}: {answer['error']}")
     try:
         return Process(
-            rates=tuple(answer["images_per_sec"]),
+            rates={figure: tuple(rates) for figure, rates in answer["images_per_sec"].items()},
             anchors={name: tuple(rates) for name, rates in answer["anchors"].items()},
             invariants=None if answer["invariants"] is None else invariants_from_dict(answer["invariants"]),
             backend=str(answer["backend"]),
             gpus=tuple(answer["gpus"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MeasureError(f"{subject.label}: no figures that can be used: {error}") from error
 
 

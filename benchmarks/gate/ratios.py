@@ -18,12 +18,12 @@ _PHOTOS = "generated:512"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """B serves at least so many times the images/sec of A.
+    """B serves at least so many times the images/sec of A, in steady steps and in whole epochs.
 
     Attributes:
-      recorded: what it came to where it was recorded.
-      at_least: the floor, wide enough for machines with other cores: about half of what was recorded, or, where A and B
-        are the same work, what a person would notice.
+      recorded: what the steady rates came to where it was recorded.
+      at_least: the floor of both figures, wide enough for machines with other cores: about half of what was recorded,
+        or, where A and B are the same work, what a person would notice.
     """
 
     a: Subject
@@ -34,7 +34,7 @@ class Ratio:
 
 
 def _function(name: str) -> Subject:
-    return Subject(label=name.replace("_", " "), kind="function", text=f"benchmarks.gate.ratios:{name}")
+    return Subject(label=name.replace("_", " "), kind="own function", text=f"benchmarks.gate.ratios:{name}")
 
 
 def _variant(name: str) -> Subject:

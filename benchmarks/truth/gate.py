@@ -15,7 +15,7 @@ import multiprocessing
 import random
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,114 +30,20 @@ from benchmarks.gate.processes import Process, Setting, Subject, measure
 from benchmarks.lab.command import exit_code_of
 from benchmarks.lab.options import MODEL, UserError
 from benchmarks.truth.gate_faults import faults
+from benchmarks.truth.gate_simulated import NOISE, POWER, SPREADS, tried
 from pipeline.commands import ArgumentParser, Stopped
 from profiles import Device
 from profiles.gate import (
     ALARM_ERROR,
+    EPOCH,
     FAILED,
     IMPROVED,
     INCONCLUSIVE,
-    PAIRS,
     REGRESSION,
     SAME,
     THRESHOLD_RATIO,
-    Paired,
-    change,
-    plan,
 )
 from profiles.text import Terminal
-
-# Two measurements a pair.
-_MEASUREMENTS = 2 * PAIRS[-1]
-
-
-def _gaussian(rng: np.random.Generator, count: int) -> np.ndarray:
-    return rng.normal(size=(count, _MEASUREMENTS))
-
-
-def _heavy_tailed(rng: np.random.Generator, count: int) -> np.ndarray:
-    return rng.standard_t(3, size=(count, _MEASUREMENTS)) / math.sqrt(3)
-
-
-def _drifting(rng: np.random.Generator, count: int) -> np.ndarray:
-    """A machine that gets slower or faster all the time, by some standard deviations in all."""
-    slopes = 5 * rng.normal(size=(count, 1))
-    return _gaussian(rng, count) + slopes * np.linspace(0, 1, _MEASUREMENTS)
-
-
-def _autocorrelated(rng: np.random.Generator, count: int, memory: float = 0.5) -> np.ndarray:
-    """Each measurement goes on where the one before was: a neighbour comes and stays for a while."""
-    fresh = _gaussian(rng, count)
-    noise = np.empty_like(fresh)
-    noise[:, 0] = fresh[:, 0]
-    for at in range(1, _MEASUREMENTS):
-        noise[:, at] = memory * noise[:, at - 1] + math.sqrt(1 - memory**2) * fresh[:, at]
-    return noise
-
-
-def _rhythmic(rng: np.random.Generator, count: int) -> np.ndarray:
-    """A neighbour that comes and goes every 2 to 12 measurements: a fixed order of A and B falls into step with it."""
-    periods = rng.uniform(2, 12, size=(count, 1))
-    phases = rng.random((count, 1))
-    waves = np.sin(2 * np.pi * (np.arange(_MEASUREMENTS) / periods + phases))
-    return math.sqrt(1.5) * waves + 0.5 * _gaussian(rng, count)
-
-
-# Of a measurement's logarithm, each with a standard deviation of 1 (the drifting one: around its drift).
-NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
-    "gaussian": _gaussian,
-    "heavy-tailed": _heavy_tailed,
-    "drifting": _drifting,
-    "autocorrelated": _autocorrelated,
-    "rhythmic": _rhythmic,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcomes:
-    """What many comparisons came to, one entry each."""
-
-    verdicts: np.ndarray
-    pairs: np.ndarray
-
-    def ratio(self, verdict: str) -> float:
-        return float((self.verdicts == verdict).mean())
-
-
-def simulate(
-    noise: np.ndarray, *, loss: float, threshold: float, rng: np.random.Generator, fixed_order: str | None = None
-) -> Outcomes:
-    """Runs comparisons of A with B, which serves (1 - loss) times the images/sec of A.
-
-    Args:
-      noise: (comparisons, measurements), of the logarithm of each rate, in the order of measuring.
-      fixed_order: "ABBA" in the place of a coin for each pair: what it would be like without.
-    """
-    a_first = rng.random((len(noise), PAIRS[-1])) < 0.5
-    if fixed_order is not None:
-        a_first[:] = np.tile([fixed_order[0] == "A", fixed_order[2] == "A"], PAIRS[-1] // 2)
-    logs = np.where(a_first, 1, -1) * (noise[:, 1::2] - noise[:, 0::2]) + math.log1p(-loss)
-    return judge(logs, threshold=threshold)
-
-
-def judge(logs: np.ndarray, *, threshold: float) -> Outcomes:
-    """Looks at log-ratios (comparisons, pairs) as the gate does: at each look, those that are still open."""
-    verdicts = np.full(len(logs), INCONCLUSIVE, dtype=object)
-    pairs = np.full(len(logs), PAIRS[-1])
-    waiting = np.arange(len(logs))
-    for look in plan(Paired.least_p):
-        claims = change(Paired(logs[waiting, : look.pairs]), look, threshold)
-        closed = np.zeros(len(waiting), bool)
-        for verdict in ("regression", "improved", SAME):
-            shown = getattr(claims, verdict)
-            verdicts[waiting[shown]] = verdict
-            closed |= shown
-        pairs[waiting[closed]] = look.pairs
-        waiting = waiting[~closed]
-        if not len(waiting):
-            break
-    return Outcomes(verdicts=verdicts, pairs=pairs)
-
 
 # What the design of this project asks for.
 _TRIES, _SIMULATED, _CAUGHT_RATIO = 20, 200, 0.95
@@ -242,7 +148,7 @@ def _compare(part: Part, out: Path, coin: random.Random) -> Comparison:
 
 def _subject(loss: float) -> Subject:
     name = f"slower_by_{loss:.0%}".rstrip("%") if loss else "as_it_is"
-    return Subject(label=name, kind="function", text=f"benchmarks.truth.gate_planted:{name}")
+    return Subject(label=name, kind="own function", text=f"benchmarks.truth.gate_planted:{name}")
 
 
 @contextmanager
@@ -289,12 +195,12 @@ def _print(out: Path, chosen: Sequence[str], console: Console) -> bool:
         decisions = [one["decision"] for one in tries]
         verdicts = Counter(one["verdict"] for one in decisions)
         if name == "same":
-            spreads = [math.log(ratio) for one in tries for ratio in one["ratios"]]
+            spreads = [math.log(ratio) for one in tries for ratio in one["ratios"][EPOCH]]
         if not tries:
             continue
         holds = PARTS[name].holds(verdicts)
         held &= holds
-        ratios = [one["ratio"] for one in decisions if one["ratio"] is not None]
+        ratios = [one["figures"][one["figure"]]["ratio"] for one in decisions if one["figures"]]
         table.add_row(
             PARTS[name].does,
             str(len(tries)),
@@ -322,15 +228,28 @@ def _print_simulation(logs: Sequence[float], console: Console) -> bool:
         table.add_column(column, justify="left" if column == "noise" else "right")
     rng = np.random.default_rng(0)
     held = True
-    for kind, noise in NOISE.items():
-        ratios = [
-            simulate(spread * noise(rng, count), loss=0.0, threshold=THRESHOLD_RATIO, rng=rng).ratio(REGRESSION)
-            for count in (_SIMULATED, _MANY)
-        ]
+    for kind in NOISE:
+        ratios = [tried(kind, spread, (0.0, 0.0), rng, count).ratio(REGRESSION) for count in (_SIMULATED, _MANY)]
         held &= ratios[1] <= ALARM_ERROR
         table.add_row(kind, str(round(ratios[0] * _SIMULATED)), f"{ratios[1]:.2%}", f"{ALARM_ERROR:.0%}")
     console.print(table)
+    _print_power(console, rng)
     return held
+
+
+def _print_power(console: Console, rng: np.random.Generator) -> None:
+    """Prints how often a loss is caught, and `same` of what is; in brackets the mean number of pairs."""
+    console.print("\ncaught, of losses of both figures, and of one alone (Gaussian noise)")
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in ("varies by", *POWER):
+        table.add_column(column, justify="right")
+    for spread in SPREADS:
+        cells = []
+        for losses in POWER.values():
+            outcomes = tried("gaussian", spread, losses, rng, _MANY // 2)
+            cells.append(f"{outcomes.ratio(REGRESSION if any(losses) else SAME):.1%} ({outcomes.pairs.mean():.0f})")
+        table.add_row(f"{spread:.0%}", *cells)
+    console.print(table)
 
 
 def _print_faults(console: Console) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiles import provenance
-from profiles.gate import RECORDED, Invariants, Measured, machine_of, path_of, recorded, write
+from profiles.gate import EPOCH, RECORDED, Invariants, Measured, machine_of, path_of, recorded, write
 
 _TIMEOUT_S = 600.0
 _FEEDS = """
@@ -146,9 +146,9 @@ def _with_baseline(change: Callable[[str], str]) -> int:
         folder = Path(name)
         (folder / "feeds.py").write_text(_FEEDS)
         path = path_of(folder, "loader")
-        measured = [Measured(images_per_sec=100.0 + number, anchors={"decode": 200.0}) for number in range(RECORDED)]
+        rates = [{EPOCH: 100.0 + number} for number in range(RECORDED)]
         made = recorded(
-            measured,
+            [Measured(images_per_sec=rate, anchors={"decode": 200.0}) for rate in rates],
             subject="feeds:works",
             measure="loader",
             invariants=Invariants(images=5),

@@ -11,6 +11,7 @@ import numpy as np
 
 from profiles import clock
 from profiles.devices import Device
+from profiles.gate.decision import EPOCH, STEADY
 from profiles.measure.batches import first_batches, is_fit_data
 from profiles.measure.measure import shapes
 from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
@@ -69,11 +70,17 @@ class Feed:
         if is_fit_data(self.data):
             self._epochs = epochs_for(self._sample())
 
-    def rate(self) -> float:
-        """Measures one window. Returns images per second in its steady steps."""
+    def rates(self) -> dict[str, float]:
+        """Measures one window.
+
+        Returns:
+          Images per second in its steady steps (`STEADY`) and in its whole epochs, their edges included (`EPOCH`); of a
+          function that counts images the second alone: a call is all of its work.
+        """
         if self._calls:
-            return self._rate_of_calls(self._calls)
-        return 1 / self._sample().s_per_image
+            return {EPOCH: self._rate_of_calls(self._calls)}
+        sample = self._sample()
+        return {STEADY: 1 / sample.s_per_image, EPOCH: 1 / sample.whole_s_per_image()}
 
     def _sample(self) -> Sample:
         run: Callable[..., Sample] = self.windows.train if self._train else self.windows.loader

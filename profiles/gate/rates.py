@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +13,29 @@ from profiles.gate import anchors
 from profiles.gate.baseline import (
     RECORDED,
     THRESHOLD_RATIO,
-    BaselineError,
     Measured,
     broken,
     check,
     looks,
     machine_of,
     not_comparable,
-    path_of,
-    read,
     recorded,
-    write,
 )
 from profiles.gate.decision import (
+    EPOCH,
     NOT_COMPARABLE,
     SAME,
     Decision,
     Look,
-    Paired,
-    decision_at,
     first_decision,
     floor,
+    judge,
     paired,
     plan,
 )
+from profiles.gate.evidence import Paired
 from profiles.gate.feed import Feed
+from profiles.gate.files import BaselineError, path_of, read, write
 from profiles.gate.inspection import inspect
 from profiles.gate.invariants import Invariants, agreed
 from profiles.measure.backends import BACKENDS, check_backend
@@ -50,17 +49,19 @@ def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
     opened = Feed(feed)
     anchor_rate = {"decode": anchors.decode, "copy": anchors.copy}[anchor]
     coin = random.Random()
-    fed: list[float] = []
-    beside: list[float] = []
-    measures: list[Callable[[], None]] = [lambda: fed.append(opened.rate()), lambda: beside.append(anchor_rate())]
+    fed: list[dict[str, float]] = []
+    beside: list[dict[str, float]] = []
+    measures: list[Callable[[], None]] = [
+        lambda: fed.append(opened.rates()),
+        lambda: beside.append({EPOCH: anchor_rate()}),
+    ]
 
     def decide(look: Look, last: bool) -> Decision | None:
         while len(fed) < look.pairs:
             coin.shuffle(measures)
             for measure in measures:
                 measure()
-        evidence = paired(fed, beside)
-        return decision_at(evidence, look, floor(evidence, look, least_ratio), last=last)
+        return judge(paired(fed, beside), look, partial(floor, least_ratio=least_ratio), last=last)
 
     return first_decision(plan(Paired.least_p), decide)
 
@@ -109,7 +110,7 @@ def no_slower(
             rounds.append(_round(opened, resident))
         return check(baseline, rounds, look, threshold=threshold or THRESHOLD_RATIO, last=last)
 
-    return first_decision(looks(baseline), decide)
+    return first_decision(looks(), decide)
 
 
 def _invariants(feed: Feed) -> Invariants:
@@ -118,4 +119,4 @@ def _invariants(feed: Feed) -> Invariants:
 
 def _round(feed: Feed, resident: Callable[[], float]) -> Measured:
     rates = {"decode": anchors.decode(), "copy": anchors.copy(), "resident": resident()}
-    return Measured(images_per_sec=feed.rate(), anchors=rates)
+    return Measured(images_per_sec=feed.rates(), anchors=rates)

@@ -46,8 +46,8 @@ def rates(monkeypatch):
         def __init__(self, feed):
             assert feed == "feed"
 
-        def rate(self):
-            return made_up.serve(made_up.feed)
+        def rates(self):
+            return dict.fromkeys(("steady", "epoch"), made_up.serve(made_up.feed))
 
     def anchor():
         return made_up.serve(made_up.anchor)
@@ -81,7 +81,7 @@ def test_a_feed_above_its_floor_passes(run, rates):
 def test_a_feed_below_its_floor_fails_in_one_line(run, rates):
     result = run("at_least=0.6")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["images/sec: regression, ratio 0.5 (0.5 to 0.5; 10 rounds)"])
+    result.stdout.fnmatch_lines(["images/sec: regression: steady images/sec 0.5 (0.5 to 0.5; 10 rounds)"])
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
@@ -89,7 +89,7 @@ def test_a_machine_too_noisy_to_tell_skips_and_fails_where_strict(run, rates):
     rates.feed = [50.0, 150.0, 90.0, 120.0, 70.0]
     result = run("at_least=0.45")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*images/sec: inconclusive, ratio 0.45 *24 rounds)*"])
+    result.stdout.fnmatch_lines(["*images/sec: inconclusive: steady images/sec 0.45 *24 rounds)*"])
     run("at_least=0.45", ini="images_per_sec_strict = true").assert_outcomes(failed=1)
 
 
@@ -111,7 +111,7 @@ def test_what_was_recorded_is_held_against_what_is_served(run, rates, pytester):
     rates.feed = [80.0]
     failed = run("")
     failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines(["images/sec: regression, ratio 0.8 (0.8 to 0.8; 6 rounds)"])
+    failed.stdout.fnmatch_lines(["images/sec: regression: steady images/sec 0.8 (0.8 to 0.8; 6 rounds)"])
     run("threshold=0.3").assert_outcomes(passed=1)
     rates.anchor = [160.0]  # a slower hour
     run("").assert_outcomes(passed=1)
@@ -158,10 +158,10 @@ def test_tests_of_the_same_name_have_baselines_of_their_own(rates, pytester, mon
 def test_a_baseline_of_another_version_skips(run, rates, pytester):
     run("baseline='mine'", "--images-per-sec-record").assert_outcomes(passed=1)
     path = pytester.path / "baselines" / "mine.json"
-    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 1'))
+    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 2'))
     result = run("baseline='mine'")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*`schema_version` must be 2. Received: 1*"])
+    result.stdout.fnmatch_lines(["*`schema_version` must be 3. Received: 2*"])
 
 
 def test_another_machine_skips(run, rates, monkeypatch):
@@ -240,3 +240,55 @@ def test_what_the_example_of_the_docs_recorded_holds(example, pytester):
         "test_example.test_my_pipeline_is_no_slower_than_recorded.json"
     ]
     assert sum(example()) == 2
+
+
+EDGES = """
+import pytest
+from tests import edges
+
+@pytest.mark.images_per_sec({demands})
+def test_my_pipeline(images_per_sec):
+    images_per_sec(edges.{feed})
+"""
+
+
+@pytest.fixture
+def run_edges(pytester, monkeypatch):
+    """Runs pytest on loaders of planted times, in short windows, beside an anchor of 500 a second."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setattr(feed, "epochs_for", partial(epochs_for, window_s=0.05))
+    for name in ("decode", "copy"):
+        monkeypatch.setattr(anchors, name, lambda: 500.0)
+    monkeypatch.setattr(anchors, "Resident", lambda: lambda: 500.0)
+
+    def run(demands, name, *words):
+        pytester.makepyfile(EDGES.format(demands=demands, feed=name))
+        return pytester.runpytest_inprocess("-p", "profiles.pytest_plugin", "-rs", *words)
+
+    return run
+
+
+REGRESSION = "images/sec: regression: images/sec with epoch edges 0.*"
+
+
+@planted
+@pytest.mark.parametrize(
+    ("name", "least"), [("decoded_twice", 1.0), pytest.param("slow_start", 2.0, marks=pytest.mark.slow)]
+)
+def test_a_slower_epoch_behind_steady_steps_above_the_floor_fails(run_edges, name, least):
+    """Steady: 1,500 images/sec at best; whole epochs: 370 behind the shuffle, 590 with a slow start."""
+    failed = run_edges(f"at_least={least}", name)
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines([REGRESSION])
+
+
+@planted
+@pytest.mark.parametrize(
+    ("name", "slower"),
+    [pytest.param("decoded_once", "decoded_twice", marks=pytest.mark.slow), ("quick_start", "slow_start")],
+)
+def test_a_slower_epoch_behind_the_same_steady_steps_fails(run_edges, name, slower):
+    run_edges("baseline='mine'", name, "--images-per-sec-record").assert_outcomes(passed=1)
+    failed = run_edges("baseline='mine'", slower)
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines([REGRESSION])

@@ -40,7 +40,7 @@ def machine(monkeypatch, tmp_path):
             log.write_text("Traceback")
             raise rate
         return Process(
-            rates=(rate * math.exp(noise.gauss(0, 0.005)),),
+            rates={name: (rate * math.exp(noise.gauss(0, 0.005)),) for name in ("steady", "epoch")},
             anchors={name: (value,) for name, value in ANCHORS.items()} if anchors else {},
             invariants=Invariants(images=768, decodes_per_image=1.0) if inspect else None,
         )
@@ -64,13 +64,14 @@ def test_two_functions_are_compared(machine, capsys, b, code, verdict):
     machine["mine:b"] = b
     assert run(*COMPARED) == code
     printed = capsys.readouterr().out
-    assert f"mine:b against mine:a: {verdict}. Ratio" in printed
-    assert [line[:14].strip() for line in printed.splitlines()[1:3]] == ["mine:b", "against mine:a"]
+    assert f"mine:b against mine:a: {verdict}: " in printed
+    lines = [line[:18].strip() for line in printed.splitlines()[1:5]]
+    assert lines == ["mine:b", "against mine:a", "steady", "with epoch edges"]
     assert max(map(len, printed.splitlines())) <= 80
     values = json.loads(pathlib.Path("out/gate.json").read_text())
     (comparison,) = values["comparisons"].values()
     assert (comparison["decision"]["verdict"], comparison["decision"]["exit_code"]) == (verdict, code)
-    assert values["schema_version"] == 1
+    assert values["schema_version"] == 2
     assert not pathlib.Path("out/gate.log").exists()
 
 
@@ -194,7 +195,7 @@ def test_a_benchmark_is_recorded_and_checked(machine, photos, capsys):
     assert recorded(photos, "record") == 0
     assert "judges: varied least" in capsys.readouterr().out
     assert recorded(photos, "check") == 0
-    assert "loader: same. Ratio" in capsys.readouterr().out
+    assert "loader: same: " in capsys.readouterr().out
     machine["tf-data-composed"] = 700.0
     shutil.rmtree("out")
     assert recorded(photos, "check") == 1

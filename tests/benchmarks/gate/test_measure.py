@@ -45,9 +45,10 @@ class Machine:
             raise MeasureError(f"{subject.label}: it died")
         self.asked.append((subject.label, inspect))
         rate = self.rates[subject.label]
+        rates = rate if isinstance(rate, dict) else {"epoch": rate}
         hour = math.exp(self.noise.gauss(0, self.spread))
         return Process(
-            rates=(rate * hour,),
+            rates={name: (rate * hour,) for name, rate in rates.items()},
             anchors={name: (value,) for name, value in self.anchors.items()},
             invariants=self.invariants.get(subject.label, INVARIANTS) if inspect else None,
             backend="tensorflow",
@@ -72,7 +73,7 @@ def test_a_noisy_machine_is_inconclusive_after_the_last_look():
     comparison, machine = ask(rates={"a": 100.0, "b": 98.0}, spread=0.3)
     assert (comparison.decision.verdict, comparison.decision.exit_code) == ("inconclusive", 4)
     assert len(machine.asked) == 2 * PAIRS[-1]
-    assert comparison.spread == pytest.approx(0.3, rel=0.5)
+    assert comparison.spread("epoch") == pytest.approx(0.3, rel=0.5)
 
 
 def test_each_pair_is_a_and_b_in_the_order_of_a_coin():
@@ -103,9 +104,9 @@ def test_a_process_that_dies_is_a_failure_and_never_a_regression(fails_at):
 @pytest.mark.parametrize("rates", [(math.nan,), (0.0,), (-1.0,), (math.inf,), ()])
 def test_a_rate_that_is_none_is_refused_before_it_can_be_judged(rates):
     with pytest.raises(ValueError, match="A rate must be a number above 0|at least one window"):
-        Process(rates=rates)
+        Process(rates={"epoch": rates})
     with pytest.raises(ValueError, match="A rate must be a number above 0|at least one window"):
-        Process(rates=(1.0,), anchors={"decode": rates})
+        Process(rates={"epoch": (1.0,)}, anchors={"decode": rates})
 
 
 def test_a_floor_is_asked_for_in_the_place_of_a_change():
@@ -114,6 +115,36 @@ def test_a_floor_is_asked_for_in_the_place_of_a_change():
     broken, _ = ask(asked, rates={"a": 100.0, "b": 200.0})
     assert (held.decision.verdict, held.decision.pairs) == ("same", 6)
     assert (broken.decision.verdict, broken.decision.pairs) == ("regression", 10)
+
+
+TWO = {"steady": 100.0, "epoch": 100.0}
+
+
+@pytest.mark.parametrize(("figure", "other"), [("steady", "epoch"), ("epoch", "steady")])
+def test_a_regression_of_either_figure_is_one(figure, other):
+    comparison, machine = ask(rates={"a": TWO, "b": {**TWO, figure: 80.0}})
+    made = comparison.decision
+    assert (made.verdict, made.figure, made.figures[other].verdict) == ("regression", figure, "same")
+    assert len(machine.asked) == 20
+    values = comparison.to_dict()
+    assert set(values["ratios"]) == set(values["decision"]["figures"]) == {"steady", "epoch"}
+    assert set(values["a"]["processes"][0]["windows"]) == {"steady", "epoch"}
+
+
+def test_a_floor_must_be_held_by_both_figures():
+    asked = replace(ASKED, at_least=0.9)
+    held, _ = ask(asked, rates={"a": TWO, "b": TWO})
+    broken, _ = ask(asked, rates={"a": TWO, "b": {**TWO, "epoch": 70.0}})
+    assert held.decision.verdict == "same"
+    assert (broken.decision.verdict, broken.decision.figure) == ("regression", "epoch")
+
+
+def test_a_rate_without_steady_steps_stands_for_both_beside_another_with_them():
+    comparison, _ = ask(rates={"a": 100.0, "b": {"steady": 100.0, "epoch": 70.0}})
+    assert (comparison.decision.verdict, comparison.decision.figure) == ("regression", "epoch")
+    assert comparison.ratios("steady")[0] == pytest.approx(1.0, abs=0.1)
+    alone, _ = ask(rates={"a": 100.0, "b": 70.0})
+    assert list(alone.decision.figures) == ["epoch"]
 
 
 def test_fewer_looks_end_sooner_and_still_keep_their_error():
@@ -137,24 +168,29 @@ def test_more_work_for_the_same_images_is_a_regression_after_two_pairs():
 def test_the_results_hold_every_figure_and_order():
     comparison, _ = ask(rates={"a": 100.0, "b": 80.0})
     values = comparison.to_dict()
-    assert len(values["a"]["processes"]) == len(values["b"]["processes"]) == len(values["ratios"]) == 10
+    assert len(values["a"]["processes"]) == len(values["b"]["processes"]) == len(values["ratios"]["epoch"]) == 10
     assert values["orders"] == comparison.orders
     assert values["a"]["invariants"] == INVARIANTS.to_dict()
     assert [look["pairs"] for look in values["question"]["looks"]] == list(PAIRS)
 
 
 def test_nothing_measured_has_no_spread():
-    assert Comparison(question=ASKED).spread is None
+    assert Comparison(question=ASKED).spread("epoch") is None
 
 
-BENCHMARK = {"b": 1000.0}
 ANCHORS = {"decode": 2000.0, "copy": 100.0, "resident": 500.0}
 
 
-def a_machine(factor=1.0, *, hour=1.0, anchors=(), **how):
-    """A machine whose code serves `factor` of what it did, in an hour in which everything runs at `hour`."""
+def a_machine(factor=1.0, *, epochs=None, hour=1.0, anchors=(), **how):
+    """A machine whose code serves `factor` of what it did, in an hour in which everything runs at `hour`.
+
+    Args:
+      epochs: of what it served in whole epochs; the code has steady steps as well where this is given.
+    """
     rates = {name: hour * rate for name, rate in ANCHORS.items()} | dict(anchors)
-    return Machine({"b": factor * hour * BENCHMARK["b"]}, anchors=rates, **how)
+    rate = 1000.0 * hour * factor
+    served = rate if epochs is None else {"steady": rate, "epoch": 1000.0 * hour * epochs}
+    return Machine({"b": served}, anchors=rates, **how)
 
 
 def a_baseline(**how):
@@ -168,9 +204,10 @@ def checked(baseline, machine, place=PLACE):
 
 def test_a_baseline_holds_ratios_to_each_anchor_and_a_floor():
     baseline = a_baseline()
-    assert {len(ratios) for ratios in baseline.ratios.values()} == {RECORDED}
-    assert baseline.ratios["decode"][0] == pytest.approx(0.5, rel=0.05)
-    assert baseline.floor_images_per_sec == pytest.approx(0.4 * baseline.images_per_sec)
+    (figure,) = baseline.figures.values()
+    assert {len(ratios) for ratios in figure.ratios.values()} == {RECORDED}
+    assert figure.ratios["decode"][0] == pytest.approx(0.5, rel=0.05)
+    assert figure.floor_images_per_sec == pytest.approx(0.4 * figure.images_per_sec)
     assert baseline.invariants == INVARIANTS
 
 
@@ -183,7 +220,7 @@ def test_the_anchor_whose_ratio_varied_least_judges():
         process = machine(B, inspect)
         return replace(process, anchors={"decode": (2000.0 * next(shakes),), "copy": (steady,)})
 
-    assert record(measure, PLACE, lambda process: None).judge == "copy"
+    assert record(measure, PLACE, lambda process: None).figures["epoch"].judge == "copy"
 
 
 @pytest.mark.parametrize(
@@ -192,6 +229,25 @@ def test_the_anchor_whose_ratio_varied_least_judges():
 def test_a_check_finds_what_changed_in_six_processes(factor, verdict, pairs):
     made = checked(a_baseline(), a_machine(factor)).decision
     assert (made.verdict, made.pairs) == (verdict, pairs)
+
+
+@pytest.mark.parametrize(
+    ("factor", "epochs", "verdict", "figure"),
+    [
+        (1.0, 0.7, "regression", "epoch"),
+        (0.7, 1.0, "regression", "steady"),
+        (1.0, 1.0, "same", None),
+        (1.4, 0.7, "regression", "epoch"),
+        (1.4, 1.0, "improved", "steady"),
+        (1.0, 0.3, "regression", "epoch"),
+    ],
+)
+def test_a_check_judges_both_figures(factor, epochs, verdict, figure):
+    check = checked(a_baseline(epochs=1.0), a_machine(factor, epochs=epochs))
+    assert check.decision.verdict == verdict
+    assert figure in (None, check.decision.figure)
+    assert ("the floor" in check.decision.reason) == (epochs == 0.3)
+    assert set(check.to_dict()["recorded"]) == set(check.decision.figures) == {"steady", "epoch"}
 
 
 @pytest.mark.parametrize("hour", [0.3, 0.5, 0.8, 1.5])
@@ -207,7 +263,8 @@ def test_an_anchor_that_moved_alone_is_no_regression():
 
 
 def test_anchors_that_disagree_are_named():
-    baseline = replace(a_baseline(), judge="decode")
+    baseline = a_baseline()
+    baseline = replace(baseline, figures={"epoch": replace(baseline.figures["epoch"], judge="decode")})
     made = checked(baseline, a_machine(anchors={"decode": 4000.0})).decision
     assert made.verdict == "inconclusive"
     assert made.reason.startswith("the anchors disagree: 0.50 against decode, 1.0")

@@ -12,8 +12,11 @@ import types
 
 import pytest
 
+import unstall
 from benchmarks.gate import child, processes
 from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
+from benchmarks.gate.ratios import RATIOS
+from benchmarks.truth import gate as truth
 from profiles.devices import Device
 
 CPU = Device(kind="cpu", name="cpu")
@@ -69,7 +72,7 @@ def measured(project, tmp_path_factory):
 
 def test_a_function_is_measured_beside_the_anchors_in_the_users_folder(measured, project):
     process, said = measured
-    assert len(process.rates) == 2
+    assert {name: len(rates) for name, rates in process.rates.items()} == {"epoch": 2}
     assert {name: len(rates) for name, rates in process.anchors.items()} == {"decode": 2, "copy": 2, "resident": 2}
     assert process.invariants.images == 7
     assert "this is no answer" in said
@@ -78,7 +81,7 @@ def test_a_function_is_measured_beside_the_anchors_in_the_users_folder(measured,
 
 def test_a_revision_with_a_folder_src_is_measured_from_there(measured):
     process, _ = measured
-    assert process.images_per_sec > 0
+    assert process.images_per_sec["epoch"] > 0
 
 
 def test_a_function_that_fails_is_said_in_one_line(project, tmp_path):
@@ -97,6 +100,26 @@ def in_this_process(monkeypatch):
             return {"error": child._one_line(error)}
 
     monkeypatch.setattr(processes, "_answer", answer)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [*{one.label: one for ratio in RATIOS.values() for one in (ratio.a, ratio.b) if ":" in one.text}.values()]
+    + [truth._subject(part.loss) for part in truth.PARTS.values()],
+    ids=lambda subject: subject.label,
+)
+def test_what_the_gate_measures_of_this_project_is_there(subject):
+    assert subject.kind == "own function"
+    assert callable(unstall.of_ours(subject.text))
+
+
+def test_a_function_of_this_project_is_measured_though_a_users_may_have_the_same_name(
+    tmp_path, in_this_process, monkeypatch
+):
+    monkeypatch.setattr(processes, "WINDOWS", 1)
+    monkeypatch.chdir(tmp_path)
+    process = measure(truth._subject(0.5), SETTING, tmp_path / "log")
+    assert set(process.rates) == {"steady", "epoch"}
 
 
 def test_a_function_that_is_not_there_is_said_in_one_line(tmp_path, in_this_process, monkeypatch):
@@ -129,7 +152,7 @@ def test_a_revision_without_the_public_parts_says_which(project, tmp_path, in_th
 
 def an_answer(rates):
     rest = '"anchors": {}, "invariants": null, "backend": "tensorflow", "gpus": []'
-    return f"""print('{{"images_per_sec": {rates}, {rest}}}')"""
+    return f"""print('{{"images_per_sec": {{"epoch": {rates}}}, {rest}}}')"""
 
 
 @pytest.fixture
@@ -152,6 +175,8 @@ def a_child(monkeypatch, tmp_path):
         ("print('[]')", "gave no answer that can be read"),
         ("print('{}')", "no figures that can be used: 'images_per_sec'"),
         ("""print('{"error": "it is broken"}')""", "^loader: it is broken$"),
+        ("""print('{"images_per_sec": [1.0], "anchors": {}}')""", "no figures that can be used"),
+        ("""print('{"images_per_sec": {"steady": [1.0]}, "anchors": {}, "invariants": null}')""", "no figures"),
         (an_answer("[]"), "at least one window"),
         (an_answer("[0]"), "number above 0"),
         (an_answer("[NaN]"), "number above 0"),

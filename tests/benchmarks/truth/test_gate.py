@@ -25,7 +25,7 @@ def rates(monkeypatch):
         counted["asked"] += 1
         if counted["asked"] == counted["stops_at"]:
             raise Stopped(2)
-        return Process(rates=(made_up[subject.label] + counted["asked"] % 7,))
+        return Process(rates={"epoch": (made_up[subject.label] + counted["asked"] % 7,)})
 
     monkeypatch.setattr(gate, "measure", measure)
     return counted

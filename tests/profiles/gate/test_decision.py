@@ -5,28 +5,33 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.truth.gate import NOISE, judge, simulate
+from benchmarks.truth import gate_simulated as simulated
+from benchmarks.truth.gate_simulated import NOISE, simulate
+from profiles.gate.baseline import RECORDED, looks
 from profiles.gate.decision import (
     ALARM_ERROR,
     EXIT_CODES,
     PAIRS,
     SAME_ERROR,
+    Claims,
     Decision,
+    Judged,
     Look,
-    Paired,
-    Unpaired,
     change,
-    decision_at,
     floor,
-    log_ratios,
+    judge,
     paired,
     plan,
+    share_out,
+    together,
 )
+from profiles.gate.evidence import Paired, Unpaired, log_ratios
 from tests import PROJECT_ROOT
 
 COMPARISONS = 4000
@@ -45,9 +50,9 @@ def test_six_pairs_can_say_same_but_never_regression():
     """Six sign flips give 1/64 at the least: more than an alarm may cost there, less than "same" may."""
     first, second, *_ = plan(Paired.least_p)
     assert Paired.least_p(6) > ALARM_ERROR > first.alarm_share == 0 < first.same_share > Paired.least_p(6)
-    halved = paired([50.0 + number for number in range(6)], [100.0] * 6)
+    halved = Paired(np.log([0.50 + number / 100 for number in range(6)]))
     assert change(halved, first, 0.05).verdict() is None
-    halved = paired([50.0 + number for number in range(10)], [100.0] * 10)
+    halved = Paired(np.log([0.50 + number / 100 for number in range(10)]))
     assert change(halved, second, 0.05).verdict() == "regression"
 
 
@@ -127,23 +132,41 @@ def test_a_rate_that_is_no_rate_is_refused(rate):
     with pytest.raises(ValueError, match="A rate must be a number above 0"):
         log_ratios([1.0, rate], [1.0, 1.0])
     with pytest.raises(ValueError, match="A rate must be a number above 0"):
-        paired([1.0, 1.0], [rate, 1.0])
+        paired([{"epoch": 1.0}] * 2, [{"epoch": rate}, {"epoch": 1.0}])
+
+
+@pytest.mark.parametrize("own_ratio", [0.0, 0.5, 1.0], ids=["shared noise", "half of it", "noise of their own"])
+@pytest.mark.parametrize("kind", NOISE)
+@pytest.mark.parametrize("spread", [0.03, pytest.param(0.1, marks=pytest.mark.slow), 0.3])
+def test_the_same_against_itself_is_no_regression_and_no_improvement_in_any_noise(kind, spread, own_ratio):
+    rng = np.random.default_rng(5)
+    noise = [spread * one for one in simulated.figures(kind, rng, COMPARISONS, own_ratio=own_ratio)]
+    outcomes = simulate(noise, losses=[0.0, 0.0], threshold=0.05, rng=rng)
+    assert outcomes.ratio("regression") <= ALARM_ERROR
+    assert outcomes.ratio("improved") <= ALARM_ERROR
 
 
 @pytest.mark.parametrize("kind", NOISE)
-@pytest.mark.parametrize("spread", [0.03, pytest.param(0.1, marks=pytest.mark.slow), 0.3])
-def test_the_same_against_itself_is_no_regression_and_no_improvement_in_any_noise(kind, spread):
+def test_a_figure_that_is_the_only_one_has_the_whole_error(kind):
     rng = np.random.default_rng(5)
-    outcomes = simulate(spread * NOISE[kind](rng, COMPARISONS), loss=0.0, threshold=0.05, rng=rng)
+    outcomes = simulate([0.3 * NOISE[kind](rng, COMPARISONS)], losses=[0.0], threshold=0.05, rng=rng)
     assert outcomes.ratio("regression") <= ALARM_ERROR
     assert outcomes.ratio("improved") <= ALARM_ERROR
+
+
+@pytest.mark.parametrize("losses", [(0.0, 0.2), (0.2, 0.0)])
+def test_a_loss_of_one_figure_is_found_beside_another_that_is_the_same(losses):
+    rng = np.random.default_rng(12)
+    noise = [0.05 * one for one in simulated.figures("gaussian", rng, 1000)]
+    outcomes = simulate(noise, losses=losses, threshold=0.05, rng=rng)
+    assert outcomes.ratio("regression") > 0.99
 
 
 def test_without_a_coin_a_neighbour_with_a_rhythm_fires():
     """Why the order of each pair is drawn, and not A B B A throughout: this very check fails without it."""
     rng = np.random.default_rng(6)
     noise = 0.3 * NOISE["rhythmic"](rng, COMPARISONS)
-    fixed = simulate(noise, loss=0.0, threshold=0.05, rng=rng, fixed_order="ABBA")
+    fixed = simulate([noise], losses=[0.0], threshold=0.05, rng=rng, fixed_order="ABBA")
     assert fixed.ratio("regression") > 2 * ALARM_ERROR
 
 
@@ -151,31 +174,32 @@ def test_without_a_coin_a_neighbour_with_a_rhythm_fires():
 def test_a_loss_of_the_threshold_is_seldom_called_same_and_never_improved(kind):
     rng = np.random.default_rng(7)
     for spread in (0.01, 0.03, 0.1):
-        outcomes = simulate(spread * NOISE[kind](rng, COMPARISONS), loss=0.05, threshold=0.05, rng=rng)
+        noise = [spread * one for one in simulated.figures(kind, rng, COMPARISONS)]
+        outcomes = simulate(noise, losses=[0.05, 0.05], threshold=0.05, rng=rng)
         assert outcomes.ratio("same") <= SAME_ERROR
         assert outcomes.ratio("improved") < 0.002
 
 
 def test_stopping_early_for_same_costs_no_power_worth_naming():
     rng = np.random.default_rng(9)
-    noise = 0.05 * NOISE["gaussian"](rng, COMPARISONS)
-    outcomes = simulate(noise, loss=0.10, threshold=0.05, rng=rng)
+    noise = [0.05 * one for one in simulated.figures("gaussian", rng, COMPARISONS)]
+    outcomes = simulate(noise, losses=[0.10, 0.10], threshold=0.05, rng=rng)
     assert outcomes.ratio("same") < 0.001
 
 
 def test_a_comparison_stops_at_the_look_that_decides_it():
-    steady = judge(np.full((1, 24), -0.2) + np.linspace(0, 0.01, 24), threshold=0.05)
+    steady = simulated.judge([np.full((1, 24), -0.2) + np.linspace(0, 0.01, 24)], threshold=0.05)
     assert (steady.verdicts[0], steady.pairs[0]) == ("regression", 10)
-    alike = judge(np.linspace(-0.01, 0.01, 24)[None, :], threshold=0.05)
+    alike = simulated.judge([np.linspace(-0.01, 0.01, 24)[None, :]], threshold=0.05)
     assert (alike.verdicts[0], alike.pairs[0]) == ("same", 6)
-    wild = judge(np.tile([0.3, -0.3], 12)[None, :], threshold=0.05)
+    wild = simulated.judge([np.tile([0.3, -0.3], 12)[None, :]], threshold=0.05)
     assert (wild.verdicts[0], wild.pairs[0]) == ("inconclusive", 24)
 
 
 def test_improvement_is_the_mirror_of_regression():
     rng = np.random.default_rng(10)
-    logs = rng.normal(-0.06, 0.05, size=(500, 24))
-    there, back = judge(logs, threshold=0.05), judge(-logs, threshold=0.05)
+    logs = rng.normal(-0.06, 0.05, size=(1, 500, 24))
+    there, back = simulated.judge(logs, threshold=0.05), simulated.judge([-one for one in logs], threshold=0.05)
     assert (there.verdicts == "regression").sum() == (back.verdicts == "improved").sum() > 50
 
 
@@ -197,27 +221,115 @@ def test_a_floor_is_held_broken_or_open():
     assert change(Paired(above), nothing, 0.05).verdict() is None
 
 
-def test_a_decision_says_the_ratio_its_interval_and_at_what_error():
-    look = plan(Paired.least_p)[1]
-    evidence = paired([50.0 + number for number in range(10)], [100.0] * 10)
-    made = decision_at(evidence, look, change(evidence, look, 0.05), last=False)
+def rates(ratio, pairs=10):
+    """Rates of B against 100 of A, whose ratio is about this."""
+    return [100.0 * ratio + number / 10 for number in range(pairs)]
+
+
+def judged(steady, epoch, pairs=10):
+    b = [{"steady": one, "epoch": other} for one, other in zip(rates(steady, pairs), rates(epoch, pairs), strict=True)]
+    (look,) = (look for look in plan(Paired.least_p) if look.pairs == pairs)
+    return judge(paired(b, [{"epoch": 100.0}] * pairs), look, partial(change, threshold=0.05), last=False)
+
+
+def test_a_decision_says_each_figures_ratio_its_interval_and_at_what_error():
+    look = share_out(plan(Paired.least_p)[1], 2)
+    made = judged(1.0, 0.6)
     assert made == Decision(
         verdict="regression",
-        ratio=pytest.approx(math.sqrt(0.54 * 0.55)),
-        interval=(pytest.approx(0.505, abs=0.01), pytest.approx(0.585, abs=0.01)),
-        share=look.alarm_share,
+        figures={
+            "steady": Judged(
+                verdict="same",
+                ratio=pytest.approx(1.0045, abs=1e-3),
+                interval=(pytest.approx(1.001, abs=2e-3), pytest.approx(1.008, abs=2e-3)),
+                share=look.same_share,
+            ),
+            "epoch": Judged(
+                verdict="regression",
+                ratio=pytest.approx(0.6045, abs=1e-3),
+                interval=(pytest.approx(0.6, abs=2e-3), pytest.approx(0.609, abs=2e-3)),
+                share=look.alarm_share,
+            ),
+        },
+        figure="epoch",
         pairs=10,
     )
+    assert made.words == "images/sec with epoch edges"
     assert made.to_dict()["exit_code"] == made.exit_code == 1
+    assert made.to_dict()["figures"]["epoch"]["ratio"] == made.judged.ratio
 
 
-def test_a_comparison_that_is_open_goes_on_and_ends_inconclusive():
+@pytest.mark.parametrize(
+    ("steady", "epoch", "verdict", "figure"),
+    [
+        (0.6, 1.0, "regression", "steady"),
+        (1.0, 0.6, "regression", "epoch"),
+        (1.5, 0.6, "regression", "epoch"),
+        (0.5, 0.6, "regression", "steady"),
+        (1.0, 1.0, "same", "steady"),
+        (1.0, 1.5, "improved", "epoch"),
+        (1.5, 1.4, "improved", "epoch"),
+    ],
+)
+def test_a_regression_of_either_figure_is_one_and_same_is_what_both_are(steady, epoch, verdict, figure):
+    made = judged(steady, epoch)
+    assert (made.verdict, made.figure) == (verdict, figure)
+
+
+def test_what_is_open_in_one_figure_goes_on_and_ends_inconclusive():
     look = plan(Paired.least_p)[-1]
-    wild = Paired(np.tile([0.3, -0.31], 12))
-    claims = change(wild, look, 0.05)
-    assert decision_at(wild, look, claims, last=False) is None
-    ended = decision_at(wild, look, claims, last=True)
-    assert ended.verdict == "inconclusive" and ended.exit_code == 4
+    open_ = Paired(np.tile([0.3, -0.31], 12))
+    for logs in (0.0, 0.5):
+        evidence = {"steady": Paired(np.linspace(logs, logs + 0.01, 24)), "epoch": open_}
+        assert judge(evidence, look, partial(change, threshold=0.05), last=False) is None
+        ended = judge(evidence, look, partial(change, threshold=0.05), last=True)
+        assert (ended.verdict, ended.exit_code, ended.figure) == ("inconclusive", 4, "epoch")
+
+
+def test_a_floor_must_be_held_by_both_figures():
+    look = plan(Paired.least_p)[1]
+    above, below = Paired(np.linspace(-0.1, 0, 10)), Paired(np.linspace(-2, -1, 10))
+    for figure in ("steady", "epoch"):
+        evidence = {"steady": above, "epoch": above, figure: below}
+        made = judge(evidence, look, partial(floor, least_ratio=0.5), last=False)
+        assert (made.verdict, made.figure) == ("regression", figure)
+    held = judge({"steady": above, "epoch": above}, look, partial(floor, least_ratio=0.5), last=False)
+    assert held.verdict == "same"
+
+
+def test_what_has_no_steady_steps_is_judged_by_the_whole_alone():
+    """At the whole error: a share that would not do for one of two does."""
+    look = Look(pairs=10, alarm_share=1.5 * Paired.least_p(10), same_share=0.0)
+    halved = [{"epoch": rate} for rate in rates(0.5)]
+    alone = judge(paired(halved, [{"epoch": 100.0}] * 10), look, partial(change, threshold=0.05), last=True)
+    assert (alone.verdict, list(alone.figures), alone.words) == ("regression", ["epoch"], "images/sec")
+    twice = [{"steady": one["epoch"], **one} for one in halved]
+    both = judge(paired(twice, [{"epoch": 100.0}] * 10), look, partial(change, threshold=0.05), last=True)
+    assert both.verdict == "inconclusive"
+
+
+def test_two_figures_share_the_error_of_an_alarm_and_can_still_reach_it():
+    for pairs in (PAIRS, PAIRS[:-1], PAIRS[:-2]):
+        for look in plan(Paired.least_p, pairs):
+            own = share_out(look, 2)
+            assert (2 * own.alarm_share, own.same_share) == (look.alarm_share, look.same_share)
+            assert own.alarm_share == 0 or own.alarm_share >= Paired.least_p(look.pairs)
+    for look in looks():
+        assert share_out(look, 2).alarm_share >= Unpaired.least_p(look.pairs, RECORDED)
+
+
+def test_figures_together_are_exclusive():
+    """Whatever two figures show, at most one verdict comes of it."""
+    each = [(bits == 1, bits == 2, bits == 3) for bits in range(4)]
+    for first, second in itertools.product(each, repeat=2):
+        claims = [
+            Claims(**dict(zip(("regression", "improved", "same"), map(np.asarray, one), strict=True)))
+            for one in (first, second)
+        ]
+        both = together(claims)
+        assert sum(map(bool, (both.regression, both.improved, both.same))) <= 1
+        assert bool(both.regression) == (first[0] or second[0])
+        assert bool(both.same) == (first[2] and second[2])
 
 
 def test_exit_codes_are_those_of_all_commands():
@@ -248,17 +360,15 @@ DOCS = PROJECT_ROOT / "docs" / "gate.md"
 
 
 def test_the_docs_say_the_power_that_there_is():
-    """The table of docs/gate.md, row by row: spread, then the part of losses caught, and the pairs that it took."""
-    rows = re.findall(r"^\| (\d+) % \| (.*) \|$", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert len(rows) == 4
+    """The table that docs/gate.md shows, by row: spread, then the part of losses caught, and the pairs taken."""
+    rows = re.findall(r"^ +(\d+)% ((?: *[\d.]+% \(\d+\))+)$", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert [int(spread) / 100 for spread, _ in rows] == list(simulated.SPREADS)
     rng = np.random.default_rng(8)
     for spread, cells in rows:
-        *caught, same = (float(re.match(r"([\d.]+) %", cell.strip())[1]) / 100 for cell in cells.split("|"))
-        for loss, promised in zip((0.05, 0.10, 0.20, 0.50), caught, strict=True):
-            noise = int(spread) / 100 * NOISE["gaussian"](rng, 2000)
-            outcomes = simulate(noise, loss=loss, threshold=0.05, rng=rng)
-            print(f"spread {spread} %, loss {loss:.0%}: caught {outcomes.ratio('regression'):.1%}")
-            assert outcomes.ratio("regression") == pytest.approx(promised, abs=0.04)
-        noise = int(spread) / 100 * NOISE["gaussian"](rng, 2000)
-        alike = simulate(noise, loss=0.0, threshold=0.05, rng=rng)
-        assert alike.ratio("same") == pytest.approx(same, abs=0.04)
+        for losses, (printed, pairs) in zip(
+            simulated.POWER.values(), re.findall(r"([\d.]+)% \((\d+)\)", cells), strict=True
+        ):
+            outcomes = simulated.tried("gaussian", int(spread) / 100, losses, rng, 1000)
+            verdict = "regression" if any(losses) else "same"
+            assert outcomes.ratio(verdict) == pytest.approx(float(printed) / 100, abs=0.05)
+            assert outcomes.pairs.mean() == pytest.approx(int(pairs), abs=1)

@@ -58,7 +58,9 @@ def a_generator():
 def test_all_images_of_whatever_gives_batches_are_counted(feed):
     opened = Feed(feed)
     assert opened.images_served == 15
-    assert opened.rate() > 0
+    rates = opened.rates()
+    assert list(rates) == ["steady", "epoch"]
+    assert min(rates.values()) > 0
 
 
 def test_a_function_that_counts_its_images_is_called_for_a_window(monkeypatch):
@@ -72,7 +74,7 @@ def test_a_function_that_counts_its_images_is_called_for_a_window(monkeypatch):
 
     opened = Feed(work)
     assert opened.images_served == 7
-    assert opened.rate() == pytest.approx(70.0)
+    assert opened.rates() == {"epoch": pytest.approx(70.0)}
 
 
 def test_a_model_is_trained_where_there_is_one():
@@ -80,7 +82,7 @@ def test_a_model_is_trained_where_there_is_one():
     model.compile(optimizer="sgd", loss="mse")
     opened = Feed(a_dataset(), model=model)
     before = int(model.optimizer.iterations)
-    assert opened.rate() > 0
+    assert min(opened.rates().values()) > 0
     assert int(model.optimizer.iterations) > before
 
 
@@ -107,7 +109,7 @@ def test_a_function_that_stops_counting_is_refused():
     opened = Feed(lambda: next(counts))
     opened._calls = 3
     with pytest.raises(ValueError, match="A feed must go through at least 1 image. Received: 0"):
-        opened.rate()
+        opened.rates()
 
 
 def test_a_count_cannot_train_a_model():

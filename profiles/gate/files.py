@@ -1,0 +1,204 @@
+"""The file of a baseline: small JSON that people read and commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from profiles.gate import anchors
+from profiles.gate.baseline import RECORDED, Baseline, Recorded
+from profiles.gate.decision import EPOCH, STEADY
+from profiles.gate.evidence import check_rates
+from profiles.gate.invariants import invariants_from_dict
+from profiles.statistics import median_interval
+
+SCHEMA_VERSION = 3
+# What follows the fourth digit of a rate is noise.
+_DIGITS = 4
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+# A list of numbers, a line each, as `json` indents it.
+_NUMBERS = re.compile(r"\[\n\s+([-+.0-9e,\s]+?)\n\s+\]")
+
+
+class BaselineError(Exception):
+    """A baseline that cannot be used or written; the message says which, why and the fix.
+
+    Attributes:
+      exit_code: 2 for what was asked wrongly, 3 for what is there and no baseline: nothing can be held against it.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Returns the file of a benchmark.
+
+    Raises:
+      BaselineError: if the name is none.
+    """
+    if not _NAME.fullmatch(name):
+        raise BaselineError(
+            f"A benchmark's name must be letters, digits, '.', '_' and '-', 100 at most, not with a '.' first. "
+            f"Received: {name!r}."
+        )
+    return folder / f"{name}.json"
+
+
+def check_writable(path: Path, *, overwrite: bool) -> None:
+    """Finds out before minutes of measuring that a baseline can be written.
+
+    Raises:
+      BaselineError: if not, or if there is one that is not to be overwritten.
+    """
+    if path.exists() and not overwrite:
+        raise BaselineError(f"{path} is there already. Give --overwrite to record it anew.")
+    folder = next(one for one in path.absolute().parents if one.exists())
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise BaselineError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def write(baseline: Baseline, path: Path, *, overwrite: bool) -> None:
+    """Writes a baseline aside and gives it its name when it is whole.
+
+    Raises:
+      BaselineError: if there is one, or it cannot be written.
+    """
+    text = json.dumps(_to_dict(baseline), indent=2, allow_nan=False) + "\n"
+    text = _NUMBERS.sub(lambda match: "[" + " ".join(match[1].split()) + "]", text)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BaselineError(f"{path} cannot be written: {error.strerror or error}.") from error
+    try:
+        aside.write_text(text, encoding="utf-8")
+        if overwrite:
+            aside.replace(path)
+        else:
+            os.link(aside, path)  # fails where there is one, also one that came meanwhile
+    except FileExistsError as error:
+        raise BaselineError(f"{path} is there already. Give --overwrite to record it anew.") from error
+    except OSError as error:
+        raise BaselineError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Baseline:
+    """Reads a baseline.
+
+    Raises:
+      BaselineError: if it is not there, or is none.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+    except FileNotFoundError as error:
+        raise BaselineError(f"{path} does not exist. Record it first: `gate record`.", exit_code=3) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BaselineError(f"{path} cannot be read: {reason}.", exit_code=3) from error
+    try:
+        return _from_dict(values)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise BaselineError(
+            f"{path} is no baseline: {reason.rstrip('.')}. Record it anew: gate record --overwrite, "
+            "or pytest --images-per-sec-overwrite.",
+            exit_code=3,
+        ) from error
+
+
+def _from_dict(values: Any) -> Baseline:
+    for key, version in (("schema_version", SCHEMA_VERSION), ("anchors_version", anchors.VERSION)):
+        if values[key] != version:
+            raise ValueError(f"`{key}` must be {version}. Received: {values[key]!r}")
+    figures = {str(name): _recorded_from_dict(one) for name, one in values["figures"].items()}
+    if EPOCH not in figures or not set(figures) <= {STEADY, EPOCH}:
+        raise ValueError(f"`figures` must be {EPOCH}, or {STEADY} and {EPOCH}. Received: {', '.join(figures)}")
+    return Baseline(
+        subject=str(values["subject"]),
+        measure=str(values["measure"]),
+        figures=figures,
+        invariants=invariants_from_dict(values["invariants"]),
+        machine=_machine(values["machine"]),
+        dataset=None if values["dataset"] is None else dict(values["dataset"]),
+    )
+
+
+def _recorded_from_dict(values: Any) -> Recorded:
+    ratios = {str(name): tuple(float(value) for value in one["samples"]) for name, one in values["ratios"].items()}
+    for samples in ratios.values():
+        check_rates(samples)
+    if not set(ratios) <= set(anchors.NAMES):
+        raise ValueError(f"`ratios` must be to {', '.join(anchors.NAMES)}. Received: {', '.join(ratios)}")
+    if values["judge"] not in ratios or {len(samples) for samples in ratios.values()} != {RECORDED}:
+        raise ValueError(f"`ratios` must hold {RECORDED} samples each, the judge's among them")
+    rates = values["images_per_sec"]
+    check_rates([float(rates["median"]), float(rates["floor"])])
+    return Recorded(
+        ratios=ratios,
+        judge=values["judge"],
+        images_per_sec=float(rates["median"]),
+        floor_images_per_sec=float(rates["floor"]),
+    )
+
+
+def _machine(values: Any) -> dict[str, Any]:
+    if not isinstance(values["gpus"], list) or not isinstance(values["keras_backend"], str):
+        raise ValueError(f"`machine` must hold a list of `gpus` and a `keras_backend`. Received: {values!r}")
+    return dict(values)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
+def _to_dict(baseline: Baseline) -> dict[str, Any]:
+    """Returns what the file holds; medians and intervals are for whoever reads it."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "anchors_version": anchors.VERSION,
+        "subject": baseline.subject,
+        "measure": baseline.measure,
+        "figures": {
+            name: {
+                "judge": figure.judge,
+                "ratios": {
+                    anchor: {
+                        "median": _rounded(float(np.median(values))),
+                        "interval_95": _all_rounded(median_interval(values)),
+                        "samples": _all_rounded(values),
+                    }
+                    for anchor, values in figure.ratios.items()
+                },
+                "images_per_sec": {
+                    "median": _rounded(figure.images_per_sec),
+                    "floor": _rounded(figure.floor_images_per_sec),
+                },
+            }
+            for name, figure in baseline.figures.items()
+        },
+        "invariants": baseline.invariants.to_dict(),
+        "machine": dict(baseline.machine),
+        "dataset": None if baseline.dataset is None else dict(baseline.dataset),
+    }
+
+
+def _all_rounded(values: Sequence[float]) -> list[float]:
+    return [_rounded(value) for value in values]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

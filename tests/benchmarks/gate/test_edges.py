@@ -1,0 +1,91 @@
+"""What only the edges of epochs show: decoding in front of a shuffle that holds all images, and a slow start."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+
+import pytest
+
+from benchmarks.gate import __main__ as gate
+from benchmarks.gate import child, plan, processes
+from benchmarks.gate.processes import Setting, Subject
+from benchmarks.gate.ratios import Ratio
+from profiles.devices import Device
+from profiles.gate import anchors
+from profiles.gate.feed import Feed
+from profiles.measure.schedule import epochs_for
+from tests import PROJECT_ROOT
+from tests.planted import planted
+
+SLOWER = [("decoded_once", "decoded_twice"), ("quick_start", "slow_start")]
+ONE_ALWAYS = [SLOWER[0], pytest.param(*SLOWER[1], marks=pytest.mark.slow)]
+
+
+@pytest.fixture
+def in_this_process(monkeypatch, tmp_path):
+    """Measures a short window in this process for each that would be a fresh one, beside anchors that never change."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processes, "_answer", lambda request, *_: child._measure(request))
+    monkeypatch.setattr(processes, "WINDOWS", 1)
+    monkeypatch.setattr(child, "Feed", functools.cache(Feed))  # warmed up once
+    monkeypatch.setattr("profiles.gate.feed.epochs_for", functools.partial(epochs_for, window_s=0.05))
+    for name, rate in (("decode", 2000.0), ("copy", 100.0)):
+        monkeypatch.setattr(anchors, name, lambda rate=rate: rate)
+    monkeypatch.setattr(anchors, "Resident", lambda: lambda: 500.0)
+
+
+def decision(words):
+    code = gate.main([*words, "--out", "out"])
+    values = json.loads(pathlib.Path("out/gate.json").read_text())
+    if "comparisons" in values:
+        (values,) = values["comparisons"].values()
+    return code, values["decision"]
+
+
+@planted
+@pytest.mark.parametrize(("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.slow), SLOWER[1]])
+def test_a_slower_epoch_behind_the_same_steady_steps_is_a_regression(in_this_process, capsys, a, b):
+    code, made = decision(("compare", f"tests.edges:{a}", f"tests.edges:{b}"))
+    print(capsys.readouterr().out)
+    assert (code, made["verdict"], made["figure"]) == (1, "regression", "epoch")
+    assert made["figures"]["steady"]["ratio"] == pytest.approx(1.0, abs=0.1)
+    assert made["figures"]["epoch"]["ratio"] < 0.7
+
+
+@planted
+@pytest.mark.parametrize(("a", "b"), ONE_ALWAYS)
+def test_a_check_finds_a_slower_epoch(in_this_process, monkeypatch, capsys, a, b):
+    from tests import edges
+
+    words = ("--subject", f"tests.edges:{a}", "--baselines", "speed")
+    assert gate.main(["record", "loader", *words, "--out", "out"]) == 0
+    monkeypatch.setattr(edges, a, getattr(edges, b))
+    code, made = decision(("check", "loader", *words))
+    print(capsys.readouterr().out)
+    assert (code, made["verdict"], made["figure"]) == (1, "regression", "epoch")
+
+
+@planted
+@pytest.mark.parametrize(("a", "b"), ONE_ALWAYS)
+def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeypatch, capsys, a, b):
+    a, b = (Subject(label=name, kind="function", text=f"tests.edges:{name}") for name in (a, b))
+    setting = Setting(data="", measure="loader", model="cats-dogs-64", device=Device(kind="cpu", name="cpu"))
+    ratio = Ratio(a=a, b=b, recorded=1.0, at_least=0.9, setting=setting)
+    monkeypatch.setattr(plan, "RATIOS", {"planted": ratio})
+    monkeypatch.setattr(plan, "read_source", lambda *_: None)
+    code, made = decision(("ratios",))
+    print(capsys.readouterr().out)
+    assert (code, made["verdict"], made["figure"]) == (1, "regression", "epoch")
+
+
+@planted
+@pytest.mark.slow
+@pytest.mark.parametrize(("a", "b"), SLOWER)
+def test_fresh_processes_find_it_too(monkeypatch, tmp_path, capsys, a, b):
+    monkeypatch.chdir(PROJECT_ROOT)
+    out = tmp_path / "out"
+    assert gate.main(["compare", f"tests.edges:{a}", f"tests.edges:{b}", "--out", str(out)]) == 1
+    (comparison,) = json.loads((out / "gate.json").read_text())["comparisons"].values()
+    assert comparison["decision"]["figure"] == "epoch"
