@@ -48,7 +48,7 @@ RATIOS = {
         a=_variant("generator"), b=_variant("tf-data-composed"), recorded=7.7, at_least=3.0, setting=_LOADER
     ),
     "cold-path-against-decode-ceiling": Ratio(
-        a=_function("decode_alone"), b=_variant("tf-data-composed"), recorded=0.73, at_least=0.40, setting=_LOADER
+        a=_function("decode_alone"), b=_variant("tf-data-composed"), recorded=0.73, at_least=0.30, setting=_LOADER
     ),
     "monitor-on-against-off": Ratio(
         a=_function("monitor_off"), b=_function("monitor_on"), recorded=1.0, at_least=0.90, setting=_LOADER
