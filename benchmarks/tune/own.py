@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -14,11 +18,12 @@ from rich.text import Text
 from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
 from benchmarks.lab.options import UserError
-from benchmarks.tune.results import AS_WRITTEN, SESSION, Limits, Say, rounds_within
+from benchmarks.tune.results import EQUAL_RATIO, SESSION, Limits, PipelineFacts, Say, rounds_within
 from pipeline import from_arrays
 from profiles import Device, clock
+from profiles.remedies import AS_WRITTEN
 from profiles.samples import Sample
-from profiles.statistics import median, ratio_interval
+from profiles.statistics import ratio_interval
 
 _WINDOW_TIMEOUT_S = 180.0
 
@@ -30,7 +35,7 @@ class Advice:
     Attributes:
       code: what to write.
       memory_bytes: of its cache.
-      images_per_sec: of training by round.
+      images_per_sec: of whole epochs of training, by round.
       against: how many times as fast as the pipeline as written, and the 95 % interval.
     """
 
@@ -40,16 +45,28 @@ class Advice:
     images_per_sec: tuple[float, ...]
     against: tuple[float, float, float]
 
+    @property
+    def rate(self) -> float:
+        """Images per second: the mean whose ratios are those of `against`."""
+        return geometric_mean(self.images_per_sec)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineAdvice:
-    """What a search over a user's pipeline came to; `chosen` is None where nothing helps significantly."""
+    """What a search over a user's pipeline came to.
+
+    Attributes:
+      chosen: the fastest of those that are significantly faster than the pipeline as written; None without.
+      epoch_images: images of an epoch of the user's; infinite where it has no end, or none was found.
+    """
 
     stages: tuple[str, ...]
     measured: tuple[Advice, ...]
     chosen: Advice | None
     refused: tuple[str, ...]
+    notes: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
+    epoch_images: float
     seconds: float
 
 
@@ -71,7 +88,7 @@ def advise(
         child.ask("open_model", model, batch_size, timeout_s=OPEN_TIMEOUT_S)
         say("building the pipeline again")
         facts = child.ask("open_pipeline", text, model, limits.memory_bytes, timeout_s=OPEN_TIMEOUT_S)
-        rates, failed = _rounds(child, [one.name for one in facts.changes], limits, began_ns, say)
+        samples, failed = measure(child, facts, limits, began_ns, say)
     except ChildDied as error:
         raise UserError(f"{text}: {error}. See {log}.", exit_code=3) from error
     except JobRefused as error:
@@ -80,47 +97,76 @@ def advise(
     finally:
         child.close()
     log.unlink(missing_ok=True)
-    as_written = rates[AS_WRITTEN]
-    measured = tuple(
-        Advice(
-            name=one.name,
-            code=one.code,
-            memory_bytes=one.memory_bytes,
-            images_per_sec=tuple(rates[one.name]),
-            against=ratio_interval(rates[one.name], as_written),
-        )
-        for one in facts.changes
-        if one.name in rates
-    )
-    better = [one for one in measured if one.against[1] > 1]
-    return PipelineAdvice(
-        stages=facts.stages,
-        measured=measured,
-        chosen=max(better, key=lambda one: median(one.images_per_sec)) if better else None,
-        refused=facts.refused,
-        failed=tuple(failed),
-        seconds=(clock.now_ns() - began_ns) / 1e9,
-    )
+    return derive(facts, samples, failed, (clock.now_ns() - began_ns) / 1e9)
 
 
-def _rounds(
-    child: Child, names: list[str], limits: Limits, began_ns: int, say: Say
-) -> tuple[dict[str, list[float]], list[tuple[str, str]]]:
-    rates: dict[str, list[float]] = {name: [] for name in names}
+def measure(
+    child: Child, facts: PipelineFacts, limits: Limits, began_ns: int, say: Say
+) -> tuple[dict[str, list[Sample]], list[tuple[str, str]]]:
+    """Measures every variant in rounds, in another order in each: a drift of the machine favours none.
+
+    Returns:
+      Samples by the name of a variant, and variants that failed, with the reason.
+    Raises:
+      JobRefused: if the pipeline as written fails.
+    """
+    samples: dict[str, list[Sample]] = {change.name: [] for change in facts.changes}
     failed: list[tuple[str, str]] = []
+    draw = random.Random(0)
     for number in rounds_within(limits.budget_s, began_ns):
         say(f"round {number + 1}")
-        for name in list(rates)[::-1] if number % 2 else list(rates):
+        for name in draw.sample(list(samples), len(samples)):
             try:
-                sample: Sample = child.ask("pipeline_window", name, number, timeout_s=_WINDOW_TIMEOUT_S)
+                samples[name].append(child.ask("pipeline_window", name, number, timeout_s=_WINDOW_TIMEOUT_S))
             except JobRefused as error:
                 if name == AS_WRITTEN:
                     raise
                 failed.append((name, str(error)))
-                del rates[name]
-            else:
-                rates[name].append(1 / sample.s_per_image)
-    return rates, failed
+                del samples[name]
+    return samples, failed
+
+
+def derive(
+    facts: PipelineFacts,
+    samples: Mapping[str, Sequence[Sample]],
+    failed: Sequence[tuple[str, str]],
+    seconds: float,
+) -> PipelineAdvice:
+    """Returns what the samples come to; a gain that is not significant, or hardly one, is none."""
+
+    def rates(name: str) -> tuple[float, ...]:
+        return tuple(1 / _whole_s_per_image(sample, facts) for sample in samples[name])
+
+    as_written = rates(AS_WRITTEN)
+    measured = tuple(
+        Advice(
+            name=change.name,
+            code=change.code,
+            memory_bytes=change.memory_bytes,
+            images_per_sec=rates(change.name),
+            against=ratio_interval(rates(change.name), as_written),
+        )
+        for change in facts.changes
+        if change.name in samples
+    )
+    better = [one for one in measured if one.against[1] > 1 and one.against[0] >= 1 + EQUAL_RATIO]
+    return PipelineAdvice(
+        stages=facts.stages,
+        measured=measured,
+        chosen=max(better, key=lambda one: one.rate) if better else None,
+        refused=facts.refused,
+        notes=facts.notes,
+        failed=tuple(failed),
+        epoch_images=facts.epoch_images,
+        seconds=seconds,
+    )
+
+
+def _whole_s_per_image(sample: Sample, facts: PipelineFacts) -> float:
+    """Returns the time of an image in a whole epoch of the user's."""
+    if facts.scaled:
+        return sample.whole_s_per_image()
+    return sample.s_per_image if math.isinf(facts.epoch_images) else sample.whole_s_per_image(round(facts.epoch_images))
 
 
 def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str, device: Device) -> None:
@@ -130,28 +176,34 @@ def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str
         console.print(text, highlight=False, markup=False, emoji=False)
 
     line(f"{text}: {', '.join(advice.stages)}")
-    title = Text(f"{model} on {device.name}", style="bold")
+    epochs = "" if math.isinf(advice.epoch_images) else f", whole epochs of {advice.epoch_images:,.0f} images"
+    title = Text(f"{model} on {device.name}{epochs}", style="bold")
     table = Table(box=None, title=title, title_justify="left", pad_edge=False)
     table.add_column("pipeline")
     for column in ("img/s", "of as written", "95 %"):
         table.add_column(column, justify="right")
-    for one in sorted(advice.measured, key=lambda one: median(one.images_per_sec)):
+    for one in sorted(advice.measured, key=lambda one: one.rate):
         ratio, low, high = one.against
         table.add_row(
             one.name + (" *" if one is advice.chosen else ""),
-            f"{median(one.images_per_sec):,.0f}",
+            f"{one.rate:,.0f}",
             f"{ratio:.2f}x",
             f"{low:.2f}-{high:.2f}",
             style="bold" if one is advice.chosen else "",
         )
     console.print(table)
     if advice.chosen is None:
-        line("\nNothing that was measured is significantly faster than the pipeline as it is written.")
+        line(
+            "\nNothing that was measured is significantly faster than the pipeline as it is written, "
+            f"by {100 * EQUAL_RATIO:g} % or more."
+        )
     else:
         ratio, low, high = advice.chosen.against
         line(f"\n(*) {ratio:.2f} times as fast ({low:.2f} to {high:.2f}): {advice.chosen.code}")
         if advice.chosen.memory_bytes:
             line(f"Its cache takes {advice.chosen.memory_bytes / 1e6:,.0f} MB of memory.")
+    for note in advice.notes:
+        line(note)
     for reason in advice.refused:
         line(f"refused: {reason}")
     for name, reason in advice.failed:
@@ -172,7 +224,9 @@ def to_dict(advice: PipelineAdvice) -> dict[str, Any]:
             }
             for one in advice.measured
         ],
+        "epoch_images": None if math.isinf(advice.epoch_images) else advice.epoch_images,
         "refused": list(advice.refused),
+        "notes": list(advice.notes),
         "failed": [{"name": name, "reason": reason} for name, reason in advice.failed],
         "seconds": advice.seconds,
     }
