@@ -198,3 +198,22 @@ def test_a_pipeline_that_cannot_be_built_again_is_refused():
     )
     with pytest.raises(CutError, match="group_by_window cannot be built again"):
         Rebuilding(dataset, calls=2, memory_limit_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("_PrefetchDataset", "_buffer_size", "a prefetch as it is written needs tf.data's private _PrefetchDataset."),
+        (
+            "_ParallelMapDataset",
+            "_num_parallel_calls",
+            "map cannot be built again: its num_parallel_calls is not known",
+        ),
+    ],
+)
+def test_a_setting_that_tensorflow_does_not_keep_is_named(kind, name, message, monkeypatch):
+    dataset = source().map(decode, num_parallel_calls=2).batch(8).prefetch(2)
+    [stage] = [node.dataset for node in nodes(dataset) if type(node.dataset).__name__ == kind]
+    monkeypatch.delattr(stage, name)
+    with pytest.raises(CutError, match=message):
+        Rebuilding(dataset, calls=2, memory_limit_bytes=0)
