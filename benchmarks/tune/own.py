@@ -176,8 +176,7 @@ def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str
         console.print(text, highlight=False, markup=False, emoji=False)
 
     line(f"{text}: {', '.join(advice.stages)}")
-    epochs = "" if math.isinf(advice.epoch_images) else f", whole epochs of {advice.epoch_images:,.0f} images"
-    title = Text(f"{model} on {device.name}{epochs}", style="bold")
+    title = Text(f"{model} on {device.name}", style="bold")
     table = Table(box=None, title=title, title_justify="left", pad_edge=False)
     table.add_column("pipeline")
     for column in ("img/s", "of as written", "95 %"):
@@ -192,6 +191,8 @@ def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str
             style="bold" if one is advice.chosen else "",
         )
     console.print(table)
+    if not math.isinf(advice.epoch_images):
+        line(f"img/s: of whole epochs of {advice.epoch_images:,.0f} images")
     if advice.chosen is None:
         line(
             "\nNothing that was measured is significantly faster than the pipeline as it is written, "
