@@ -253,10 +253,8 @@ class TuneSession(Session):
     def open_pipeline(self, text: str, model: str, memory_limit_bytes: float) -> PipelineFacts:
         """Calls the user's function for a pipeline and builds what could be made of it."""
         try:
-            dataset = call(text)
             windows = Windows(self._models[model], self._device)
-            windows.prepare(list(dataset.take(1)))
-            self._pipeline = UserPipeline(dataset, windows, memory_limit_bytes)
+            self._pipeline = UserPipeline(call(text), windows, memory_limit_bytes)
             return self._pipeline.facts()
         except PipelineError as error:
             raise Refused(str(error)) from error

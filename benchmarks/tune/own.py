@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,18 @@ from rich.text import Text
 from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
 from benchmarks.lab.options import UserError
-from benchmarks.tune.results import AS_WRITTEN, SESSION, Limits, Say, rounds_within
+from benchmarks.tune.results import EQUAL_RATIO, SESSION, Limits, PipelineFacts, Say, rounds_within
 from pipeline import from_arrays
 from profiles import Device, clock
+from profiles.remedies import AS_WRITTEN
 from profiles.samples import Sample
-from profiles.statistics import median, ratio_interval
+from profiles.statistics import Interval, geometric_mean, range_cell, range_text, ratio_interval, significantly_above
 
 _WINDOW_TIMEOUT_S = 180.0
+# Rounds in which the chosen one is measured again beside the pipeline as written.
+_ROUNDS_AGAIN = 5
+# A gain that is worth a change.
+_WORTH_IT = 1 + EQUAL_RATIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,26 +38,41 @@ class Advice:
     Attributes:
       code: what to write.
       memory_bytes: of its cache.
-      images_per_sec: of training by round.
+      epoch_images_per_sec: of whole epochs of training, by round.
       against: how many times as fast as the pipeline as written, and the 95 % interval.
+      again: the same of rounds that had no say in the choice; None where it was not in question.
     """
 
     name: str
     code: str
     memory_bytes: int
-    images_per_sec: tuple[float, ...]
-    against: tuple[float, float, float]
+    epoch_images_per_sec: tuple[float, ...]
+    against: tuple[float, Interval | None]
+    again: tuple[float, Interval | None] | None = None
+
+    @property
+    def rate(self) -> float:
+        """Images per second: the mean whose ratios are those of `against`."""
+        return geometric_mean(self.epoch_images_per_sec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineAdvice:
-    """What a search over a user's pipeline came to; `chosen` is None where nothing helps significantly."""
+    """What a search over a user's pipeline came to.
+
+    Attributes:
+      chosen: the fastest of those that are significantly faster than the pipeline as written, also when both were
+        measured again; None without.
+      epoch_images: images of an epoch of the user's; infinite where it has no end, or none was found.
+    """
 
     stages: tuple[str, ...]
     measured: tuple[Advice, ...]
     chosen: Advice | None
     refused: tuple[str, ...]
+    notes: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
+    epoch_images: float
     seconds: float
 
 
@@ -71,7 +94,13 @@ def advise(
         child.ask("open_model", model, batch_size, timeout_s=OPEN_TIMEOUT_S)
         say("building the pipeline again")
         facts = child.ask("open_pipeline", text, model, limits.memory_bytes, timeout_s=OPEN_TIMEOUT_S)
-        rates, failed = _rounds(child, [one.name for one in facts.changes], limits, began_ns, say)
+        rounds = rounds_within(limits.budget_s, began_ns)
+        samples, failed = measure(child, [change.name for change in facts.changes], rounds, say)
+        found = derive(facts, samples, failed)
+        if found.chosen is not None:
+            # The fastest of several has had luck as well: rounds that chose it say too much of it.
+            samples, _ = measure(child, [AS_WRITTEN, found.chosen.name], range(_ROUNDS_AGAIN), say)
+            found = confirmed(found, facts, samples)
     except ChildDied as error:
         raise UserError(f"{text}: {error}. See {log}.", exit_code=3) from error
     except JobRefused as error:
@@ -80,47 +109,92 @@ def advise(
     finally:
         child.close()
     log.unlink(missing_ok=True)
-    as_written = rates[AS_WRITTEN]
-    measured = tuple(
-        Advice(
-            name=one.name,
-            code=one.code,
-            memory_bytes=one.memory_bytes,
-            images_per_sec=tuple(rates[one.name]),
-            against=ratio_interval(rates[one.name], as_written),
-        )
-        for one in facts.changes
-        if one.name in rates
-    )
-    better = [one for one in measured if one.against[1] > 1]
-    return PipelineAdvice(
-        stages=facts.stages,
-        measured=measured,
-        chosen=max(better, key=lambda one: median(one.images_per_sec)) if better else None,
-        refused=facts.refused,
-        failed=tuple(failed),
-        seconds=(clock.now_ns() - began_ns) / 1e9,
-    )
+    return replace(found, seconds=(clock.now_ns() - began_ns) / 1e9)
 
 
-def _rounds(
-    child: Child, names: list[str], limits: Limits, began_ns: int, say: Say
-) -> tuple[dict[str, list[float]], list[tuple[str, str]]]:
-    rates: dict[str, list[float]] = {name: [] for name in names}
+def measure(
+    child: Child, names: Sequence[str], rounds: Iterable[int], say: Say
+) -> tuple[dict[str, list[Sample]], list[tuple[str, str]]]:
+    """Measures variants in rounds, in an order that is drawn anew in each.
+
+    Returns:
+      Samples by the name of a variant, and variants that failed, with the reason.
+    Raises:
+      JobRefused: if the pipeline as written fails.
+    """
+    samples: dict[str, list[Sample]] = {name: [] for name in names}
     failed: list[tuple[str, str]] = []
-    for number in rounds_within(limits.budget_s, began_ns):
+    order = random.Random()
+    for number in rounds:
         say(f"round {number + 1}")
-        for name in list(rates)[::-1] if number % 2 else list(rates):
+        for name in order.sample(list(samples), len(samples)):
             try:
-                sample: Sample = child.ask("pipeline_window", name, number, timeout_s=_WINDOW_TIMEOUT_S)
+                samples[name].append(child.ask("pipeline_window", name, number, timeout_s=_WINDOW_TIMEOUT_S))
             except JobRefused as error:
                 if name == AS_WRITTEN:
                     raise
                 failed.append((name, str(error)))
-                del rates[name]
-            else:
-                rates[name].append(1 / sample.s_per_image)
-    return rates, failed
+                del samples[name]
+    return samples, failed
+
+
+def derive(
+    facts: PipelineFacts, samples: Mapping[str, Sequence[Sample]], failed: Sequence[tuple[str, str]] = ()
+) -> PipelineAdvice:
+    """Returns what the samples come to; a gain that is not significant, or hardly one, is none."""
+    rates = {name: _rates(of, facts) for name, of in samples.items()}
+    as_written = rates[AS_WRITTEN]
+    measured = tuple(
+        Advice(
+            name=change.name,
+            code=change.code,
+            memory_bytes=change.memory_bytes,
+            epoch_images_per_sec=rates[change.name],
+            against=ratio_interval(rates[change.name], as_written),
+        )
+        for change in facts.changes
+        if change.name in samples
+    )
+    faster = significantly_above([(one.epoch_images_per_sec, as_written) for one in measured if one.name != AS_WRITTEN])
+    others = [one for one in measured if one.name != AS_WRITTEN]
+    better = [one for one, is_faster in zip(others, faster, strict=True) if is_faster and one.against[0] >= _WORTH_IT]
+    return PipelineAdvice(
+        stages=facts.stages,
+        measured=measured,
+        chosen=max(better, key=lambda one: one.rate) if better else None,
+        refused=facts.refused,
+        notes=facts.notes,
+        failed=tuple(failed),
+        epoch_images=facts.epoch_images,
+        seconds=0.0,
+    )
+
+
+def confirmed(found: PipelineAdvice, facts: PipelineFacts, samples: Mapping[str, Sequence[Sample]]) -> PipelineAdvice:
+    """Returns the advice with what the chosen one came to when it was measured again; it is none if it is no faster.
+
+    Args:
+      samples: of the pipeline as written and of the chosen one, in rounds that had no say in the choice.
+    """
+    assert found.chosen is not None
+    if found.chosen.name not in samples:
+        return replace(found, chosen=None)
+    ratio, interval = ratio_interval(_rates(samples[found.chosen.name], facts), _rates(samples[AS_WRITTEN], facts))
+    again = replace(found.chosen, again=(ratio, interval))
+    measured = tuple(again if one is found.chosen else one for one in found.measured)
+    holds = interval is not None and interval[0] > 1 and ratio >= _WORTH_IT
+    return replace(found, measured=measured, chosen=again if holds else None)
+
+
+def _rates(samples: Sequence[Sample], facts: PipelineFacts) -> tuple[float, ...]:
+    return tuple(1 / _whole_s_per_image(sample, facts) for sample in samples)
+
+
+def _whole_s_per_image(sample: Sample, facts: PipelineFacts) -> float:
+    """Returns the time of an image in a whole epoch of the user's."""
+    if facts.scaled:
+        return sample.whole_s_per_image()
+    return sample.s_per_image if math.isinf(facts.epoch_images) else sample.whole_s_per_image(round(facts.epoch_images))
 
 
 def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str, device: Device) -> None:
@@ -135,23 +209,31 @@ def print_advice(console: Console, advice: PipelineAdvice, text: str, model: str
     table.add_column("pipeline")
     for column in ("img/s", "of as written", "95 %"):
         table.add_column(column, justify="right")
-    for one in sorted(advice.measured, key=lambda one: median(one.images_per_sec)):
-        ratio, low, high = one.against
+    for one in sorted(advice.measured, key=lambda one: one.rate):
+        ratio, interval = one.against
         table.add_row(
             one.name + (" *" if one is advice.chosen else ""),
-            f"{median(one.images_per_sec):,.0f}",
+            f"{one.rate:,.0f}",
             f"{ratio:.2f}x",
-            f"{low:.2f}-{high:.2f}",
+            range_cell(interval),
             style="bold" if one is advice.chosen else "",
         )
     console.print(table)
+    if not math.isinf(advice.epoch_images):
+        line(f"img/s: of whole epochs of {advice.epoch_images:,.0f} images")
     if advice.chosen is None:
-        line("\nNothing that was measured is significantly faster than the pipeline as it is written.")
+        line(
+            "\nNothing that was measured is significantly faster than the pipeline as it is written, "
+            f"by {100 * EQUAL_RATIO:g} % or more."
+        )
     else:
-        ratio, low, high = advice.chosen.against
-        line(f"\n(*) {ratio:.2f} times as fast ({low:.2f} to {high:.2f}): {advice.chosen.code}")
+        ratio, interval = advice.chosen.again or advice.chosen.against
+        again = "; measured again" if advice.chosen.again else ""
+        line(f"\n(*) {ratio:.2f} times as fast ({range_text(interval)}{again}): {advice.chosen.code}")
         if advice.chosen.memory_bytes:
             line(f"Its cache takes {advice.chosen.memory_bytes / 1e6:,.0f} MB of memory.")
+    for note in advice.notes:
+        line(note)
     for reason in advice.refused:
         line(f"refused: {reason}")
     for name, reason in advice.failed:
@@ -168,11 +250,16 @@ def to_dict(advice: PipelineAdvice) -> dict[str, Any]:
                 "name": one.name,
                 "code": one.code,
                 "memory_bytes": one.memory_bytes,
-                "images_per_sec": list(one.images_per_sec),
+                "epoch_images_per_sec": list(one.epoch_images_per_sec),
+                "again": None
+                if one.again is None
+                else {"ratio": one.again[0], "ci95": one.again[1] and list(one.again[1])},
             }
             for one in advice.measured
         ],
+        "epoch_images": None if math.isinf(advice.epoch_images) else advice.epoch_images,
         "refused": list(advice.refused),
+        "notes": list(advice.notes),
         "failed": [{"name": name, "reason": reason} for name, reason in advice.failed],
         "seconds": advice.seconds,
     }

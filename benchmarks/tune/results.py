@@ -10,6 +10,7 @@ from benchmarks.tune.exactness import Exactness
 from pipeline import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost, StageKey
 from profiles import clock
+from profiles.remedies import Change
 from profiles.samples import Sample
 from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
 
@@ -194,27 +195,22 @@ def name_of(config: PipelineConfig) -> str:
     return ", ".join([*words, calls, f"prefetch {config.prefetch}"])
 
 
-AS_WRITTEN = "as written"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One pipeline to measure: its name, and what to write to get it."""
-
-    name: str
-    code: str
-    memory_bytes: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineFacts:
     """What a user's pipeline is, and what of it can be measured.
 
     Attributes:
       stages: as they pass an element.
+      changes: the pipeline as written first.
       refused: changes that must not be made, and why.
+      epoch_images: images of an epoch of the user's; infinite where it has no end, or none was found.
+      scaled: whether a measured epoch is that epoch on a smaller scale, its edges too.
+      notes: what a reader of the rates must know.
     """
 
     stages: tuple[str, ...]
     changes: tuple[Change, ...]
     refused: tuple[str, ...]
+    epoch_images: float
+    scaled: bool
+    notes: tuple[str, ...]

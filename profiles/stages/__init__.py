@@ -2,6 +2,8 @@
 
 from profiles.stages.tf_graph import (
     CutError,
+    Node,
+    batch_size_of,
     every_node,
     nodes,
     python_in,
@@ -13,6 +15,8 @@ from profiles.stages.tf_graph import (
 
 __all__ = [
     "CutError",
+    "Node",
+    "batch_size_of",
     "every_node",
     "nodes",
     "python_in",

@@ -198,8 +198,13 @@ def every_node(graph: Any) -> Iterator[Any]:
 
 
 def shuffle_buffer_of(dataset: Any) -> int:
-    """Returns the buffer size of a `shuffle`, in elements."""
+    """Returns the buffer size of a `shuffle`, in elements; below 0 where it holds whatever there is."""
     return int(dataset._buffer_size)
+
+
+def batch_size_of(dataset: Any) -> int:
+    """Returns the elements that a `batch` puts together."""
+    return int(dataset._batch_size)
 
 
 def is_stateful(op: str) -> bool:
@@ -361,23 +366,27 @@ def serial(pipeline: list[Node], replaced: Mapping[int, Any] | None = None) -> l
 def rebuilt(
     pipeline: list[Node],
     *,
-    calls: int | None = None,
+    calls: int | Literal["as written"] | None = None,
     replaced: Mapping[int, Any] | None = None,
     behind: Mapping[int, Callable[[Any], Any]] | None = None,
+    buffers: Mapping[int, int] | None = None,
     without: Collection[int] = (),
 ) -> list[Any]:
-    """Builds the pipeline again, without its prefetches.
+    """Builds the pipeline again.
 
     The functions are those that were traced already; Python does not run them again. A shuffle gets a seed of its own.
+    Options are no nodes: `with_options(dataset.options())` puts back those of the whole pipeline.
 
     Args:
       pipeline: from `nodes`.
-      calls: of each map, batch and interleave at once, `tf.data.AUTOTUNE` too; None for sequential ones.
+      calls: of each map, batch and interleave at once, `tf.data.AUTOTUNE` too; None for sequential ones; both without
+        the pipeline's prefetches. "as written" keeps the settings of each node, and its prefetches.
       replaced: datasets to put in the place of some nodes, by position.
       behind: what to do to the dataset of some nodes, by position.
+      buffers: sizes of shuffle buffers, in elements, by position; as written unless given.
       without: nodes to leave out; each must read one other.
     Returns:
-      A dataset for each node; that of a prefetch is its input's.
+      A dataset for each node; that of a prefetch that was left out is its input's.
     Raises:
       CutError: if a transformation cannot be built again.
     """
@@ -391,8 +400,13 @@ def rebuilt(
                 built.append(*inputs)
                 continue
             same = all(one is pipeline[at].dataset for one, at in zip(inputs, node.inputs, strict=True))
+            buffer_size = None if buffers is None else buffers.get(position)
+            new = {id(pipeline[at].dataset): built[at] for at in node.inputs}
             with _traced_functions():
-                dataset = _again(node, inputs, {id(pipeline[at].dataset): built[at] for at in node.inputs}, same, calls)
+                if calls == "as written":
+                    dataset = _as_written(node, inputs, new, same, buffer_size)
+                else:
+                    dataset = _again(node, inputs, new, same, calls, buffer_size)
         built.append(behind[position](dataset) if behind and position in behind else dataset)
     return built
 
@@ -433,13 +447,42 @@ def _python_functions() -> Any:
         ) from error
 
 
-def _again(node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, calls: int | None) -> Any:
+def _as_written(node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, buffer_size: int | None) -> Any:
+    dataset = node.dataset
+    if same and buffer_size is None:
+        return dataset
+    if _class(dataset) == "_ShuffleDataset":
+        return _shuffled(dataset, inputs[0], buffer_size)
+    if _class(dataset) == "_PrefetchDataset":
+        if not hasattr(dataset, "_buffer_size"):
+            raise CutError(
+                _lacks("a prefetch as it is written needs", "tf.data's private _PrefetchDataset._buffer_size")
+            )
+        return inputs[0].prefetch(int(dataset._buffer_size))
+    return _by_constructor(dataset, new)
+
+
+def _shuffled(dataset: Any, new_input: Any, buffer_size: int | None) -> Any:
+    """Shuffles in another order, which costs the same; a seed of its own leaves the global state alone."""
+    return new_input.shuffle(shuffle_buffer_of(dataset) if buffer_size is None else buffer_size, seed=1)
+
+
+def _deterministic(dataset: Any) -> bool | None:
+    """Returns what the user said of the order of parallel calls; None where nothing, or where tf.data kept nothing."""
+    return {"true": True, "false": False}.get(getattr(dataset, "_deterministic", "default"))
+
+
+def _again(
+    node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, calls: int | None, buffer_size: int | None
+) -> Any:
     dataset, name = node.dataset, _class(node.dataset)
     if name in _TRANSPARENT:
         return inputs[0]
     parallel = name.startswith("_Parallel")
     if name.removeprefix("_").removeprefix("Parallel") in _WITH_CALLS and (parallel or calls is not None):
-        how: dict[str, Any] = {} if calls is None else {"num_parallel_calls": calls}
+        how: dict[str, Any] = {}
+        if calls is not None:
+            how = {"num_parallel_calls": calls, "deterministic": _deterministic(dataset)}
         if name.endswith("MapDataset"):
             return inputs[0].map(dataset._map_func, **how)
         if name.endswith("BatchDataset"):
@@ -447,10 +490,10 @@ def _again(node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, ca
         cycle_length = int(dataset._cycle_length)
         how["cycle_length"] = cycle_length if cycle_length > 0 else os.cpu_count() or 1
         return inputs[0].interleave(dataset._map_func, block_length=dataset._block_length, **how)
-    if same:
+    if same and buffer_size is None:
         return dataset
-    if name == "_ShuffleDataset":  # another order costs the same, and a seed of its own leaves the global state alone
-        return inputs[0].shuffle(shuffle_buffer_of(dataset), seed=1)
+    if name == "_ShuffleDataset":
+        return _shuffled(dataset, inputs[0], buffer_size)
     if name == "_ZipDataset":
         import tensorflow as tf
 
@@ -466,6 +509,8 @@ def _by_constructor(dataset: Any, new: Mapping[int, Any]) -> Any:
     for name, parameter in list(inspect.signature(type(dataset).__init__).parameters.items())[1:]:
         if name == "dataset":
             (values[name],) = new.values()
+        elif name == "deterministic":
+            values[name] = _deterministic(dataset)
         elif hasattr(dataset, f"_{name}"):
             values[name] = tf.nest.map_structure(lambda one: _replaced(one, new), getattr(dataset, f"_{name}"))
         elif parameter.default is inspect.Parameter.empty:
@@ -479,7 +524,12 @@ def _by_constructor(dataset: Any, new: Mapping[int, Any]) -> Any:
 def _replaced(value: Any, new: Mapping[int, Any]) -> Any:
     import tensorflow as tf
 
-    return new.get(id(_unwrapped(value)), value) if isinstance(value, tf.data.Dataset) else value
+    if not isinstance(value, tf.data.Dataset):
+        return value
+    below = _unwrapped(value)
+    while _class(below) == "_OptionsDataset":
+        below = _unwrapped(below._inputs()[0])
+    return new.get(id(below), value)
 
 
 class _traced_functions:

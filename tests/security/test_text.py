@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import io
 import json
+import math
 import pathlib
 import re
 from typing import Any
@@ -117,7 +118,14 @@ def show_tuner(console: Terminal, text: str) -> None:
 
 def show_advice(console: Terminal, text: str) -> None:
     nothing = PipelineAdvice(
-        stages=(text,), measured=(), chosen=None, refused=(text,), failed=((text, text),), seconds=1
+        stages=(text,),
+        measured=(),
+        chosen=None,
+        refused=(text,),
+        notes=(text,),
+        failed=((text, text),),
+        epoch_images=math.inf,
+        seconds=1,
     )
     print_advice(console, nothing, text, text, Device(kind="gpu", name=text))
 

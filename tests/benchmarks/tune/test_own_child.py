@@ -1,173 +1,101 @@
-"""Advice for a user's own pipeline: what is built from it is the same work, and what must not be done is refused."""
+"""Advice for a user's own pipeline: gains that are known by hand are found, and errors are said in one line."""
 
 from __future__ import annotations
 
+import io
+import math
 import sys
+import time
 from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from rich.console import Console
 
-from benchmarks.tune import own_child
+from benchmarks.lab.child import JobRefused
+from benchmarks.tune import own, own_child
+from benchmarks.tune.own import derive, measure, print_advice
 from benchmarks.tune.own_child import PipelineError, UserPipeline, call
-from benchmarks.tune.results import AS_WRITTEN
+from benchmarks.tune.results import Limits, PipelineFacts
+from profiles import clock
 from profiles.devices import parse_device
 from profiles.measure.windows import Windows
+from profiles.provenance import usable_cores
+from profiles.remedies import AS_WRITTEN, Change
+from tests.builders import a_sample
+from tests.planted import planted
 
-IMAGES = 200
+IMAGES, BATCH = 96, 8
+# Calls at once of a parallel map, as many as the advice takes.
+CALLS = max(1, round(usable_cores()))
+LIMITS = Limits(memory_bytes=1e9, disk_bytes=1e9, exactness="close", budget_s=0.0)
+KNOWN_RATIO = 0.1
 
 
 def decode(index):
     return tf.ones((8, 8, 3)) * tf.cast(index, tf.float32), tf.cast(index % 2, tf.int32)
 
 
-def augment(image, label):
-    return tf.image.random_flip_left_right(image), label
+def plain(images=IMAGES):
+    return tf.data.Dataset.range(images).map(decode).batch(BATCH)
 
 
-def permute(index):
-    return tf.random.experimental.index_shuffle(index, (1, 2), IMAGES - 1)
-
-
-def both(index):
-    return augment(*decode(index))
-
-
-def flip(image):
-    return image[:, ::-1] if np.random.default_rng().random() < 0.5 else image
-
-
-def augment_in_python(image, label):
-    return tf.ensure_shape(tf.numpy_function(flip, [image], tf.float32), (8, 8, 3)), label
-
-
-def augment_eagerly(image, label):
-    return tf.ensure_shape(tf.py_function(flip, [image], tf.float32), (8, 8, 3)), label
-
-
-def sharpen(image, label):
-    image = tf.numpy_function(lambda image: image, [image], tf.float32, stateful=False)
-    return tf.ensure_shape(image, (8, 8, 3)), label
-
-
-def both_in_python(index):
-    return augment_in_python(*decode(index))
-
-
-def source():
-    return tf.data.Dataset.range(IMAGES)
-
-
-PIPELINES = {
-    "plain": lambda: source().map(decode).map(augment).batch(8),
-    "shuffled": lambda: source().shuffle(IMAGES).map(decode).map(augment).batch(8),
-    "permuted": lambda: source().map(permute).map(decode).map(augment).batch(8),
-    "one function": lambda: source().map(both).batch(8),
-    "frozen": lambda: source().map(both).cache().batch(8),
-    "autotuned": lambda: source().map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(8).prefetch(tf.data.AUTOTUNE),
-    "Python draws": lambda: source().map(decode).map(augment_in_python).batch(8),
-    "eager Python draws": lambda: source().map(decode).map(augment_eagerly).batch(8),
-    "Python draws nothing": lambda: source().map(decode).map(sharpen).map(augment).batch(8),
-    "one function in Python": lambda: source().map(both_in_python).batch(8),
-    "endless": lambda: source().map(decode).repeat().batch(8),
-}
+def windows_of(device):
+    layers = [keras.Input((8, 8, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(loss="mse")
+    return Windows(model, parse_device(device))
 
 
 @pytest.fixture(scope="module")
 def windows():
-    layers = [keras.Input((8, 8, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
-    model = keras.Sequential(layers)
-    model.compile(loss="mse")
-    one = Windows(model, parse_device("emulated:1000000"))
-    one.prepare(list(PIPELINES["plain"]().take(1)))
-    return one
+    return windows_of("emulated:1000000")
 
 
-def taken_apart(name, windows, limit_bytes=10**9):
-    pipeline = UserPipeline(PIPELINES[name](), windows, limit_bytes)
-    return pipeline, pipeline.facts()
-
-
-def seen(dataset) -> list[int]:
-    return sorted(int(image[0, 0, 0]) for images, _ in dataset for image in images.numpy())
-
-
-@pytest.mark.parametrize("name", PIPELINES)
-def test_every_change_serves_the_same_images(name, windows, monkeypatch):
-    if name == "endless":  # as many images as a second holds are more than it takes
-        monkeypatch.setattr(own_child, "_EPOCH_S", 0.05)
-    pipeline, facts = taken_apart(name, windows)
+def test_a_change_is_measured(windows, monkeypatch):
+    monkeypatch.setattr(own_child, "_EPOCH_S", 0.05)
+    pipeline = UserPipeline(plain(), windows, 1e9)
+    facts = pipeline.facts()
     assert facts.changes[0].name == AS_WRITTEN
-    expected = seen(pipeline._built[AS_WRITTEN])
-    assert {"prefetch", "AUTOTUNE", "parallel", "frozen"} <= {one.name for one in facts.changes}
-    for one in facts.changes:
-        dataset = pipeline._built[one.name]
-        if name == "shuffled":  # each takes its part of the order; none comes twice
-            assert len(set(seen(dataset))) == len(seen(dataset))
-        else:
-            assert seen(dataset) == expected
-
-
-@pytest.mark.parametrize("name", ["plain", "shuffled", "permuted"])
-def test_a_cache_goes_behind_the_last_stage_that_draws_nothing(name, windows):
-    _, facts = taken_apart(name, windows)
-    [cache] = [one for one in facts.changes if one.name == "cache"]
-    assert cache.code.startswith(".cache() behind decode, ")
-    assert ("moved behind the cache" in cache.code) is (name == "shuffled")
-    assert cache.memory_bytes == IMAGES * (8 * 8 * 3 * 4 + 4)
-    assert facts.refused == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "behind"),
-    [("Python draws", "decode"), ("eager Python draws", "decode"), ("Python draws nothing", "sharpen")],
-)
-def test_a_cache_goes_in_front_of_python_code_that_may_draw(name, behind, windows):
-    _, facts = taken_apart(name, windows)
-    [cache] = [one for one in facts.changes if one.name == "cache"]
-    assert cache.code.startswith(f".cache() behind {behind}, ")
-
-
-def test_a_cache_behind_python_code_that_may_draw_is_refused(windows):
-    _, facts = taken_apart("one function in Python", windows)
-    assert "cache" not in {one.name for one in facts.changes}
-    [reason] = facts.refused
-    assert reason.startswith("cache: both_in_python runs Python code (`PyFunc`), which may draw")
-    assert reason.endswith("or say that it draws nothing: tf.numpy_function(..., stateful=False).")
-
-
-def test_a_cached_pipeline_still_draws_anew_and_orders_anew(windows):
-    pipeline, _ = taken_apart("shuffled", windows)
-    first, second = ([images.numpy() for images, _ in pipeline._built["cache"]] for _ in range(2))
-    orders = [[int(image[0, 0, 0]) for images in epoch for image in images] for epoch in (first, second)]
-    assert sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]
-
-
-def test_a_cache_behind_a_draw_is_refused(windows):
-    _, facts = taken_apart("one function", windows)
-    assert "cache" not in {one.name for one in facts.changes}
-    [reason] = facts.refused
-    assert reason.startswith("cache: random_flip_left_right in both is random")
-
-
-def test_a_draw_that_is_frozen_already_is_said(windows):
-    _, facts = taken_apart("frozen", windows)
-    assert "random_flip_left_right in both: it is frozen by the cache behind it" in facts.refused
-
-
-def test_a_cache_that_does_not_fit_is_refused(windows):
-    _, facts = taken_apart("plain", windows, limit_bytes=1000)
-    [reason] = facts.refused
-    assert "cache behind decode" in reason and "more than --memory-limit" in reason
-
-
-def test_a_change_is_measured(windows):
-    pipeline, _ = taken_apart("plain", windows)
+    assert (facts.epoch_images, facts.scaled, facts.notes) == (IMAGES, False, ())
     for name in (AS_WRITTEN, "cache"):
         sample = pipeline.window(name, 0)
-        assert sample.images > 0 and sample.s_per_image > 0
+        assert sample.epoch_images == sample.epochs * IMAGES
+
+
+def test_a_long_epoch_is_measured_in_part(windows, monkeypatch):
+    monkeypatch.setattr(own_child, "_EPOCH_S", 0.02)
+    pipeline = UserPipeline(plain(10**7), windows, 1e9)
+    facts = pipeline.facts()
+    sizes = {(one := pipeline.window(name, 0)).epoch_images // one.epochs for name in (AS_WRITTEN, "prefetch")}
+    assert facts.epoch_images == 10**7
+    assert len(sizes) == 1 and sizes.pop() < 10**6
+
+
+def test_an_epoch_whose_length_is_not_found_is_noted(windows, monkeypatch):
+    monkeypatch.setattr(own_child, "_EPOCH_S", 0.05)
+    monkeypatch.setattr("profiles.remedies.tf_part._COUNT_S", 0.0)
+    facts = UserPipeline(plain().unbatch().batch(BATCH), windows, 1e9).facts()
+    assert math.isinf(facts.epoch_images)
+    [note] = facts.notes
+    assert note.startswith("The length of an epoch was not found: ")
+
+
+def test_a_pipeline_of_long_whole_epochs_is_refused_in_one_line(windows, monkeypatch):
+    monkeypatch.setattr(own_child, "_WHOLE_EPOCH_S", 0.0)
+    dataset = tf.data.Dataset.range(IMAGES).map(decode).shuffle(IMAGES).filter(lambda *_: True).batch(BATCH)
+    pipeline = UserPipeline(dataset, windows, 1e9)
+    match = "the shuffle in front of `lambda` lets only whole epochs be measured. An epoch must end within 0 s. "
+    with pytest.raises(PipelineError, match=match) as caught:
+        pipeline.facts()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pipeline_without_a_batch_is_refused(windows):
+    with pytest.raises(PipelineError, match="this pipeline gives no batch"):
+        UserPipeline(plain(0), windows, 1e9)
 
 
 @pytest.mark.parametrize(
@@ -189,5 +117,183 @@ def test_a_function_that_gives_no_pipeline_is_said_in_one_line(function, expecte
 
 
 def test_a_function_is_called(monkeypatch):
-    monkeypatch.setitem(sys.modules, "users_own", SimpleNamespace(make=PIPELINES["plain"]))
+    monkeypatch.setitem(sys.modules, "users_own", SimpleNamespace(make=plain))
     assert np.array_equal(next(iter(call("users_own:make")))[1].numpy(), [0, 1] * 4)
+
+
+# What is derived and printed
+
+
+def facts_of(*names, epoch_images=float(IMAGES), scaled=False, notes=()):
+    changes = tuple(Change(name=name, code=f"code of {name}") for name in (AS_WRITTEN, *names))
+    return PipelineFacts(
+        stages=("range", "decode", "batch"),
+        changes=changes,
+        refused=(),
+        epoch_images=epoch_images,
+        scaled=scaled,
+        notes=notes,
+    )
+
+
+def samples_at(*rates):
+    """One sample a round, of an epoch without edges."""
+    return [
+        a_sample(round=number, images=1000, wall_ns=round(1e12 / rate), epoch_images=1000, epoch_ns=round(1e12 / rate))
+        for number, rate in enumerate(rates)
+    ]
+
+
+def printed(advice):
+    console = Console(width=100, file=io.StringIO())
+    print_advice(console, advice, "mine:make", "a-model", parse_device("cpu"))
+    return console.file.getvalue()
+
+
+def test_printed_rates_have_the_printed_ratio():
+    found = derive(
+        facts_of("prefetch"),
+        {AS_WRITTEN: samples_at(100, 200, 400, 200), "prefetch": samples_at(200, 400, 800, 400)},
+        (),
+        1.0,
+    )
+    as_written, prefetch = found.measured
+    assert as_written.rate == pytest.approx(200) and prefetch.rate == pytest.approx(400)
+    assert prefetch.against[0] == pytest.approx(2)
+    text = " ".join(printed(found).split())
+    assert "prefetch * 400 2.00x" in text and "whole epochs of 96 images" in text
+
+
+def test_a_gain_that_is_hardly_one_is_none():
+    samples = {AS_WRITTEN: samples_at(*[100] * 4), "prefetch": samples_at(*[102] * 4)}
+    found = derive(facts_of("prefetch"), samples, (), 1.0)
+    assert found.measured[1].against[1] > 1
+    assert found.chosen is None
+    text = "significantly faster than the pipeline as it is written, by 3 % or more."
+    assert text in " ".join(printed(found).split())
+
+
+@pytest.mark.parametrize(
+    ("epoch_images", "scaled", "expected"),
+    [
+        (10_000.0, False, 1000 / 1.1),  # 1 s of edges on 10,000 images, each of 1 ms
+        (10_000.0, True, 500),  # as it was measured: 1 s on 1,000
+        (math.inf, False, 1000),
+    ],
+)
+def test_a_rate_is_that_of_a_whole_epoch(epoch_images, scaled, expected):
+    sample = a_sample(images=500, wall_ns=500_000_000, epochs=2, epoch_images=2000, epoch_ns=4_000_000_000, whole=True)
+    facts = facts_of(epoch_images=epoch_images, scaled=scaled)
+    found = derive(facts, {AS_WRITTEN: [sample]}, (), 1.0)
+    assert found.measured[0].rate == pytest.approx(expected)
+    assert own.to_dict(found)["epoch_images"] == (None if math.isinf(epoch_images) else epoch_images)
+
+
+class Here:
+    """A child that is this process."""
+
+    def __init__(self, window):
+        self._window = window
+
+    def ask(self, method, *arguments, timeout_s):
+        assert method == "pipeline_window" and timeout_s > 0
+        return self._window(*arguments)
+
+
+def test_the_order_is_drawn_anew_in_each_round_and_what_fails_is_left_out():
+    asked = []
+
+    def window(name, round_):
+        asked.append((round_, name))
+        if name == "d" and round_ == 1:
+            raise JobRefused("no")
+        return samples_at(100)[0]
+
+    samples, failed = measure(Here(window), facts_of("b", "c", "d"), LIMITS, clock.now_ns(), lambda text: None)
+    rounds = [[name for number, name in asked if number == one] for one in range(4)]
+    assert [sorted(names) for names in rounds[:2]] == [["as written", "b", "c", "d"]] * 2
+    assert [sorted(names) for names in rounds[2:]] == [["as written", "b", "c"]] * 2
+    assert rounds[0] not in (rounds[1], rounds[1][::-1])
+    assert {name: len(one) for name, one in samples.items()} == {AS_WRITTEN: 4, "b": 4, "c": 4}
+    assert failed == [("d", "no")]
+
+
+def test_a_pipeline_that_fails_as_it_is_written_ends_the_rounds():
+    def window(*_):
+        raise JobRefused("no")
+
+    with pytest.raises(JobRefused, match="no"):
+        measure(Here(window), facts_of("b"), LIMITS, clock.now_ns(), lambda text: None)
+
+
+# Gains that are known by hand: an image takes so long in the slow map, and in the model. Behind a shuffle the slow map
+# takes batches: tf.data makes one of a map of elements and the batch behind it, which runs beside the model by itself.
+SLOW_MS, MODEL_MS = 10, 3
+EPOCH, PAIR = 4000, 2
+
+
+def slow(*element):
+    images = PAIR if element[0].shape.rank == 4 else 1
+
+    def sleep(part):
+        time.sleep(images * SLOW_MS / 1e3)
+        return part
+
+    return tf.ensure_shape(tf.numpy_function(sleep, [element[0]], tf.float32), element[0].shape), *element[1:]
+
+
+def advised(dataset, model_ms=MODEL_MS):
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # tf.data would add what the user did not write
+    pipeline = UserPipeline(dataset.with_options(options), windows_of(f"emulated:{1e3 / model_ms}"), 1e9)
+    facts = pipeline.facts()
+    found = derive(facts, *measure(Here(pipeline.window), facts, LIMITS, clock.now_ns(), lambda text: None), 1.0)
+    print(printed(found))
+    return found, {one.name: one.against[0] for one in found.measured}
+
+
+@planted
+def test_a_slow_map_in_front_of_a_shuffle_larger_than_the_epoch():
+    """Nothing trains until the last image is read: a prefetch gains nothing, parallel calls only on reading."""
+    numbers = tf.data.Dataset.range(EPOCH).map(decode)
+    found, gains = advised(numbers.map(slow).shuffle(2 * EPOCH).batch(PAIR))
+    assert gains["prefetch"] == pytest.approx(1, rel=KNOWN_RATIO)
+    known = (SLOW_MS + MODEL_MS) / (SLOW_MS / CALLS + MODEL_MS)
+    assert gains["parallel"] == pytest.approx(known, rel=KNOWN_RATIO)
+    assert found.chosen is not None and found.chosen.against[0] == pytest.approx(known, rel=KNOWN_RATIO)
+
+
+@planted
+@pytest.mark.slow
+def test_a_slow_map_behind_a_shuffle_larger_than_the_epoch():
+    """The shuffle is full at once; a prefetch reads while the model trains, and the slower of the two sets the pace."""
+    shuffled = tf.data.Dataset.range(EPOCH).shuffle(2 * EPOCH).map(decode)
+    found, gains = advised(shuffled.batch(PAIR, drop_remainder=True).map(slow))
+    assert gains["prefetch"] == pytest.approx((SLOW_MS + MODEL_MS) / max(SLOW_MS, MODEL_MS), rel=KNOWN_RATIO)
+    known = (SLOW_MS + MODEL_MS) / max(SLOW_MS / CALLS, MODEL_MS)
+    assert gains["parallel"] == pytest.approx(known, rel=KNOWN_RATIO)
+    assert found.chosen is not None and found.chosen.against[0] == pytest.approx(known, rel=KNOWN_RATIO)
+
+
+@planted
+@pytest.mark.slow
+def test_a_slow_map_in_front_of_a_shuffle_larger_than_what_is_measured():
+    """A quarter is read before anything trains, the rest beside training; a quarter is trained on beside no reading."""
+    numbers = tf.data.Dataset.range(EPOCH).map(decode)
+    found, gains = advised(numbers.map(slow).shuffle(EPOCH // 4).batch(PAIR))
+    for name, ms in (("prefetch", SLOW_MS), ("parallel", SLOW_MS / CALLS)):
+        known = (SLOW_MS + MODEL_MS) / (ms / 4 + max(ms, MODEL_MS) * 3 / 4 + MODEL_MS / 4)
+        assert gains[name] == pytest.approx(known, rel=KNOWN_RATIO)
+    assert found.chosen is not None and found.chosen.against[0] == pytest.approx(known, rel=KNOWN_RATIO)
+
+
+@planted
+@pytest.mark.slow
+def test_a_pipeline_that_is_right_already_is_told_so():
+    """The model takes longer than all calls at once: nothing can be gained."""
+    shuffled = tf.data.Dataset.range(EPOCH).shuffle(2 * EPOCH).map(decode).batch(PAIR, drop_remainder=True)
+    right = shuffled.map(slow, num_parallel_calls=CALLS).prefetch(2)
+    found, gains = advised(right, model_ms=2 * SLOW_MS / CALLS)
+    assert gains["parallel"] == pytest.approx(1, rel=KNOWN_RATIO)
+    assert found.chosen is None
+    assert "Nothing that was measured is significantly faster" in printed(found)
