@@ -251,9 +251,8 @@ def to_dict(advice: PipelineAdvice) -> dict[str, Any]:
                 "code": one.code,
                 "memory_bytes": one.memory_bytes,
                 "epoch_images_per_sec": list(one.epoch_images_per_sec),
-                "again": None
-                if one.again is None
-                else {"ratio": one.again[0], "ci95": one.again[1] and list(one.again[1])},
+                "against": list(one.against),
+                "again": one.again and list(one.again),
             }
             for one in advice.measured
         ],
