@@ -251,8 +251,8 @@ def to_dict(advice: PipelineAdvice) -> dict[str, Any]:
                 "code": one.code,
                 "memory_bytes": one.memory_bytes,
                 "epoch_images_per_sec": list(one.epoch_images_per_sec),
-                "against": list(one.against),
-                "again": one.again and list(one.again),
+                "against": _ratio(one.against),
+                "again": one.again and _ratio(one.again),
             }
             for one in advice.measured
         ],
@@ -262,3 +262,7 @@ def to_dict(advice: PipelineAdvice) -> dict[str, Any]:
         "failed": [{"name": name, "reason": reason} for name, reason in advice.failed],
         "seconds": advice.seconds,
     }
+
+
+def _ratio(against: tuple[float, Interval | None]) -> dict[str, Any]:
+    return {"ratio": against[0], "ci95": against[1] and list(against[1])}

@@ -59,7 +59,7 @@ def bound(evidence: Evidence) -> Finding:
     if rule == "uncertain":
         text += f" ({_doubt(evidence)})"
     elif doubts := _doubts(evidence):
-        text += f" ({'; '.join(doubts)})"
+        text += f" (doubtful: {', '.join(doubts)})"
     if bound_of(loading) == "compute":
         return Finding(rule=rule, text=text, cost_ratio=max(loading, 0.0))
     share = evidence.lost[attribution.culprit]
@@ -351,8 +351,8 @@ def _doubt(evidence: Evidence) -> str:
     names = [BOUND_NAMES[bound_of(ratio)] for ratio in (low, high)]
     between = f"between {max(low, 0):.0%} and {max(high, 0):.0%}: {names[0]} or {names[1]}"
     doubts = _doubts(evidence)
-    if any(not one.startswith("few rounds") for one in doubts):
-        return "; ".join([between, *doubts, "measure again while nothing else runs"])
+    if set(doubts) - {"few rounds"}:
+        return f"{between}; {', '.join(doubts)}: measure again while nothing else runs"
     rounds = len(evidence.result.explained)
     nearest = min((BALANCED_FROM, INPUT_FROM), key=lambda ratio: abs(ratio - attribution.loading_ratio))
     away = abs(attribution.loading_ratio - nearest)
@@ -364,8 +364,9 @@ def _doubt(evidence: Evidence) -> str:
 
 
 def _doubts(evidence: Evidence) -> list[str]:
-    """Returns the flags that say why the figures may be off."""
-    return [flag for flag in evidence.result.flags if flag.startswith(_DOUBTS)]
+    """Returns the names of the flags that say why the figures may be off."""
+    names = [flag.partition(":")[0] for flag in evidence.result.flags]
+    return [name for name in _DOUBTS if name in names]
 
 
 def _loading_is_costly(evidence: Evidence) -> bool:

@@ -121,10 +121,10 @@ def test_without_an_interval_what_lies_near_a_bound_is_uncertain() -> None:
 def test_what_flags_say_stands_in_the_sentence() -> None:
     disturbed = "disturbed: the machine was slow in round 2"
     assert doubtful(0.3, (0.25, 0.35), disturbed, "short: 3 steps").text.startswith(
-        f"input-bound: 30% of an epoch is loading ({disturbed}), most of it"
+        "input-bound: 30% of an epoch is loading (doubtful: disturbed), most of it"
     )
     said = doubtful(0.25, (0.15, 0.35), disturbed).text
-    assert "balanced or input-bound; disturbed: the machine was slow in round 2; measure again while nothing" in said
+    assert "balanced or input-bound; disturbed: measure again while nothing else runs)" in said
     assert "would tell" not in said
 
 
