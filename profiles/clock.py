@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from typing import Any
 
 import psutil
 
@@ -23,15 +24,38 @@ def sleep_until_ns(deadline_ns: int) -> None:
 
 def cpu_ns() -> int:
     """Returns the CPU time of this process and its child processes, living and gone, in nanoseconds."""
-    gone = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total_s = gone.ru_utime + gone.ru_stime
+    total_s = 0.0
     for child in psutil.Process(os.getpid()).children(recursive=True):
         try:
             times = child.cpu_times()
         except psutil.Error:
             continue
         total_s += times.user + times.system
-    return time.process_time_ns() + int(total_s * 1e9)
+    return time.process_time_ns() + gone_children_cpu_ns() + int(total_s * 1e9)
+
+
+def gone_children_cpu_ns() -> int:
+    """Returns the CPU time of child processes that have ended and were waited for, in nanoseconds."""
+    gone = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((gone.ru_utime + gone.ru_stime) * 1e9)
+
+
+def machine_cpu_ns() -> tuple[int, int]:
+    """Returns what anybody has used of the cores that this process may use, in nanoseconds, and how many they are.
+
+    That is, what programs of other users took, and what the host gave to other machines. The kernel counts in ticks of
+    10 ms.
+    """
+    every = psutil.cpu_times(percpu=True)
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
+    some = [every[number] for number in usable if number < len(every)]
+    busy_s = sum(sum(one) - one.idle - getattr(one, "iowait", 0.0) - _counted_twice(one) for one in some)
+    return int(busy_s * 1e9), len(some)
+
+
+def _counted_twice(times: Any) -> float:
+    """Linux counts the time of guests in `user` and `nice` as well."""
+    return float(getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0))
 
 
 def tree_cpu_ns(pid: int) -> int:

@@ -31,6 +31,7 @@ class Sample:
       claimed_ns: set-up, edges and steps, each timed by itself: what `outer_ns` ought to be. None: they were not.
       cpu_ns: CPU time of this process and its children over the epochs.
       canary_ns: the canary loop, right before the window.
+      others_ratio: what other programs took of the cores' time; None where it is not known.
       whole: whether every epoch came to its end. Of one that was left before it, the edges are unknown.
     """
 
@@ -48,6 +49,7 @@ class Sample:
     claimed_ns: int | None
     cpu_ns: int
     canary_ns: int
+    others_ratio: float | None = None
     whole: bool = True
 
     def __post_init__(self) -> None:

@@ -145,6 +145,8 @@ def made_of(loading: float, *, parts: dict[str, float] | None = None) -> Attribu
         loading_ratio_ci95=(loading, loading),
         host_wait_ratio=loading,
         headspace=1 / (1 - loading),
+        loading_range=(loading, loading),
+        others_ratio=0.0,
     )
 
 

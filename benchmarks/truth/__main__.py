@@ -37,6 +37,7 @@ _PARTS = {
     "photos": "benchmarks.truth.photos",
     "gate": "benchmarks.truth.gate",
     "intervals": "benchmarks.truth.intervals",
+    "verdicts": "benchmarks.truth.verdicts",
 }
 # An epoch of the grid lasts about so long.
 _EPOCH_S = 0.7

@@ -1,11 +1,13 @@
 """What the machine tells: load, memory and clocks, hardware counters, the page cache."""
 
+from profiles.machine.others import Others
 from profiles.machine.page_cache import PageCacheError, StorageRates, drop, left_warm, measure_storage
 from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Trace, during, settled, spans
 
 __all__ = [
     "GPU_AVERAGED_S",
     "MachineUse",
+    "Others",
     "PageCacheError",
     "Recorder",
     "StorageRates",

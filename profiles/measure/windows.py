@@ -18,6 +18,7 @@ import numpy as np
 
 from profiles import clock
 from profiles.devices import Device
+from profiles.machine.others import Others
 from profiles.measure.backends import BACKENDS, check_backend, each
 from profiles.measure.batches import batch_images, is_fit_data
 from profiles.samples import Sample
@@ -309,7 +310,7 @@ class Windows:
         **fit_arguments: Any,
     ) -> Sample:
         gc.collect()
-        canary_ns = clock.canary_ns()
+        canary_ns, others = clock.canary_ns(), Others()
         self.model.train_function = train_function
         # `shuffle=False` above: for a PyDataset, `fit` would shuffle the batches by Python's global random state.
         called_ns = clock.now_ns()
@@ -330,6 +331,7 @@ class Windows:
             from_call=from_call,
             cpu_ns=cpu_to_ns - timer.cpu_from_ns,
             canary_ns=canary_ns,
+            others_ratio=others.ratio(),
             whole=whole,
         )
 
@@ -346,6 +348,7 @@ def _sample(
     from_call: bool,
     cpu_ns: int,
     canary_ns: int,
+    others_ratio: float | None,
     whole: bool,
 ) -> Sample:
     """Sums up the epochs of one `fit`.
@@ -385,6 +388,7 @@ def _sample(
         claimed_ns=set_up_ns + edges_ns + steps_ns + torn_down_ns,
         cpu_ns=cpu_ns,
         canary_ns=canary_ns,
+        others_ratio=others_ratio,
         whole=whole,
     )
 

@@ -1,6 +1,6 @@
 """From samples to a verdict, by pure functions: attribution, checks, result, evidence, rules, verdict."""
 
-from profiles.results.attribution import INPUT_FROM, attribute
+from profiles.results.attribution import INPUT_FROM, attribute, bound_of
 from profiles.results.checks import CANARY_RATIO
 from profiles.results.evidence import Evidence
 from profiles.results.result import Contender, Result, summarise
@@ -14,6 +14,7 @@ __all__ = [
     "Result",
     "Verdict",
     "attribute",
+    "bound_of",
     "evidence_of",
     "judge",
     "summarise",

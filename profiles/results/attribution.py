@@ -42,6 +42,9 @@ class Attribution:
       loading_ratio_ci95: its interval.
       host_wait_ratio: `next(iterator)` over the step, in `train` or `cold`: what the host sees.
       headspace: compute rate over epoch rate: the speed-up that a loader without cost would give.
+      loading_range: between what the loading ratio lies if nothing else runs: its interval (without one, what it may be
+        off by), widened by what other programs took of the cores meanwhile.
+      others_ratio: that part of the cores.
     """
 
     seconds_per_image: dict[str, float | None]
@@ -51,11 +54,8 @@ class Attribution:
     loading_ratio_ci95: Interval | None
     host_wait_ratio: float
     headspace: float
-
-    @property
-    def loading_range(self) -> Interval:
-        """Between what the loading ratio lies: its interval, or what it may be off by where it has none."""
-        return self.loading_ratio_ci95 or (self.loading_ratio - _OFF_BY, self.loading_ratio + _OFF_BY)
+    loading_range: Interval
+    others_ratio: float
 
     @property
     def bound(self) -> str:
@@ -148,7 +148,7 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
         undefined.add("interference")
     windows = {"explained": explained, "warm": rounds["train"], **rounds}
     groups = _groups({name: ([one.round for one in windows[name]], columns[name]) for name in columns})
-    return _attribution(seconds_per_part, groups, explained, undefined)
+    return _attribution(seconds_per_part, groups, (explained, rounds["resident"]), undefined)
 
 
 def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) -> Attribution:
@@ -168,7 +168,7 @@ def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) ->
         return [steady_s - wait_s, 0.0, 0.0, 0.0, wait_s, 0.0, math.exp(means["epoch"]) - steady_s]
 
     known = {"compute", "prep_stall", "epoch_overhead"}
-    return _attribution(seconds_per_part, [_epochs(train, images)], train, set(PARTS) - known)
+    return _attribution(seconds_per_part, [_epochs(train, images)], (train,), set(PARTS) - known)
 
 
 def whole_ones(samples: Sequence[Sample]) -> list[Sample]:
@@ -191,7 +191,7 @@ def _wait_ratio(sample: Sample) -> float:
 def _attribution(
     seconds_per_part: Callable[[dict[str, float]], list[float]],
     groups: Sequence[Columns],
-    explained: Sequence[Sample],
+    windows: Sequence[Sequence[Sample]],
     undefined: set[str],
 ) -> Attribution:
     """Derives shares and intervals from the columns' means.
@@ -199,9 +199,10 @@ def _attribution(
     Args:
       seconds_per_part: of an image, from the means, in the order of `PARTS`; they sum to an image of an epoch.
       groups: columns of the same rounds.
-      explained: the windows that it is about.
+      windows: that it is about, and those of the model alone.
       undefined: parts that this device or this measurement does not tell.
     """
+    explained = windows[0]
     if not explained[0].whole:
         undefined = undefined | {"epoch_overhead"}
 
@@ -213,6 +214,9 @@ def _attribution(
     seconds = seconds_per_part(means)
     shares, interval = delta_interval(shares_of, groups)
     defined = [part not in undefined for part in PARTS]
+    loading = float(1 - shares[0])
+    loading_ci95 = None if interval is None else (float(1 - interval[1][0]), float(1 - interval[0][0]))
+    others_ratio = max(map(_others_ratio, windows))
     return Attribution(
         seconds_per_image={part: seconds[at] if defined[at] else None for at, part in enumerate(PARTS)},
         shares={part: float(shares[at]) if defined[at] else None for at, part in enumerate(PARTS)},
@@ -220,11 +224,29 @@ def _attribution(
             part: (float(interval[0][at]), float(interval[1][at])) if interval is not None and defined[at] else None
             for at, part in enumerate(PARTS)
         },
-        loading_ratio=float(1 - shares[0]),
-        loading_ratio_ci95=None if interval is None else (float(1 - interval[1][0]), float(1 - interval[0][0])),
+        loading_ratio=loading,
+        loading_ratio_ci95=loading_ci95,
         host_wait_ratio=float(np.mean([_wait_ratio(one) for one in explained])),
         headspace=float(1 / shares[0]),
+        loading_range=loading_range(loading, loading_ci95, others_ratio),
+        others_ratio=others_ratio,
     )
+
+
+def loading_range(loading: float, interval: Interval | None, others_ratio: float) -> Interval:
+    """Returns between what the loading ratio lies if nothing else runs.
+
+    Others that take a part of the cores make what runs on them slower by 1 / (1 - part) at most: the model alone, so
+    that its share came out too large, or the loader and the edges, so that it came out too small.
+    """
+    low, high = interval or (loading - _OFF_BY, loading + _OFF_BY)
+    slower = 1 / (1 - others_ratio)
+    return 1 - slower * (1 - low), 1 - (1 - high) / slower
+
+
+def _others_ratio(samples: Sequence[Sample]) -> float:
+    known = [one.others_ratio for one in samples if one.others_ratio is not None]
+    return sum(known) / len(known) if known else 0.0
 
 
 def _side_by_side(samples: Mapping[str, Sequence[Sample]]) -> dict[str, list[Sample]]:

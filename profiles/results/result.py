@@ -141,6 +141,8 @@ class Result:
             "seconds_per_image": dict(self.attribution.seconds_per_image),
             "loading_ratio": self.attribution.loading_ratio,
             "loading_ratio_ci95": self.attribution.loading_ratio_ci95 and list(self.attribution.loading_ratio_ci95),
+            "loading_range": list(self.attribution.loading_range),
+            "others_ratio": self.attribution.others_ratio,
             utilization: 1 - self.attribution.loading_ratio,
             "headspace": self.attribution.headspace,
             "host_wait_ratio": self.attribution.host_wait_ratio,

@@ -36,6 +36,8 @@ UINT8_RATIO = 0.25
 BOUND_NAMES = {"compute": "compute-bound", "balanced": "balanced", "input": "input-bound", "uncertain": "uncertain"}
 # Nearer to a bound than this no measurement tells which side it lies on.
 _AT_THE_BOUND = 0.01
+# Others that take less of the cores are no reason to measure again.
+_OTHERS_MATTER = 0.05
 # Flags that belong into the sentence of a verdict.
 _DOUBTS = ("disturbed", "drift", "few rounds", "not trustworthy")
 PART_NAMES = {
@@ -350,8 +352,10 @@ def _doubt(evidence: Evidence) -> str:
     low, high = attribution.loading_range
     names = [BOUND_NAMES[bound_of(ratio)] for ratio in (low, high)]
     between = f"between {max(low, 0):.0%} and {max(high, 0):.0%}: {names[0]} or {names[1]}"
-    doubts = _doubts(evidence)
-    if set(doubts) - {"few rounds"}:
+    doubts = [one for one in _doubts(evidence) if one != "few rounds"]
+    if attribution.others_ratio >= _OTHERS_MATTER:
+        doubts.append(f"other programs took {attribution.others_ratio:.0%} of the cores")
+    if doubts:
         return f"{between}; {', '.join(doubts)}: measure again while nothing else runs"
     rounds = len(evidence.result.explained)
     nearest = min((BALANCED_FROM, INPUT_FROM), key=lambda ratio: abs(ratio - attribution.loading_ratio))

@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass
 
 from profiles import clock
+from profiles.machine.others import Others
 
 # Epochs kept of a run: enough for any statistic, and no more on very long runs.
 KEPT_EPOCHS = 200
@@ -39,6 +40,7 @@ class EpochRecord:
         were not timed, and on an asynchronous device.
       whole: whether its steps came to their end: not where `fit` was left by an error or by the user.
       batch_size: images of its largest batch.
+      others_ratio: what other programs took of the cores' time meanwhile; None where it is not known.
     """
 
     epoch: int
@@ -62,6 +64,7 @@ class EpochRecord:
     claimed_ns: int | None = None
     whole: bool = True
     batch_size: int | None = None
+    others_ratio: float | None = None
 
     @property
     def outer_ns(self) -> int:
@@ -132,6 +135,8 @@ class Tally:
         self._epoch = epoch
         self._ramp_steps = ramp_steps
         self._random = random_
+        self._others = Others()
+        self._others_ratio: float | None = None
         self._begin_ns = clock.now_ns()
         self._begin_cpu_ns = clock.own_cpu_ns()
         self._cpu_ns = self._first_ns = self._ended_ns = self._read_ns = 0
@@ -221,6 +226,7 @@ class Tally:
         self.ended = True
         self._ended_ns = clock.now_ns()
         self._cpu_ns = clock.own_cpu_ns() - self._begin_cpu_ns
+        self._others_ratio = self._others.ratio()
 
     def record(self, *, asynchronous: bool) -> EpochRecord:
         """Returns the sums; the epoch ends now."""
@@ -255,6 +261,7 @@ class Tally:
             claimed_ns=self._claimed_ns(now_ns) if hooked and not asynchronous else None,
             whole=self._whole,
             batch_size=self._batch_size,
+            others_ratio=self._others_ratio,
         )
 
     def _claimed_ns(self, now_ns: int) -> int:

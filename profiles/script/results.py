@@ -17,6 +17,8 @@ from profiles.statistics import median
 # What Keras itself does between two steps takes some 0.1 to 0.3 ms; beyond this, and beyond that part of the steps,
 # callbacks are at work.
 _KERAS_BETWEEN_NS, _CALLBACKS_RATIO = 500_000, 0.05
+# Others that take no more of the cores than this leave an epoch as it is: every machine does a little beside.
+_QUIET_RATIO = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,13 @@ def result_of(fit: FitRecord) -> Result:
     if len(samples) > 1 and measured[0].epoch == 0:
         samples[0] = replace(samples[0], window="warmup")
     notes = [f"fed by {fit.data_kind}"]
+    trained = [one for one in samples if one.window == "train"]
+    quiet = _quiet(trained)
+    if len(quiet) < len(trained):
+        notes.append(
+            f"other programs took the cores in {len(trained) - len(quiet)} of {len(trained)} epochs, which are left out"
+        )
+        samples = [one for one in samples if one.window != "train" or one in quiet]
     if fit.calls > 1:
         notes.append(f"{fit.calls} calls of fit, one after another")
     if callbacks_ratio:
@@ -131,11 +140,27 @@ def result_of(fit: FitRecord) -> Result:
         images=_images_per_epoch(samples),
     )
     if fit.ceilings.samples:
-        every = (*samples, *fit.ceilings.samples)
+        every = (*samples, *_quiet_rounds(fit.ceilings.samples))
         typical_ns = median([sample.canary_ns for sample in every])
         return summarise(replace(contender, notes=tuple(notes)), every, typical_canary_ns=typical_ns)
     notes.append(f"{_no_ceilings(fit)}: what the loader takes from the model's cores counts as compute")
     return _one_pass(replace(contender, notes=tuple(notes)), samples)
+
+
+def is_quiet(samples: Sequence[Sample]) -> bool:
+    """Whether nothing else ran beside all of these, as far as that is known."""
+    return all((one.others_ratio or 0.0) <= _QUIET_RATIO for one in samples)
+
+
+def _quiet(samples: Sequence[Sample]) -> list[Sample]:
+    """Returns the samples beside which nothing else ran; all of them where there is none."""
+    return [one for one in samples if is_quiet([one])] or list(samples)
+
+
+def _quiet_rounds(samples: Sequence[Sample]) -> list[Sample]:
+    """Returns the samples of the rounds beside which nothing else ran; all of them where there is none."""
+    loud = {one.round for one in samples if not is_quiet([one])}
+    return [one for one in samples if one.round not in loud] or list(samples)
 
 
 def _images_per_epoch(samples: Sequence[Sample]) -> int:
@@ -191,6 +216,7 @@ def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Samp
         claimed_ns=record.claimed_ns,
         cpu_ns=record.cpu_ns,
         canary_ns=fit.canary_ns,
+        others_ratio=record.others_ratio,
         whole=record.whole,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from profiles.results import rules
+from profiles.results.attribution import loading_range
 from profiles.results.evidence import Advice, Evidence, Finding
 from profiles.results.result import Result
 from profiles.results.rules import RULES, findings
@@ -86,9 +87,11 @@ def test_the_pace_is_set_by_compute() -> None:
     assert found == Finding(rule="compute-bound", text="compute-bound: 4% of an epoch is loading", cost_ratio=0.04)
 
 
-def doubtful(loading: float, interval: tuple[float, float] | None, *flags: str) -> Finding:
+def doubtful(loading: float, interval: tuple[float, float] | None, *flags: str, others: float = 0.0) -> Finding:
     result = replace(losing(prep_stall=loading), flags=flags)
-    return rules.bound(of(replace(result, attribution=replace(result.attribution, loading_ratio_ci95=interval))))
+    between = loading_range(loading, interval, others)
+    attribution = replace(result.attribution, loading_ratio_ci95=interval, loading_range=between, others_ratio=others)
+    return rules.bound(of(replace(result, attribution=attribution)))
 
 
 def test_an_interval_within_one_class_is_certain() -> None:
@@ -116,6 +119,14 @@ def test_without_an_interval_what_lies_near_a_bound_is_uncertain() -> None:
     assert doubtful(0.17, None).rule == "uncertain"
     assert doubtful(0.27, None).rule == "input-bound"
     assert doubtful(0.04, None).rule == "compute-bound"
+
+
+def test_what_others_took_of_the_cores_makes_a_verdict_uncertain() -> None:
+    # A fifth of the cores: what ran was slower by a quarter at most, so that compute was 60 to 94 % in the place of 75.
+    found = doubtful(0.25, (0.24, 0.26), others=0.2)
+    assert "uncertain: 25% of an epoch is loading (between 5% and 41%: compute-bound or input-bound" in found.text
+    assert "; other programs took 20% of the cores: measure again while nothing else runs)" in found.text
+    assert doubtful(0.6, (0.59, 0.61), others=0.2).rule == "input-bound"
 
 
 def test_what_flags_say_stands_in_the_sentence() -> None:

@@ -111,8 +111,10 @@ def test_a_model_that_was_profiled_goes_on_as_one_that_was_not(kind):
         if profiled:
             found = measure_ceilings(model, watch, first_round=3)
             assert found.reason is None
-            assert [sample.window for sample in found.samples] == ["resident", "replay"] * 3
-            assert [sample.round for sample in found.samples] == [3, 3, 4, 4, 5, 5]
+            rounds = len(found.samples) // 2  # more where others take the cores beside some
+            assert rounds >= 3
+            assert [sample.window for sample in found.samples] == ["resident", "replay"] * rounds
+            assert [sample.round for sample in found.samples] == [3 + at // 2 for at in range(2 * rounds)]
             assert state(model) == before
             assert model.train_function is function
         drawn = (random.random(), np.random.random(), float(tf.random.uniform(())), float(keras.random.uniform(())))

@@ -119,7 +119,7 @@ def an_epoch_of(steps: int, **changed: Any) -> EpochRecord:
 def fit_of(*epochs: EpochRecord, ceilings: bool) -> Result:
     """Returns the result of a `fit` of these epochs, with the model's own rate of 0.9 ms a step or without it."""
     alone = (*rounds_of("resident", 0.9, 0.9, 0.9), *rounds_of("replay", 0.9, 0.9, 0.9)) if ceilings else ()
-    numbered = tuple(replace(epoch, epoch=number) for number, epoch in enumerate(epochs, 1))
+    numbered = tuple(replace(epoch, epoch=number) for number, epoch in enumerate(epochs, 10))
     reason = None if ceilings else "--no-ceilings"
     return result_of(replace(a_fit(), epochs=numbered, ceilings=Ceilings(samples=alone, reason=reason)))
 
@@ -290,3 +290,32 @@ def test_an_ordinary_fit_is_claimed_whole(callbacks: list[keras.callbacks.Callba
     assert all(one.claimed_ns is not None for one in result.samples)
     assert unclaimed(result) == []
     assert check_claims({"train": result.of("train")}) == ()
+
+
+def test_epochs_beside_which_others_took_the_cores_are_left_out_where_some_are_quiet() -> None:
+    quiet, loud = an_epoch_of(1000, others_ratio=0.02), an_epoch_of(1000, others_ratio=0.5, steady_wait_ns=500 * MS)
+    result = fit_of(quiet, loud, quiet, loud, quiet, ceilings=True)
+    assert [sample.round for sample in result.explained] == [10, 12, 14]
+    assert "other programs took the cores in 2 of 5 epochs, which are left out" in result.contender.notes
+    assert result.attribution.others_ratio == pytest.approx(0.02)
+
+
+def test_where_others_took_the_cores_beside_every_epoch_the_verdict_says_so() -> None:
+    loud = an_epoch_of(1000, others_ratio=0.4)
+    (verdict,) = judge([fit_of(loud, loud, loud, ceilings=True)])
+    assert verdict.findings[0].rule == "uncertain"
+    assert "other programs took 40% of the cores: measure again while nothing else runs" in verdict.text()
+    (verdict,) = judge([fit_of(*[replace(loud, others_ratio=0.0)] * 3, ceilings=True)])
+    assert verdict.findings[0].rule == "balanced"
+
+
+def test_ceilings_beside_which_others_took_the_cores_are_left_out() -> None:
+    alone = [
+        *rounds_of("resident", 0.9, 0.9, 0.9, others_ratio=0.0),
+        *rounds_of("replay", 0.9, 0.9, 0.9, others_ratio=0.0),
+        replace(rounds_of("resident", 5)[0], round=3, others_ratio=0.5),
+        replace(rounds_of("replay", 0.9)[0], round=3, others_ratio=0.0),
+    ]
+    epochs = tuple(replace(an_epoch_of(1000), epoch=number) for number in range(10, 13))
+    result = result_of(replace(a_fit(), epochs=epochs, ceilings=Ceilings(samples=tuple(alone))))
+    assert {sample.round for sample in result.of("resident")} == {0, 1, 2}
