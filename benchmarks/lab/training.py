@@ -34,7 +34,7 @@ class Pass:
       number: from 1.
       images: of the pass.
       loss: mean over its steps.
-      images_per_sec: over its steady steps, as `profiles.StallMonitor` has it; None where it cannot be known.
+      images_per_sec: of the whole pass, its edges included, without tracing; None where it cannot be known.
     """
 
     number: int
@@ -104,7 +104,7 @@ class _Follow(WatchCallback):
         loss = float(logs["loss"])
         self._check(loss)
         # Of a backend whose steps cannot be watched there is no record.
-        rate = self.watch.records[-1].images_per_sec if self.watch.records else None
+        rate = self.watch.records[-1].epoch_images_per_sec if self.watch.records else None
         self._on_pass(Pass(number=self._number, images=self._images, loss=loss, images_per_sec=rate))
         self._number += 1
         self._steps = 0

@@ -82,6 +82,11 @@ class EpochRecord:
         return self.steady_images / self.steady_ns * 1e9
 
     @property
+    def epoch_images_per_sec(self) -> float | None:
+        """Images over the seconds of the epoch, its edges included, without tracing and validation."""
+        return self.images / self.epoch_ns * 1e9 if self.images and self.epoch_ns else None
+
+    @property
     def wait_ms_per_step(self) -> float | None:
         """The host's wait for a batch, in a steady step."""
         if self.steady_wait_ns is None or not self.steady_steps:

@@ -154,6 +154,8 @@ def test_without_hooks_and_on_an_asynchronous_device_nothing_is_claimed(monkeypa
 def test_parts_of_an_epoch_are_exact():
     record = record_of()
     assert record.images_per_sec == 1e8
+    assert record.epoch_images_per_sec == pytest.approx(record.images / record.epoch_ns * 1e9)
+    assert record.epoch_images_per_sec < record.images_per_sec
     assert record.wait_ms_per_step == 25e-6
     assert record.epoch_ns == 1200
     assert record.loading_ratio == pytest.approx(1 - 750 / 1200)
