@@ -47,7 +47,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-STEPS, EPOCHS = 24, 7
+STEPS, EPOCHS = 20, 6
 keras.utils.set_random_seed(0)
 matrix = tf.random.stateless_normal((384, 384), (1, 2)) / 20
 
@@ -83,7 +83,7 @@ else:
         times.append(time.perf_counter() - begin)
     print(*times)
 """
-_PRODUCTS = 10
+_PRODUCTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
