@@ -48,7 +48,9 @@ def machine_cpu_ns() -> tuple[int, int]:
     """
     every = psutil.cpu_times(percpu=True)
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
-    some = [every[number] for number in usable if number < len(every)]
+    if not set(usable) <= set(range(len(every))):  # some are offline: they cannot be told by their place
+        return 0, 0
+    some = [every[number] for number in usable]
     busy_s = sum(sum(one) - one.idle - getattr(one, "iowait", 0.0) - _counted_twice(one) for one in some)
     return int(busy_s * 1e9), len(some)
 

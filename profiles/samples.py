@@ -85,7 +85,9 @@ class Sample:
             return self.s_per_image
         measured_images = self.epoch_images / self.epochs
         edges_s = (self.epoch_s_per_image - self.s_per_image) * measured_images
-        return self.s_per_image + edges_s / (images or measured_images)
+        # Edges that came out below nothing, by noise, are not spread over fewer images than were measured.
+        spread_over = max(images or 0, measured_images) if edges_s < 0 else images or measured_images
+        return self.s_per_image + edges_s / spread_over
 
     @property
     def cpu_s_per_image(self) -> float:

@@ -136,7 +136,7 @@ def _run(request: Request, console: Console, errors: Console) -> int:
         )
     results = [summarise(one) for one in measured]
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "created": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "provenance": machine(),
         "dataset": source.to_dict(),

@@ -139,7 +139,7 @@ class LeftOut:
         return f"{self.job.variant}, cold" if self.page_cache == "cold" else self.job.variant
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """A window of a round: of a job, or of the model alone, by the name of the ceiling that jobs share."""
 
@@ -204,6 +204,7 @@ class Group:
         self.log = new_log(log)
         self._images = images
         self._session = session
+        self._not_again: set[Job] = set()
         self._silent = False
         self._replace = self._replacing = False
         self._child: Child | None = None
@@ -253,9 +254,9 @@ class Group:
             facts = self.measured[job].facts
             if model_alone:
                 alone = ("bare",) * facts.behind_layers + ("resident",) + ("replay",) * self._replays
-                found |= dict.fromkeys(Turn(self, facts.ceiling, window) for window in alone)
+                found |= dict.fromkeys(Turn(group=self, of=facts.ceiling, window=window) for window in alone)
             own = ("loader",) * loader + ("train",) + ("cold",) * job.cold
-            found |= dict.fromkeys(Turn(self, job, window) for window in own)
+            found |= dict.fromkeys(Turn(group=self, of=job, window=window) for window in own)
         return list(found)
 
     def take_turn(self, turn: Turn, number: int, begin: Callable[[Job], None] = lambda job: None) -> None:
@@ -270,9 +271,14 @@ class Group:
             if sharing:
                 begin(sharing[0])
                 self._window(sharing[0], turn.window, number, self.ceilings.setdefault(turn.of, []))
-        elif turn.of in self._jobs and (turn.window != "cold" or self.measured[turn.of].cold):
+        elif turn.of in self._jobs and self._can_be_measured(turn.of, turn.window):
             begin(turn.of)
             self._window(turn.of, turn.window, number, self.measured[turn.of].samples)
+
+    def _can_be_measured(self, job: Job, window: str) -> bool:
+        if window == "again":
+            return job not in self._not_again
+        return window != "cold" or self.measured[job].cold
 
     def add(self, job: Job) -> None:
         """Takes in one more job, of a model that is open, and prepares it."""
@@ -320,9 +326,9 @@ class Group:
         try:
             return self._child.ask(method, *arguments, timeout_s=timeout_s)
         except (JobRefused, ChildDied) as error:
-            # What cannot be done cold may well be done warm.
-            leave_out = self._leave_out_cold if arguments[1:2] == ("cold",) else self._leave_out
-            leave_out(job, str(error))
+            # What cannot be done cold may well be done warm, and who fails when measured again has been measured.
+            leave_out = {("cold",): self._leave_out_cold, ("again",): self._leave_out_again}
+            leave_out.get(arguments[1:2], self._leave_out)(job, str(error))
             self._replace = self._replace or isinstance(error, ChildDied)
         if self._replace and not self._replacing:
             self._replace_child()
@@ -335,6 +341,9 @@ class Group:
     def _leave_out_cold(self, job: Job, reason: str) -> None:
         self.measured[job].cold = False
         self.left_out.append(LeftOut(job=job, device=self.device, reason=reason, page_cache="cold"))
+
+    def _leave_out_again(self, job: Job, reason: str) -> None:
+        self._not_again.add(job)
 
     def _replace_child(self) -> None:
         """Starts afresh with the jobs that are left; what they have measured stays."""

@@ -126,14 +126,19 @@ class Run:
             for name in (verdict.result.contender.variant, change.change)
         }
         turns = [
-            Turn(group, job, "again")
+            Turn(group=group, of=job, window="again")
             for group in self._groups
             for job in group.jobs
             if (group.device, job.model, job.variant) in names
         ]
+        total = self._progress.tasks[task].total or 0
+        self._progress.update(task, total=total + self._request.rounds * len(turns))
+
+        def done(name: str) -> None:
+            self._progress.update(task, advance=1, description=f"{name} again", refresh=True)
+
         for number in range(self._request.rounds, 2 * self._request.rounds):
-            self._progress.update(task, description="the fastest again", refresh=True)
-            run_round(turns, number, order, begin=begin)
+            run_round(turns, number, order, done=done, begin=begin)
 
     def _take_apart(self, task: TaskID) -> None:
         """Takes loaders apart, after all windows: every one, or the baseline's and the fastest of each device."""

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.lab.child import Group, run_round
-from benchmarks.lab.options import MODEL
+from benchmarks.lab.command import exit_code_of
+from benchmarks.lab.options import MODEL, UserError
 from benchmarks.lab.session import Job
 from benchmarks.truth.gate import NOISE
 from pipeline import VARIANTS, open_source
@@ -67,9 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if not arguments.real:
         return int(not held)
-    with Terminal(stderr=True).status("the main job, a variant and itself ..."):
-        logs = _real(arguments.real)
-    return int(not (_print_real(console, logs) and held))
+    errors = Terminal(stderr=True)
+
+    def run() -> int:
+        with errors.status("the main job, a variant and itself ..."):
+            logs = _real(arguments.real)
+        return int(not (_print_real(console, logs) and held))
+
+    return exit_code_of(run, errors, Path())
 
 
 def _coverage(noise: Callable[[np.random.Generator, int], np.ndarray], rounds: int, simulations: int) -> float:
@@ -126,6 +132,9 @@ def _real(intervals: int) -> np.ndarray:
             runs = math.ceil(intervals / pairs)
             for number in range(runs * _REAL_ROUNDS):
                 run_round(turns, number, order)
+            if group.left_out:
+                reasons = "; ".join(f"{left_out.label}: {left_out.reason}" for left_out in group.left_out)
+                raise UserError(reasons, exit_code=3)
             trained = [[one for one in group.measured[job].samples if one.window == "train"] for job in jobs]
             seconds = np.array([[one.whole_s_per_image(source.images) for one in samples] for samples in trained])
         finally:

@@ -2,8 +2,8 @@
 
 python -m benchmarks.truth --only verdicts
 
-The neighbour burns one core, and comes and goes every few seconds. The truth is known from plain runs of the same
-training, with its loader and with batches that are ready.
+The neighbour burns half of the cores, and comes and goes every few seconds. The truth is known from plain runs of the
+same training, with its loader and with batches that are ready.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from benchmarks.lab.command import exit_code_of
 from benchmarks.lab.options import UserError
 from pipeline.commands import ArgumentParser
 from profiles import clock
+from profiles.provenance import usable_cores
 from profiles.results import bound_of
 from profiles.statistics import geometric_mean
 from profiles.text import Terminal
@@ -47,7 +48,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-STEPS, EPOCHS = 20, 6
+STEPS, EPOCHS = 16, 9
 keras.utils.set_random_seed(0)
 matrix = tf.random.stateless_normal((384, 384), (1, 2)) / 20
 
@@ -128,14 +129,25 @@ def _truth(folder: Path) -> float:
 
 
 def _run(folder: Path) -> Said:
-    _python(folder, "-m", "profiles", "--out", str(folder / "out"), "train.py")
-    document = json.loads((folder / "out" / "results.json").read_text())
+    out = Path(tempfile.mkdtemp(dir=folder))
+    _python(folder, "-m", "profiles", "--out", str(out), "train.py")
+    document = json.loads((out / "results.json").read_text())
     (verdict,) = document["verdicts"]
     return Said(bound=verdict["bound"], loading_ratio=verdict["loading_ratio"])
 
 
 def _python(folder: Path, *words: str) -> str:
-    done = subprocess.run(
+    try:
+        done = _run_python(folder, words)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"{' '.join(words)} did not end within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
+    if done.returncode:
+        raise UserError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-300:]}", exit_code=3)
+    return done.stdout
+
+
+def _run_python(folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(unstall.__file__).parent), "TF_CPP_MIN_LOG_LEVEL": "2"},
@@ -144,28 +156,29 @@ def _python(folder: Path, *words: str) -> str:
         timeout=_TIMEOUT_S,
         check=False,
     )
-    if done.returncode:
-        raise UserError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-300:]}", exit_code=3)
-    return done.stdout
 
 
 @contextmanager
 def _neighbour(there: bool) -> Iterator[None]:
-    """Another program that burns one core, comes and goes."""
+    """Another program that burns half of the cores, comes and goes."""
     if not there:
         yield
         return
-    process = multiprocessing.get_context("spawn").Process(target=_come_and_go, daemon=True)
-    process.start()
+    context, seed = multiprocessing.get_context("spawn"), random.random()  # all of them come and go together
+    burned = max(1, round(usable_cores() / 2))
+    processes = [context.Process(target=_come_and_go, args=(seed,), daemon=True) for _ in range(burned)]
+    for process in processes:
+        process.start()
     try:
         yield
     finally:
-        process.kill()
-        process.join()
+        for process in processes:
+            process.kill()
+            process.join()
 
 
-def _come_and_go() -> None:
-    coin = random.Random()
+def _come_and_go(seed: float) -> None:
+    coin = random.Random(seed)
     while True:
         until_ns = clock.now_ns() + int(coin.uniform(*_STAYS_S) * 1e9)
         while clock.now_ns() < until_ns:

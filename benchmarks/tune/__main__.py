@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from pipeline.sources import add_skip_list_option
 from profiles import Device, provenance
 from profiles.devices import parse_device
 from profiles.report import to_json, write_atomically
-from profiles.statistics import range_cell, range_text
+from profiles.statistics import geometric_mean, range_cell, range_text
 from profiles.text import Terminal, print_files
 
 BUDGET_S = 60.0
@@ -131,7 +131,7 @@ def _advise(
     with progress_bar(errors) as progress:
         show = _shown_by(progress)
         advice = advise(arguments.pipeline, model, arguments.classes, device, batch_size, limits, out, show)
-    document = {"schema_version": 1, "provenance": provenance.machine(), "model": model, **to_dict(advice)}
+    document = {"schema_version": 2, "provenance": provenance.machine(), "model": model, **to_dict(advice)}
     write_atomically(out / _RESULTS, to_json(document))
     print_advice(console, advice, arguments.pipeline, model, device)
     print_files(console, "written", out / _RESULTS)
@@ -142,7 +142,7 @@ def _check(arguments: argparse.Namespace, limits: Limits, out: Path, console: Co
     with progress_bar(errors) as progress:
         source = read_source(arguments.data, progress, errors, _RESULTS, arguments.skip_list)
         checks = check.check(source, limits, out, _shown_by(progress))
-    document = {"schema_version": 1, "provenance": provenance.machine(), **check.to_dict(checks)}
+    document = {"schema_version": 2, "provenance": provenance.machine(), **check.to_dict(checks)}
     write_atomically(out / _RESULTS, to_json(document))
     check.print_checks(console, checks)
     return max(one.exit_code for one in checks)
@@ -214,7 +214,7 @@ def _write(
 ) -> tuple[Path, ...]:
     toml, results = out / _TOML, out / _RESULTS
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "provenance": provenance.machine(),
         "dataset": source.to_dict(),
         "model": model,
@@ -270,12 +270,14 @@ def _print(console: Console, tuned: Tuned, source: ImageSource, model: str, devi
     table.add_column("pipeline", max_width=30)
     for column in ("predicted", "img/s", "of AUTOTUNE", "95 %", "pixels"):
         table.add_column(column, justify="right")
+    # The rounds that all have, so that the figures of a row agree.
+    shared = min(len(one.epoch_images_per_sec) for one in tuned.measured)
     for one in sorted(tuned.measured, key=lambda one: one.rate):
-        ratio, interval = one.against(incumbent)
+        ratio, interval = replace(one, epoch_images_per_sec=one.epoch_images_per_sec[:shared]).against(incumbent)
         table.add_row(
             one.name + (" *" if one is tuned.chosen else ""),
             f"{one.prediction.images_per_sec:,.0f}",
-            f"{one.rate:,.0f}",
+            f"{geometric_mean(one.epoch_images_per_sec[:shared]):,.0f}",
             f"{ratio:.2f}x",
             range_cell(interval),
             _pixels(one),
@@ -305,11 +307,18 @@ def _sentences(tuned: Tuned, incumbent: Candidate) -> list[str]:
     chosen = tuned.chosen
     found = []
     if chosen is incumbent:
-        found.append(f"{AUTOTUNE} stays: nothing that was measured is significantly faster.")
+        again = any(one.again_images_per_sec for one in tuned.measured)
+        which = (
+            "the fastest was not significantly faster when both were measured again"
+            if again
+            else ("nothing that was measured is significantly faster")
+        )
+        found.append(f"{incumbent.name} stays: {which}.")
     else:
-        ratio, interval = chosen.again_against(incumbent) or chosen.against(incumbent)
-        again = "; measured again, in rounds that did not choose it" if chosen.again_images_per_sec else ""
-        found.append(f"{chosen.name} is {ratio:.2f} times as fast as {AUTOTUNE} ({range_text(interval)}{again}).")
+        again_against = chosen.again_against(incumbent)
+        ratio, interval = again_against or chosen.against(incumbent)
+        where = "; measured again, in rounds that did not choose it" if again_against else ""
+        found.append(f"{chosen.name} is {ratio:.2f} times as fast as {incumbent.name} ({range_text(interval)}{where}).")
     found.append(_limit(chosen))
     if tuned.prepare_s:
         found.append(f"Before its first epoch it takes {tuned.prepare_s:,.1f} s, once.")

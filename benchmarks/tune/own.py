@@ -99,8 +99,8 @@ def advise(
         found = derive(facts, samples, failed)
         if found.chosen is not None:
             # The fastest of several has had luck as well: rounds that chose it say too much of it.
-            samples, _ = measure(child, [AS_WRITTEN, found.chosen.name], range(_ROUNDS_AGAIN), say)
-            found = confirmed(found, facts, samples)
+            samples, failed = measure(child, [AS_WRITTEN, found.chosen.name], range(_ROUNDS_AGAIN), say)
+            found = confirmed(found, facts, samples, failed)
     except ChildDied as error:
         raise UserError(f"{text}: {error}. See {log}.", exit_code=3) from error
     except JobRefused as error:
@@ -170,7 +170,12 @@ def derive(
     )
 
 
-def confirmed(found: PipelineAdvice, facts: PipelineFacts, samples: Mapping[str, Sequence[Sample]]) -> PipelineAdvice:
+def confirmed(
+    found: PipelineAdvice,
+    facts: PipelineFacts,
+    samples: Mapping[str, Sequence[Sample]],
+    failed: Sequence[tuple[str, str]] = (),
+) -> PipelineAdvice:
     """Returns the advice with what the chosen one came to when it was measured again; it is none if it is no faster.
 
     Args:
@@ -178,7 +183,7 @@ def confirmed(found: PipelineAdvice, facts: PipelineFacts, samples: Mapping[str,
     """
     assert found.chosen is not None
     if found.chosen.name not in samples:
-        return replace(found, chosen=None)
+        return replace(found, chosen=None, failed=(*found.failed, *failed))
     ratio, interval = ratio_interval(_rates(samples[found.chosen.name], facts), _rates(samples[AS_WRITTEN], facts))
     again = replace(found.chosen, again=(ratio, interval))
     measured = tuple(again if one is found.chosen else one for one in found.measured)

@@ -122,8 +122,8 @@ class Tuner:
             chosen = self._shortlist(ranked, base, rejected)
             jobs = {name: self._predicted(config, costs, consumer) for name, config in bars.items()}
             jobs |= {name_of(one.config): one for one in chosen}
-            failed = self._measure(jobs, began_ns)
-            return self._judge(costs, consumer, len(space), rejected, failed, began_ns)
+            self._measure(jobs, began_ns)
+            return self._judge(costs, consumer, len(space), rejected, began_ns)
         except JobRefused as error:
             raise UserError(f"{self._device.name}: {error}", exit_code=3) from error
         except ChildDied as error:
@@ -188,7 +188,7 @@ class Tuner:
                 rejected[f"images are of class {widest}, --exactness is {self._limits.exactness}"] += 1
         return chosen
 
-    def _measure(self, jobs: dict[str, _Ranked], began_ns: int) -> tuple[tuple[str, str], ...]:
+    def _measure(self, jobs: dict[str, _Ranked], began_ns: int) -> None:
         group = self._group
         for first in group.jobs:
             group.retire(first)
@@ -202,7 +202,11 @@ class Tuner:
             self._say(f"round {number + 1}")
             self._round(number, loader=number < LEAST_ROUNDS)
         self._decide(number + 1)
-        return tuple((one.label, one.reason) for one in group.left_out if one.job in self._names)
+
+    @property
+    def _failed(self) -> tuple[tuple[str, str], ...]:
+        """Candidates that could not be measured, and why."""
+        return tuple((one.label, one.reason) for one in self._group.left_out if one.job in self._names)
 
     def _decide(self, rounds: int) -> None:
         """Measures those further between which few rounds decide nothing.
@@ -249,12 +253,11 @@ class Tuner:
         consumer: Consumer,
         predicted: int,
         rejected: Counter[str],
-        failed: tuple[tuple[str, str], ...],
         began_ns: int,
     ) -> Tuned:
         measured = self._candidates()
         if not measured:
-            raise UserError("; ".join(f"{name}: {reason}" for name, reason in failed), exit_code=3)
+            raise UserError("; ".join(f"{name}: {reason}" for name, reason in self._failed), exit_code=3)
         chosen = choose(measured)
         if chosen.name != AUTOTUNE:
             measured, chosen = self._again(chosen.name)
@@ -269,7 +272,7 @@ class Tuner:
             consumer=consumer,
             predicted=predicted,
             rejected=+rejected,
-            failed=failed,
+            failed=self._failed,
             unordered=unordered,
             prepare_s=prepare_s,
             seconds=(clock.now_ns() - began_ns) / 1e9,
@@ -288,20 +291,20 @@ class Tuner:
         for job in group.jobs:
             if self._names[job][0] not in rivals:
                 group.retire(job)
-        for job, (known, _) in self._names.items():
-            if known in rivals and job not in group.jobs and job in group.measured:
+        failed = {left_out.job for left_out in group.left_out}
+        for job, (rival, _) in self._names.items():
+            if rival in rivals and job not in group.jobs and job in group.measured and job not in failed:
                 group.add(job)
-        turns = [Turn(group, job, "again") for job in group.jobs]
+        turns = [Turn(group=group, of=job, window="again") for job in group.jobs]
         for number in range(_DECIDING_ROUNDS):
             run_round(turns, number, self._order)
         measured = self._candidates()
         by_name = {one.name: one for one in measured}
         chosen, incumbent = by_name.get(name), by_name.get(AUTOTUNE)
-        if chosen is None or incumbent is None:
-            return measured, chosen or incumbent or measured[0]
-        again = chosen.again_against(incumbent)
+        again = chosen.again_against(incumbent) if chosen is not None and incumbent is not None else None
         confirmed = again is not None and again[1] is not None and again[1][0] > 1
-        return measured, chosen if confirmed else incumbent
+        stays = incumbent if incumbent is not None and not confirmed else chosen
+        return measured, stays or measured[0]
 
     def _price_of_order(self, chosen: Candidate) -> tuple[Candidate, Candidate] | None:
         """Measures the chosen pipeline beside itself with elements in whatever order they are done."""

@@ -236,7 +236,7 @@ def _attribution(
 def loading_range(loading: float, interval: Interval | None, others_ratio: float) -> Interval:
     """Returns between what the loading ratio lies if nothing else runs.
 
-    Others that take a part of the cores make what runs on them slower by 1 / (1 - part) at most: the model alone, so
+    Others that take a part of the cores make what runs on them slower, by about 1 / (1 - part): the model alone, so
     that its share came out too large, or the loader and the edges, so that it came out too small.
     """
     low, high = interval or (loading - _OFF_BY, loading + _OFF_BY)

@@ -17,7 +17,7 @@ DRIFT_RATIO = 0.10
 CANARY_RATIO = 1.5
 # A training step may be this much slower than the model alone for a reason that is not the loader's CPU time.
 UNEXPLAINED_RATIO = 0.05
-# No `train` is faster than its ceilings; below this the medians are one.
+# No `train` is faster than its ceilings; below this the two are one.
 LAW_RATIO = 0.03
 
 # Steady steps of an epoch, below which its first and last batch still shape the rate.
@@ -67,7 +67,7 @@ def check_law(samples: Samples) -> tuple[str, ...]:
 
 def check_canary(samples: Samples, typical_ns: float) -> tuple[str, ...]:
     """Names the rounds in which the machine was busy with something else."""
-    every = [sample for window in samples.values() for sample in window if sample.window != "warmup"]
+    every = [sample for window in samples.values() for sample in window if sample.window not in ("warmup", "again")]
     rounds = sorted({sample.round for sample in every if sample.canary_ns > CANARY_RATIO * typical_ns})
     if not rounds:
         return ()
@@ -125,9 +125,10 @@ def _epoch_batches(sample: Sample) -> int:
 
 def check_rounds(samples: Samples) -> tuple[str, ...]:
     """Checks that there are enough rounds for an interval to mean something."""
-    if len(samples["train"]) >= LEAST_ROUNDS:
+    rounds = min(len(samples[window]) for window in ("train", "resident") if samples.get(window))
+    if rounds >= LEAST_ROUNDS:
         return ()
-    return (f"few rounds: {len(samples['train'])}, too few for an interval",)
+    return (f"few rounds: {rounds}, too few for an interval",)
 
 
 def check_all(

@@ -76,10 +76,15 @@ class Evidence:
 
     @property
     def surely_lost(self) -> dict[str, float]:
-        """Lower ends of the shares' intervals; the share itself where it has none."""
-        intervals = self.result.attribution.shares_ci95
+        """What the parts take at least: the lower ends of their intervals, less what may be the work of others."""
+        attribution = self.result.attribution
+        by_others = max(attribution.loading_ratio - attribution.loading_range[0], 0.0)
+        if attribution.loading_ratio_ci95 is not None:
+            by_others = max(attribution.loading_ratio_ci95[0] - attribution.loading_range[0], 0.0)
+        intervals = attribution.shares_ci95
         return {
-            part: share if (interval := intervals[part]) is None else interval[0] for part, share in self.lost.items()
+            part: (share if (interval := intervals[part]) is None else interval[0]) - by_others
+            for part, share in self.lost.items()
         }
 
     @property

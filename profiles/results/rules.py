@@ -350,8 +350,10 @@ def _doubt(evidence: Evidence) -> str:
     """Says between what the loading lies, what it may be bound by, and what would settle it."""
     attribution = evidence.result.attribution
     low, high = attribution.loading_range
-    names = [BOUND_NAMES[bound_of(ratio)] for ratio in (low, high)]
-    between = f"between {max(low, 0):.0%} and {max(high, 0):.0%}: {names[0]} or {names[1]}"
+    bounds = list(BOUND_NAMES)
+    places = [bounds.index(bound_of(ratio)) for ratio in (low, high)]
+    names = " or ".join(BOUND_NAMES[bound] for bound in bounds[places[0] : places[1] + 1])
+    between = f"between {max(low, 0):.0%} and {min(max(high, 0), 1):.0%}: {names}"
     doubts = [one for one in _doubts(evidence) if one != "few rounds"]
     if attribution.others_ratio >= _OTHERS_MATTER:
         doubts.append(f"other programs took {attribution.others_ratio:.0%} of the cores")
@@ -361,7 +363,11 @@ def _doubt(evidence: Evidence) -> str:
     nearest = min((BALANCED_FROM, INPUT_FROM), key=lambda ratio: abs(ratio - attribution.loading_ratio))
     away = abs(attribution.loading_ratio - nearest)
     if away < _AT_THE_BOUND:
-        return f"{between}; it lies at the bound itself, {nearest:.0%}: either is right"
+        return f"{between}; the loading lies at the bound itself, {nearest:.0%}: either is right"
+    if {sample.round for sample in evidence.result.of("resident")}.isdisjoint(
+        sample.round for sample in evidence.result.explained
+    ):
+        return f"{between}; a longer run would tell"  # of a script, whose model is run apart behind its `fit`
     # An interval shrinks by the root of the rounds.
     needed = max(LEAST_ROUNDS, rounds + 1, round(rounds * ((high - low) / 2 / away) ** 2))
     return f"{between}; measured {rounds} times, about {needed} would tell"

@@ -9,7 +9,7 @@ from typing import Any
 from profiles.results.evidence import Advice, Evidence, Finding
 from profiles.results.result import Result
 from profiles.results.rules import findings
-from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
+from profiles.statistics import LEAST_ROUNDS, Interval, geometric_mean, ratio_interval, significantly_above
 
 # Findings in the printed text, the first included; all are in the files.
 _SHOWN_FINDINGS = 3
@@ -67,9 +67,13 @@ class Verdict:
 
     @property
     def told(self) -> tuple[Advice, ...]:
-        """The advice that the text gives: the fastest at the same work, and the fastest at any if that is another."""
-        same = [advice for advice in self.advice if advice.same_work][:1]
-        return tuple(dict.fromkeys((*same, *self.advice[:1])))
+        """The advice that the text gives: the fastest at the same work, and the fastest at any if that is another.
+
+        Where some was measured again, the other is not told: rounds that chose it say too much of it.
+        """
+        advice = [one for one in self.advice if one.again] or self.advice
+        same = [one for one in advice if one.same_work][:1]
+        return tuple(dict.fromkeys((*same, *advice[:1])))
 
     def _advice(self) -> list[str]:
         if not self.rivals:
@@ -118,12 +122,12 @@ def what_the_cache_hides(result: Result) -> str:
     warm, cold = _shared(result.by_round("train"), result.by_round())
     _, interval = ratio_interval(warm, cold)
     cold_rate, warm_rate = geometric_mean(cold), geometric_mean(warm)
-    hidden = "nothing beyond the spread"
-    if interval is not None and interval[0] > 1:
-        hidden = f"{1 - cold_rate / warm_rate:.0%}"
-    said = (
-        f"{result.contender.variant}: cold {cold_rate:,.0f} img/s, warm {warm_rate:,.0f}: the page cache hides {hidden}"
-    )
+    hidden = "the page cache hides nothing beyond the spread"
+    if interval is None:
+        hidden = f"too few rounds to tell what the page cache hides ({len(cold)})"
+    elif interval[0] > 1:
+        hidden = f"the page cache hides {1 - cold_rate / warm_rate:.0%}"
+    said = f"{result.contender.variant}: cold {cold_rate:,.0f} img/s, warm {warm_rate:,.0f}: {hidden}"
     storage = result.contender.storage
     if storage is not None:
         asked = _rate(max(cold_rate, warm_rate) * storage.bytes_per_file)
@@ -190,14 +194,15 @@ def _significant(result: Result, rivals: Sequence[Result]) -> tuple[Advice, ...]
 
 def _advice(rival: Result, result: Result, ours: Sequence[float], theirs: Sequence[float]) -> Advice:
     again = _shared(rival.by_round("again"), result.by_round("again"))
-    ratio, interval = ratio_interval(*(again if again[0] else (ours, theirs)))
+    is_again = len(again[0]) >= LEAST_ROUNDS  # a run that was stopped there has fewer
+    ratio, interval = ratio_interval(*(again if is_again else (ours, theirs)))
     return Advice(
         change=rival.contender.variant,
         measured_ratio=ratio,
         ci95=interval,
         significant=interval is not None and interval[0] > 1,
         work=rival.contender.work,
-        rounds=len(again[0] or ours),
-        again=bool(again[0]),
+        rounds=len(again[0] if is_again else ours),
+        again=is_again,
         same_work=rival.contender.work == result.contender.work,
     )

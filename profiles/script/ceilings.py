@@ -20,16 +20,13 @@ from profiles.measure.schedule import READY_WINDOW_S
 from profiles.measure.windows import Windows
 from profiles.samples import Sample
 from profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
-from profiles.script.results import Ceilings, is_quiet
+from profiles.script.results import LEAST_STEADY_STEPS, Ceilings, is_quiet
 from profiles.script.watch import Watch, traced_as
 from profiles.stages.tf_graph import CutError, every_node, is_stateful
 from profiles.statistics import median
 
 # Rounds beside which nothing else runs, and how many are tried for them at most, while there is time.
 _ROUNDS, _MOST_ROUNDS = 3, 12
-# Steady steps of all rounds together, below which a rate is unknown: three rounds of one step each once gave a steady
-# model 45 % of interference. Source: issue 16 of this project.
-_LEAST_STEADY_STEPS = 10
 # The shortest window. Its first two steps are not steady, so that three rounds of it have 12 steady steps.
 _SHORTEST_WINDOW_STEPS = 6
 _WARM_STEPS = 3
@@ -200,17 +197,21 @@ def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, l
     for number, batch in enumerate(watch.kept):  # its first steps outside of `fit` are slower
         windows.resident(batch, steps=1 if number else _WARM_STEPS, round_=first_round)
     samples: list[Sample] = []
-    quiet = 0
+    quiet, order = 0, random.Random()
     for number in range(first_round, first_round + _MOST_ROUNDS):
         round_began_ns = clock.now_ns()
-        samples.append(windows.resident(watch.kept[0], steps=steps, round_=number))
-        samples.append(windows.replay(list(watch.kept), steps=steps, round_=number))
+        measures = [
+            lambda round_: windows.resident(watch.kept[0], steps=steps, round_=round_),
+            lambda round_: windows.replay(list(watch.kept), steps=steps, round_=round_),
+        ]
+        order.shuffle(measures)
+        samples += [measure(number) for measure in measures]
         now_ns = clock.now_ns()
         quiet += is_quiet(samples[-2:])
         if quiet == _ROUNDS or now_ns - began_ns + (now_ns - round_began_ns) > limit_s * 1e9:
             break
     steady_steps = sum(len(sample.step_ns) for sample in samples if sample.window == "resident")
-    if steady_steps < _LEAST_STEADY_STEPS:
+    if steady_steps < LEAST_STEADY_STEPS:
         raise NotPossible(f"{steady_steps} steady steps were made in {limit_s:g} s, too few to tell its rate")
     return samples
 

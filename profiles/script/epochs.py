@@ -32,7 +32,7 @@ class EpochRecord:
       after_ns: from there until the iterator is torn down: to validation or "epoch ends".
       traced_ns: of `wall_ns`, beyond what steady steps take: tracing and compiling.
       other_ns: after that, to the end of the epoch: validation.
-      cpu_ns: CPU time of this process, over the epoch without `other_ns`.
+      cpu_ns: CPU time of this process and its workers, over the epoch without `other_ns`.
       step_ns: some steady steps, at most 256, drawn evenly; the last of them is the last of the epoch.
       asynchronous: whether the device runs on behind the host, so that the host's wait is not the device's.
       callbacks_ns: of `between_ns`, inside the batch hooks of callbacks; None where the hooks were not timed.
@@ -143,7 +143,6 @@ class Tally:
         self._others = Others()
         self._others_ratio: float | None = None
         self._begin_ns = clock.now_ns()
-        self._begin_cpu_ns = clock.own_cpu_ns()
         self._cpu_ns = self._first_ns = self._ended_ns = self._read_ns = 0
         self._first_batch_ns: int | None = None
         self._images: int | None = 0
@@ -230,7 +229,7 @@ class Tally:
         self._whole = whole
         self.ended = True
         self._ended_ns = clock.now_ns()
-        self._cpu_ns = clock.own_cpu_ns() - self._begin_cpu_ns
+        self._cpu_ns = self._others.own_cpu_ns()
         self._others_ratio = self._others.ratio()
 
     def record(self, *, asynchronous: bool) -> EpochRecord:

@@ -227,7 +227,7 @@ class Profiler:
         began_ns = clock.now_ns()
         self._here.paused = True
         try:
-            return measure_ceilings(model, watch, first_round=watch.epochs)
+            return measure_ceilings(model, watch, first_round=watch.records[-1].epoch + 1)
         finally:
             self._here.paused = False
             self._ceilings_s += (clock.now_ns() - began_ns) / 1e9

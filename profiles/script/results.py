@@ -7,18 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiles.devices import Device
-from profiles.results.attribution import attribute_one_pass
+from profiles.results.attribution import attribute_one_pass, whole_ones
 from profiles.results.checks import check_claims, check_length, check_rounds
 from profiles.results.result import Contender, Result, derive, summarise
 from profiles.samples import Sample
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
-from profiles.statistics import median
+from profiles.statistics import LEAST_ROUNDS, median
 
 # What Keras itself does between two steps takes some 0.1 to 0.3 ms; beyond this, and beyond that part of the steps,
 # callbacks are at work.
 _KERAS_BETWEEN_NS, _CALLBACKS_RATIO = 500_000, 0.05
 # Others that take no more of the cores than this leave an epoch as it is: every machine does a little beside.
 _QUIET_RATIO = 0.05
+# Steady steps of the model alone, of all rounds, below which its rate is unknown: three rounds of one step each once
+# gave a steady model 45 % of interference. Source: issue 16 of this project.
+LEAST_STEADY_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +82,10 @@ def again(before: FitRecord, more: FitRecord) -> FitRecord:
     """Adds another call of the same line on the same model; its epochs go on where the last ones ended."""
     first = before.epochs[-1].epoch + 1
     epochs = [*before.epochs, *(replace(one, epoch=first + number) for number, one in enumerate(more.epochs))]
+    # Their rounds stay behind all epochs: they are not the same rounds.
+    later = first - more.epochs[0].epoch if more.ceilings.samples else len(more.epochs)
     samples = tuple(
-        replace(one, round=one.round + len(more.epochs)) for one in (more.ceilings.samples or before.ceilings.samples)
+        replace(sample, round=sample.round + later) for sample in more.ceilings.samples or before.ceilings.samples
     )
     return replace(
         more,
@@ -113,13 +118,12 @@ def result_of(fit: FitRecord) -> Result:
     if len(samples) > 1 and measured[0].epoch == 0:
         samples[0] = replace(samples[0], window="warmup")
     notes = [f"fed by {fit.data_kind}"]
-    trained = [one for one in samples if one.window == "train"]
-    quiet = _quiet(trained)
-    if len(quiet) < len(trained):
-        notes.append(
-            f"other programs took the cores in {len(trained) - len(quiet)} of {len(trained)} epochs, which are left out"
-        )
-        samples = [one for one in samples if one.window != "train" or one in quiet]
+    trained = whole_ones([sample for sample in samples if sample.window == "train"])
+    quiet = [sample for sample in trained if is_quiet([sample])]
+    if LEAST_ROUNDS <= len(quiet) < len(trained):
+        loud = len(trained) - len(quiet)
+        notes.append(f"other programs took the cores in {loud} of {len(trained)} epochs, which are left out")
+        samples = [sample for sample in samples if sample.window != "train" or sample in quiet]
     if fit.calls > 1:
         notes.append(f"{fit.calls} calls of fit, one after another")
     if callbacks_ratio:
@@ -152,15 +156,13 @@ def is_quiet(samples: Sequence[Sample]) -> bool:
     return all((one.others_ratio or 0.0) <= _QUIET_RATIO for one in samples)
 
 
-def _quiet(samples: Sequence[Sample]) -> list[Sample]:
-    """Returns the samples beside which nothing else ran; all of them where there is none."""
-    return [one for one in samples if is_quiet([one])] or list(samples)
-
-
-def _quiet_rounds(samples: Sequence[Sample]) -> list[Sample]:
-    """Returns the samples of the rounds beside which nothing else ran; all of them where there is none."""
-    loud = {one.round for one in samples if not is_quiet([one])}
-    return [one for one in samples if one.round not in loud] or list(samples)
+def _quiet_rounds(ceilings: Sequence[Sample]) -> Sequence[Sample]:
+    """Returns the samples of the rounds beside which nothing else ran; all where these are too few for a rate."""
+    loud = {sample.round for sample in ceilings if not is_quiet([sample])}
+    quiet = [sample for sample in ceilings if sample.round not in loud]
+    alone = [sample for sample in quiet if sample.window == "resident"]
+    steps = sum(len(sample.step_ns) for sample in alone)
+    return quiet if len(alone) >= LEAST_ROUNDS and steps >= LEAST_STEADY_STEPS else ceilings
 
 
 def _images_per_epoch(samples: Sequence[Sample]) -> int:
