@@ -201,7 +201,7 @@ class FakeGroup:
         self._jobs.remove(job)
 
     def turns(self, **_) -> list[Turn]:
-        return [Turn(self, job, "train") for job in self.jobs]
+        return [Turn(group=self, of=job, window="train") for job in self.jobs]
 
     def take_turn(self, turn: Turn, number: int, begin=None) -> None:
         rate = self._rates[turn.of] * (1 + 0.06 * (-1) ** number * (turn.of.variant in NOISY))

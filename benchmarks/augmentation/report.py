@@ -108,8 +108,8 @@ def legend(document: Mapping[str, Any]) -> list[str]:
     """Returns what the columns of the table mean."""
     settings, cores = document["settings"], document["settings"]["cores"]
     said = [
-        f"us: CPU time per image on one core, median of {settings['rounds']}, ± half of its 95 % interval; uint8 "
-        f"photos in, float32 batches of {settings['batch_size']} out, {settings['image_size']} px.",
+        f"us: CPU time per image on one core, median of {settings['rounds']}, ± the standard deviation of a round; "
+        f"uint8 photos in, float32 batches of {settings['batch_size']} out, {settings['image_size']} px.",
         f"cores: busy with {cores} calls in parallel (in a model: one call with {cores} threads).",
         "loop: in the graph; - has no graph, or Python's loop. MB: how far resident memory peaks above TensorFlow at "
         "rest, batches included, in a process of its own.",

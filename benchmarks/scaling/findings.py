@@ -271,7 +271,7 @@ def find(series: Iterable[Series], expectations: Sequence[Expectation] = EXPECTA
     """Returns one finding, the worst, for each series and each expectation that it does not meet.
 
     A value is held against each smaller one. It is a finding where it lies beyond the law, tolerance and slack in all
-    of the 95 % interval over the rounds that have both; one round has no spread to show.
+    of the 95 % interval over the rounds that have both; fewer than three have none, and say what they say.
     """
     found = []
     for one, expectation in checks(series, expectations):

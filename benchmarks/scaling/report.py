@@ -31,7 +31,7 @@ _LOGARITHMIC = ("first_batch_s", "listing_s", "build_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """A median with its 95 % interval; `wrong` where there is a finding, `doubtful` where that is."""
+    """A median, the lowest and the highest round; `wrong` where there is a finding, `doubtful` where that is."""
 
     x: float
     y: float

@@ -28,6 +28,12 @@ def test_the_edges_of_an_epoch_are_spread_over_its_images() -> None:
     assert twice.whole_s_per_image(160) == pytest.approx(0.0045)
 
 
+def test_edges_below_nothing_are_not_spread_over_fewer_images() -> None:
+    sample = a_sample(images=50, wall_ns=200 * MS, epoch_images=80, epoch_ns=300 * MS)
+    assert sample.whole_s_per_image(2) == pytest.approx(300e-3 / 80)
+    assert sample.whole_s_per_image(800) == pytest.approx(0.004 - 0.02 / 800)
+
+
 def test_of_an_epoch_that_was_left_before_its_end_no_edge_is_known() -> None:
     assert a_sample(images=50, wall_ns=200 * MS, epoch_images=80, epoch_ns=400 * MS, whole=False).whole_s_per_image(
         160

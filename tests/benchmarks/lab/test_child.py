@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.lab import child as supervise
-from benchmarks.lab.child import Child, ChildDied, Group, JobRefused, run_round, window_images
+from benchmarks.lab.child import Child, ChildDied, Group, JobRefused, Turn, run_round, window_images
 from benchmarks.lab.session import Job
 from pipeline.sources.arrays import from_arrays
 from pipeline.variants import VARIANTS
@@ -101,6 +101,22 @@ def test_the_model_alone_is_measured_though_the_job_that_came_first_is_left_out(
     FakeChild.trouble = {("window", "tf-data", "train"): JobRefused("a file cannot be decoded")}
     run_round(sorted(turns, key=lambda turn: turn.window != "train"), 0, AsGiven())
     assert [s.window for s in group.ceilings["m, 32"]] == ["resident", "replay"]
+
+
+@pytest.mark.parametrize("error", [JobRefused("no"), ChildDied("killed")])
+def test_who_fails_when_measured_again_keeps_its_row(group, error):
+    prepare_all(group)
+    a_round(group, 0, loader=False)
+    FakeChild.trouble = {("window", "tf-data", "again"): error}
+    turns = [Turn(group=group, of=job, window="again") for job in group.jobs]
+    for number in (1, 2):
+        run_round(turns, number, AsGiven())
+    assert variants(group) == ["tf-data", "tf-data-cache", "py-dataset"] and group.left_out == []
+    rounds = {
+        job.variant: [one.round for one in measured.samples if one.window == "again"]
+        for job, measured in group.measured.items()
+    }
+    assert rounds == {"tf-data": [], "tf-data-cache": [1, 2], "py-dataset": [1, 2]}
 
 
 def test_an_emulated_device_has_no_replay(group):

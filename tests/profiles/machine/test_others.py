@@ -50,6 +50,30 @@ def test_what_the_kernel_counts_twice_or_waits_is_not_busy(monkeypatch: pytest.M
     assert clock.machine_cpu_ns() == (12_000_000_000, 2)
 
 
+def test_under_a_quota_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts the whole host: others have quotas of their own."""
+    monkeypatch.setattr("profiles.machine.others.usable_cores", lambda: 0.5)
+    others = Others()
+    burn(0.15)
+    assert others.ratio() is None
+
+
+@pytest.mark.parametrize("error", [PermissionError("no"), psutil.AccessDenied()])
+def test_where_the_system_does_not_tell_nothing_is_said(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse() -> None:
+        raise error
+
+    monkeypatch.setattr(clock, "machine_cpu_ns", refuse)
+    others = Others()
+    burn(0.15)
+    assert others.ratio() is None and others.own_cpu_ns() > 0.05e9
+
+
+def test_cores_that_cannot_be_told_by_their_place_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 4096}, raising=False)
+    assert clock.machine_cpu_ns() == (0, 0)
+
+
 @planted
 def test_a_program_that_burns_a_core_is_found() -> None:
     cores = len(psutil.Process().cpu_affinity())

@@ -130,6 +130,26 @@ def test_the_gain_of_what_was_measured_again_is_told_by_those_rounds() -> None:
     assert lucky.epoch_images_per_sec == pytest.approx(2000)  # the row is of the rounds that all have
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_run_that_was_stopped_when_measuring_again_keeps_its_advice(rounds: int) -> None:
+    slow, fast = a_variant("slow", 10, 10, 10), a_variant("fast", 5, 5, 5)
+    (advice,) = judge([again(slow, *[10] * rounds), again(fast, *[5] * rounds)])[0].advice
+    assert (advice.again, advice.rounds, advice.measured_ratio) == (False, 3, pytest.approx(2))
+
+
+def test_where_the_fastest_is_not_confirmed_the_next_is_not_told_by_the_rounds_that_chose_it() -> None:
+    of_slow, *_ = judge(
+        [
+            again(a_variant("slow", 10, 10, 10, work=("nearest",)), 10, 10, 10),
+            again(a_variant("lucky", 4, 4, 4), 10, 9, 11),
+            a_variant("next", 5, 5, 5),
+            again(a_variant("same", 8, 8, 8, work=("nearest",)), 8, 8, 8),
+        ]
+    )
+    assert [one.change for one in of_slow.advice] == ["next", "same"]
+    assert [one.change for one in of_slow.told] == ["same"]
+
+
 def test_a_gain_that_is_not_there_when_it_is_measured_again_is_no_advice() -> None:
     slow, lucky = a_variant("slow", 10, 10, 10), a_variant("lucky", 5, 5, 5)
     assert judge([again(slow, 10, 10, 10), again(lucky, 10, 9, 11)])[0].advice == ()
@@ -207,14 +227,19 @@ def test_a_verdict_on_a_cold_row_says_so() -> None:
             replace(a_cold_result(), contender=replace(a_cold_result().contender, storage=None)),
             "generator: cold 556 img/s, warm 833: the page cache hides 33%.",
         ),
-        # Slower by median, and faster in one round of three.
+        (
+            a_cold_result("tf-data", 16, 16),
+            "tf-data: cold 556 img/s, warm 833: too few rounds to tell what the page cache hides (2); storage gave 210 "
+            "MB/s, the loader asked for 17 MB/s at most.",
+        ),
+        # Slower by the mean, and faster in one round of three.
         (
             a_cold_result("tf-data", 16, 16, 9),
             "tf-data: cold 655 img/s, warm 833: the page cache hides nothing beyond the spread; storage gave 210 "
             "MB/s, the loader asked for 17 MB/s at most.",
         ),
     ],
-    ids=["fast storage", "slow storage", "storage not measured", "no difference"],
+    ids=["fast storage", "slow storage", "storage not measured", "two rounds", "no difference"],
 )
 def test_what_the_page_cache_hides_is_said_in_a_sentence(cold: Result, text: str) -> None:
     assert what_the_cache_hides(cold) == text

@@ -17,7 +17,7 @@ from profiles.results.verdict import judge
 from profiles.samples import sample_from_dict
 from profiles.script.epochs import EpochRecord
 from profiles.script.profiler import Profiler
-from profiles.script.results import Ceilings, FitRecord, result_of
+from profiles.script.results import Ceilings, FitRecord, again, result_of
 from tests.builders import MS, record_of, rounds_of
 from tests.planted import planted
 
@@ -319,3 +319,41 @@ def test_ceilings_beside_which_others_took_the_cores_are_left_out() -> None:
     epochs = tuple(replace(an_epoch_of(1000), epoch=number) for number in range(10, 13))
     result = result_of(replace(a_fit(), epochs=epochs, ceilings=Ceilings(samples=tuple(alone))))
     assert {sample.round for sample in result.of("resident")} == {0, 1, 2}
+
+
+def test_one_quiet_epoch_among_many_does_not_decide() -> None:
+    loud = an_epoch_of(1000, others_ratio=0.08, steady_wait_ns=400 * MS)
+    result = fit_of(loud, loud, loud, an_epoch_of(1000, others_ratio=0.0), ceilings=True)
+    assert len(result.explained) == 4
+    # A quiet scrap of an epoch is no epoch.
+    scrap = an_epoch_of(4, others_ratio=0.0, whole=False)
+    result = fit_of(loud, loud, loud, scrap, ceilings=True)
+    assert [sample.whole for sample in result.explained] == [True] * 3
+    assert result.attribution.loading_ratio > 0.1
+
+
+def test_quiet_rounds_of_the_model_alone_that_are_too_few_for_a_rate_do_not_decide() -> None:
+    alone = [
+        replace(one, others_ratio=0.0 if number == 2 else 0.3)
+        for window in ("resident", "replay")
+        for number, one in enumerate(rounds_of(window, 0.9, 0.9, 0.5))
+    ]
+    epochs = tuple(replace(an_epoch_of(1000), epoch=number) for number in range(10, 13))
+    result = result_of(replace(a_fit(), epochs=epochs, ceilings=Ceilings(samples=tuple(alone))))
+    assert len(result.of("resident")) == 3 and result.attribution.others_ratio == pytest.approx(0.2)
+
+
+def test_rounds_of_the_model_alone_are_never_those_of_an_epoch() -> None:
+    """Epochs 5 to 7 and a model measured behind them, then epochs from 0 again on the same line."""
+
+    def a_call(first: int) -> FitRecord:
+        epochs = tuple(replace(an_epoch_of(1000), epoch=number) for number in range(first, first + 3))
+        alone = [replace(one, round=first + 3 + one.round) for one in rounds_of("resident", 0.9, 0.9, 0.9)]
+        return replace(a_fit(), epochs=epochs, ceilings=Ceilings(samples=tuple(alone)))
+
+    first, second = a_call(5), a_call(0)
+    without = replace(first, ceilings=Ceilings(samples=(), reason="--no-ceilings"))
+    for before, more in ((first, replace(second, ceilings=without.ceilings)), (first, second), (without, second)):
+        both = again(before, more)
+        assert [epoch.epoch for epoch in both.epochs] == [5, 6, 7, 8, 9, 10]
+        assert [sample.round for sample in both.ceilings.samples] == [11, 12, 13]
