@@ -7,8 +7,11 @@ import pytest
 
 from benchmarks.truth import intervals
 from benchmarks.truth.gate import NOISE
+from profiles.devices import parse_device
+from profiles.results import attribute
 from profiles.statistics import ratio_interval
 from profiles.text import Terminal
+from tests.builders import a_sample
 
 
 @pytest.mark.parametrize("rounds", [3, 5, 10])
@@ -60,3 +63,21 @@ def test_numbers_that_make_no_sense_are_refused(words: list[str], capsys: pytest
     with pytest.raises(SystemExit) as stopped:
         intervals.main(words)
     assert stopped.value.code == 2 and "must be at least" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("noise", NOISE)
+def test_the_interval_of_loading_covers_the_truth_as_often(noise: str) -> None:
+    """Five rounds of four windows in an order drawn anew, each of which takes 5 % more or less by chance."""
+    rng = np.random.default_rng(0)
+    logs = 0.05 * NOISE[noise](rng, 400)[:, :20].reshape(400, 5, 4)
+    order = rng.permuted(np.tile(np.arange(4), (400, 5, 1)), axis=2)
+    taken = np.exp(np.take_along_axis(logs, order, axis=2))
+    held = 0
+    for run in taken:
+        samples = {
+            "resident": [a_sample("resident", ms=4 * times[0], round=number) for number, times in enumerate(run)],
+            "train": [a_sample("train", ms=10 * times[1], wait_ms=5, round=number) for number, times in enumerate(run)],
+        }
+        low, high = attribute(samples, device=parse_device("emulated:2500")).loading_ratio_ci95
+        held += low <= 0.6 <= high
+    assert 0.92 <= held / 400 <= 0.985
