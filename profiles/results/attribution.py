@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Attribution:
       host_wait_ratio: `next(iterator)` over the step, in `train` or `cold`: what the host sees.
       headspace: compute rate over epoch rate: the speed-up that a loader without cost would give.
       loading_range: between what the loading ratio lies if nothing else runs: its interval (without one, what it may be
-        off by), widened by what other programs took of the cores meanwhile.
+        off by), widened by what other programs took of the cores meanwhile, within what the waits of the epochs allow.
       others_ratio: that part of the cores.
     """
 
@@ -148,7 +148,17 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
         undefined.add("interference")
     windows = {"explained": explained, "warm": rounds["train"], **rounds}
     groups = _groups({name: ([one.round for one in windows[name]], columns[name]) for name in columns})
-    return _attribution(seconds_per_part, groups, (explained, rounds["resident"]), undefined)
+    attribution = _attribution(seconds_per_part, groups, (explained, rounds["resident"]), undefined)
+    if device.asynchronous:
+        return attribution
+    seconds = attribution.seconds_per_image
+    layers_s = max((seconds["device_augment"] or 0.0) + (seconds["transfer"] or 0.0), 0.0)
+    by_waits = _range_by_waits(explained, images, most_interference_s + layers_s)
+    low, high = (
+        max(attribution.loading_range[0], by_waits[0]),
+        min(attribution.loading_range[1], by_waits[1]),
+    )
+    return replace(attribution, loading_range=(low, high)) if low <= high else attribution
 
 
 def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) -> Attribution:
@@ -242,6 +252,26 @@ def loading_range(loading: float, interval: Interval | None, others_ratio: float
     low, high = interval or (loading - _OFF_BY, loading + _OFF_BY)
     slower = 1 / (1 - others_ratio)
     return 1 - slower * (1 - low), 1 - (1 - high) / slower
+
+
+def _range_by_waits(explained: Sequence[Sample], images: int | None, most_more_s: float) -> Interval:
+    """Returns between what the loading ratio lies by the epochs alone, on a device that the host waits for.
+
+    What steps wait is loading, and so are edges; what the loader takes from the model besides, and what layers and
+    transfer take, comes on top.
+
+    Args:
+      most_more_s: that, of an image, at most.
+    """
+
+    def waited(means: dict[str, float]) -> np.ndarray:
+        epoch_s = math.exp(means["epoch"])
+        return np.array([1 - math.exp(means["steady"]) * (1 - means["wait"]) / epoch_s, most_more_s / epoch_s])
+
+    (loading, more), interval = delta_interval(waited, [_epochs(explained, images)])
+    between = None if interval is None else (float(interval[0][0]), float(interval[1][0]))
+    low, high = loading_range(float(loading), between, _others_ratio(explained))
+    return low, high + float(more)
 
 
 def _others_ratio(samples: Sequence[Sample]) -> float:

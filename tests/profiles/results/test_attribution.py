@@ -335,3 +335,19 @@ def test_rounds_are_resampled_whole() -> None:
     }
     low, high = attribute(samples, device=EMULATED).loading_ratio_ci95
     assert (low, high) == pytest.approx((0.6, 0.6))
+
+
+def test_waits_tell_the_loading_where_the_model_alone_does_not() -> None:
+    """A model alone of 2 to 9 ms a step, measured behind a steady fit whose steps wait 4 of 10 ms."""
+    train = [replace(one, round=one.round + 10) for one in rounds_of("train", *[10] * 5, wait_ms=4)]
+    attribution = attribute({"resident": rounds_of("resident", 2, 6, 9), "train": train}, device=CPU)
+    low, high = attribution.loading_ratio_ci95
+    assert low < 0.2 < high
+    # At least the waits, and at most what the loader's CPU time allows beside them.
+    assert attribution.loading_range[0] == pytest.approx(0.4) and attribution.bound == "input"
+
+
+def test_a_loader_without_work_takes_nothing_from_the_model_whatever_the_model_alone_says() -> None:
+    train = [replace(one, round=one.round + 10, cpu_ns=20 * MS) for one in rounds_of("train", *[10] * 5, wait_ms=0.2)]
+    attribution = attribute({"resident": rounds_of("resident", 4, 10, 16), "train": train}, device=CPU)
+    assert attribution.loading_range[1] == pytest.approx(0.02) and attribution.bound == "compute"
