@@ -131,7 +131,7 @@ class Run:
             for job in group.jobs
             if (group.device, job.model, job.variant) in names
         ]
-        total = self._progress.tasks[task].total or 0
+        (total,) = (one.total or 0 for one in self._progress.tasks if one.id == task)
         self._progress.update(task, total=total + self._request.rounds * len(turns))
 
         def done(name: str) -> None:

@@ -81,7 +81,7 @@ def test_every_variant_has_a_result_on_every_device(finished):
 
 def test_results_hold_the_schema_and_shares_sum_to_one(finished):
     _, document, _, _ = finished
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     for one in document["results"]:
         shares = [share for share in one["attribution"].values() if share is not None]
         assert sum(shares) == pytest.approx(1, abs=1e-9)
@@ -299,7 +299,7 @@ def test_the_machine_is_recorded_beside_the_run_and_every_row_says_how_busy_it_w
     _, document, out, _ = finished
     telemetry = document["telemetry"]
     phases = [mark["text"] for mark in telemetry["marks"] if mark["phase"]]
-    assert phases == ["warm-up", "round 1", "round 2", "stages"]
+    assert phases == ["warm-up", "round 1", "round 2", "again", "stages"]
     windows = {mark["text"] for mark in telemetry["marks"] if not mark["phase"]}
     for one in document["results"]:
         assert f"train: {one['variant']}, {one['model']}, {one['device']['name']}" in windows

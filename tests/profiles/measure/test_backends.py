@@ -91,6 +91,8 @@ def test_steps_that_draw_nothing_are_not_steady(ahead, images, wall_ns):
         from_call=False,
         cpu_ns=1,
         canary_ns=1,
+        others_ratio=None,
+        whole=True,
     )
     assert (sample.images, sample.wall_ns, sample.epoch_images) == (images, wall_ns, 100)
     assert sample.wait_ns == 40 * len(sample.step_ns)

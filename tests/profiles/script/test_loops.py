@@ -123,7 +123,7 @@ def test_a_planted_loader_is_found_in_a_loop_that_trains(folder):
     assert 0.018 <= train["seconds_per_image"]["prep_stall"] * 6 < 0.027
     assert 0.02 <= train["seconds_per_image"]["compute"] * 6 < 0.027
     assert test["loading_ratio"] > 0.9
-    assert "is input-bound" in shown.stderr
+    assert "of an epoch is loading" in " ".join(shown.stderr.split())  # beside other work it may be uncertain
 
 
 def test_it_needs_few_packages(folder):
@@ -237,7 +237,7 @@ def test_an_executor_that_nobody_shuts_down_does_not_hold_the_report_up(folder):
         """,
     )
     assert (shown.stdout, shown.returncode) == ("x\n", 0)
-    assert "is input-bound" in shown.stderr
+    assert "of an epoch is loading" in " ".join(shown.stderr.split())  # beside other work it may be uncertain
 
 
 def test_max_steps_leaves_the_loop(folder):
