@@ -68,6 +68,7 @@ def test_a_check_finds_a_slower_epoch(in_this_process, monkeypatch, capsys, a, b
 
 
 @planted
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "b"), ONE_ALWAYS)
 def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeypatch, capsys, a, b):
     a, b = (Subject(label=name, kind="function", text=f"tests.edges:{name}") for name in (a, b))

@@ -262,7 +262,7 @@ def advised(dataset, model_ms=MODEL_MS):
     pipeline = UserPipeline(dataset.with_options(options), windows_of(f"emulated:{1e3 / model_ms}"), 1e9)
     facts = pipeline.facts()
     here = Here(pipeline.window)
-    names = [change.name for change in facts.changes]
+    names = [AS_WRITTEN, "prefetch", "parallel"]
     found = derive(facts, *measure(here, names, range(4), lambda text: None))
     if found.chosen is not None:
         found = confirmed(found, facts, measure(here, [AS_WRITTEN, found.chosen.name], range(3), lambda text: None)[0])
