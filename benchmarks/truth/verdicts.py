@@ -45,7 +45,6 @@ _SCRIPT = """
 import sys
 import time
 import keras
-import numpy as np
 import tensorflow as tf
 
 STEPS, EPOCHS = 16, 9

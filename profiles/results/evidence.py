@@ -78,9 +78,9 @@ class Evidence:
     def surely_lost(self) -> dict[str, float]:
         """What the parts take at least: the lower ends of their intervals, less what may be the work of others."""
         attribution = self.result.attribution
-        by_others = max(attribution.loading_ratio - attribution.loading_range[0], 0.0)
-        if attribution.loading_ratio_ci95 is not None:
-            by_others = max(attribution.loading_ratio_ci95[0] - attribution.loading_range[0], 0.0)
+        interval = attribution.loading_ratio_ci95
+        loading = attribution.loading_ratio if interval is None else interval[0]
+        by_others = max(loading - attribution.loading_range[0], 0.0)
         intervals = attribution.shares_ci95
         return {
             part: (share if (interval := intervals[part]) is None else interval[0]) - by_others

@@ -50,8 +50,7 @@ class _Ready:
 class _Watched:
     """Stands in for a model's train function until it is told to stop, or until another `fit` has begun.
 
-    The model alone holds it, and what belongs to the running epoch with it: of a `fit` that has died in between, all of
-    this goes when the model does.
+    The model alone holds it, and with it what belongs to the running epoch: both go when the model does.
 
     Attributes:
       last_result: of an asynchronous device, to wait for.

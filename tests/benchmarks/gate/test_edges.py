@@ -44,12 +44,18 @@ def decision(words):
     return code, values["decision"]
 
 
+def assert_whole_epochs_show_a_regression(words, capsys):
+    """Runs the gate, holds that it finds a regression of whole epochs, and returns what it decided."""
+    code, made = decision(words)
+    print(capsys.readouterr().out)
+    assert (code, made["verdict"], made["figure"]) == (1, "regression", "epoch")
+    return made
+
+
 @planted
 @pytest.mark.parametrize(("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.slow), SLOWER[1]])
 def test_a_slower_epoch_behind_the_same_steady_steps_is_a_regression(in_this_process, capsys, a, b):
-    code, made = decision(("compare", f"tests.edges:{a}", f"tests.edges:{b}"))
-    print(capsys.readouterr().out)
-    assert (code, made["verdict"], made["figure"]) == (1, "regression", "epoch")
+    made = assert_whole_epochs_show_a_regression(("compare", f"tests.edges:{a}", f"tests.edges:{b}"), capsys)
     assert made["figures"]["steady"]["ratio"] == pytest.approx(1.0, abs=0.1)
     assert made["figures"]["epoch"]["ratio"] < 0.7
 
@@ -62,9 +68,7 @@ def test_a_check_finds_a_slower_epoch(in_this_process, monkeypatch, capsys, a, b
     words = ("--subject", f"tests.edges:{a}", "--baselines", "speed")
     assert gate.main(["record", "loader", *words, "--out", "out"]) == 0
     monkeypatch.setattr(edges, a, getattr(edges, b))
-    code, made = decision(("check", "loader", *words))
-    print(capsys.readouterr().out)
-    assert (code, made["verdict"], made["figure"]) == (1, "regression", "epoch")
+    assert_whole_epochs_show_a_regression(("check", "loader", *words), capsys)
 
 
 @planted
@@ -76,9 +80,7 @@ def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeyp
     ratio = Ratio(a=a, b=b, recorded=1.0, at_least=0.9, setting=setting)
     monkeypatch.setattr(plan, "RATIOS", {"planted": ratio})
     monkeypatch.setattr(plan, "read_source", lambda *_: None)
-    code, made = decision(("ratios",))
-    print(capsys.readouterr().out)
-    assert (code, made["verdict"], made["figure"]) == (1, "regression", "epoch")
+    assert_whole_epochs_show_a_regression(("ratios",), capsys)
 
 
 @planted
