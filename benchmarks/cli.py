@@ -8,35 +8,43 @@ from collections.abc import Sequence
 
 import unstall
 
-# Each verb, the module whose `main(argv)` it calls, and what it does.
+# Each verb, the function that it calls with its words, and what it does.
 VERBS = {
-    "pipeline": ("benchmarks.pipeline.__main__", "loading against compute, for every variant, model and device"),
-    "materialize": ("pipeline.commands.materialize", "a copy of a folder of photos that is faster to read"),
+    "pipeline": ("benchmarks.pipeline.__main__:main", "loading against compute, for every variant, model and device"),
+    "materialize": ("pipeline.commands.materialize:main", "a copy of a folder of photos that is faster to read"),
     "tune": (
-        "benchmarks.tune.__main__",
+        "benchmarks.tune.__main__:main",
         "the fastest pipeline for a folder, a model and a device; or advice for your own",
     ),
-    "train": ("benchmarks.train.__main__", "trains a model on photos and keeps it"),
-    "predict": ("models.predict", "classifies pictures with it: python -m models predict"),
-    "profile": ("profiles.__main__", "somebody's unmodified Keras script: python -m profiles"),
-    "scaling": ("benchmarks.scaling.__main__", "how loading grows with files, cores, batch size and image size"),
+    "train": ("benchmarks.train.__main__:main", "trains a model on photos and keeps it"),
+    "predict": ("models.predict:main", "classifies pictures with it: python -m models predict"),
+    "profile": ("profiles.__main__:main", "somebody's unmodified Keras script: python -m profiles"),
+    "scaling": ("benchmarks.scaling.__main__:main", "how loading grows with files, cores, batch size and image size"),
     "devices": (
-        "benchmarks.devices.__main__",
+        "benchmarks.devices.__main__:main",
         "the published comparisons of CPU and GPU, and what loading takes of them",
     ),
-    "peers": ("benchmarks.peers.__main__", "other libraries' loaders at the same work as ours, in one run"),
+    "peers": ("benchmarks.peers.__main__:main", "other libraries' loaders at the same work as ours, in one run"),
     "accuracy": (
-        "benchmarks.accuracy.__main__",
+        "benchmarks.accuracy.__main__:main",
         "the published cat/dog accuracies, and whether a fast pipeline costs any",
     ),
-    "truth": ("benchmarks.truth.__main__", "how far our own figures are off, against planted truth"),
+    "truth": ("benchmarks.truth.__main__:main", "how far our own figures are off, against planted truth"),
     "augmentation": (
-        "benchmarks.augmentation.__main__",
+        "benchmarks.augmentation.__main__:main",
         "what each augmentation costs, by library and place, with pictures",
     ),
-    "doctor": ("benchmarks.doctor.__main__", "what is wrong with a folder of images, and which files to leave out"),
-    "ceiling": ("benchmarks.ceiling.__main__", "loaders beside all cores doing nothing but decoding the same files"),
-    "gate": ("benchmarks.gate.__main__", "images/sec in CI: compare, record, check"),
+    "doctor": (
+        "benchmarks.doctor.__main__:main",
+        "what is wrong with a folder of images, and which files to leave out",
+    ),
+    "ceiling": (
+        "benchmarks.ceiling.__main__:main",
+        "loaders beside all cores doing nothing but decoding the same files",
+    ),
+    "gate": ("benchmarks.gate.__main__:main", "images/sec in CI: compare, record, check"),
+    "show": ("benchmarks.lab.show:show", "what a run printed, from its results.json; as HTML, JSON or CSV"),
+    "compare": ("benchmarks.lab.show:compare", "two runs of the main job, or of a script, beside each other"),
 }
 
 
@@ -54,12 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         print(f"unstall: {words[0]!r} is not a verb.{hint} Known: {', '.join(VERBS)}.", file=sys.stderr)
         return 2
-    module = VERBS[words[0]][0]
-    package = module.partition(".")[0]
+    function = VERBS[words[0]][0]
+    package = function.partition(".")[0]
     if unstall.is_users_here(package):
         print(
             f"unstall: the package {package!r} in this folder is yours, and what `python -m {package}` runs here. "
             f"`unstall {words[0]}` is this command.",
             file=sys.stderr,
         )
-    return int(unstall.of_ours(f"{module}:main")(words[1:]))
+    return int(unstall.of_ours(function)(words[1:]))

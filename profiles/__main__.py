@@ -1,6 +1,8 @@
 """Profiles somebody's unmodified script: loading against compute, for each Keras `fit` and loop over a `DataLoader`.
 
 python -m profiles [--max-steps N] [--no-ceilings] [--lines] [--out DIR] train.py ARGS
+python -m profiles show runs/TIME/results.json
+python -m profiles compare runs/BEFORE runs/AFTER
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ _NAME = "python -m profiles"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns the script's exit code, or 2 for a wrong call."""
-    arguments = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] in (["show"], ["compare"]):  # a script of that name is ./show
+        from profiles.report.show import main as show
+
+        return show(words)
+    arguments = _parser().parse_args(words)
     out = Path(arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")).absolute()
     script = Path(arguments.script)
     wrong = _wrong(script, arguments.max_steps, out)
@@ -81,7 +88,9 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_NAME,
-        usage=f"{_NAME} [--max-steps N] [--no-ceilings] [--lines] [--out DIR] SCRIPT.py [ARG ...]",
+        usage=f"{_NAME} [--max-steps N] [--no-ceilings] [--lines] [--out DIR] SCRIPT.py [ARG ...]\n"
+        f"       {_NAME} show FILE [--html OUT | --json | --csv]\n"
+        f"       {_NAME} compare A B",
         description="Runs a Keras or PyTorch script as it is and says how much of each fit, or of each loop over a "
         "DataLoader, was loading and how much compute. The report goes to stderr and to files; output and exit code "
         "are the script's own.",
@@ -170,19 +179,21 @@ def _report(
             why = "" if watchers else " (it imported neither Keras 3 nor PyTorch's DataLoader)"
             _say(f"nothing measured, {script} made no step of fit, nor of a loop over a DataLoader{why}.")
             return False
+        from profiles.report.document import write
+        from profiles.report.measurements import KIND
         from profiles.script.report import report_on
         from profiles.text import Terminal, print_files
 
-        found = report_on(watchers, script=script, complete=ended_well)
-        found.write(out)  # what was watched is safe, whatever comes of the data
+        document = report_on(watchers, script=script, complete=ended_well)
+        write(out, document, KIND, KIND.derive(document))  # what was watched is safe, whatever comes of the data
         blocked = False
         if ended_well and profilers and profilers[0].fits:
             from profiles.script.stages import with_stages
 
-            found, blocked = with_stages(found, profilers[0], lines=lines)
-            found.write(out)
+            document, blocked = with_stages(document, profilers[0], lines=lines)
+            write(out, document, KIND, KIND.derive(document))
         console = Terminal(stderr=True)
-        found.print(console)
+        KIND.print(console, document, KIND.derive(document))
         print_files(console, "results and report", out / "results.json", out / "report.html")
         return blocked
     except KeyboardInterrupt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,21 @@ from profiles.devices import Device
 from profiles.measure import backends
 from profiles.measure.measure import measured
 from profiles.measure.schedule import ROUNDS
-from profiles.report import document
-from profiles.report import text as text_report
-from profiles.report.text import print_stages
+from profiles.report.document import REPORT, RESULTS, Document, content_of, now, write
+from profiles.report.measurements import (
+    CALL,
+    KIND,
+    Measurement,
+    MeasurementDocument,
+    Measurements,
+    Plan,
+    derive,
+    unlisted,
+)
 from profiles.results.result import Result
-from profiles.results.verdict import Verdict, evidence_of, judge
+from profiles.results.verdict import Verdict
+from profiles.script.report import with_facts_of
 from profiles.stages.take_apart import stages_and_lines
-from profiles.stages.tf_graph import CutError, random_before_cache
 from profiles.text import Terminal
 
 
@@ -29,8 +37,18 @@ from profiles.text import Terminal
 class Profile:
     """What a profile came to; `print(profile)` says it, and a notebook shows it."""
 
-    result: Result
-    verdict: Verdict
+    document: MeasurementDocument
+
+    @property
+    def verdict(self) -> Verdict:
+        """What holds the data or the model back."""
+        (verdict,) = derive(self.document)
+        return verdict
+
+    @property
+    def result(self) -> Result:
+        """Rates, shares and stages."""
+        return self.verdict.result
 
     def __str__(self) -> str:
         text = io.StringIO()
@@ -42,22 +60,11 @@ class Profile:
 
     def print(self, console: Console | None = None) -> None:
         """Prints the table, the stages and the verdict."""
-        console = console or Terminal()
-        text_report.print_results(console, [self.verdict], baseline=None)
-        if self.result.stages is not None:
-            print_stages(console, self.result.contender.label, self.result.stages)
+        KIND.print(console or Terminal(), self.document, [self.verdict])
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the results file's content."""
-        return document.document(
-            [self.result.to_dict()],
-            [self.verdict],
-            created=document.now(),
-            complete=True,
-            provenance={**provenance.machine(), **backends.backend()},
-            settings={"rounds": len(self.result.of("train"))},
-            dataset=document.unlisted("given", self.result, self.result.contender.variant),
-        )
+        return content_of(self.document, KIND, [self.verdict])
 
     def save(self, folder: str | Path) -> Path:
         """Writes results.json and report.html. Returns the report's path.
@@ -66,12 +73,10 @@ class Profile:
           FileExistsError: if the folder holds results already.
         """
         folder = Path(folder)
-        if (folder / document.RESULTS).exists():
+        if (folder / RESULTS).exists():
             raise FileExistsError(f"{folder} holds results already. Choose another folder, or remove them.")
-        one = self.result.contender
-        lines = text_report.verdict_lines([self.verdict], None)
-        document.write(folder, self.to_dict(), {(one.model, one.device.name): lines})
-        return folder / document.REPORT
+        write(folder, self.document, KIND, [self.verdict])
+        return folder / REPORT
 
 
 def profile(
@@ -102,13 +107,18 @@ def profile(
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
-    result, windows = measured(data, model, device=device, rounds=rounds, name=name)
+    created = now()
+    subject, samples, windows = measured(data, model, device=device, rounds=rounds, name=name)
     stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names)
-    result = replace(result, stages=stages, lines=annotated)
-    frozen: tuple[str, ...] = ()
-    try:
-        frozen = random_before_cache(data)
-    except CutError as error:
-        result = replace(result, flags=(*result.flags, str(error)))
-    (verdict,) = judge([result], lambda one: replace(evidence_of(one), frozen_by_cache=frozen))
-    return Profile(result=result, verdict=verdict)
+    measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
+    return Profile(
+        document=Document(
+            command=CALL,
+            created=created,
+            complete=True,
+            provenance={**provenance.machine(), **backends.backend()},
+            plan=Plan(rounds=rounds, data=name),
+            dataset=unlisted("given", name, subject.images),
+            samples=Measurements(subjects=(measurement,), windows={name: tuple(samples)}),
+        )
+    )

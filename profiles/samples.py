@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 # The train function of each window does: `resident` one batch on the device, over and over; `bare` the same on the
 # model without the layers that a loader put in front; `replay` real batches from host memory; `train` fetch, then
@@ -14,7 +13,7 @@ WINDOWS = ("bare", "resident", "replay", "train", "cold", "loader", "warmup", "a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One window of one contender in one round.
+    """One window of one subject in one round.
 
     Attributes:
       window: one of `WINDOWS`.
@@ -99,16 +98,3 @@ class Sample:
         if self.claimed_ns is None:
             return None
         return 1 - self.claimed_ns / self.outer_ns
-
-    def to_dict(self) -> dict[str, Any]:
-        values = asdict(self)
-        values["step_ns"] = list(self.step_ns)
-        values["first_batch_ns"] = list(self.first_batch_ns)
-        return values
-
-
-def sample_from_dict(values: dict[str, Any]) -> Sample:
-    values = dict(values)
-    for key in ("step_ns", "first_batch_ns"):
-        values[key] = tuple(values[key])
-    return Sample(**values)

@@ -68,6 +68,23 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -
     return math.exp(math.fsum(logs) / len(logs)), between
 
 
+def unpaired_ratio_interval(
+    numerators: Sequence[float], denominators: Sequence[float]
+) -> tuple[float, Interval | None]:
+    """Returns the ratio of the geometric means of rounds that were not measured side by side, and its 95 % interval.
+
+    Args:
+      numerators, denominators: above 0, of any two numbers of rounds.
+    Returns:
+      (ratio, interval); no interval where either has fewer than `LEAST_ROUNDS`.
+    Source: B. L. Welch, 1947, on logarithms.
+    """
+    groups = [{"numerator": np.log(numerators)}, {"denominator": np.log(denominators)}]
+    middle, interval = delta_interval(lambda means: np.array([means["numerator"] - means["denominator"]]), groups)
+    between = None if interval is None else (math.exp(interval[0][0]), math.exp(interval[1][0]))
+    return math.exp(middle[0]), between
+
+
 def t_interval(values: Sequence[float]) -> Interval | None:
     """Returns the 95 % interval of the mean; None of fewer than `LEAST_ROUNDS`."""
     _, interval = delta_interval(lambda means: np.array([means["value"]]), [{"value": values}])

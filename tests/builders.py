@@ -21,19 +21,23 @@ from benchmarks.augmentation.libraries import Row as AugmentationRow
 from benchmarks.augmentation.measure import Measured as AugmentationMeasured
 from benchmarks.augmentation.report import summarise as augmentation_summarise
 from benchmarks.augmentation.workers import Sample as AugmentationSample
-from benchmarks.devices.experiments import EXPERIMENTS, Case, Experiment, arrays
-from benchmarks.devices.findings import backend_notes, findings_of, swept_of
+from benchmarks.devices.experiments import Case, Experiment, arrays
+from benchmarks.devices.findings import swept_of
 from benchmarks.devices.flops import Work
 from benchmarks.devices.peak import Peak
-from benchmarks.devices.plan import Sweep, parser, read_request
-from benchmarks.devices.report import Report
+from benchmarks.devices.plan import Sweep, parser, read_plan
+from benchmarks.devices.report import DevicesDocument
+from benchmarks.devices.report import Measurements as DevicesMeasurements
 from benchmarks.devices.results import USED, row_of
 from benchmarks.devices.results import Row as DevicesRow
 from benchmarks.devices.samples import CaseFacts, Epoch
 from benchmarks.devices.samples import Measured as DevicesMeasured
+from benchmarks.scaling.plan import Asked as ScalingAsked
+from benchmarks.scaling.plan import Measured as MeasuredPlace
 from benchmarks.scaling.plan import Measurement
-from benchmarks.scaling.plan import Plan as ScalingPlan
+from benchmarks.scaling.plan import Measurements as ScalingMeasurements
 from benchmarks.scaling.plan import Row as ScalingRow
+from benchmarks.scaling.report import ScalingDocument
 from benchmarks.tune.exactness import Exactness
 from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned
 from pipeline.config import PipelineConfig
@@ -42,9 +46,15 @@ from pipeline.variants import VARIANTS
 from profiles.devices import Device, parse_device
 from profiles.machine.page_cache import StorageRates
 from profiles.machine.telemetry import Mark, Trace
+from profiles.report.document import SCHEMA_VERSION, Document, LeftOut
+from profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements
+from profiles.report.measurements import Measurement as SubjectMeasurement
+from profiles.report.measurements import Plan as MeasurementPlan
 from profiles.report.write import to_json
-from profiles.results.attribution import PARTS, Attribution
-from profiles.results.result import Contender, Result, summarise
+from profiles.results.attribution import Attribution
+from profiles.results.parts import PARTS, Parts
+from profiles.results.result import Result, summarise
+from profiles.results.subject import Subject
 from profiles.results.verdict import judge
 from profiles.samples import Sample
 from profiles.script.epochs import EpochRecord
@@ -135,12 +145,13 @@ def rounds_of(window: str, *step_ms: float, **settings: Any) -> list[Sample]:
 
 def made_of(loading: float, *, parts: dict[str, float] | None = None) -> Attribution:
     """Returns an attribution of one second, `loading` of it in `prep_stall` unless told."""
-    shares: dict[str, float | None] = dict.fromkeys(PARTS, 0.0)
-    shares |= {"compute": 1 - loading, **(parts or {"prep_stall": loading})}
+    shares: Parts[float | None] = Parts(
+        **(dict.fromkeys(PARTS, 0.0) | {"compute": 1 - loading, **(parts or {"prep_stall": loading})})
+    )
     return Attribution(
         seconds_per_image=shares,
         shares=shares,
-        shares_ci95=dict.fromkeys(PARTS, (0.0, 1.0)),
+        shares_ci95=Parts(**dict.fromkeys(PARTS, (0.0, 1.0))),
         loading_ratio=loading,
         loading_ratio_ci95=(loading, loading),
         host_wait_ratio=loading,
@@ -157,7 +168,7 @@ def a_result(
     resident_ms: float = 4,
     loader_ms: float | None = 9,
     device: str = "emulated:2500",
-    **contender: Any,
+    **subject: Any,
 ) -> Result:
     """Returns a result of three rounds: steps of 10 ms, 6 of them waiting, and 20 ms of edges an epoch unless told."""
     samples = [
@@ -166,9 +177,9 @@ def a_result(
         *(rounds_of("loader", *(loader_ms,) * 3, wait_ms=loader_ms) if loader_ms else ()),
         *(rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20) if train is None else train),
     ]
-    described = {"model": "cats-dogs-64", "batch_size": 10, **contender}
+    described = {"model": "cats-dogs-64", "batch_size": 10, **subject}
     return summarise(
-        Contender(variant=variant, device=parse_device(device), **described), samples, typical_canary_ns=5 * MS
+        Subject(variant=variant, device=parse_device(device), **described), samples, typical_canary_ns=5 * MS
     )
 
 
@@ -274,23 +285,27 @@ def a_sweep() -> Any:
     return swept_of("mnist", Experiment(title="", cases=(MNIST,), claims=()), BATCHES, swept_rows())
 
 
-def a_devices_report(tmp_path: Path, *words: str, **changes: Any) -> Report:
-    rows = rows_of_all()
-    request = read_request(parser().parse_args([*words, "--price", "cpu=0.36,gpu=3.6"]), tmp_path / "out")
+def a_devices_document(*words: str, **changes: Any) -> DevicesDocument:
+    """Returns the document of a CPU, a GPU and an emulated accelerator, of one case unless another is given."""
+    plan = read_plan(parser().parse_args([*words, "--price", "cpu=0.36,gpu=3.6"]), Path("out"))
     values: dict[str, Any] = {
-        "request": request,
-        "rows": tuple(rows),
-        "found": (findings_of("mnist", EXPERIMENTS["mnist"], rows),),
-        "swept": (),
+        "command": "devices",
         "created": "2026-01-02T03:04:05+00:00",
         "complete": True,
-        "backends": BACKENDS,
-        "left_out": [("someone", "<b>some reason</b>")],
-        "notes": backend_notes(rows, [], BACKENDS["gpu"]),
+        "provenance": a_document([])["provenance"] | {"backends": BACKENDS},
+        "plan": plan.asked,
         "dataset": None,
-        "trace": TRACE,
+        "samples": DevicesMeasurements(
+            cases=tuple(
+                a_measured_case(case=case, device=device)
+                for case in plan.asked.cases
+                for device in (CPU, GPU, EMULATED)
+            )
+        ),
+        "left_out": (LeftOut(who="someone", reason="<b>some reason</b>"),),
+        "telemetry": TRACE,
     }
-    return Report(**(values | changes))
+    return Document(**(values | changes))
 
 
 MNIST = arrays("mnist-digits")
@@ -345,6 +360,9 @@ def an_epoch(
 
 def a_measured_case(
     *,
+    case: Case | None = None,
+    device: Device = CPU,
+    backend: str = "tensorflow",
     resident_ms: float = 5,
     train_ms: float = 10,
     wait_ms: float = 4,
@@ -361,9 +379,11 @@ def a_measured_case(
         *rounds_of("train", *(train_ms,) * rounds, wait_ms=wait_ms),
     ]
     return DevicesMeasured(
+        case=case or MNIST,
+        device=device,
+        backend=backend,
         facts=some_facts(**facts),
         samples=samples,
-        peaks=[],
         predicted_per_sec=[4000.0, 6000.0, 5000.0],
         epochs=[*epochs],
     )
@@ -401,7 +421,7 @@ ONE_VARIANT = {"tf-data-autotune": VARIANTS["tf-data-autotune"]}
 def a_scaling_plan(**changes):
     axes = {"files": (8, 16), "cores": (1, 2), "batch-size": (8, 32), "image-size": (32, 64)}
     values = {"axes": axes, "variants": {"generator": VARIANTS["generator"], **ONE_VARIANT}, "rounds": 1, "files": 16}
-    return ScalingPlan(**{**values, **changes})
+    return ScalingAsked(**{**values, "data": "photos", **changes})
 
 
 def a_scaling_sample(*, images=320, wall_ms=100.0, first_ms=20.0, canary_ns=5_000_000):
@@ -448,6 +468,24 @@ def scaling_rows_of(plan, rates):
         )
         for point in plan.points
     ]
+
+
+def a_scaling_document(asked, rows, **changes) -> ScalingDocument:
+    """Returns the document of which these rows follow."""
+    places = {
+        row.point.place: MeasuredPlace(place=row.point.place, measurements=row.measurements, failure=row.failure)
+        for row in rows
+    }
+    values = {
+        "command": "scaling",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": asked,
+        "dataset": a_document([])["dataset"],
+        "samples": ScalingMeasurements(places=tuple(places.values())),
+    }
+    return Document(**(values | changes))
 
 
 def a_fake_sample(window, round_):
@@ -539,7 +577,7 @@ def record_of(**changed):
 
 def a_document(results: list[Result], **changes: Any) -> dict[str, Any]:
     document = {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "created": "2026-01-02T03:04:05+00:00",
         "complete": True,
         "provenance": {
@@ -550,7 +588,7 @@ def a_document(results: list[Result], **changes: Any) -> dict[str, Any]:
             "threads": {"inter_op": 2},
             "command": ["pipeline.py"],
         },
-        "settings": {"rounds": 5, "data": "photos"},
+        "plan": {"rounds": 5, "data": "photos"},
         "dataset": {
             "kind": "folder",
             "name": "photos",
@@ -566,17 +604,44 @@ def a_document(results: list[Result], **changes: Any) -> dict[str, Any]:
     return json.loads(to_json(document | changes))
 
 
-def a_telemetry(name: str = "round 1", gpus: int = 0) -> dict[str, Any]:
-    return {
-        "seconds": [0.5, 1.0, 1.5],
-        "cores": [0, 1],
-        "cpu_ratio": [[0.1, 0.2, 0.3], [0.5, 0.6, 0.7]],
-        "memory_bytes": [10**9, 2 * 10**9, 2 * 10**9],
-        "disk_read_bytes_per_sec": [0, None, 5],
-        "gpu_ratio": [[0.5, 0.6, 0.7]] * gpus,
-        "gpu_memory_bytes": [[1, 2, 3]] * gpus,
-        "marks": [{"seconds": 0.1, "text": name, "phase": True}, {"seconds": 0.2, "text": name, "phase": False}],
+def a_telemetry(name: str = "round 1", gpus: int = 0) -> Trace:
+    return Trace(
+        seconds=(0.5, 1.0, 1.5),
+        cores=(0, 1),
+        cpu_ratio=((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)),
+        memory_bytes=(10**9, 2 * 10**9, 2 * 10**9),
+        disk_read_bytes_per_sec=(0, None, 5),
+        gpu_ratio=((0.5, 0.6, 0.7),) * gpus,
+        gpu_memory_bytes=((1, 2, 3),) * gpus,
+        marks=(Mark(seconds=0.1, text=name, phase=True), Mark(seconds=0.2, text=name, phase=False)),
+    )
+
+
+def with_subject(result: Result, **changes: Any) -> Result:
+    """Returns the result of a subject of which something else is known."""
+    return replace(result, subject=replace(result.subject, **changes))
+
+
+def a_measurement_document(*results: Result, **changes: Any) -> MeasurementDocument:
+    """Returns the document of which these results follow; those of a model and device share the model's windows."""
+    values: dict[str, Any] = {
+        "command": PIPELINE,
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": MeasurementPlan(rounds=3, data="photos", baseline="generator"),
+        "dataset": a_document([])["dataset"] | {"classes": {"cats": 50, "dogs": 50}},
+        "samples": Measurements(
+            subjects=tuple(
+                SubjectMeasurement(
+                    subject=result.subject, windows=(result.subject.label,), stages=result.stages, lines=result.lines
+                )
+                for result in results
+            ),
+            windows={result.subject.label: result.samples for result in results},
+        ),
     }
+    return Document(**(values | changes))
 
 
 STAGE_TABLE = StageTable(

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from types import ModuleType
+from typing import Any
 
 import psutil
 import pytest
@@ -20,6 +21,11 @@ from tests import PROJECT_ROOT
 
 # What may pass until processes that were ended, or belong to nobody, are gone.
 GONE_S = 5
+
+
+def samples_of(document: dict[str, Any], result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the samples of a result in a file of results; of a cold row with those of the warm one beside it."""
+    return [sample for key in result["windows"] for sample in document["samples"]["windows"][key]]
 
 
 def passes_on_jax(file: str, chosen: str) -> None:

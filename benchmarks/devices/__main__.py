@@ -13,20 +13,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.devices.check import check
 from benchmarks.devices.experiments import EXPERIMENTS
-from benchmarks.devices.plan import Request, parser, read_request
-from benchmarks.lab.command import (
-    check_out,
-    devices_here,
-    exit_code_of,
-    new_folder,
-    progress_bar,
-    read_source,
-    remove_if_empty,
+from benchmarks.devices.plan import parser, read_plan
+from benchmarks.lab.command import Command, exit_code_of, run
+from profiles.text import Terminal
+
+COMMAND = Command(
+    parser=parser,
+    plan=read_plan,
+    lab="benchmarks.devices.measure:open_run",
+    kind="benchmarks.devices.report:KIND",
+    listing=lambda console: _list(console),
 )
-from benchmarks.lab.options import UserError
-from profiles.text import Terminal, print_files
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,15 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns 0; 1 where `--check` finds a device that does not compute; 2 for bad input, 3 if nothing could be measured,
     128 + signal if stopped.
     """
-    arguments = parser().parse_args(argv)
-    console, errors = Terminal(), Terminal(stderr=True)
-    if arguments.list:
-        _list(console)
-        return 0
-    if arguments.check:
-        return exit_code_of(lambda: check(console), errors, Path(tempfile.gettempdir()))
-    out = arguments.out or new_folder()
-    return exit_code_of(lambda: _run(read_request(arguments, out), console, errors), errors, out)
+    if parser().parse_args(argv).check:
+        from benchmarks.devices.check import check
+
+        return exit_code_of(lambda: check(Terminal()), Terminal(stderr=True), Path(tempfile.gettempdir()))
+    return run(COMMAND, argv)
 
 
 def _list(console: Console) -> None:
@@ -54,44 +48,6 @@ def _list(console: Console) -> None:
         for claim in experiment.claims:
             figure = claim.figure
             console.print(Text(f"  published: {figure.text}, {figure.on}{'; ' * bool(figure.when)}{figure.when}"))
-
-
-def _run(request: Request, console: Console, errors: Console) -> int:
-    try:
-        check_out(request.out, "results.json", "report.html")
-        return _measure(request, console, errors)
-    finally:
-        remove_if_empty(request.out)
-
-
-def _measure(request: Request, console: Console, errors: Console) -> int:
-    from benchmarks.devices.measure import Run
-    from benchmarks.devices.report import Outcome
-
-    with progress_bar(errors) as progress:
-        takes_photos = any(case.config is not None for case in request.cases)
-        source = read_source(request.data, progress, errors, skip_list=request.skip_list) if takes_photos else None
-        devices = [*devices_here(), *([] if request.emulated is None else [request.emulated])]
-        run = Run(request, source, devices, progress, errors)
-        outcome = Outcome(request, source, run)
-        try:
-            run.measure()
-            written = outcome.write(complete=True)
-            run.close()
-        except BaseException as error:
-            run.kill()
-            progress.stop()
-            if not isinstance(error, UserError):
-                kept = outcome.write(complete=False)
-                said = f"what was measured so far is in {request.out}" if kept else "nothing measured"
-                errors.print(f"stopped: {said}", highlight=False, markup=False, soft_wrap=True)
-            raise
-    if not written:
-        reasons = "; ".join(dict.fromkeys(f"{one.who}: {one.reason}" for one in run.left_out))
-        raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
-    outcome.print(console)
-    print_files(console, "results and report", request.out / "results.json", request.out / "report.html")
-    return 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,10 @@ from benchmarks.devices.samples import Measured
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
 from profiles import Device
+from profiles.report import LeftOut
 
 # Imports, the first trace of a large network and its first epoch.
 _OPEN_TIMEOUT_S = 420.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A case without a result on a device, or a device without any, and why."""
-
-    case: Case | None
-    device: Device
-    reason: str
-
-    @property
-    def who(self) -> str:
-        return self.device.name if self.case is None else f"{self.case.name} ({self.device.name})"
 
 
 class Holder:
@@ -46,6 +33,7 @@ class Holder:
         self._sources = sources
         self._child: Child | None = None
         self._failed = False
+        self._failed_cases: set[Case] = set()
 
     def start(self) -> None:
         """Starts the child.
@@ -73,11 +61,12 @@ class Holder:
             return
         facts = self.ask(case, "open", case, timeout_s=_OPEN_TIMEOUT_S)
         if facts is not None:
-            self.measured[case] = Measured(facts=facts, samples=[], peaks=[], predicted_per_sec=[], epochs=[])
+            backend = str(self.backend.get("keras_backend", "unknown"))
+            self.measured[case] = Measured(case=case, device=self.device, backend=backend, facts=facts)
 
     def has(self, case: Case) -> bool:
         """Whether a case is open here and has not failed."""
-        return case in self.measured and all(one.case != case for one in self.left_out)
+        return case in self.measured and case not in self._failed_cases
 
     def ask(self, case: Case, method: str, *arguments: Any, timeout_s: float) -> Any:
         """Asks the child for something about a case; one that fails is left out."""
@@ -89,7 +78,8 @@ class Holder:
         return None
 
     def _leave_out(self, case: Case, error: Exception) -> None:
-        self.left_out.append(LeftOut(case=case, device=self.device, reason=str(error)))
+        self.left_out.append(LeftOut(who=f"{case.name} ({self.device.name})", reason=str(error)))
+        self._failed_cases.add(case)
         self._failed = True
         if isinstance(error, ChildDied):
             self._child = None

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.devices.experiments import Case
 from benchmarks.devices.feeds import Sources
-from benchmarks.devices.holder import Holder, LeftOut
-from benchmarks.devices.plan import Request
+from benchmarks.devices.holder import Holder
+from benchmarks.devices.plan import Plan
+from benchmarks.devices.report import DevicesDocument, Measurements
+from benchmarks.devices.results import window_name
 from benchmarks.devices.samples import Measured
 from benchmarks.lab.child import ChildDied, JobRefused
+from benchmarks.lab.command import devices_here, read_source
 from benchmarks.lab.options import UserError
 from pipeline import ImageSource
-from profiles import Device
+from profiles import Device, provenance
 from profiles.machine import Recorder
 from profiles.measure import LOADER_ROUNDS
+from profiles.report import Document, LeftOut, now
 
 # A window that takes this many times as long as foreseen, and at least so long, hangs; whatever comes with `fit` is
 # traced anew.
 _HANG_RATIO, _HANG_LEAST_S, _FIT_LEAST_S = 30.0, 60.0, 300.0
 
 
-def window_name(window: str, case: Case, device: Device) -> str:
-    """Returns how a window is marked in the recording of the machine."""
-    return f"{window}: {case.name}, {device.name}"
+def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Reads the photos, where a case takes any, and gets ready to measure."""
+    takes_photos = any(case.config is not None for case in plan.asked.cases)
+    photos = read_source(plan.data, progress, errors, skip_list=plan.skip_list) if takes_photos else None
+    devices = [*devices_here(), *([] if plan.emulated is None else [plan.emulated])]
+    return Run(plan, photos, devices, progress, errors)
 
 
 class Run:
-    """Measures what a request asks for.
+    """Measures what a plan asks for.
 
     Args:
       photos: None where no case takes any.
@@ -40,58 +47,82 @@ class Run:
 
     def __init__(
         self,
-        request: Request,
+        plan: Plan,
         photos: ImageSource | None,
         devices: Sequence[Device],
         progress: Progress,
         errors: Console,
     ) -> None:
-        self._request = request
+        self._plan = plan
+        self._asked = plan.asked
+        self._photos = photos
+        self._created = now()
+        self._provenance = provenance.machine()
         self._progress = progress
         self._errors = errors
-        self.recorder = Recorder()
-        self.missing: list[LeftOut] = []
+        self._recorder = Recorder()
+        self._missing: list[LeftOut] = []
         self._order = random.Random()
-        sources = Sources(photos=photos, arrays=request.arrays, download=request.download)
-        self.holders = [
-            Holder(device, sources, request.out / f"{device.name.replace(':', '-')}.log") for device in devices
+        sources = Sources(photos=photos, arrays=plan.arrays, download=plan.download)
+        self._holders = [
+            Holder(device, sources, plan.out / f"{device.name.replace(':', '-')}.log") for device in devices
         ]
 
-    @property
-    def left_out(self) -> list[LeftOut]:
-        """Who has no result, and why."""
-        return [*self.missing, *(one for holder in self.holders for one in holder.left_out)]
+    def document(self, *, complete: bool) -> DevicesDocument:
+        """Returns what was measured so far."""
+        measured = [
+            holder.measured[case] for case in self._asked.cases for holder in self._holders if case in holder.measured
+        ]
+        impossible = [LeftOut(who=who, reason=reason) for who, reason in self._asked.without]
+        left_out = (*impossible, *self._missing, *(one for holder in self._holders for one in holder.left_out))
+        return Document(
+            command="devices",
+            created=self._created,
+            complete=complete,
+            provenance={
+                **self._provenance,
+                "backends": {holder.device.name: dict(holder.backend) for holder in self._holders},
+            },
+            plan=self._asked,
+            dataset=None if self._photos is None else self._photos.to_dict(),
+            samples=Measurements(cases=tuple(measured)),
+            left_out=left_out,
+            telemetry=self._recorder.trace,
+        )
 
-    def measure(self) -> None:
+    def measure(self, after_round: Callable[[], object]) -> None:
         """Measures every case on every device.
 
+        Args:
+          after_round: called when there is more to write.
         Raises:
           UserError: if the CPU cannot be measured at all.
         """
-        windows = self._request.rounds + 2
-        total = len(self._request.cases) * len(self.holders) * windows
+        windows = self._asked.rounds + 2
+        total = len(self._asked.cases) * len(self._holders) * windows
         task = self._progress.add_task("starting", total=total)
         self._progress.refresh()
 
         def done(name: str) -> None:
             self._progress.update(task, advance=1, description=name[:40], refresh=True)
 
-        with self.recorder as recorder:
+        with self._recorder as recorder:
             recorder.phase("start")
-            for holder in list(self.holders):
+            for holder in list(self._holders):
                 self._start(holder)
-            self._progress.update(task, total=len(self._request.cases) * len(self.holders) * windows)
-            for case in self._request.cases:
+            self._progress.update(task, total=len(self._asked.cases) * len(self._holders) * windows)
+            for case in self._asked.cases:
                 recorder.phase(case.name)
-                for holder in self.holders:
+                for holder in self._holders:
                     recorder.mark(window_name("open", case, holder.device))
                     holder.open(case)
                     done(case.name)
-                for number in range(self._request.rounds):
-                    for holder in self._order.sample(self.holders, len(self.holders)):
+                for number in range(self._asked.rounds):
+                    for holder in self._order.sample(self._holders, len(self._holders)):
                         self._round(holder, case, number)
                         done(case.name)
-                for holder in self.holders:
+                    after_round()
+                for holder in self._holders:
                     self._train(holder, case)
                     done(case.name)
         self._progress.remove_task(task)
@@ -102,10 +133,10 @@ class Run:
         except (JobRefused, ChildDied) as error:
             if holder.device.kind != "gpu":
                 raise UserError(f"{holder.device.name}: {error}", exit_code=3) from error
-            self.missing.append(LeftOut(case=None, device=holder.device, reason=str(error)))
+            self._missing.append(LeftOut(who=holder.device.name, reason=str(error)))
             self._errors.print(f"left out gpu: {error}", style="yellow", markup=False, highlight=False)
             holder.kill()
-            self.holders.remove(holder)
+            self._holders.remove(holder)
 
     def _round(self, holder: Holder, case: Case, number: int) -> None:
         """Measures one window of each kind, and beside them what the device can do."""
@@ -136,20 +167,20 @@ class Run:
         if not holder.has(case) or holder.device.kind == "emulated":
             return
         self._mark("epochs", case, holder)
-        longest_s = self._request.longest_epoch_s
-        timeout_s = _FIT_LEAST_S + self._request.epochs * longest_s * _HANG_RATIO
-        epochs = holder.ask(case, "train", self._request.epochs, longest_s, timeout_s=timeout_s)
+        longest_s = self._asked.longest_epoch_s
+        timeout_s = _FIT_LEAST_S + self._asked.epochs * longest_s * _HANG_RATIO
+        epochs = holder.ask(case, "train", self._asked.epochs, longest_s, timeout_s=timeout_s)
         holder.measured[case].epochs += epochs or ()
 
     def _mark(self, window: str, case: Case, holder: Holder) -> None:
-        self.recorder.mark(window_name(window, case, holder.device))
+        self._recorder.mark(window_name(window, case, holder.device))
 
     def close(self) -> None:
-        for holder in self.holders:
+        for holder in self._holders:
             holder.close()
 
     def kill(self) -> None:
-        for holder in self.holders:
+        for holder in self._holders:
             holder.kill()
 
 

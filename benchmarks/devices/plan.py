@@ -16,6 +16,7 @@ from pipeline.sources import FORMS, add_skip_list_option
 from pipeline.text import did_you_mean
 from profiles import Device
 from profiles.devices import NAMED_RATES, parse_device
+from profiles.provenance import without_folder
 
 Value = int | str
 
@@ -114,43 +115,42 @@ _LONGEST_EPOCH_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A comparison of devices.
+class Asked:
+    """What is measured, and how its figures are told; the document of a run keeps it.
 
     Attributes:
-      experiments: by name, in the precision that was asked for.
+      experiments: names.
+      precision: of the experiments.
       sweeps: instead of the experiments' own cases, where there are any.
-      emulated: an accelerator to stand beside what is there.
       epochs: of each case on each device.
+      rounds: windows of each kind.
       longest_epoch_s: an epoch that would take longer is trained on fewer examples.
       target_accuracy: whose time is told.
       prices: per hour, by the device's name or kind.
-      data: the photos.
-      arrays: files or folders of the data of networks that take no photos, by name; the others are found, or generated.
-      download: whether Keras may fetch what is not found.
+      data: what the photos were called, without folders.
     """
 
-    experiments: Mapping[str, Experiment]
+    experiments: tuple[str, ...]
+    precision: str
     sweeps: tuple[Sweep, ...]
-    emulated: Device | None
     epochs: int
     rounds: int
     longest_epoch_s: float
     target_accuracy: float | None
     prices: Mapping[str, float]
     data: str
-    arrays: Mapping[str, str]
-    download: bool
-    out: Path
-    skip_list: Path | None = None
+
+    @property
+    def chosen(self) -> dict[str, Experiment]:
+        """The experiments, in their precision."""
+        return {name: EXPERIMENTS[name].in_precision(self.precision) for name in self.experiments}
 
     @property
     def cases(self) -> tuple[Case, ...]:
         """All that is to be measured, once each."""
         if not self.sweeps:
-            return tuple(dict.fromkeys(case for one in self.experiments.values() for case in one.cases))
-        found = (case for _, case in self._swept if isinstance(case, Case))
-        return tuple(dict.fromkeys(found))
+            return tuple(dict.fromkeys(case for experiment in self.chosen.values() for case in experiment.cases))
+        return tuple(dict.fromkeys(case for _, case in self._swept if isinstance(case, Case)))
 
     @property
     def without(self) -> tuple[tuple[str, str], ...]:
@@ -162,10 +162,30 @@ class Request:
         return [
             (f"{base.name}, {sweep.axis}", sweep.case(base, value))
             for sweep in self.sweeps
-            for one in self.experiments.values()
-            for base in one.swept
+            for experiment in self.chosen.values()
+            for base in experiment.swept
             for value in sweep.values
         ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A comparison of devices.
+
+    Attributes:
+      emulated: an accelerator to stand beside what is there.
+      data: the photos.
+      arrays: files or folders of the data of networks that take no photos, by name; the others are found, or generated.
+      download: whether Keras may fetch what is not found.
+    """
+
+    asked: Asked
+    emulated: Device | None
+    data: str
+    arrays: Mapping[str, str]
+    download: bool
+    out: Path
+    skip_list: Path | None = None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -207,7 +227,7 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def read_request(arguments: argparse.Namespace, out: Path) -> Request:
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     """Checks what can be checked before anything is opened.
 
     Raises:
@@ -224,26 +244,28 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
     if len(precisions) > 1:
         raise UserError(f"--precision takes one. To compare them: --sweep precision={','.join(precisions)}.")
     emulated = _emulated(arguments.emulate)
-    request = Request(
-        experiments={
-            name: EXPERIMENTS[name].in_precision(precisions[0]) for name in _experiments(arguments.experiment)
-        },
-        sweeps=tuple(map(read_sweep, arguments.sweep)),
+    plan = Plan(
+        asked=Asked(
+            experiments=_experiments(arguments.experiment),
+            precision=precisions[0],
+            sweeps=tuple(map(read_sweep, arguments.sweep)),
+            epochs=arguments.epochs,
+            rounds=arguments.rounds,
+            longest_epoch_s=arguments.longest_epoch,
+            target_accuracy=arguments.target_accuracy,
+            prices=_prices(arguments.price, emulated),
+            data=without_folder(arguments.data),
+        ),
         emulated=emulated,
-        epochs=arguments.epochs,
-        rounds=arguments.rounds,
-        longest_epoch_s=arguments.longest_epoch,
-        target_accuracy=arguments.target_accuracy,
-        prices=_prices(arguments.price, emulated),
         data=arguments.data,
         arrays=_arrays(arguments.arrays),
         download=arguments.download,
         out=arguments.out or out,
         skip_list=arguments.skip_list,
     )
-    if not request.cases:
-        raise UserError(f"--sweep {arguments.sweep[0]}: {request.without[0][1]}. Choose another --experiment.")
-    return request
+    if not plan.asked.cases:
+        raise UserError(f"--sweep {arguments.sweep[0]}: {plan.asked.without[0][1]}. Choose another --experiment.")
+    return plan
 
 
 def _experiments(text: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from benchmarks.devices.findings import Swept
 from benchmarks.devices.results import Row
 from benchmarks.devices.tables import device_text
 from profiles.report import COLOURS, PART_COLOURS, Frame, Tick, round_step
+from profiles.results import Parts
 
 FRAME = Frame(width=520, height=260, left=64, right=508, top=34, bottom=226)
 
@@ -50,7 +51,7 @@ def bars_of(rows: Sequence[Row]) -> tuple[Bar, ...]:
     )
 
 
-def _shown(parts: dict[str, float | None]) -> list[float]:
+def _shown(parts: Parts[float | None]) -> list[float]:
     return [seconds for seconds in parts.values() if seconds is not None and seconds > 0]
 
 

@@ -1,4 +1,4 @@
-"""The two files of a comparison of devices, from what was measured until now: strict JSON with samples, and a page."""
+"""The document of a comparison of devices: what follows from it, its page, and what is printed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.devices.findings import Findings, Swept, backend_notes, findings_of, swept_of
-from benchmarks.devices.measure import Run, window_name
-from benchmarks.devices.plan import Request
+from benchmarks.devices.plan import Asked
 from benchmarks.devices.plots import FRAME, bars_of, panels_of
-from benchmarks.devices.results import USED, Row, row_of
+from benchmarks.devices.results import USED, Row, row_of, window_name
+from benchmarks.devices.samples import Measured
 from benchmarks.devices.tables import (
     EFFORTS,
     LEGEND,
@@ -28,187 +28,157 @@ from benchmarks.devices.tables import (
     rate_lines,
     sweep_cells,
 )
-from benchmarks.lab.backend import unread_gpu
-from pipeline import ImageSource
-from profiles import provenance
-from profiles.machine import Trace
-from profiles.report import document as report
-from profiles.report import html, plots, to_json, write_atomically
+from profiles.machine import unread_gpu
+from profiles.report import Document, Kind, html, plots
+from profiles.report.document import content_of
 from profiles.statistics import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """All that a run came to until now.
+class Measurements:
+    """What was measured: cases, devices side by side."""
+
+    cases: tuple[Measured, ...]
+
+
+DevicesDocument = Document[Asked, Measurements]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What follows from a document.
 
     Attributes:
-      backends: of Keras, by device.
-      left_out: (who, why).
-      dataset: the photos; None where no case takes any.
+      rows: one for each case and device of which enough was measured.
+      findings: what each experiment came to; none where something was swept, which stands for itself.
+      sweeps: what each sweep came to.
+      notes: what a reader must know of the backends.
     """
 
-    request: Request
     rows: tuple[Row, ...]
-    found: tuple[Findings, ...]
-    swept: tuple[Swept, ...]
-    created: str
-    complete: bool
-    backends: Mapping[str, Mapping[str, Any]]
-    left_out: Sequence[tuple[str, str]]
-    notes: Sequence[str]
-    dataset: Mapping[str, Any] | None
-    trace: Trace
+    findings: tuple[Findings, ...]
+    sweeps: tuple[Swept, ...]
+    notes: tuple[str, ...]
 
-    def document(self) -> dict[str, Any]:
-        """Returns the results file's content."""
-        request = self.request
-        return {
-            "schema_version": report.SCHEMA_VERSION,
-            "created": self.created,
-            "complete": self.complete,
-            "provenance": {**provenance.machine(), "backends": {key: dict(one) for key, one in self.backends.items()}},
-            "settings": {
-                "experiments": list(request.experiments),
-                "sweeps": [{"axis": one.axis, "values": list(one.values)} for one in request.sweeps],
-                "epochs": request.epochs,
-                "rounds": request.rounds,
-                "longest_epoch_s": request.longest_epoch_s,
-                "target_accuracy": request.target_accuracy,
-                "prices_per_hour": dict(request.prices),
-                "data": provenance.without_folder(request.data),
-            },
-            "dataset": None if self.dataset is None else dict(self.dataset),
-            "notes": list(self.notes),
-            "experiments": [one.to_dict() for one in self.found],
-            "sweeps": [one.to_dict() for one in self.swept],
-            "results": [row.to_dict() for row in self.rows],
-            "left_out": [{"who": who, "reason": why} for who, why in self.left_out],
-            "telemetry": self.trace.to_dict(),
-        }
 
-    def page(self, document: Mapping[str, Any]) -> str:
-        """Renders the page: no scripts, no network."""
-        environment = html.environment(Path(__file__).parent)
-        environment.filters |= {
-            "effort_cells": effort_cells,
-            "comparison_cells": comparison_cells,
-            "point_cells": lambda point: (point.value, *sweep_cells(point.row)),
-        }
-        return environment.get_template("devices.html.j2").render(
-            document=document,
-            found=self.found,
-            swept=self.swept,
-            panels=panels_of(self.swept),
-            frame=FRAME,
-            parts=html.PART_COLOURS,
-            bars=bars_of,
-            rate_columns=rate_columns,
-            rate_lines=rate_lines,
-            effort_columns=EFFORTS,
-            sweep_columns=list(SWEPT),
-            footnotes=footnotes,
-            legend=LEGEND,
-            drawn=plots.graphs_of(self.trace),
-            machine_frame=plots.FRAME,
+def derive(document: DevicesDocument) -> Results:
+    """Derives rows from samples, and judges them experiment by experiment."""
+    asked, rows = document.plan, _rows(document)
+    if asked.sweeps:
+        findings: tuple[Findings, ...] = ()
+    else:
+        every = (findings_of(name, experiment, rows) for name, experiment in asked.chosen.items())
+        findings = tuple(some for some in every if some.rows)
+    swept = tuple(
+        result
+        for sweep in asked.sweeps
+        for name, experiment in asked.chosen.items()
+        for result in swept_of(name, experiment, sweep, rows)
+    )
+    gpu = next((row.device.name for row in rows if row.device.kind == "gpu"), None)
+    missing = [left_out.reason for left_out in document.left_out if left_out.who == "gpu"]
+    notes = backend_notes(rows, missing, document.provenance["backends"].get(gpu, {}))
+    assert document.telemetry is not None
+    notes += unread_gpu((row.device for row in rows), document.telemetry)
+    return Results(rows=rows, findings=findings, sweeps=swept, notes=tuple(notes))
+
+
+def _rows(document: DevicesDocument) -> tuple[Row, ...]:
+    cases, asked, trace = document.samples.cases, document.plan, document.telemetry
+    assert trace is not None
+    canaries_ns = [sample.canary_ns for measured in cases for sample in measured.samples]
+    rows = (
+        row_of(
+            measured.case,
+            measured.device,
+            measured,
+            [
+                peak
+                for other in cases
+                if other.device == measured.device
+                for peak in other.peaks
+                if peak.precision == measured.case.precision
+            ],
+            backend=measured.backend,
+            trace=trace,
+            names={window: window_name(window, measured.case, measured.device) for window in USED},
+            prices=asked.prices,
+            target=asked.target_accuracy,
+            typical_canary_ns=median(canaries_ns) if canaries_ns else 1.0,
         )
-
-    def write(self) -> None:
-        """Writes both files, each whole or not at all."""
-        document = self.document()
-        write_atomically(self.request.out / report.RESULTS, to_json(document))
-        write_atomically(self.request.out / report.REPORT, self.page(document))
+        for measured in cases
+    )
+    return tuple(row for row in rows if row is not None)
 
 
-class Outcome:
-    """What a run came to, so far."""
+def _copies(document: DevicesDocument, results: Results) -> dict[str, Any]:
+    return {
+        "notes": list(results.notes),
+        "experiments": [findings.to_dict() for findings in results.findings],
+        "sweeps": [swept.to_dict() for swept in results.sweeps],
+        "results": [row.to_dict() for row in results.rows],
+    }
 
-    def __init__(self, request: Request, source: ImageSource | None, run: Run) -> None:
-        self._request = request
-        self._source = source
-        self._run = run
-        self._created = report.now()
 
-    def write(self, *, complete: bool) -> bool:
-        """Writes results.json and report.html of what there is; returns whether there is anything."""
-        rows = self.rows()
-        if not rows:
-            return False
-        Report(
-            request=self._request,
-            rows=rows,
-            found=self._found(rows),
-            swept=self._swept(rows),
-            created=self._created,
-            complete=complete,
-            backends={holder.device.name: holder.backend for holder in self._run.holders},
-            left_out=self._left_out(),
-            notes=self._notes(rows),
-            dataset=None if self._source is None else self._source.to_dict(),
-            trace=self._run.recorder.trace,
-        ).write()
-        return True
+def _page(document: DevicesDocument, results: Results) -> str:
+    environment = html.environment(Path(__file__).parent)
+    environment.filters |= {
+        "effort_cells": effort_cells,
+        "comparison_cells": comparison_cells,
+        "point_cells": lambda point: (point.value, *sweep_cells(point.row)),
+    }
+    assert document.telemetry is not None
+    return environment.get_template("devices.html.j2").render(
+        document=content_of(document, KIND, results),
+        found=results.findings,
+        swept=results.sweeps,
+        panels=panels_of(results.sweeps),
+        frame=FRAME,
+        parts=html.PART_COLOURS,
+        bars=bars_of,
+        rate_columns=rate_columns,
+        rate_lines=rate_lines,
+        effort_columns=EFFORTS,
+        sweep_columns=list(SWEPT),
+        footnotes=footnotes,
+        legend=LEGEND,
+        drawn=plots.graphs_of(document.telemetry),
+        machine_frame=plots.FRAME,
+    )
 
-    def print(self, console: Console) -> None:
-        """Prints all of it."""
-        rows = self.rows()
-        if self._source is not None:
-            console.print(Text(f"photos: {self._source.name}, {self._source.images:,} of them"))
-        for line in self._notes(rows):
-            console.print(Text(line))
-        for one in self._found(rows):
-            print_findings(console, one)
-        for swept in self._swept(rows):
-            print_sweep(console, swept)
-        console.print()
-        for word, meaning in LEGEND.items():
-            console.print(Text(f"{word}: {meaning}", style="dim"))
-        for who, why in self._left_out():
-            console.print(Text.assemble(("left out", "yellow"), f" {who}: {why}"))
 
-    def rows(self) -> tuple[Row, ...]:
-        """Returns a row for each case and device that has one, devices side by side."""
-        everything = [one for holder in self._run.holders for one in holder.measured.values()]
-        canaries = [sample.canary_ns for one in everything for sample in one.samples]
-        trace = self._run.recorder.trace
-        found = []
-        for case in self._request.cases:
-            for holder in self._run.holders:
-                if case not in holder.measured:
-                    continue
-                row = row_of(
-                    case,
-                    holder.device,
-                    holder.measured[case],
-                    [one for each in holder.measured.values() for one in each.peaks if one.precision == case.precision],
-                    backend=str(holder.backend.get("keras_backend", "unknown")),
-                    trace=trace,
-                    names={window: window_name(window, case, holder.device) for window in USED},
-                    prices=self._request.prices,
-                    target=self._request.target_accuracy,
-                    typical_canary_ns=median(canaries) if canaries else 1.0,
-                )
-                found += [row] if row is not None else []
-        return tuple(found)
+def _print(console: Console, document: DevicesDocument, results: Results) -> None:
+    if document.dataset is not None:
+        console.print(Text(f"photos: {document.dataset['name']}, {document.dataset['images']:,} of them"))
+    for line in results.notes:
+        console.print(Text(line))
+    for findings in results.findings:
+        print_findings(console, findings)
+    for swept in results.sweeps:
+        print_sweep(console, swept)
+    console.print()
+    for word, meaning in LEGEND.items():
+        console.print(Text(f"{word}: {meaning}", style="dim"))
+    for left_out in document.left_out:
+        console.print(Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}"))
 
-    def _found(self, rows: tuple[Row, ...]) -> tuple[Findings, ...]:
-        """Returns what each experiment came to; a sweep stands for itself."""
-        if self._request.sweeps:
-            return ()
-        found = (findings_of(name, experiment, rows) for name, experiment in self._request.experiments.items())
-        return tuple(one for one in found if one.rows)
 
-    def _swept(self, rows: tuple[Row, ...]) -> tuple[Swept, ...]:
-        return tuple(
-            one
-            for sweep in self._request.sweeps
-            for name, experiment in self._request.experiments.items()
-            for one in swept_of(name, experiment, sweep, rows)
-        )
+def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
+    return [
+        {
+            "case": row.case.name,
+            "device": row.device.name,
+            "keras_backend": row.backend,
+            "images_per_sec": row.images_per_sec,
+            "compute_images_per_sec": row.compute_images_per_sec,
+            "loading_ratio": row.loading_ratio,
+            "predicted_images_per_sec": row.predicted_per_sec,
+            "epoch_s": row.epoch.seconds,
+            "training_s": row.training.seconds,
+            "cost_per_epoch": row.cost_per_epoch,
+        }
+        for row in results.rows
+    ]
 
-    def _notes(self, rows: tuple[Row, ...]) -> list[str]:
-        gpu = next((one.backend for one in self._run.holders if one.device.kind == "gpu"), {})
-        notes = backend_notes(rows, [one.reason for one in self._run.missing], gpu)
-        return [*notes, *unread_gpu((row.device for row in rows), self._run.recorder.trace)]
 
-    def _left_out(self) -> list[tuple[str, str]]:
-        return [*self._request.without, *((one.who, one.reason) for one in self._run.left_out)]
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)

@@ -13,7 +13,7 @@ from models import MODELS, Training
 from pipeline.config import config_to_dict
 from profiles import Device
 from profiles.machine import MachineUse, Trace, during, settled, spans
-from profiles.results import Contender, Result, summarise
+from profiles.results import Result, Subject, summarise
 from profiles.statistics import median
 
 
@@ -109,6 +109,11 @@ def reached(epochs: Sequence[Epoch], target: float, examples: int) -> Reached:
         if one.accuracy is not None and one.accuracy >= target:
             return Reached(target=target, seconds=seconds, epoch=number, epochs=len(epochs), best=max(known), cut=cut)
     return Reached(target=target, seconds=None, epoch=None, epochs=len(epochs), best=max(known, default=None), cut=cut)
+
+
+def window_name(window: str, case: Case, device: Device) -> str:
+    """Returns how a window is marked in the recording of the machine."""
+    return f"{window}: {case.name}, {device.name}"
 
 
 # The windows during which it is told how busy the machine was.
@@ -268,7 +273,7 @@ def row_of(
     result = None
     if facts.warmup is not None and {"train", "resident"} <= windows:
         samples = [facts.warmup, *measured.samples]
-        result = summarise(_contender(case, device, facts), samples, typical_canary_ns=typical_canary_ns)
+        result = summarise(_subject(case, device, facts), samples, typical_canary_ns=typical_canary_ns)
     elif not measured.epochs:
         return None
     epoch = epoch_duration(measured.epochs, facts.examples, result)
@@ -313,8 +318,8 @@ def _use(trace: Trace, name: str, device: Device) -> MachineUse:
     return replace(use, gpu_ratio=gpu.gpu_ratio, gpu_watts=gpu.gpu_watts)
 
 
-def _contender(case: Case, device: Device, facts: CaseFacts) -> Contender:
-    return Contender(
+def _subject(case: Case, device: Device, facts: CaseFacts) -> Subject:
+    return Subject(
         variant=case.feed,
         model=case.model,
         device=device,

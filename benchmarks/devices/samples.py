@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from benchmarks.devices.experiments import Case
 from benchmarks.devices.flops import Work
 from benchmarks.devices.peak import Peak
 from profiles import Device
@@ -101,19 +102,23 @@ class Epoch:
         return asdict(self)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """All that was measured of a case on a device, in rounds.
+    """All that was measured of a case on a device, in rounds; the lists grow while it is measured.
 
     Attributes:
+      backend: Keras' own, that computed.
       samples: of the windows.
       peaks: of the device, in turn with them.
       predicted_per_sec: examples predicted a second, each round; empty where there is nothing that predicts.
       epochs: real ones.
     """
 
+    case: Case
+    device: Device
+    backend: str
     facts: CaseFacts
-    samples: list[Sample]
-    peaks: list[Peak]
-    predicted_per_sec: list[float]
-    epochs: list[Epoch]
+    samples: list[Sample] = field(default_factory=list)
+    peaks: list[Peak] = field(default_factory=list)
+    predicted_per_sec: list[float] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)

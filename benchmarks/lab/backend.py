@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from profiles import Device
-from profiles.machine import Trace
 
 
 class Refused(Exception):
@@ -44,13 +43,6 @@ def named_backend(backend: Mapping[str, Any]) -> str:
     name, gpus = backend.get("keras_backend", "unknown"), backend.get("gpus", [])
     untested = " (TensorFlow on a GPU: untested)" if gpus and name == "tensorflow" else ""
     return f"Keras on {name}, {', '.join(gpus) or 'CPU'}{untested}"
-
-
-def unread_gpu(devices: Iterable[Device], trace: Trace) -> list[str]:
-    """Returns why nothing is said of how busy the GPU was, in a line; nothing where it is, or none was measured."""
-    if trace.gpu_ratio or all(device.kind != "gpu" for device in devices):
-        return []
-    return ["How busy the GPU was is unknown: nvidia-ml-py, which asks its driver, is missing or sees none."]
 
 
 def tf_device(device: Device) -> str:

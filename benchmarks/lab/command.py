@@ -1,25 +1,131 @@
-"""What every command that measures for minutes does: says what is wrong, shows progress, checks its out folder."""
+"""The one shape of every command that measures: plan, measure in rounds, write after each, print, end."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import datetime
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+import unstall
 from benchmarks.lab.options import UserError
 from pipeline import ImageSource, SourceError, open_source, read_skip_list
 from pipeline.commands import Noise, Stopped, signals
 from pipeline.text import shown
 from profiles import Device
+from profiles.report import REPORT, RESULTS, write, write_results
+from profiles.text import Terminal, print_files
 
 _RUNS = Path("runs")
+
+
+class Plan(Protocol):
+    """What was asked: frozen, checked, and with the folder that results go to."""
+
+    @property
+    def out(self) -> Path: ...
+
+
+class Lab(Protocol):
+    """What measures a plan, in this process or in children of it."""
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Measures everything; calls `after_round` whenever there is more to write."""
+
+    def document(self, *, complete: bool) -> Any:
+        """Returns the document of what was measured so far."""
+
+    def close(self) -> None:
+        """Ends children that have nothing more to do."""
+
+    def kill(self) -> None:
+        """Ends children at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command that measures.
+
+    Attributes:
+      parser: returns the parser of its words.
+      plan: makes the plan of the parsed words and the folder for results, and refuses what needs no measurement.
+      lab: "module:function" that takes plan, progress and the console for errors, and returns a `Lab`. It is imported
+        behind all refusals.
+      kind: "module:NAME" of the `Kind` of the command's documents.
+      listing: prints what there is to choose from, for `--list`; None where there is no such option.
+      exit_code: of a document whose results are there.
+    """
+
+    parser: Callable[[], argparse.ArgumentParser]
+    plan: Callable[[argparse.Namespace, Path], Plan]
+    lab: str
+    kind: str
+    listing: Callable[[Console], None] | None = None
+    exit_code: Callable[[Any, Any], int] = lambda document, derived: 0
+
+
+def run(command: Command, argv: Sequence[str] | None = None) -> int:
+    """Runs a command. Returns its exit code; 2 for bad input, 3 if nothing could be measured, 128 + signal."""
+    arguments = command.parser().parse_args(argv)
+    console, errors = Terminal(), Terminal(stderr=True)
+    if command.listing is not None and arguments.list:
+        command.listing(console)
+        return 0
+    out = arguments.out or new_folder()
+    return exit_code_of(lambda: run_plan(command, command.plan(arguments, out), console, errors), errors, out)
+
+
+def run_plan(command: Command, plan: Plan, console: Console, errors: Console) -> int:
+    """Measures a plan, writes after each round, and prints what follows.
+
+    Raises:
+      UserError: if the results cannot be written, or nothing could be measured.
+      Stopped: by a signal; what was measured so far is written.
+    """
+    out = plan.out
+    try:
+        check_out(out, RESULTS, REPORT)
+        kind = unstall.of_ours(command.kind)
+        with progress_bar(errors) as progress:
+            lab = unstall.of_ours(command.lab)(plan, progress, errors)
+
+            def keep(write: Callable[..., None], *, complete: bool) -> tuple[Any, Any]:
+                """Writes what was measured so far, if anything was. Returns the document and what follows from it."""
+                document = lab.document(complete=complete)
+                derived = kind.derive(document)
+                if kind.rows(derived):
+                    write(out, document, kind, derived)
+                return document, derived
+
+            try:
+                lab.measure(lambda: keep(write_results, complete=False))
+                document, derived = keep(write, complete=True)
+                lab.close()
+            except BaseException as error:
+                lab.kill()
+                progress.stop()
+                if not isinstance(error, UserError):
+                    _, derived = keep(write, complete=False)
+                    what = f"what was measured so far is in {out}" if kind.rows(derived) else "nothing measured"
+                    errors.print(f"stopped: {what}", highlight=False, markup=False, soft_wrap=True)
+                raise
+        if not kind.rows(derived):
+            reasons = "; ".join(f"{left_out.who}: {left_out.reason}" for left_out in document.left_out)
+            raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
+        kind.print(console, document, derived)
+        print_files(console, "results and report", out / RESULTS, out / REPORT)
+        return command.exit_code(document, derived)
+    finally:
+        remove_if_empty(out)
 
 
 def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stopped: str = "") -> int:

@@ -26,7 +26,7 @@ _SETS = {"default": DEFAULT, "all": tuple(VARIANTS), "generators": GENERATORS, "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Plan:
     """A main job.
 
     Attributes:
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def read_request(arguments: argparse.Namespace, out: Path) -> Request:
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     """Checks what can be checked before anything is opened.
 
     Raises:
@@ -92,7 +92,7 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
             models.check_name(name)
         except models.ModelError as error:
             raise UserError(f"--model {error}") from error
-    return Request(
+    return Plan(
         data=arguments.data,
         skip_list=arguments.skip_list,
         models=names,

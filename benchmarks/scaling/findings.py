@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.scaling.plan import AXES, FIGURES, Row
+from benchmarks.scaling.plan import AXES, FIGURES, Measurement, Row
 from profiles.results import CANARY_RATIO
 from profiles.statistics import median, t_interval
 
@@ -225,7 +225,7 @@ class Series:
 def series_of(rows: Iterable[Row]) -> tuple[Series, ...]:
     """Returns every figure of every variant along every axis, without the values at which nothing was measured."""
     rows = list(rows)
-    slow_ns = slow_canary_ns(rows)
+    slow_ns = slow_canary_ns([measurement for row in rows for measurement in row.measurements])
     grouped: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.measurements:
@@ -248,9 +248,9 @@ def series_of(rows: Iterable[Row]) -> tuple[Series, ...]:
     )
 
 
-def slow_canary_ns(rows: Iterable[Row]) -> float:
+def slow_canary_ns(measurements: Sequence[Measurement]) -> float:
     """Returns the canary's time above which the machine was slow; infinite where nothing was measured."""
-    canaries = [one.canary_ns for row in rows for one in row.measurements]
+    canaries = [measurement.canary_ns for measurement in measurements]
     return CANARY_RATIO * median(canaries) if canaries else math.inf
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log
+from benchmarks.lab.command import new_log, read_source
 from benchmarks.scaling.lists import copy_photos, link_files
-from benchmarks.scaling.plan import Measurement, Place, Plan, Row
+from benchmarks.scaling.plan import Measured, Measurement, Measurements, Place, Plan
+from benchmarks.scaling.report import ScalingDocument
 from pipeline import ImageSource
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from profiles import Device
+from profiles.provenance import machine
+from profiles.report import Document, LeftOut, now
 
 # A child that does not answer hangs: imports and some seconds of batches, and the scan of its list with links to it,
 # some 0.2 ms a file where they are slow.
@@ -23,53 +28,78 @@ _LOG = "children.log"
 _CPU = Device(kind="cpu", name="cpu")
 
 
+def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Reads the photos, and gets ready to measure."""
+    return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
+
+
 class Run:
     """Measures a plan.
 
     Args:
       source: where the photos come from; it is read only.
-      out: where the children's output goes, kept only if one of them failed.
     """
 
-    def __init__(self, plan: Plan, source: ImageSource, out: Path) -> None:
+    def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
         self._plan = plan
+        self._asked = plan.asked
         self._source = source
-        self._out = out
+        self._progress = progress
+        self._created = now()
+        self._provenance = machine()
         self._cores = core_order()
         self._measurements: dict[Place, list[Measurement]] = {}
         self._failures: dict[Place, str] = {}
 
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """Every point, with what was measured so far."""
-        return tuple(
-            Row(
-                point=point,
-                measurements=tuple(self._measurements.get(point.place, ())),
-                failure=self._failures.get(point.place),
+    def document(self, *, complete: bool) -> ScalingDocument:
+        """Returns what was measured so far."""
+        places = tuple(
+            Measured(
+                place=place,
+                measurements=tuple(self._measurements.get(place, ())),
+                failure=self._failures.get(place),
             )
-            for point in self._plan.points
+            for place in self._asked.places
+        )
+        return Document(
+            command="scaling",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._asked,
+            dataset=self._source.to_dict(),
+            samples=Measurements(places=places),
+            left_out=tuple(LeftOut(who=place.name, reason=why) for place, why in self._failures.items()),
         )
 
-    def measure(self, progress: Progress) -> None:
+    def close(self) -> None:
+        """Does nothing: each place has a child of its own, which has ended."""
+
+    kill = close
+
+    def measure(self, after_round: Callable[[], object]) -> None:
         """Measures every place once a round; one that failed is not tried again.
 
+        Args:
+          after_round: called when there is more to write.
         Raises:
           UserError: if the photos cannot be copied.
         """
         # In the cache, and there in a folder of this process: what a killed run leaves goes with the next.
         scratch = scratch_folder(cache_root())
-        log = new_log(self._out / _LOG)
+        log = new_log(self._plan.out / _LOG)
+        progress = self._progress
         try:
             folders = self._lists(scratch, progress)
-            places = list(dict.fromkeys(point.place for point in self._plan.points))
-            task = progress.add_task("", total=self._plan.rounds * len(places))
-            for round_ in range(self._plan.rounds):
+            places = self._asked.places
+            task = progress.add_task("", total=self._asked.rounds * len(places))
+            for round_ in range(self._asked.rounds):
                 for place in places:
-                    progress.update(task, description=_description(place), refresh=True)
+                    progress.update(task, description=place.name, refresh=True)
                     if place not in self._failures:
                         self._measure_place(place, folders[place.files], scratch / "cache", round_, log)
                     progress.update(task, advance=1, refresh=True)
+                after_round()
             progress.remove_task(task)
         finally:
             remove_scratch(scratch)
@@ -77,7 +107,7 @@ class Run:
                 log.unlink(missing_ok=True)
 
     def _lists(self, scratch: Path, progress: Progress) -> dict[int, Path]:
-        lengths = sorted({point.place.files for point in self._plan.points})
+        lengths = sorted({point.place.files for point in self._asked.points})
         # The same photos in every list, so that their number is all that differs.
         photos = copy_photos(self._source, lengths[0], scratch / "photos")
         task = progress.add_task("linking files", total=sum(lengths))
@@ -107,12 +137,6 @@ class Run:
                 child.kill()
             finally:
                 remove_scratch(cache)
-
-
-def _description(place: Place) -> str:
-    config = place.config
-    cores = "" if place.cores is None else f", {place.cores} cores"
-    return f"{place.variant}: {place.files:,} files{cores}, batch {config.batch_size}, {config.image_size[0]} px"
 
 
 def core_order(root: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:

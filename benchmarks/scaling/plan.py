@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from pipeline import PipelineConfig
+from benchmarks.lab.options import DATA, UserError, known_names
+from pipeline import VARIANTS, PipelineConfig
+from pipeline.commands import ArgumentParser
 from pipeline.config import AUTO
+from pipeline.sources import add_skip_list_option
+from profiles.provenance import usable_cores, without_folder
 from profiles.samples import Sample
 from profiles.statistics import median
 
@@ -63,6 +70,13 @@ class Place:
     files: int
     cores: int | None = None
 
+    @property
+    def name(self) -> str:
+        """What tells it from all others, in words."""
+        cores = "" if self.cores is None else f", {self.cores} cores"
+        size = self.config.image_size[0]
+        return f"{self.variant}: {self.files:,} files{cores}, batch {self.config.batch_size}, {size} px"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
@@ -74,19 +88,21 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to measure.
+class Asked:
+    """What is measured; the document of a run keeps it.
 
     Attributes:
       axes: the values of each axis, ascending.
       rounds: times that everything is measured, in turn.
       files: in the list of every axis but `files`.
+      data: what the photos were called, without folders.
     """
 
     axes: Mapping[str, tuple[int, ...]]
     variants: Mapping[str, PipelineConfig]
     rounds: int
     files: int
+    data: str
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -96,6 +112,11 @@ class Plan:
             for value in values
             for variant, config in self.variants.items()
         )
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The places of all points, each once."""
+        return tuple(dict.fromkeys(point.place for point in self.points))
 
 
 def _place(axis: str, value: int, variant: str, config: PipelineConfig, files: int) -> Place:
@@ -146,16 +167,21 @@ class Measurement:
             "build_s": self.build_ns / 1e9,
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "round": self.round,
-            "images": self.images,
-            "listing_ns": self.listing_ns,
-            "build_ns": self.build_ns,
-            "memory_bytes": self.memory_bytes,
-            "first": self.first.to_dict(),
-            "steady": self.steady.to_dict(),
-        }
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured at one place; `failure` says why a round of it is missing."""
+
+    place: Place
+    measurements: tuple[Measurement, ...] = ()
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """What was measured at all places, in their order in the plan."""
+
+    places: tuple[Measured, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,3 +201,90 @@ class Row:
         """Returns a figure's median over the rounds, its lowest and its highest; None where nothing was measured."""
         numbers = list(self.by_round(figure).values())
         return (median(numbers), min(numbers), max(numbers)) if numbers else None
+
+
+# One of each kind: Python threads, OpenCV in Keras' workers, tf.data, and tf.data with less to decode.
+_VARIANTS = ("generator", "py-dataset", "tf-data-autotune", "tf-data-scaled-decode")
+_ROUNDS = 3
+_LEAST_FILES, _MOST_FILES = 1_000, 100_000
+_BATCH_SIZES = (8, 32, 128, 512)
+_IMAGE_SIZES = (32, 64, 128, 256)
+# In the list of the other axes: an epoch of the largest batches has some twenty of them.
+_FILES = 10_000
+_EPILOG = "Every point is a process of its own, some ten seconds long: all of them take about half an hour."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run: what is measured, of which photos, and where its files go."""
+
+    asked: Asked
+    data: str
+    out: Path
+    skip_list: Path | None = None
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.scaling",
+        description="How loading grows with the number of files, the cores, the batch size and the image size.",
+        epilog=_EPILOG,
+    )
+    add = arguments.add_argument
+    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos to take (default: {DATA})")
+    add_skip_list_option(arguments)
+    add("--variants", default=",".join(_VARIANTS), metavar="NAME,...", help=f"(default: {', '.join(_VARIANTS)})")
+    add("--axes", default=",".join(AXES), metavar="NAME,...", help=f"any of {', '.join(AXES)} (default: all)")
+    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"measurements of a point (default: {_ROUNDS})")
+    add(
+        "--most-files",
+        type=int,
+        default=_MOST_FILES,
+        metavar="N",
+        help=f"the longest list: {_LEAST_FILES:,}, ten times that, and so on up to N (default: {_MOST_FILES:,})",
+    )
+    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
+    return arguments
+
+
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, with the nearest known name where there is one.
+    """
+    if arguments.rounds < 1:
+        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
+    if arguments.most_files < _LEAST_FILES:
+        raise UserError(f"--most-files must be at least {_LEAST_FILES}. Received: {arguments.most_files}.")
+    axes = known_names(arguments.axes, "--axes", AXES)
+    if "cores" in axes and not hasattr(os, "sched_setaffinity"):
+        raise UserError("--axes cores needs a system that binds processes to cores, such as Linux. Give the others.")
+    values = {
+        "files": files_up_to(arguments.most_files),
+        "cores": cores_up_to(int(usable_cores())),
+        "batch-size": _BATCH_SIZES,
+        "image-size": _IMAGE_SIZES,
+    }
+    asked = Asked(
+        axes={axis: values[axis] for axis in AXES if axis in axes},
+        variants={name: VARIANTS[name] for name in known_names(arguments.variants, "--variants", VARIANTS)},
+        rounds=arguments.rounds,
+        files=_FILES,
+        data=without_folder(arguments.data),
+    )
+    return Plan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
+
+
+def files_up_to(most: int) -> tuple[int, ...]:
+    """Returns 1,000 and each tenfold of it that is not above `most`."""
+    values = [_LEAST_FILES]
+    while values[-1] * 10 <= most:
+        values.append(values[-1] * 10)
+    return tuple(values)
+
+
+def cores_up_to(most: int) -> tuple[int, ...]:
+    """Returns the powers of two below `most`, and `most`, at least 1."""
+    most = max(1, most)
+    return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)

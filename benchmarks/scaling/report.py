@@ -1,4 +1,4 @@
-"""What a scaling run leaves: tables and findings in the terminal, a results file, and a page with graphs as SVGs."""
+"""The document of a scaling run: what follows from it, tables and findings, and a page with graphs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.scaling.findings import EXPECTATIONS, Finding, checks, find, series_of, slow_canary_ns
-from benchmarks.scaling.plan import AXES, FIGURES, Plan, Row
-from pipeline import ImageSource
-from pipeline.config import config_to_dict
+from benchmarks.scaling.findings import EXPECTATIONS, Expectation, Finding, checks, find, series_of, slow_canary_ns
+from benchmarks.scaling.plan import AXES, FIGURES, Asked, Measurements, Row
 from pipeline.variants import other_work
-from profiles import provenance
-from profiles.report import COLOURS, Frame, Tick, html, round_step, to_json, write_atomically
-from profiles.report import document as report
+from profiles.report import COLOURS, Document, Frame, Kind, Tick, html, round_step
+from profiles.report.document import content_of
 from profiles.statistics import median
 
 FRAME = Frame(width=380, height=210, left=58, right=368, top=34, bottom=180)
@@ -164,139 +161,131 @@ def _x(value: int, values: Sequence[int]) -> float:
     return round(FRAME.left + inset + (FRAME.right - FRAME.left - 2 * inset) * ratio, 1)
 
 
-RESULTS, REPORT = "scaling.json", "scaling.html"
 # With their names folded at hyphens, so many variants fit 80 columns.
 _VARIANTS_A_TABLE = 4
 _NAME_COLUMNS = 14
 
 # A block of a table: its title, and a cell for each value and variant.
 Block = tuple[str, list[list[str]]]
+ScalingDocument = Document[Asked, Measurements]
 
 
-class Report:
-    """Renders what was measured of a plan."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What follows from a document.
 
-    def __init__(self, plan: Plan, source: ImageSource, data: str) -> None:
-        self._plan = plan
-        self._source = source
-        self._data = data
-        self._created = report.now()
+    Attributes:
+      rows: every point, with what was measured there.
+      findings: where a figure is not as it should be.
+      checked: which expectations could be checked, once each time.
+      doubts: why some of it may be chance.
+    """
 
-    def write(self, out: Path, rows: Sequence[Row], *, complete: bool) -> bool:
-        """Writes scaling.json and scaling.html of what there is; returns whether there is anything."""
-        if not any(row.measurements for row in rows):
-            return False
-        document = self._document(rows, complete)
-        write_atomically(out / RESULTS, to_json(document))
-        write_atomically(out / REPORT, self._page(document, rows))
-        return True
+    rows: tuple[Row, ...]
+    findings: tuple[Finding, ...]
+    checked: tuple[Expectation, ...]
+    doubts: tuple[str, ...]
 
-    def _document(self, rows: Sequence[Row], complete: bool) -> dict[str, Any]:
-        places = list(dict.fromkeys(row.point.place for row in rows))
-        measured = {row.point.place: row for row in rows}
-        series = series_of(rows)
-        return {
-            "schema_version": report.SCHEMA_VERSION,
-            "created": self._created,
-            "complete": complete,
-            "provenance": provenance.machine(),
-            "settings": {
-                "rounds": self._plan.rounds,
-                "data": provenance.without_folder(self._data),
-                "axes": {axis: list(values) for axis, values in self._plan.axes.items()},
-                "variants": list(self._plan.variants),
-                "files": self._plan.files,
-            },
-            "dataset": self._source.to_dict(),
-            "points": [_point(row, places.index(row.point.place)) for row in rows],
-            "places": [
-                {
-                    "variant": place.variant,
-                    "files": place.files,
-                    "cores": place.cores,
-                    "config": config_to_dict(place.config),
-                    "failure": measured[place].failure,
-                    "measurements": [one.to_dict() for one in measured[place].measurements],
-                }
-                for place in places
-            ],
-            "checks": len(checks(series)),
-            "doubts": self._doubts(rows),
-            "findings": [one.to_dict() for one in find(series)],
-        }
 
-    def _page(self, document: dict[str, Any], rows: Sequence[Row]) -> str:
-        series = series_of(rows)
-        findings = find(series)
-        checked = {expectation for _, expectation in checks(series)}
-        variants = list(self._plan.variants)
-        axes = [
-            {
-                "name": axis,
-                "unit": AXES[axis],
-                "panels": panels_of(axis, rows, findings),
-                "findings": [one for one in findings if one.axis == axis],
-                "expectations": [one for one in EXPECTATIONS if one.axis == axis and one in checked],
-                "table": blocks(axis, rows, variants, self._plan.axes[axis]),
-                "values": self._plan.axes[axis],
-                "failures": failures(axis, rows),
-            }
-            for axis in self._plan.axes
-        ]
-        return (
-            html.environment(Path(__file__).parent)
-            .get_template("scaling.html.j2")
-            .render(
-                document=document,
-                axes=axes,
-                figures=FIGURES,
-                frame=FRAME,
-                key=key_of(variants),
-                work={name: other_work(config) for name, config in self._plan.variants.items()},
-            )
+def derive(document: ScalingDocument) -> Results:
+    """Derives the rows of all points from the places, and holds them against what is expected."""
+    measured = {one.place: one for one in document.samples.places}
+    rows = tuple(
+        Row(
+            point=point,
+            measurements=measured[point.place].measurements,
+            failure=measured[point.place].failure,
         )
-
-    def print(self, console: Console, rows: Sequence[Row]) -> None:
-        """Prints a table for each axis, then what is not as it should be."""
-        variants = list(self._plan.variants)
-        for axis, values in self._plan.axes.items():
-            for start in range(0, len(variants), _VARIANTS_A_TABLE):
-                _print_table(console, axis, rows, variants[start : start + _VARIANTS_A_TABLE], values)
-            _print_lines(console, [f"no result: {line}" for line in failures(axis, rows)], style="yellow")
-        series = series_of(rows)
-        findings, checked = find(series), len(checks(series))
-        doubts = self._doubts(rows)
-        console.print(
-            f"\n[bold]{checked - len(findings)} of {checked} checks are as they should be.[/]", highlight=False
-        )
-        _print_lines(console, doubts, style="yellow")
-        _print_lines(console, [finding.line for finding in findings if not finding.doubtful])
-        if doubtful := [finding.line for finding in findings if finding.doubtful]:
-            console.print("doubtful, the machine was slow beside them:")
-            _print_lines(console, doubtful, style="dim")
-
-    def _doubts(self, rows: Sequence[Row]) -> list[str]:
-        """Returns why some of it may be chance."""
-        slow_ns = slow_canary_ns(rows)
-        measured = {id(one): one for row in rows for one in row.measurements}.values()
-        disturbed = sum(one.canary_ns > slow_ns for one in measured)
-        doubts = ["one round shows no spread: any of it may be chance"] if self._plan.rounds == 1 else []
-        if disturbed:
-            doubts.append(f"disturbed: the machine was slow beside {disturbed} of {len(measured)} measurements")
-        return doubts
+        for point in document.plan.points
+    )
+    series = series_of(rows)
+    return Results(
+        rows=rows,
+        findings=tuple(find(series)),
+        checked=tuple(expectation for _, expectation in checks(series)),
+        doubts=tuple(_doubts(document)),
+    )
 
 
-def _point(row: Row, place: int) -> dict[str, Any]:
-    point: dict[str, Any] = {
-        "axis": row.point.axis,
-        "value": row.point.value,
-        "variant": row.point.place.variant,
-        "place": place,
+def _doubts(document: ScalingDocument) -> list[str]:
+    measurements = [measurement for place in document.samples.places for measurement in place.measurements]
+    doubts = ["one round shows no spread: any of it may be chance"] if document.plan.rounds == 1 else []
+    slow_ns = slow_canary_ns(measurements)
+    disturbed = sum(measurement.canary_ns > slow_ns for measurement in measurements)
+    if disturbed:
+        doubts.append(f"disturbed: the machine was slow beside {disturbed} of {len(measurements)} measurements")
+    return doubts
+
+
+def _copies(document: ScalingDocument, results: Results) -> dict[str, Any]:
+    return {
+        "points": _flat(results),
+        "checks": len(results.checked),
+        "doubts": list(results.doubts),
+        "findings": [finding.to_dict() for finding in results.findings],
     }
+
+
+def _page(document: ScalingDocument, results: Results) -> str:
+    asked, rows = document.plan, results.rows
+    variants = list(asked.variants)
+    axes = [
+        {
+            "name": axis,
+            "unit": AXES[axis],
+            "panels": panels_of(axis, rows, results.findings),
+            "findings": [finding for finding in results.findings if finding.axis == axis],
+            "expectations": [one for one in EXPECTATIONS if one.axis == axis and one in results.checked],
+            "table": blocks(axis, rows, variants, values),
+            "values": values,
+            "failures": failures(axis, rows),
+        }
+        for axis, values in asked.axes.items()
+    ]
+    return (
+        html.environment(Path(__file__).parent)
+        .get_template("scaling.html.j2")
+        .render(
+            document=content_of(document, KIND, results),
+            axes=axes,
+            figures=FIGURES,
+            frame=FRAME,
+            key=key_of(variants),
+            work={name: other_work(config) for name, config in asked.variants.items()},
+        )
+    )
+
+
+def _print(console: Console, document: ScalingDocument, results: Results) -> None:
+    """Prints a table for each axis, then what is not as it should be."""
+    variants = list(document.plan.variants)
+    for axis, values in document.plan.axes.items():
+        for start in range(0, len(variants), _VARIANTS_A_TABLE):
+            _print_table(console, axis, results.rows, variants[start : start + _VARIANTS_A_TABLE], values)
+        _print_lines(console, [f"no result: {line}" for line in failures(axis, results.rows)], style="yellow")
+    checked = len(results.checked)
+    console.print(
+        f"\n[bold]{checked - len(results.findings)} of {checked} checks are as they should be.[/]", highlight=False
+    )
+    _print_lines(console, results.doubts, style="yellow")
+    _print_lines(console, [finding.line for finding in results.findings if not finding.doubtful])
+    if doubtful := [finding.line for finding in results.findings if finding.doubtful]:
+        console.print("doubtful, the machine was slow beside them:")
+        _print_lines(console, doubtful, style="dim")
+
+
+def _flat(results: Results) -> list[dict[str, Any]]:
+    return [_point(row) for row in results.rows if row.measurements]
+
+
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)
+
+
+def _point(row: Row) -> dict[str, Any]:
+    point: dict[str, Any] = {"axis": row.point.axis, "value": row.point.value, "variant": row.point.place.variant}
     for figure in FIGURES:
-        summary = row.summary(figure)
-        point[figure] = None if summary is None else summary[0]
-        point[f"{figure}_range"] = None if summary is None else list(summary[1:])
+        middle, low, high = row.summary(figure) or (None, None, None)
+        point |= {figure: middle, f"{figure}_low": low, f"{figure}_high": high}
     return point
 
 

@@ -124,7 +124,7 @@ def _grid_cell(device: str, ahead: int, load_ms: float, step_ms: float) -> list[
     case = f"{device}, {'ahead' if ahead else 'in turn'}, load {load_ms:g} ms, step {step_ms:g} ms"
     seconds = result.attribution.seconds_per_image
     steady = {part: value for part, value in seconds.items() if value is not None and part != "epoch_overhead"}
-    found = 100 * (1 - (steady["compute"] or 0.0) / sum(steady.values()))
+    found = 100 * (1 - (seconds.compute or 0.0) / sum(steady.values()))
     truth = 100 * (1 - computed_s / step_s)
     rate, law = result.images_per_sec, IMAGES / step_s
     return [
@@ -192,7 +192,7 @@ def edges() -> list[Check]:
     for first_ms, end_ms in ((0, 0), (200, 0), (0, 200), (150, 250)):
         data = EdgyDataset(60, Sleeper(first_ms / 1e3), Sleeper(end_ms / 1e3))
         result = measure(data, a_model(), device=f"emulated:{IMAGES / 0.01}", rounds=ROUNDS)
-        found_ms = 1e3 * (result.attribution.seconds_per_image["epoch_overhead"] or 0.0) * 60 * IMAGES
+        found_ms = 1e3 * (result.attribution.seconds_per_image.epoch_overhead or 0.0) * 60 * IMAGES
         if plain is None:  # what Keras takes for an epoch's edges by itself
             plain = found_ms
             continue
@@ -232,7 +232,7 @@ def interference() -> list[Check]:
     seconds = attribute(samples, device=device).seconds_per_image
     total_s = sum(value for value in seconds.values() if value is not None)
     truth = 100 * (beside_s - alone_s) / total_s
-    found = 100 * (seconds["interference"] or 0.0) / total_s
+    found = 100 * (seconds.interference or 0.0) / total_s
     return [
         Check(
             group="interference, % of an epoch",

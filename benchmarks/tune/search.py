@@ -213,14 +213,14 @@ class Tuner:
 
         Slow models give few rounds in the budget, and the interval of few rounds is as wide as they are apart.
         """
-        group, contenders = self._group, {one.name for one in undecided(self._candidates())}
-        if rounds >= _DECIDING_ROUNDS or not contenders:
+        group, subjects = self._group, {one.name for one in undecided(self._candidates())}
+        if rounds >= _DECIDING_ROUNDS or not subjects:
             return
         for job in group.jobs:
-            if self._names[job][0] not in contenders:
+            if self._names[job][0] not in subjects:
                 group.retire(job)
         for further in range(rounds, rounds + _DECIDING_ROUNDS):
-            self._say(f"round {further + 1}, between {len(contenders)}")
+            self._say(f"round {further + 1}, between {len(subjects)}")
             self._round(further, loader=False)
 
     def _round(self, number: int, *, loader: bool) -> None:

@@ -2,7 +2,7 @@
 
 from profiles.machine.others import Others
 from profiles.machine.page_cache import PageCacheError, StorageRates, drop, left_warm, measure_storage
-from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Trace, during, settled, spans
+from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Trace, during, settled, spans, unread_gpu
 
 __all__ = [
     "GPU_AVERAGED_S",
@@ -18,4 +18,5 @@ __all__ = [
     "measure_storage",
     "settled",
     "spans",
+    "unread_gpu",
 ]

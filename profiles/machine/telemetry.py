@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from profiles import clock
+from profiles.devices import Device
 from profiles.machine.counters import Probe, Reading
 
 # The kernel counts CPU time in ticks of 10 ms: over less than ten of them a ratio says little.
@@ -68,25 +69,6 @@ class Trace:
         lengths = sorted({len(self.seconds), *map(len, columns)})
         if len(lengths) > 1:
             raise ValueError(f"All columns of a trace must be of one length. Received: lengths={lengths}.")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def trace_from_dict(values: Mapping[str, Any]) -> Trace:
-    """Reads what `Trace.to_dict` wrote, also after JSON."""
-    return Trace(
-        seconds=tuple(values["seconds"]),
-        cores=tuple(values["cores"]),
-        cpu_ratio=tuple(map(tuple, values["cpu_ratio"])),
-        memory_bytes=tuple(values["memory_bytes"]),
-        disk_read_bytes_per_sec=tuple(values["disk_read_bytes_per_sec"]),
-        gpu_ratio=tuple(map(tuple, values["gpu_ratio"])),
-        gpu_memory_bytes=tuple(map(tuple, values["gpu_memory_bytes"])),
-        marks=tuple(Mark(**mark) for mark in values["marks"]),
-        gpu_celsius=tuple(map(tuple, values.get("gpu_celsius", ()))),
-        gpu_watts=tuple(map(tuple, values.get("gpu_watts", ()))),
-    )
 
 
 def trace_of(readings: Sequence[Reading], marks: Sequence[Mark], *, start_ns: int, cores: Sequence[int]) -> Trace:
@@ -166,6 +148,13 @@ def during(trace: Trace, parts: Sequence[tuple[float, float]]) -> MachineUse:
         gpu_celsius=max(means(trace.gpu_celsius), default=None),
         gpu_watts=max(means(trace.gpu_watts), default=None),
     )
+
+
+def unread_gpu(devices: Iterable[Device], trace: Trace) -> list[str]:
+    """Returns why nothing is said of how busy the GPU was, in a line; nothing where it is, or none was measured."""
+    if trace.gpu_ratio or all(device.kind != "gpu" for device in devices):
+        return []
+    return ["How busy the GPU was is unknown: nvidia-ml-py, which asks its driver, is missing or sees none."]
 
 
 class Recorder:

@@ -11,7 +11,8 @@ from profiles.measure.backends import check_device, device_here
 from profiles.measure.batches import batch_images, first_batches, is_fit_data
 from profiles.measure.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
 from profiles.measure.windows import Windows
-from profiles.results.result import Contender, Result, summarise
+from profiles.results.result import Result, summarise
+from profiles.results.subject import Subject
 from profiles.samples import Sample
 from profiles.statistics import median
 
@@ -44,8 +45,10 @@ def measure(
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
-    result, _ = measured(data, model, device=device, rounds=rounds, name=name, parallel_batches=parallel_batches)
-    return result
+    subject, samples, _ = measured(
+        data, model, device=device, rounds=rounds, name=name, parallel_batches=parallel_batches
+    )
+    return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
 
 
 def measured(
@@ -56,8 +59,8 @@ def measured(
     rounds: int,
     name: str,
     parallel_batches: int | None = None,
-) -> tuple[Result, Windows]:
-    """Does what `measure` does, and hands over the windows for more of them."""
+) -> tuple[Subject, list[Sample], Windows]:
+    """Measures as `measure` does. Returns the subject, its raw samples, and the windows for more of them."""
     if rounds < 1:
         raise ValueError(f"`rounds` must be at least 1. Received: rounds={rounds}.")
     if device == "auto":
@@ -85,9 +88,8 @@ def measured(
             del kinds["loader"]
         # In an order that is drawn anew: one that repeats meets the rhythm of another program in step.
         samples += [kinds[kind](number) for kind in order.sample(list(kinds), len(kinds))]
-    contender = Contender(variant=name, model=model.name, device=device, batch_size=batch_images(batches[0]))
-    result = summarise(contender, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
-    return result, windows
+    subject = Subject(variant=name, model=model.name, device=device, batch_size=batch_images(batches[0]))
+    return subject, samples, windows
 
 
 def shapes(batches: list[Any]) -> list[Any]:

@@ -1,7 +1,20 @@
 """What is written about results: the document, text for the terminal, the page, its plots."""
 
-from profiles.report import document, html, plots, text
-from profiles.report.document import SCHEMA_VERSION, now
+from profiles.report import document, html, measurements, plots, text
+from profiles.report.codec import encode
+from profiles.report.document import (
+    REPORT,
+    RESULTS,
+    SCHEMA_VERSION,
+    Document,
+    DocumentError,
+    Kind,
+    LeftOut,
+    load,
+    now,
+    write,
+    write_results,
+)
 from profiles.report.html import PART_COLOURS
 from profiles.report.plots import COLOURS, Frame, Tick, round_step
 from profiles.report.text import print_stages
@@ -10,16 +23,27 @@ from profiles.report.write import to_json, write_atomically
 __all__ = [
     "COLOURS",
     "PART_COLOURS",
+    "REPORT",
+    "RESULTS",
     "SCHEMA_VERSION",
+    "Document",
+    "DocumentError",
     "Frame",
+    "Kind",
+    "LeftOut",
     "Tick",
     "document",
+    "encode",
     "html",
+    "load",
+    "measurements",
     "now",
     "plots",
     "print_stages",
     "round_step",
     "text",
     "to_json",
+    "write",
     "write_atomically",
+    "write_results",
 ]

@@ -1,21 +1,95 @@
-"""The results document, and the two files that it is written as."""
+"""A run on disk: what was asked, what was measured, and how a report is made of these again."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NoReturn, TypeVar
 
-from profiles.report import html
+from rich.console import Console
+
+from profiles.machine.telemetry import Trace
+from profiles.provenance import version_of
+from profiles.report.codec import DecodeError, decode, encode
 from profiles.report.write import to_json, write_atomically
-from profiles.results.result import Result
-from profiles.results.verdict import Verdict
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # The two files of a run, in its folder.
 RESULTS, REPORT = "results.json", "report.html"
+
+P = TypeVar("P")
+S = TypeVar("S")
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A subject that has no result.
+
+    Attributes:
+      who: the subject, in words.
+      reason: why.
+    """
+
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document(Generic[P, S]):
+    """All that a run leaves behind. Results, verdicts and reports follow from it.
+
+    Attributes:
+      command: that wrote it, such as "pipeline".
+      created: when the run began.
+      complete: whether the run came to its end.
+      provenance: the machine and the versions.
+      plan: what was asked.
+      dataset: what was loaded; None where nothing was.
+      samples: what was measured, raw.
+      left_out: who could not be measured.
+      telemetry: the machine during the run; None where it was not recorded.
+    """
+
+    command: str
+    created: str
+    complete: bool
+    provenance: Mapping[str, Any]
+    plan: P
+    dataset: Mapping[str, Any] | None
+    samples: S
+    left_out: tuple[LeftOut, ...] = ()
+    telemetry: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[P, S, D]):
+    """How the documents of a command are read and shown.
+
+    Attributes:
+      plan, samples: types of these fields of the document.
+      derive: what follows from the document, as the functions below take it.
+      copies: results and verdicts for tools that read the file. They are written, and never read back.
+      page: the report, as HTML.
+      print: prints what the command printed.
+      rows: a flat row for each result, for tables of other programs.
+    """
+
+    plan: type[P]
+    samples: type[S]
+    derive: Callable[[Document[P, S]], D]
+    copies: Callable[[Document[P, S], D], Mapping[str, Any]]
+    page: Callable[[Document[P, S], D], str]
+    print: Callable[[Console, Document[P, S], D], None]
+    rows: Callable[[D], Sequence[Mapping[str, Any]]]
+
+
+class DocumentError(Exception):
+    """A file that is no document of ours, or one that this version cannot read; the message says which."""
 
 
 def now() -> str:
@@ -23,60 +97,83 @@ def now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def document(
-    results: Sequence[Mapping[str, Any]],
-    verdicts: Sequence[Verdict],
-    *,
-    created: str,
-    complete: bool,
-    provenance: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    dataset: Mapping[str, Any],
-    left_out: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Returns the results file's content.
+def content_of(document: Document[P, S], kind: Kind[P, S, D], derived: D) -> dict[str, Any]:
+    """Returns what the results file holds: the document, and copies of what follows from it."""
+    fields = encode(document)
+    samples = fields.pop("samples")
+    return {"schema_version": SCHEMA_VERSION, **fields, **kind.copies(document, derived), "samples": samples}
+
+
+def write(folder: Path, document: Document[P, S], kind: Kind[P, S, D], derived: D) -> None:
+    """Writes both files of a run, each whole or not at all."""
+    write_results(folder, document, kind, derived)
+    write_atomically(folder / REPORT, kind.page(document, derived))
+
+
+def write_results(folder: Path, document: Document[P, S], kind: Kind[P, S, D], derived: D) -> None:
+    """Writes the results file alone: the report can be made from it."""
+    write_atomically(folder / RESULTS, to_json(content_of(document, kind, derived)))
+
+
+def load(path: Path, kinds: Mapping[str, Kind[Any, Any, Any]]) -> tuple[Document[Any, Any], Kind[Any, Any, Any]]:
+    """Reads what `write` wrote.
 
     Args:
-      results: each as `Result.to_dict` gives it.
-      complete: whether the run came to its end.
+      path: a results file, or the folder that holds one.
+      kinds: those that can be shown, by command.
+    Returns:
+      The document, and its kind.
+    Raises:
+      DocumentError: if the file cannot be read, is no results file, or is one of another version or command.
     """
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "created": created,
-        "complete": complete,
-        "provenance": dict(provenance),
-        "settings": dict(settings),
-        "dataset": dict(dataset),
-        "results": list(results),
-        "left_out": list(left_out),
-        "verdicts": [verdict.to_dict() for verdict in verdicts],
-    }
+    if path.is_dir():
+        path = path / RESULTS
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except OSError as error:
+        raise DocumentError(f"{path}: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"{path} is no results file: {error}.") from error
+    if not isinstance(values, dict) or "schema_version" not in values:
+        raise DocumentError(f"{path} is no results file: it has no schema_version.")
+    version, command = values["schema_version"], values.get("command")
+    if version != SCHEMA_VERSION:
+        raise DocumentError(
+            f"{path} has schema_version {version!r}, and this version reads {SCHEMA_VERSION}. "
+            "Read the file with the version that wrote it, or measure again."
+        )
+    if command not in kinds:
+        raise DocumentError(f"{path} is of the command {command!r}. Known here: {', '.join(sorted(kinds))}.")
+    kind = kinds[command]
+    try:
+        return _document(values, kind), kind
+    except DecodeError as error:
+        raise DocumentError(f"{path}: {error}") from error
 
 
-def unlisted(kind: str, result: Result | None, name: str) -> dict[str, Any]:
-    """Returns the dataset of a document about data whose files nobody listed."""
-    images = result.contender.images if result is not None else None
-    return {
-        "kind": kind,
-        "name": name,
-        "images": "unknown" if images is None else images,
-        "skipped": 0,
-        "skipped_files": [],
-        "fingerprint": "unknown",
-    }
+def _document(values: Mapping[str, Any], kind: Kind[Any, Any, Any]) -> Document[Any, Any]:
+    try:
+        return Document(
+            command=decode(str, values["command"], "command"),
+            created=decode(str, values["created"], "created"),
+            complete=decode(bool, values["complete"], "complete"),
+            provenance=decode(Mapping[str, Any], values["provenance"], "provenance"),  # type: ignore[type-abstract]
+            plan=decode(kind.plan, values["plan"], "plan"),
+            dataset=values["dataset"] and decode(Mapping[str, Any], values["dataset"], "dataset"),  # type: ignore[type-abstract]
+            samples=decode(kind.samples, values["samples"], "samples"),
+            left_out=decode(tuple[LeftOut, ...], values["left_out"], "left_out"),
+            telemetry=values["telemetry"] and decode(Trace, values["telemetry"], "telemetry"),
+        )
+    except KeyError as error:
+        raise DecodeError(f"the file has no field {error}") from error
 
 
-def left_out_row(variant: str, model: str, device: str, reason: str, *, page_cache: str = "warm") -> dict[str, str]:
-    """Returns who has no result, and why."""
-    return {"variant": variant, "model": model, "device": device, "page_cache": page_cache, "reason": reason}
+def judged_by(document: Document[Any, Any]) -> str | None:
+    """Says that another version derives results anew; None where the version is the one that wrote the file."""
+    written_by = document.provenance.get("packages", {}).get("unstall", "unknown")
+    here = version_of("unstall")
+    return None if here == written_by else f"judged by version {here}, written by version {written_by}"
 
 
-def write(folder: Path, content: Mapping[str, Any], texts: Mapping[tuple[str, str], list[str]]) -> None:
-    """Writes both files, each whole or not at all.
-
-    Args:
-      content: from `document`.
-      texts: the verdicts' sentences for each (model, device name).
-    """
-    write_atomically(folder / RESULTS, to_json(content))
-    write_atomically(folder / REPORT, html.render(content, texts))
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")

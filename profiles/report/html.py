@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from profiles.machine.telemetry import trace_from_dict
+from profiles.machine.telemetry import Trace
 from profiles.report.plots import FRAME, graphs_of
 from profiles.text import printable
 
@@ -50,12 +50,15 @@ def heat(ratio: float) -> str:
     return next((colour for most, colour in _HEAT if ratio <= most), _HEAT[-1][1])
 
 
-def render(document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], list[str]]) -> str:
+def render(
+    document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], list[str]], telemetry: Trace | None = None
+) -> str:
     """Renders the results file's content.
 
     Args:
       document: as `results.json` holds it.
       verdict_texts: sentences for each (model, device name).
+      telemetry: the machine during the run, for graphs.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
@@ -72,7 +75,6 @@ def render(document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], 
         key: [one for one in group if one.get("stages") or one.get("stage_table") or one.get("lines")]
         for key, group in groups.items()
     }
-    telemetry = document.get("telemetry")
     return (
         environment()
         .get_template("report.html.j2")
@@ -81,7 +83,7 @@ def render(document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], 
             staged=staged,
             open_tables=_OPEN_TABLES,
             heat=heat,
-            drawn=graphs_of(trace_from_dict(telemetry)) if telemetry else None,
+            drawn=graphs_of(telemetry) if telemetry else None,
             frame=FRAME,
             groups=groups,
             slowest_s=slowest_s,

@@ -131,11 +131,11 @@ def print_results(
     """
     groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
-        one = verdict.result.contender
+        one = verdict.result.subject
         groups.setdefault((one.model, one.device.name), []).append(verdict)
     for (model, device), group in groups.items():
         results = [verdict.result for verdict in group]
-        over = {result.contender.page_cache: result for result in results if result.contender.variant == baseline}
+        over = {result.subject.page_cache: result for result in results if result.subject.variant == baseline}
         console.print()
         console.print(_table(results, over, f"{model} on {device}", full=console.width >= _FULL_WIDTH))
         for line in _footnotes(results):
@@ -155,10 +155,10 @@ def verdict_lines(group: Sequence[Verdict], baseline: str | None) -> list[str]:
     """
     by_result = {id(verdict.result): verdict for verdict in group}
     judged = [by_result[id(result)] for result in spoken_of([verdict.result for verdict in group], baseline)]
-    names = [verdict.result.contender.variant for verdict in judged]
-    cold = [verdict.result for verdict in group if verdict.result.contender.page_cache == "cold"]
+    names = [verdict.result.subject.variant for verdict in judged]
+    cold = [verdict.result for verdict in group if verdict.result.subject.page_cache == "cold"]
     return [verdict.text() for verdict in judged] + [
-        what_the_cache_hides(result) for name in names for result in cold if result.contender.variant == name
+        what_the_cache_hides(result) for name in names for result in cold if result.subject.variant == name
     ]
 
 
@@ -166,12 +166,12 @@ def spoken_of(results: Sequence[Result], baseline: str | None) -> list[Result]:
     """Returns, for each model and device, the baseline (or the slowest) and the fastest at any work."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
-        groups.setdefault((result.contender.model, result.contender.device.name), []).append(result)
+        groups.setdefault((result.subject.model, result.subject.device.name), []).append(result)
     chosen = []
     for group in groups.values():
-        warm = [result for result in group if result.contender.page_cache == "warm"] or group
+        warm = [result for result in group if result.subject.page_cache == "warm"] or group
         slowest = min(warm, key=lambda result: result.epoch_images_per_sec)
-        first = next((result for result in warm if result.contender.variant == baseline), slowest)
+        first = next((result for result in warm if result.subject.variant == baseline), slowest)
         fastest = max(warm, key=lambda result: result.epoch_images_per_sec)
         chosen += [first] if fastest is first else [first, fastest]
     return chosen
@@ -186,7 +186,7 @@ def _table(results: Sequence[Result], over: Mapping[str, Result], title: str, *,
         right = ["img/s", "±", "loader", "model", "load%", "stall", "interf", "edges"]
     if any(abs(_device_share(result)) >= _SHOWN_SHARE for result in results):
         right.insert(right.index("edges"), "device")
-    if any(result.contender.page_cache == "cold" for result in results):
+    if any(result.subject.page_cache == "cold" for result in results):
         at = right.index("stall")
         right[at : at + 1] = ["fetch", "prep"]
     if over:
@@ -196,13 +196,14 @@ def _table(results: Sequence[Result], over: Mapping[str, Result], title: str, *,
     for result in results:
         cells = _cells(result)
         if over:
-            cells["speed-up"] = _speed_up(result, over.get(result.contender.page_cache))
+            cells["speed-up"] = _speed_up(result, over.get(result.subject.page_cache))
         table.add_row(Text(_name(result, results)), *(cells[name] for name in right))
     return table
 
 
 def _device_share(result: Result) -> float:
-    return sum(result.attribution.shares[part] or 0 for part in ("device_augment", "transfer"))
+    shares = result.attribution.shares
+    return (shares.device_augment or 0.0) + (shares.transfer or 0.0)
 
 
 def _speed_up(result: Result, over: Result | None) -> str:
@@ -218,7 +219,7 @@ def _cells(result: Result) -> dict[str, str]:
     attribution = result.attribution
     shares = attribution.shares
     loading_ratio = max(attribution.loading_ratio, 0.0)  # a share below 0 is spread: the verdict says 0 as well
-    stall = sum(shares[part] or 0 for part in ("fetch_stall", "prep_stall"))
+    stall = (shares.fetch_stall or 0.0) + (shares.prep_stall or 0.0)
     return {
         "img/s": f"{result.epoch_images_per_sec:,.0f}",
         "±": "-" if result.spread_ratio is None else f"{result.spread_ratio:.0%}",
@@ -241,19 +242,19 @@ def _marks(results: Sequence[Result]) -> tuple[dict[str, str], dict[str, str]]:
     works: dict[str, str] = {}
     remarks: dict[str, str] = {}
     for result in results:
-        for work in result.contender.work:
+        for work in result.subject.work:
             works.setdefault(work, chr(ord("a") + len(works)))
-        for remark in (*result.contender.notes, *result.flags):
+        for remark in (*result.subject.notes, *result.flags):
             remarks.setdefault(remark, str(len(remarks) + 1))
     return works, remarks
 
 
 def _name(result: Result, results: Sequence[Result]) -> str:
     works, remarks = _marks(results)
-    letters = [works[work] for work in result.contender.work]
-    digits = [remarks[remark] for remark in (*result.contender.notes, *result.flags)]
+    letters = [works[work] for work in result.subject.work]
+    digits = [remarks[remark] for remark in (*result.subject.notes, *result.flags)]
     marks = ",".join(letters + digits)
-    return f"{result.contender.label} ({marks})" if marks else result.contender.label
+    return f"{result.subject.label} ({marks})" if marks else result.subject.label
 
 
 def _footnotes(results: Sequence[Result]) -> list[str]:

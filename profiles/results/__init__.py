@@ -3,15 +3,18 @@
 from profiles.results.attribution import INPUT_FROM, attribute, bound_of
 from profiles.results.checks import CANARY_RATIO
 from profiles.results.evidence import Evidence
-from profiles.results.result import Contender, Result, summarise
+from profiles.results.parts import Parts
+from profiles.results.result import Result, summarise
+from profiles.results.subject import Subject
 from profiles.results.verdict import Verdict, evidence_of, judge
 
 __all__ = [
     "CANARY_RATIO",
     "INPUT_FROM",
-    "Contender",
     "Evidence",
+    "Parts",
     "Result",
+    "Subject",
     "Verdict",
     "attribute",
     "bound_of",

@@ -5,22 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from profiles.devices import Device
+from profiles.results.parts import PARTS, Parts, parts_of
 from profiles.samples import Sample
 from profiles.statistics import Columns, Interval, delta_interval, median
 
-PARTS = (
-    "compute",
-    "device_augment",
-    "transfer",
-    "fetch_stall",
-    "prep_stall",
-    "interference",
-    "epoch_overhead",
-)
+T = TypeVar("T")
+
 # Bound by `compute` below the first, by `input` from the second, `balanced` between. xprof warns at 10 %, TraceML calls
 # 20 % critical.
 BALANCED_FROM, INPUT_FROM = 0.10, 0.20
@@ -34,7 +29,7 @@ class Attribution:
     """Where the time of an epoch goes.
 
     Attributes:
-      seconds_per_image: of each of `PARTS`; None where the device or the page cache does not define it. Parts can be
+      seconds_per_image: of each part; None where the device or the page cache does not define it. Parts can be
         negative, within the spread.
       shares: the same over their sum: they sum to 1.
       shares_ci95: 95 % intervals of the shares; None of few rounds.
@@ -47,9 +42,9 @@ class Attribution:
       others_ratio: that part of the cores.
     """
 
-    seconds_per_image: dict[str, float | None]
-    shares: dict[str, float | None]
-    shares_ci95: dict[str, Interval | None]
+    seconds_per_image: Parts[float | None]
+    shares: Parts[float | None]
+    shares_ci95: Parts[Interval | None]
     loading_ratio: float
     loading_ratio_ci95: Interval | None
     host_wait_ratio: float
@@ -67,11 +62,11 @@ class Attribution:
     def culprit(self) -> str:
         """The largest part of loading."""
         loading = {part: share for part, share in self.shares.items() if share is not None and part != "compute"}
-        return max(loading, key=lambda part: loading[part])
+        return max(loading, key=loading.__getitem__)
 
     @property
     def epoch_s_per_image(self) -> float:
-        return sum(seconds for seconds in self.seconds_per_image.values() if seconds is not None)
+        return sum(seconds or 0.0 for seconds in self.seconds_per_image.values())
 
 
 def bound_of(loading_ratio: float) -> str:
@@ -119,7 +114,7 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
     if "replay" in rounds:
         columns["replay"]["replay wait"] = [_wait_ratio(one) for one in rounds["replay"]]
 
-    def seconds_per_part(means: dict[str, float]) -> list[float]:
+    def seconds_per_part(means: dict[str, float]) -> Parts[float]:
         resident_s = math.exp(means["resident"])
         bare_s = math.exp(means["bare"]) if "bare" in means else resident_s
         replay_s = math.exp(means["replay"]) if "replay" in means else resident_s
@@ -133,15 +128,15 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
         # The loader cannot slow a step by more than the CPU time it uses: the rest is compute.
         slower_by_itself_s = max(interference_s - most_interference_s, 0.0)
         fetch_s = steady_s - math.exp(means["warm"]) if cold else 0.0
-        return [
-            bare_s + slower_by_itself_s,
-            resident_s - bare_s,
-            replay_s - resident_s,
-            fetch_s,
-            stall_s - fetch_s,
-            interference_s - slower_by_itself_s,
-            math.exp(means["epoch"]) - steady_s,
-        ]
+        return Parts(
+            compute=bare_s + slower_by_itself_s,
+            device_augment=resident_s - bare_s,
+            transfer=replay_s - resident_s,
+            fetch_stall=fetch_s,
+            prep_stall=stall_s - fetch_s,
+            interference=interference_s - slower_by_itself_s,
+            epoch_overhead=math.exp(means["epoch"]) - steady_s,
+        )
 
     undefined = set() if cold else {"fetch_stall"}
     if device.asynchronous:
@@ -152,7 +147,7 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
     if device.asynchronous:
         return attribution
     seconds = attribution.seconds_per_image
-    layers_s = max((seconds["device_augment"] or 0.0) + (seconds["transfer"] or 0.0), 0.0)
+    layers_s = max((seconds.device_augment or 0.0) + (seconds.transfer or 0.0), 0.0)
     by_waits = _range_by_waits(explained, images, most_interference_s + layers_s)
     low, high = (
         max(attribution.loading_range[0], by_waits[0]),
@@ -172,10 +167,18 @@ def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) ->
     """
     train = whole_ones(train)
 
-    def seconds_per_part(means: dict[str, float]) -> list[float]:
+    def seconds_per_part(means: dict[str, float]) -> Parts[float]:
         steady_s = math.exp(means["steady"])
         wait_s = steady_s * means["wait"]
-        return [steady_s - wait_s, 0.0, 0.0, 0.0, wait_s, 0.0, math.exp(means["epoch"]) - steady_s]
+        return Parts(
+            compute=steady_s - wait_s,
+            device_augment=0.0,
+            transfer=0.0,
+            fetch_stall=0.0,
+            prep_stall=wait_s,
+            interference=0.0,
+            epoch_overhead=math.exp(means["epoch"]) - steady_s,
+        )
 
     known = {"compute", "prep_stall", "epoch_overhead"}
     return _attribution(seconds_per_part, [_epochs(train, images)], (train,), set(PARTS) - known)
@@ -199,7 +202,7 @@ def _wait_ratio(sample: Sample) -> float:
 
 
 def _attribution(
-    seconds_per_part: Callable[[dict[str, float]], list[float]],
+    seconds_per_part: Callable[[dict[str, float]], Parts[float]],
     groups: Sequence[Columns],
     windows: Sequence[Sequence[Sample]],
     undefined: set[str],
@@ -207,7 +210,7 @@ def _attribution(
     """Derives shares and intervals from the columns' means.
 
     Args:
-      seconds_per_part: of an image, from the means, in the order of `PARTS`; they sum to an image of an epoch.
+      seconds_per_part: of an image, from the means; they sum to an image of an epoch.
       groups: columns of the same rounds.
       windows: that it is about, and those of the model alone.
       undefined: parts that this device or this measurement does not tell.
@@ -216,24 +219,25 @@ def _attribution(
     if not explained[0].whole:
         undefined = undefined | {"epoch_overhead"}
 
+    def defined(part: str, value: T) -> T | None:
+        return None if part in undefined else value
+
     def shares_of(means: dict[str, float]) -> np.ndarray:
-        seconds = np.array(seconds_per_part(means))
+        seconds = np.array(seconds_per_part(means).values())
         return seconds / seconds.sum()
 
     means = {name: float(np.mean(values)) for group in groups for name, values in group.items()}
-    seconds = seconds_per_part(means)
     shares, interval = delta_interval(shares_of, groups)
-    defined = [part not in undefined for part in PARTS]
+    intervals: Parts[Interval | None] = Parts(**dict.fromkeys(PARTS))
+    if interval is not None:
+        intervals = parts_of([(float(low), float(high)) for low, high in zip(*interval, strict=True)])
     loading = float(1 - shares[0])
     loading_ci95 = None if interval is None else (float(1 - interval[1][0]), float(1 - interval[0][0]))
     others_ratio = max(map(_others_ratio, windows))
     return Attribution(
-        seconds_per_image={part: seconds[at] if defined[at] else None for at, part in enumerate(PARTS)},
-        shares={part: float(shares[at]) if defined[at] else None for at, part in enumerate(PARTS)},
-        shares_ci95={
-            part: (float(interval[0][at]), float(interval[1][at])) if interval is not None and defined[at] else None
-            for at, part in enumerate(PARTS)
-        },
+        seconds_per_image=seconds_per_part(means).map(defined),
+        shares=parts_of(shares.tolist()).map(defined),
+        shares_ci95=intervals.map(defined),
         loading_ratio=loading,
         loading_ratio_ci95=loading_ci95,
         host_wait_ratio=float(np.mean([_wait_ratio(one) for one in explained])),

@@ -87,7 +87,7 @@ def check_parts(attribution: Attribution) -> tuple[str, ...]:
 def check_own_steps(samples: Samples, attribution: Attribution) -> tuple[str, ...]:
     """Checks whether training steps were slower than the model alone for a reason that is not the loader."""
     alone_s = median([sample.s_per_image for sample in samples.get("bare") or samples["resident"]])
-    times = (attribution.seconds_per_image["compute"] or 0.0) / alone_s
+    times = (attribution.seconds_per_image.compute or 0.0) / alone_s
     if times <= 1 + UNEXPLAINED_RATIO:
         return ()
     return (

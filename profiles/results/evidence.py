@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from profiles.results.parts import Parts
 from profiles.results.result import Result
 from profiles.stage_table import StageTable
 from profiles.statistics import Interval, range_text
@@ -70,27 +71,29 @@ class Evidence:
     wanted_pixels: float | None = None
 
     @property
-    def lost(self) -> dict[str, float]:
+    def lost(self) -> Parts[float]:
         """Shares of an epoch, by part; one that is not defined here takes none."""
-        return {part: share or 0.0 for part, share in self.result.attribution.shares.items()}
+        return self.result.attribution.shares.map(lambda _, share: share or 0.0)
 
     @property
-    def surely_lost(self) -> dict[str, float]:
+    def surely_lost(self) -> Parts[float]:
         """What the parts take at least: the lower ends of their intervals, less what may be the work of others."""
         attribution = self.result.attribution
         interval = attribution.loading_ratio_ci95
         loading = attribution.loading_ratio if interval is None else interval[0]
         by_others = max(loading - attribution.loading_range[0], 0.0)
-        intervals = attribution.shares_ci95
-        return {
-            part: (share if (interval := intervals[part]) is None else interval[0]) - by_others
-            for part, share in self.lost.items()
-        }
+
+        def least(part: str, share: float) -> float:
+            interval = attribution.shares_ci95[part]
+            return (share if interval is None else interval[0]) - by_others
+
+        return self.lost.map(least)
 
     @property
     def loader_ratio(self) -> float:
         """Share of an epoch that the loader's own work costs: waiting for it, and the cores that it takes."""
-        return sum(max(self.lost[part], 0.0) for part in ("fetch_stall", "prep_stall", "interference"))
+        lost = self.lost
+        return max(lost.fetch_stall, 0.0) + max(lost.prep_stall, 0.0) + max(lost.interference, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,73 +1,22 @@
-"""What a contender came to, and the results file."""
+"""What one subject came to: derived from its samples alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from profiles.devices import Device
-from profiles.machine.page_cache import StorageRates
-from profiles.results.attribution import Attribution, attribute, whole_ones
-from profiles.results.checks import check_all
+from profiles.results.attribution import Attribution, attribute, attribute_one_pass, whole_ones
+from profiles.results.checks import check_all, check_claims, check_length, check_rounds
+from profiles.results.subject import WINDOWS_OF, Subject
 from profiles.samples import Sample
 from profiles.stage_table import AnnotatedFunction, StageTable
 from profiles.statistics import geometric_mean, median, spread_ratio
 
-# What a row is made of, by its page cache. Nothing but training is measured with a cold one: beside it stand the model
-# alone, and the warm `train` that it is compared with.
-_WINDOWS_OF = {
-    "warm": ("bare", "resident", "replay", "train", "loader", "warmup", "again"),
-    "cold": ("bare", "resident", "replay", "train", "cold"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
-    """Who was measured: all that is known before the first sample.
-
-    Attributes:
-      variant, model: names.
-      device: what trained.
-      batch_size: images a batch.
-      config: the variant's description, as JSON holds it.
-      training: loss, optimizer, `jit_compile`, workers asked for and seen.
-      work: in what way its images differ from full decode, bilinear, augmented.
-      images: images of an epoch in use.
-      buffered_batches: batches that the loader's queues and buffers hold.
-      notes: what a reader must know, that is no failure.
-      page_cache: "warm", or "cold" for a row of its own, in which each epoch finds no file in the page cache.
-      storage: how fast the files of a cold row are read.
-    """
-
-    variant: str
-    model: str
-    device: Device
-    batch_size: int
-    config: Mapping[str, Any] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
-    work: tuple[str, ...] = ()
-    images: int | None = None
-    buffered_batches: int = 0
-    notes: tuple[str, ...] = ()
-    page_cache: str = "warm"
-    storage: StorageRates | None = None
-
-    def __post_init__(self) -> None:
-        if self.page_cache not in _WINDOWS_OF:
-            raise ValueError(
-                f"`page_cache` must be one of {', '.join(_WINDOWS_OF)}. Received: page_cache={self.page_cache!r}."
-            )
-
-    @property
-    def label(self) -> str:
-        """The variant's name, as rows are told apart."""
-        return f"{self.variant}, cold" if self.page_cache == "cold" else self.variant
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one contender came to.
+    """What one subject came to.
 
     Attributes:
       epoch_images_per_sec: of whole epochs, their edges included: what decides.
@@ -79,7 +28,7 @@ class Result:
       compute_images_per_sec: of the model alone, as the attribution has it.
     """
 
-    contender: Contender
+    subject: Subject
     samples: tuple[Sample, ...]
     attribution: Attribution
     epoch_images_per_sec: float
@@ -105,25 +54,26 @@ class Result:
     @property
     def explained(self) -> list[Sample]:
         """The windows that the row is about, each of whole epochs if any is."""
-        return whole_ones(self.of(_explained(self.contender)))
+        return whole_ones(self.of(self.subject.explained))
 
     def by_round(self, window: str | None = None) -> dict[int, float]:
         """Returns the images/sec of whole epochs, by round, of what the row is about or of another window."""
         samples = self.explained if window is None else self.of(window)
-        return {one.round: 1 / one.whole_s_per_image(self.contender.images) for one in samples}
+        return {one.round: 1 / one.whole_s_per_image(self.subject.images) for one in samples}
 
     def to_dict(self) -> dict[str, Any]:
-        one = self.contender
-        utilization = "accelerator_utilization" if one.device.accelerator else "compute_ratio"
+        """Returns what other tools read of a results file: figures that follow from the samples, without these."""
+        subject = self.subject
+        utilization = "accelerator_utilization" if subject.device.accelerator else "compute_ratio"
         return {
-            "variant": one.variant,
-            "model": one.model,
-            "device": {"kind": one.device.kind, "name": one.device.name},
-            "page_cache": one.page_cache,
-            "batch_size": one.batch_size,
-            "config": dict(one.config),
-            "training": dict(one.training),
-            "work": list(one.work),
+            "variant": subject.variant,
+            "model": subject.model,
+            "device": {"kind": subject.device.kind, "name": subject.device.name},
+            "page_cache": subject.page_cache,
+            "batch_size": subject.batch_size,
+            "config": dict(subject.config),
+            "training": dict(subject.training),
+            "work": list(subject.work),
             "epoch_images_per_sec": self.epoch_images_per_sec,
             "spread_ratio": self.spread_ratio,
             "images_per_sec": self.images_per_sec,
@@ -133,12 +83,12 @@ class Result:
             "other_s": median([(sample.outer_ns - sample.epoch_ns) / 1e9 for sample in self.explained]),
             "loader_images_per_sec": self.loader_images_per_sec,
             "compute_images_per_sec": self.model_images_per_sec,
-            "attribution": dict(self.attribution.shares),
+            "attribution": dict(self.attribution.shares.items()),
             "attribution_ci95": {
                 part: None if interval is None else list(interval)
                 for part, interval in self.attribution.shares_ci95.items()
             },
-            "seconds_per_image": dict(self.attribution.seconds_per_image),
+            "seconds_per_image": dict(self.attribution.seconds_per_image.items()),
             "loading_ratio": self.attribution.loading_ratio,
             "loading_ratio_ci95": self.attribution.loading_ratio_ci95 and list(self.attribution.loading_ratio_ci95),
             "loading_range": list(self.attribution.loading_range),
@@ -147,13 +97,12 @@ class Result:
             "headspace": self.attribution.headspace,
             "host_wait_ratio": self.attribution.host_wait_ratio,
             **_stages_to_dict(self.stages),
-            "lines": [one.to_dict() for one in self.lines],
+            "lines": [function.to_dict() for function in self.lines],
             "cpu_ms_per_image": dict(self.cpu_ms_per_image),
-            "read_bytes_per_sec": one.storage
-            and {"cold": one.storage.cold_bytes_per_sec, "warm": one.storage.warm_bytes_per_sec},
-            "bytes_per_image": one.storage and one.storage.bytes_per_file,
-            "samples": [sample.to_dict() for sample in self.samples],
-            "notes": list(one.notes),
+            "read_bytes_per_sec": subject.storage
+            and {"cold": subject.storage.cold_bytes_per_sec, "warm": subject.storage.warm_bytes_per_sec},
+            "bytes_per_image": subject.storage and subject.storage.bytes_per_file,
+            "notes": list(subject.notes),
             "flags": [*self.flags, *((*self.stages.flags, *self.stages.unavailable) if self.stages else ())],
         }
 
@@ -165,43 +114,61 @@ def _stages_to_dict(table: StageTable | None) -> dict[str, Any]:
     return {"stages": values.pop("stages"), "stage_table": values}
 
 
-def summarise(contender: Contender, samples: Sequence[Sample], *, typical_canary_ns: float) -> Result:
+def summarise(
+    subject: Subject,
+    samples: Sequence[Sample],
+    *,
+    typical_canary_ns: float,
+    stages: StageTable | None = None,
+    lines: tuple[AnnotatedFunction, ...] = (),
+) -> Result:
     """Derives a result from raw samples.
 
+    Where the model alone was not measured, the steps of training are split by what they waited.
+
     Args:
-      contender: who was measured.
-      samples: of its windows; `train` and `resident` at least, `cold` for a cold row. Those of windows that belong to
-        another row are left out.
+      subject: who was measured.
+      samples: of its windows; `train` at least, `cold` for a cold row. Those of windows that belong to another row are
+        left out.
       typical_canary_ns: the median of the canary over the whole run.
+      stages, lines: of the loader, taken apart.
     Raises:
       ValueError: if a window that is needed is missing.
     """
-    samples = [sample for sample in samples if sample.window in _WINDOWS_OF[contender.page_cache]]
+    samples = [sample for sample in samples if sample.window in WINDOWS_OF[subject.page_cache]]
     by_window: dict[str, list[Sample]] = {}
     for sample in samples:
         by_window.setdefault(sample.window, []).append(sample)
-    if contender.page_cache == "cold" and "cold" not in by_window:
-        raise ValueError(f"A cold row needs the window 'cold'. Received: {', '.join(by_window) or 'nothing'}.")
-    attribution = attribute(by_window, device=contender.device, images=contender.images)
-    explained = by_window.pop("cold", by_window["train"])
-    flags = check_all(
-        by_window | {"train": explained},
-        attribution,
-        typical_canary_ns=typical_canary_ns,
-        buffered_batches=contender.buffered_batches,
-    )
-    return derive(contender, samples, attribution, flags=flags)
+    for window in dict.fromkeys(("train", subject.explained)):
+        if window not in by_window:
+            raise ValueError(
+                f"A {subject.page_cache} row needs the window {window!r}. "
+                f"Received: {', '.join(by_window) or 'nothing'}."
+            )
+    if "resident" in by_window:
+        attribution = attribute(by_window, device=subject.device, images=subject.images)
+        explained = by_window.pop("cold", by_window["train"])
+        flags = check_all(
+            by_window | {"train": explained},
+            attribution,
+            typical_canary_ns=typical_canary_ns,
+            buffered_batches=subject.buffered_batches,
+        )
+    else:
+        attribution = attribute_one_pass(by_window["train"], images=subject.images)
+        flags = (*check_claims(by_window), *check_length(by_window), *check_rounds(by_window))
+    return _result(subject, samples, attribution, (*flags, *subject.doubts), stages, lines)
 
 
-def derive(
-    contender: Contender, samples: Sequence[Sample], attribution: Attribution, *, flags: tuple[str, ...]
+def _result(
+    subject: Subject,
+    samples: Sequence[Sample],
+    attribution: Attribution,
+    flags: tuple[str, ...],
+    stages: StageTable | None,
+    lines: tuple[AnnotatedFunction, ...],
 ) -> Result:
-    """Derives the rates of a row whose attribution is known.
-
-    Args:
-      samples: of the row's own windows.
-      flags: what a reader must doubt.
-    """
+    """Derives the rates of a row whose attribution is known."""
 
     def of(window: str) -> list[Sample]:
         return [sample for sample in samples if sample.window == window]
@@ -209,28 +176,25 @@ def derive(
     def cpu_ms(window: str) -> float | None:
         return 1e3 * median([sample.cpu_s_per_image for sample in of(window)]) if of(window) else None
 
-    explained, loader, warmup = whole_ones(of(_explained(contender))), of("loader"), of("warmup")
-    compute_s = attribution.seconds_per_image["compute"]
+    explained, loader, warmup = whole_ones(of(subject.explained)), of("loader"), of("warmup")
+    compute_s = attribution.seconds_per_image.compute
     assert compute_s is not None
     return Result(
-        contender=contender,
+        subject=subject,
         samples=tuple(samples),
         attribution=attribution,
         epoch_images_per_sec=1 / attribution.epoch_s_per_image,
-        spread_ratio=spread_ratio([sample.whole_s_per_image(contender.images) for sample in explained]),
+        spread_ratio=spread_ratio([sample.whole_s_per_image(subject.images) for sample in explained]),
         images_per_sec=1 / geometric_mean([sample.s_per_image for sample in explained]),
         first_epoch_images_per_sec=1 / warmup[0].epoch_s_per_image if warmup else None,
         first_batch_s=median([ns for sample in explained for ns in sample.first_batch_ns]) / 1e9,
-        loader_images_per_sec=1 / geometric_mean([one.whole_s_per_image(contender.images) for one in loader])
+        loader_images_per_sec=1 / geometric_mean([sample.whole_s_per_image(subject.images) for sample in loader])
         if loader
         else None,
         compute_images_per_sec=1 / compute_s,
         # Without windows of the model alone its CPU time was not measured.
         cpu_ms_per_image={"loader": cpu_ms("loader"), "model": cpu_ms("resident")},
         flags=flags,
+        stages=stages,
+        lines=lines,
     )
-
-
-def _explained(contender: Contender) -> str:
-    """The window that a row is about."""
-    return "cold" if contender.page_cache == "cold" else "train"

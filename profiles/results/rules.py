@@ -114,7 +114,7 @@ def ineffective_workers(evidence: Evidence) -> Finding | None:
 def interpreter_lock(evidence: Evidence) -> Finding | None:
     """Several threads run Python, and together take the time of one core."""
     workers, seen = evidence.workers_asked, evidence.workers_seen
-    forks = bool(evidence.result.contender.config.get("use_multiprocessing"))
+    forks = bool(evidence.result.subject.config.get("use_multiprocessing"))
     alone = seen is not None and seen < 2
     if workers is None or workers < 2 or alone or forks or (evidence.cores or 2) < 2:
         return None
@@ -162,7 +162,7 @@ def oversized_decode(evidence: Evidence) -> Finding | None:
     if decoded is None or wanted is None or decoded < OVERSIZED_RATIO * wanted or not _loading_is_costly(evidence):
         return None
     text = f"Images are decoded at {decoded / wanted:.0f} times the pixels that the model takes"
-    own = set(evidence.result.contender.work)
+    own = set(evidence.result.subject.work)
     for one in evidence.advice:
         if set(one.work) - own == {"scaled decode"} and own <= set(one.work):
             gain = Gain(ratio=one.measured_ratio, kind="measured", ci95=one.ci95)
@@ -185,10 +185,10 @@ def oversized_decode(evidence: Evidence) -> Finding | None:
 
 def costly_epoch_edges(evidence: Evidence) -> Finding | None:
     """Much time passes between the last step of an epoch and the first of the next."""
-    if evidence.surely_lost["epoch_overhead"] < COSTLY_RATIO:
+    if evidence.surely_lost.epoch_overhead < COSTLY_RATIO:
         return None
-    share = evidence.lost["epoch_overhead"]
-    seconds = evidence.result.attribution.seconds_per_image["epoch_overhead"] or 0.0
+    share = evidence.lost.epoch_overhead
+    seconds = evidence.result.attribution.seconds_per_image.epoch_overhead or 0.0
     lost_s = seconds * _epoch_images(evidence)
     opening_s = min(evidence.result.first_batch_s, lost_s)
     gain = _gain_of_part(evidence, share, "if the epoch edges were gone")
@@ -206,10 +206,10 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
 
 def interference(evidence: Evidence) -> Finding | None:
     """The loader works on the cores that the model computes on."""
-    if evidence.result.contender.device.accelerator or evidence.surely_lost["interference"] < COSTLY_RATIO:
+    if evidence.result.subject.device.accelerator or evidence.surely_lost.interference < COSTLY_RATIO:
         return None
-    share = evidence.lost["interference"]
-    alone = sum(evidence.lost[part] for part in ("compute", "device_augment", "transfer"))
+    share = evidence.lost.interference
+    alone = evidence.lost.compute + evidence.lost.device_augment + evidence.lost.transfer
     loader_ms = evidence.result.cpu_ms_per_image["loader"]
     takes = "" if loader_ms is None else f", which takes {loader_ms:.2f} ms of CPU per image,"
     gain = _gain_of_part(evidence, share, "if the loader took no core from the model")
@@ -224,10 +224,10 @@ def interference(evidence: Evidence) -> Finding | None:
 
 def costly_transfer(evidence: Evidence) -> Finding | None:
     """Batches on their way to the device are waited for."""
-    if evidence.surely_lost["transfer"] < COSTLY_RATIO:
+    if evidence.surely_lost.transfer < COSTLY_RATIO:
         return None
-    share = evidence.lost["transfer"]
-    if evidence.result.contender.config.get("output_dtype") == "float32":
+    share = evidence.lost.transfer
+    if evidence.result.subject.config.get("output_dtype") == "float32":
         gain = _gain_of_part(
             evidence, (1 - UINT8_RATIO) * share, "if a quarter of the bytes took a quarter of the time"
         )
@@ -248,8 +248,8 @@ def cores_to_feed(evidence: Evidence) -> Finding | None:
     """How many cores this loader needs to keep an accelerator busy."""
     result, cores = evidence.result, evidence.cores
     loader_ms = result.cpu_ms_per_image["loader"]
-    waits = evidence.surely_lost["prep_stall"] + evidence.surely_lost["fetch_stall"]
-    if not result.contender.device.accelerator or loader_ms is None or waits < COSTLY_RATIO:
+    waits = evidence.surely_lost.prep_stall + evidence.surely_lost.fetch_stall
+    if not result.subject.device.accelerator or loader_ms is None or waits < COSTLY_RATIO:
         return None
     rate = UTILIZATION * result.compute_images_per_sec
     needed = loader_ms / 1e3 * rate
@@ -290,10 +290,7 @@ def throttled(evidence: Evidence) -> Finding | None:
 def recompiled(evidence: Evidence) -> Finding | None:
     """XLA compiles the model anew for the short last batch of every epoch."""
     result = evidence.result
-    if (
-        not result.contender.training.get("jit_compile")
-        or _epoch_images(evidence, measured=True) % _batch(evidence) == 0
-    ):
+    if not result.subject.training.get("jit_compile") or _epoch_images(evidence, measured=True) % _batch(evidence) == 0:
         return None
     train = sorted(result.explained, key=lambda sample: sample.round)
     epochs = [epoch for sample in train for epoch in _epochs(sample)]
@@ -304,7 +301,7 @@ def recompiled(evidence: Evidence) -> Finding | None:
     typical_ns = median([step for steps in epochs for step in steps[:-1]])
     # A host that runs ahead waits in the last step for what the device has left to do: all steps, at most.
     ahead_ns = 0.0
-    if result.contender.device.asynchronous:
+    if result.subject.device.asynchronous:
         ahead_ns = max(map(len, epochs)) * _batch(evidence) * 1e9 / result.compute_images_per_sec
     lasts = [steps[-1] for steps in epochs]
     if min(lasts) <= RECOMPILED_RATIO * typical_ns + ahead_ns:
@@ -401,7 +398,7 @@ def _gain_of_faster_loader(evidence: Evidence, times: float, assumption: str) ->
     rate, attribution = evidence.result.loader_images_per_sec, evidence.result.attribution
     if rate is None or times <= 1:
         return None
-    stall_s = sum(attribution.seconds_per_image[part] or 0.0 for part in ("fetch_stall", "prep_stall"))
+    stall_s = (attribution.seconds_per_image.fetch_stall or 0.0) + (attribution.seconds_per_image.prep_stall or 0.0)
     saved_s = min(stall_s, (1 - 1 / times) / rate)
     return _gain_of_part(evidence, saved_s / attribution.epoch_s_per_image, assumption)
 
@@ -421,7 +418,7 @@ def _effective_parallelism(evidence: Evidence) -> float | None:
 def _tuner_off(evidence: Evidence) -> str | None:
     """Says how to do without tf.data's tuner, which can hold up the end of an iterator; None where it does not run."""
     off = "`options.autotune.enabled = False` and numbers for parallel calls"
-    one = evidence.result.contender
+    one = evidence.result.subject
     by_tf_data = one.config.get("loader") in ("tf_data", "image_dataset_from_directory")
     if (by_tf_data and one.config.get("autotune")) or one.training.get("data") == "a tf.data.Dataset":
         return f"switch tf.data's tuner off ({off})"
@@ -431,13 +428,13 @@ def _tuner_off(evidence: Evidence) -> str | None:
 
 
 def _batch(evidence: Evidence) -> int:
-    return evidence.result.contender.batch_size
+    return evidence.result.subject.batch_size
 
 
 def _epoch_images(evidence: Evidence, *, measured: bool = False) -> int:
     """Returns the images of an epoch in use, or of the measured one."""
     train = evidence.result.explained[0]
-    return (None if measured else evidence.result.contender.images) or round(train.epoch_images / train.epochs)
+    return (None if measured else evidence.result.subject.images) or round(train.epoch_images / train.epochs)
 
 
 def _epochs(sample: Sample) -> list[Sequence[int]]:

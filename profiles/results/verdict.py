@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ class Verdict:
     rivals: int
 
     def to_dict(self) -> dict[str, Any]:
-        one, attribution = self.result.contender, self.result.attribution
+        one, attribution = self.result.subject, self.result.attribution
         return {
             "model": one.model,
             "device": {"kind": one.device.kind, "name": one.device.name},
@@ -57,7 +57,7 @@ class Verdict:
 
     def text(self) -> str:
         """Says it in a few sentences: what sets the pace, what costs most, what was measured to be faster."""
-        one = self.result.contender
+        one = self.result.subject
         who = f"{one.label}," if one.page_cache == "cold" else one.label
         first, *others = self.findings[:_SHOWN_FINDINGS]
         said = [f"{who} on {one.model}, {one.device.name}, is {first.sentences()}"]
@@ -82,7 +82,7 @@ class Verdict:
             return ["No other variant that was measured is significantly faster"]
         said = []
         for one in self.told:
-            works = f"{_work(one.work)}; here: {_work(self.result.contender.work)}"
+            works = f"{_work(one.work)}; here: {_work(self.result.subject.work)}"
             where = "at the same work" if one.same_work else f"of all, at other work per image ({works})"
             said.append(f"Fastest {where}: {_gain(one)}")
         return said
@@ -127,8 +127,8 @@ def what_the_cache_hides(result: Result) -> str:
         hidden = f"too few rounds to tell what the page cache hides ({len(cold)})"
     elif interval[0] > 1:
         hidden = f"the page cache hides {1 - cold_rate / warm_rate:.0%}"
-    said = f"{result.contender.variant}: cold {cold_rate:,.0f} img/s, warm {warm_rate:,.0f}: {hidden}"
-    storage = result.contender.storage
+    said = f"{result.subject.variant}: cold {cold_rate:,.0f} img/s, warm {warm_rate:,.0f}: {hidden}"
+    storage = result.subject.storage
     if storage is not None:
         asked = _rate(max(cold_rate, warm_rate) * storage.bytes_per_file)
         said += f"; storage gave {_rate(storage.cold_bytes_per_sec)}, the loader asked for {asked} at most"
@@ -139,27 +139,35 @@ def _rate(bytes_per_sec: float) -> str:
     return f"{bytes_per_sec / 1e6:,.{0 if bytes_per_sec >= 10e6 else 1}f} MB/s"
 
 
-def evidence_of(result: Result) -> Evidence:
-    """Returns what a result itself says of its loader's stages and workers."""
-    training, stages = result.contender.training, result.stages
-    asked, seen = training.get("workers_asked"), training.get("workers_effective")
+def evidence_of(result: Result, throttled_ratio: float | None = None) -> Evidence:
+    """Returns what a rule may look at of a result by itself.
+
+    Args:
+      throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run.
+    """
+    subject, stages = result.subject, result.stages
+    asked, seen = subject.training.get("workers_asked"), subject.training.get("workers_effective")
     if seen is None and stages is not None:
         asked, seen = stages.workers, stages.workers_seen
     return Evidence(
         result=result,
         stages=stages,
-        cores=None if stages is None else stages.cores,
+        cores=stages.cores if subject.cores is None and stages is not None else subject.cores,
         workers_asked=asked if isinstance(asked, int) else None,
         workers_seen=seen,
+        frozen_by_cache=subject.frozen_by_cache,
+        throttled_ratio=throttled_ratio,
+        decoded_pixels=subject.decoded_pixels,
+        wanted_pixels=subject.wanted_pixels,
     )
 
 
-def judge(results: Sequence[Result], evidence: Callable[[Result], Evidence] = evidence_of) -> list[Verdict]:
+def judge(results: Sequence[Result], *, throttled_ratio: float | None = None) -> list[Verdict]:
     """Judges every result against the others of its model, device and page cache.
 
     Args:
       results: of one run.
-      evidence: returns what is known of a result beyond its samples; `advice` is filled in here.
+      throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run.
     """
     verdicts = []
     for result in results:
@@ -167,14 +175,14 @@ def judge(results: Sequence[Result], evidence: Callable[[Result], Evidence] = ev
             other
             for other in results
             if other is not result
-            and other.contender.model == result.contender.model
-            and other.contender.device == result.contender.device
-            and other.contender.page_cache == result.contender.page_cache
+            and other.subject.model == result.subject.model
+            and other.subject.device == result.subject.device
+            and other.subject.page_cache == result.subject.page_cache
             and other.by_round().keys() & result.by_round().keys()
         ]
         best_first = _significant(result, rivals)
-        found = findings(replace(evidence(result), advice=best_first))
-        verdicts.append(Verdict(result=result, advice=best_first, findings=found, rivals=len(rivals)))
+        evidence = replace(evidence_of(result, throttled_ratio), advice=best_first)
+        verdicts.append(Verdict(result=result, advice=best_first, findings=findings(evidence), rivals=len(rivals)))
     return verdicts
 
 
@@ -197,12 +205,12 @@ def _advice(rival: Result, result: Result, ours: Sequence[float], theirs: Sequen
     is_again = len(again[0]) >= LEAST_ROUNDS  # a run that was stopped there has fewer
     ratio, interval = ratio_interval(*(again if is_again else (ours, theirs)))
     return Advice(
-        change=rival.contender.variant,
+        change=rival.subject.variant,
         measured_ratio=ratio,
         ci95=interval,
         significant=interval is not None and interval[0] > 1,
-        work=rival.contender.work,
+        work=rival.subject.work,
         rounds=len(again[0] if is_again else ours),
         again=is_again,
-        same_work=rival.contender.work == result.contender.work,
+        same_work=rival.subject.work == result.subject.work,
     )

@@ -1,22 +1,18 @@
-"""What the `fit` calls and loops of a script came to: printed to stderr, and written into two files."""
+"""What the `fit` calls and loops of a script leave behind, as the document of a measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
-from rich.text import Text
 
 from profiles import provenance
 from profiles.provenance import usable_cores
-from profiles.report import document, text
-from profiles.report.text import print_stages
-from profiles.results.result import Result
-from profiles.results.verdict import Verdict, evidence_of, judge
-from profiles.script.results import FitRecord, UnknownError, result_of
+from profiles.report.document import Document, LeftOut, now
+from profiles.report.measurements import SCRIPT, Measurement, MeasurementDocument, Measurements, Plan, unlisted
+from profiles.results.subject import Subject
+from profiles.samples import Sample
+from profiles.script.results import UnknownError, samples_of
 from profiles.stages.tf_graph import CutError, random_before_cache
 
 if TYPE_CHECKING:
@@ -24,84 +20,57 @@ if TYPE_CHECKING:
     from profiles.script.profiler import Profiler
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptReport:
-    """What there is to say.
+def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bool) -> MeasurementDocument:
+    """Returns the document of what was watched; nothing of the script's is run for it.
 
-    Attributes:
+    Args:
       script: its file name.
       complete: whether the script came to its end.
-      backend: what trained, as `provenance` holds it.
-      verdicts: one for each `fit` whose loading and compute could be told apart.
-      unknown: (fit, why) of the others.
     """
-
-    script: str
-    complete: bool
-    backend: Mapping[str, Any]
-    verdicts: tuple[Verdict, ...]
-    unknown: tuple[tuple[FitRecord, str], ...]
-
-    def print(self, console: Console) -> None:
-        for verdict in self.verdicts:
-            text.print_results(console, [verdict], baseline=None)
-            if verdict.result.stages is not None:
-                print_stages(console, verdict.result.contender.label, verdict.result.stages)
-        for fit, why in self.unknown:
-            console.print(Text(f"{fit.name} on {fit.model}, {fit.device.name}, fed by {fit.data_kind}: {why}"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the results file's content."""
-        results = [verdict.result for verdict in self.verdicts]
-        counted = next((one for one in results if one.contender.images), None)
-        return document.document(
-            [one.to_dict() for one in results],
-            self.verdicts,
-            created=document.now(),
-            complete=self.complete,
-            provenance={**provenance.machine(), **self.backend},
-            settings={"rounds": max((len(one.of("train")) for one in results), default=0)},
-            dataset=document.unlisted("what the script loads", counted, self.script),
-            left_out=[document.left_out_row(fit.name, fit.model, fit.device.name, why) for fit, why in self.unknown],
-        )
-
-    def write(self, folder: Path) -> None:
-        texts: dict[tuple[str, str], list[str]] = {}
-        for verdict in self.verdicts:
-            one = verdict.result.contender
-            texts.setdefault((one.model, one.device.name), []).append(verdict.text())
-        document.write(folder, self.to_dict(), texts)
-
-
-def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bool) -> ScriptReport:
-    """Derives the report of what was watched; nothing of the script's is run for it."""
-    verdicts, unknown = [], []
+    subjects: list[Measurement] = []
+    windows: dict[str, tuple[Sample, ...]] = {}
+    left_out: list[LeftOut] = []
     backend: dict[str, Any] = {}
     for watcher in watchers:
         if watcher.fits:
             backend |= watcher.backend()
         for fit in watcher.fits:
             try:
-                verdicts.append(judged(result_of(fit), watcher.seen.get(fit.name)))
+                subject, samples = samples_of(fit)
             except UnknownError as error:
-                unknown.append((fit, str(error)))
-    return ScriptReport(
-        script=script, complete=complete, backend=backend, verdicts=tuple(verdicts), unknown=tuple(unknown)
+                who = f"{fit.name} on {fit.model}, {fit.device.name}, fed by {fit.data_kind}"
+                left_out.append(LeftOut(who=who, reason=str(error)))
+                continue
+            subject = with_facts_of(replace(subject, cores=usable_cores()), watcher.seen.get(fit.name))
+            subjects.append(Measurement(subject=subject, windows=(fit.name,)))
+            windows[fit.name] = tuple(samples)
+    rounds = max((_trained(samples) for samples in windows.values()), default=0)
+    images = next((one.subject.images for one in subjects if one.subject.images), None)
+    return Document(
+        command=SCRIPT,
+        created=now(),
+        complete=complete,
+        provenance={**provenance.machine(), **backend},
+        plan=Plan(rounds=rounds, data=script),
+        dataset=unlisted("what the script loads", script, images),
+        samples=Measurements(subjects=tuple(subjects), windows=windows),
+        left_out=tuple(left_out),
     )
 
 
-def judged(result: Result, data: Any) -> Verdict:
-    """Judges a result.
+def with_facts_of(subject: Subject, data: Any) -> Subject:
+    """Adds what the graph of a subject's data tells.
 
     Args:
       data: that `fit` was fed; None where it cannot be read again.
     """
-    frozen: tuple[str, ...] = ()
+    if data is None:
+        return subject
     try:
-        frozen = random_before_cache(data) if data is not None else ()
+        return replace(subject, frozen_by_cache=random_before_cache(data))
     except CutError as error:
-        # A second verdict on the same result, once its stages are known, says it no second time.
-        result = replace(result, flags=tuple(dict.fromkeys((*result.flags, str(error)))))
-    evidence = replace(evidence_of(result), cores=usable_cores(), frozen_by_cache=frozen)
-    (verdict,) = judge([result], lambda _: evidence)
-    return verdict
+        return replace(subject, doubts=(*subject.doubts, str(error)))
+
+
+def _trained(samples: Iterable[Sample]) -> int:
+    return sum(sample.window == "train" for sample in samples)

@@ -1,4 +1,4 @@
-"""What a watched `fit` came to: from its epochs and the model's ceilings to a result, a pure function."""
+"""What a watched `fit` leaves behind: from its epochs and the model's ceilings to a subject and its samples."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiles.devices import Device
-from profiles.results.attribution import attribute_one_pass, whole_ones
-from profiles.results.checks import check_claims, check_length, check_rounds
-from profiles.results.result import Contender, Result, derive, summarise
+from profiles.results.attribution import whole_ones
+from profiles.results.subject import Subject
 from profiles.samples import Sample
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
 from profiles.statistics import LEAST_ROUNDS, median
@@ -101,11 +100,11 @@ class UnknownError(Exception):
     """A `fit` of which loading and compute cannot be told apart; the message says why, and what is known."""
 
 
-def result_of(fit: FitRecord) -> Result:
-    """Derives a result from a `fit`: with ceilings as any other, else from its steps alone.
+def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
+    """Returns what a result is derived from: the epochs of a `fit`, and its model's ceilings where there are any.
 
     Raises:
-      UnknownError: if there is nothing that could be derived.
+      UnknownError: if nothing can be derived.
     """
     measured = [one for one in fit.epochs if one.steady_images and one.steady_wait_ns is not None and one.steady_ns]
     if not measured:
@@ -135,7 +134,7 @@ def result_of(fit: FitRecord) -> Result:
     if not fit.loop and all(one.claimed_ns is None for one in measured):
         why = "the device runs on behind the host" if asynchronous else "the batch hooks of callbacks were not timed"
         notes.append(f"not checked whether steps and edges add up to the time of an epoch: {why}")
-    contender = Contender(
+    subject = Subject(
         variant=fit.name,
         model=fit.model,
         device=fit.device,
@@ -144,11 +143,10 @@ def result_of(fit: FitRecord) -> Result:
         images=_images_per_epoch(samples),
     )
     if fit.ceilings.samples:
-        every = (*samples, *_quiet_rounds(fit.ceilings.samples))
-        typical_ns = median([sample.canary_ns for sample in every])
-        return summarise(replace(contender, notes=tuple(notes)), every, typical_canary_ns=typical_ns)
-    notes.append(f"{_no_ceilings(fit)}: what the loader takes from the model's cores counts as compute")
-    return _one_pass(replace(contender, notes=tuple(notes)), samples)
+        samples += _quiet_rounds(fit.ceilings.samples)
+    else:
+        notes.append(f"{_no_ceilings(fit)}: what the loader takes from the model's cores counts as compute")
+    return replace(subject, notes=tuple(notes)), samples
 
 
 def is_quiet(samples: Sequence[Sample]) -> bool:
@@ -221,10 +219,3 @@ def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Samp
         others_ratio=record.others_ratio,
         whole=record.whole,
     )
-
-
-def _one_pass(contender: Contender, samples: Sequence[Sample]) -> Result:
-    train = [sample for sample in samples if sample.window == "train"]
-    by_window = {"train": train}
-    flags = (*check_claims(by_window), *check_length(by_window), *check_rounds(by_window))
-    return derive(contender, samples, attribute_one_pass(train, images=contender.images), flags=flags)

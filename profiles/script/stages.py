@@ -15,10 +15,8 @@ import numpy as np
 from profiles.devices import parse_device
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
-from profiles.results.result import Result
-from profiles.results.verdict import Verdict
+from profiles.report.measurements import Measurement, MeasurementDocument, derive
 from profiles.script.profiler import Profiler
-from profiles.script.report import ScriptReport, judged
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 from profiles.stages.take_apart import stages_and_lines
 
@@ -28,23 +26,23 @@ STAGES_LIMIT_S = 90.0
 _Apart = tuple[StageTable, tuple[AnnotatedFunction, ...]]
 
 
-def with_stages(found: ScriptReport, profiler: Profiler, *, lines: bool) -> tuple[ScriptReport, bool]:
+def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: bool) -> tuple[MeasurementDocument, bool]:
     """Adds the stage tables of data that can be read again.
 
     Args:
       lines: whether to time the lines of the data's Python functions as well.
     Returns:
-      The report, and whether reading still blocks: then a thread of ours waits for ever, and no more data is read.
+      The document, and whether reading still blocks: then a thread of ours waits for ever, and no more data is read.
     """
     seen = profiler.seen
     kinds = {fit.name: fit.data_kind for fit in profiler.fits}
-    verdicts: list[Verdict] = []
+    rates = {verdict.result.subject.variant: verdict.result.compute_images_per_sec for verdict in derive(document)}
+    subjects: list[Measurement] = []
     blocked_by: str | None = None
-    for verdict in found.verdicts:
-        result = verdict.result
-        name = result.contender.variant
+    for measurement in document.samples.subjects:
+        name = measurement.subject.variant
         if name not in kinds:  # a loop, which Keras has no part in
-            verdicts.append(verdict)
+            subjects.append(measurement)
             continue
         data = seen.get(name)
         apart: _Apart | None
@@ -55,13 +53,12 @@ def with_stages(found: ScriptReport, profiler: Profiler, *, lines: bool) -> tupl
         elif blocked_by is not None:
             apart = _not_apart(f"the data of {blocked_by} was waited for in vain: no more was read")
         else:
-            apart = _within(STAGES_LIMIT_S, partial(_taken_apart, data, result, lines))
+            apart = _within(STAGES_LIMIT_S, partial(_taken_apart, data, rates[name], lines))
         if apart is None:
             blocked_by = name
             apart = _not_apart(f"reading the data again did not end within {STAGES_LIMIT_S:g} s")
-        table, annotated = apart
-        verdicts.append(judged(replace(result, stages=table, lines=annotated), data))
-    return replace(found, verdicts=tuple(verdicts)), blocked_by is not None
+        subjects.append(replace(measurement, stages=apart[0], lines=apart[1]))
+    return replace(document, samples=replace(document.samples, subjects=tuple(subjects))), blocked_by is not None
 
 
 def _within(limit_s: float, call: Callable[[], _Apart]) -> _Apart | None:
@@ -73,9 +70,9 @@ def _within(limit_s: float, call: Callable[[], _Apart]) -> _Apart | None:
     return None if thread.is_alive() else came[0]
 
 
-def _taken_apart(data: Any, result: Result, lines: bool) -> _Apart:
+def _taken_apart(data: Any, compute_images_per_sec: float, lines: bool) -> _Apart:
     """Takes apart what a `fit` was fed, at the pace of its model, in whose place another one sleeps."""
-    pace = parse_device(f"emulated:{min(max(result.compute_images_per_sec, 0.1), 1e7)}")
+    pace = parse_device(f"emulated:{min(max(compute_images_per_sec, 0.1), 1e7)}")
     try:
         with warnings.catch_warnings(action="ignore"):
             windows = Windows(_a_model(), pace)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 
 import pytest
 
-from profiles.samples import WINDOWS, Sample, sample_from_dict
 from tests.builders import MS, a_sample
 
 
@@ -45,35 +43,6 @@ def test_what_steps_and_edges_leave_of_the_outer_clock_is_unclaimed() -> None:
     assert a_sample(outer_ns=200 * MS, claimed_ns=200 * MS).unclaimed_ratio == 0
     assert a_sample(outer_ns=200 * MS, claimed_ns=250 * MS).unclaimed_ratio == -0.25
     assert a_sample(outer_ns=200 * MS, claimed_ns=None).unclaimed_ratio is None
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-def test_a_sample_survives_json(window: str) -> None:
-    sample = a_sample(window, ms=7.3, wait_ms=1.1, edge_ms=3, round=4, epochs=2, first_batch_ns=(5, 6))
-    text = json.dumps(sample.to_dict(), allow_nan=False)
-    assert sample_from_dict(json.loads(text)) == sample
-
-
-def test_a_sample_whose_pieces_nobody_timed_survives_json() -> None:
-    sample = a_sample(claimed_ns=None)
-    assert sample_from_dict(json.loads(json.dumps(sample.to_dict()))) == sample
-
-
-def test_a_dict_of_a_sample_has_every_field_and_plain_lists() -> None:
-    values = a_sample().to_dict()
-    assert list(values) == [field.name for field in fields(Sample)]
-    assert type(values["step_ns"]) is list and type(values["first_batch_ns"]) is list
-
-
-def test_reading_a_sample_leaves_the_dict_as_it_was() -> None:
-    values = a_sample().to_dict()
-    sample_from_dict(values)
-    assert type(values["step_ns"]) is list
-
-
-def test_an_unknown_field_in_a_saved_sample_is_refused() -> None:
-    with pytest.raises(TypeError, match="colour"):
-        sample_from_dict(a_sample().to_dict() | {"colour": "red"})
 
 
 def test_an_unknown_window_is_refused() -> None:

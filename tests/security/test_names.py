@@ -121,7 +121,7 @@ WRITES = {
     "benchmarks.doctor PETS": ("doctor.json", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("accuracy.json", "accuracy.html"),
-    "benchmarks.scaling": ("scaling.json", "scaling.html"),
+    "benchmarks.scaling": ("results.json", "report.html"),
     "benchmarks.augmentation": ("augmentation.json", "augmentation.html"),
     "benchmarks.peers": ("peers.json",),
     "profiles": ("results.json", "report.html"),

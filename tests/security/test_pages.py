@@ -15,10 +15,11 @@ import pytest
 from benchmarks.accuracy.report import render as render_accuracy
 from benchmarks.accuracy.results import to_document
 from benchmarks.augmentation.report import render as render_augmentation
-from benchmarks.devices.experiments import EXPERIMENTS
-from benchmarks.devices.findings import findings_of
+from benchmarks.devices.report import KIND as DEVICES
+from benchmarks.devices.report import Measurements as DevicesMeasurements
 from benchmarks.lab.photos import held_out
-from benchmarks.scaling.report import Report
+from benchmarks.scaling.report import KIND as SCALING
+from profiles.report.document import LeftOut
 from profiles.report.html import render
 from profiles.report.write import write_atomically
 from profiles.results.verdict import judge
@@ -27,11 +28,11 @@ from tests import PROJECT_ROOT
 from tests.builders import (
     CPU,
     ONE_VARIANT,
-    a_device_row,
-    a_devices_report,
+    a_devices_document,
     a_document,
+    a_measured_case,
     a_result,
-    a_sweep,
+    a_scaling_document,
     a_telemetry,
     all_trained,
 )
@@ -52,8 +53,7 @@ def main_report(text: str) -> str:
     result = dataclasses.replace(a_result(work=("w",), notes=("n",)), stages=TABLE)
     document = a_document(
         [result],
-        left_out=[{"variant": "v", "model": "m", "device": "d", "reason": "r"}],
-        telemetry=a_telemetry(gpus=1),
+        left_out=[{"who": "v", "reason": "r"}],
         verdicts=[one.to_dict() for one in judge([result])],
     )
     document["dataset"] |= {"skipped": 1, "skipped_files": [{"path": "p", "reason": "r"}]}
@@ -62,18 +62,22 @@ def main_report(text: str) -> str:
     document["provenance"]["packages"] = {text: text}
     document["provenance"][text] = text
     result_of = document["results"][0]
-    return render(document, {(result_of["model"], result_of["device"]["name"]): [text]})
+    return render(document, {(result_of["model"], result_of["device"]["name"]): [text]}, a_telemetry(text, gpus=1))
 
 
 def scaling_report(text: str) -> str:
     planned = plan(axes={"cores": (1, 2)}, variants={text: next(iter(ONE_VARIANT.values()))}, rounds=1)
     rows = rows_of(planned, {1: (1000.0,), 2: (1100.0,)})
     rows[1] = dataclasses.replace(rows[1], measurements=(), failure=text)
-    report = Report(planned, hostile_source(text), text)
-    document = with_text(report._document(rows, True), text)
-    document["findings"], document["doubts"] = [], [text]
-    document["provenance"]["packages"] = {text: text}
-    return report._page(document, rows)
+    provenance = with_text(a_document([])["provenance"], text) | {"packages": {text: text}, text: text}
+    document = a_scaling_document(
+        planned,
+        rows,
+        dataset=with_text(hostile_source(text).to_dict(), text),
+        provenance=provenance | {"usable_cores": 2.0},
+        created=text,
+    )
+    return SCALING.page(document, SCALING.derive(document))
 
 
 def augmentation_report(text: str) -> str:
@@ -99,19 +103,16 @@ def accuracy_report(text: str) -> str:
 
 
 def devices_report(text: str) -> str:
-    rows = [a_device_row(notes=(text,))]
-    report = a_devices_report(
-        pathlib.Path(),
-        found=(findings_of("mnist", EXPERIMENTS["mnist"], rows),),
-        swept=a_sweep(),
-        left_out=[(text, text)],
-        notes=(text, text),
-        backends={text: {"keras_backend": text, "gpus": [text]}},
+    provenance = with_text(a_document([])["provenance"], text) | {"packages": {text: text}, text: text}
+    backends = {"cpu": {"keras_backend": text, "gpus": [text]}, text: {"keras_backend": text, "gpus": [text]}}
+    document = a_devices_document(
+        provenance=provenance | {"usable_cores": 2.0, "backends": backends},
+        samples=DevicesMeasurements(cases=(a_measured_case(backend=text, notes=(text,)),)),
+        left_out=(LeftOut(who=text, reason=text), LeftOut(who="gpu", reason=text)),
         created=text,
+        telemetry=a_telemetry(text, gpus=1),
     )
-    document = report.document()
-    document["provenance"] = with_text(document["provenance"], text) | {"packages": {text: text}, text: text}
-    return report.page(document)
+    return DEVICES.page(document, DEVICES.derive(document))
 
 
 PAGES = {

@@ -25,7 +25,7 @@ from benchmarks.lab.options import UserError
 from benchmarks.lab.serve import one_line
 from benchmarks.peers.measure import LeftOut
 from benchmarks.peers.report import print_left_out
-from benchmarks.scaling.report import Report
+from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.tune import __main__ as tune
 from benchmarks.tune.own import PipelineAdvice, print_advice
 from pipeline import PipelineConfig
@@ -39,7 +39,7 @@ from profiles.report.write import to_json, write_atomically
 from profiles.results.verdict import judge
 from profiles.text import Terminal, printable
 from tests import PROJECT_ROOT
-from tests.builders import COMPOSED, ONE_VARIANT, a_result
+from tests.builders import COMPOSED, ONE_VARIANT, a_result, a_scaling_document
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_candidate as candidate
 from tests.builders import a_measured_augmentation as a_measured
@@ -75,7 +75,8 @@ def show_scaling(console: Terminal, text: str) -> None:
     planned = plan(axes={"cores": (1, 2)}, variants=ONE_VARIANT, rounds=1)
     rows = rows_of(planned, {1: (1000.0,), 2: (1100.0,)})
     rows[1] = dataclasses.replace(rows[1], measurements=(), failure=text)
-    Report(planned, hostile_source(text), text).print(console, rows)
+    document = a_scaling_document(planned, rows)
+    SCALING.print(console, document, SCALING.derive(document))
 
 
 def show_doctor(console: Terminal, text: str) -> None:

@@ -22,8 +22,8 @@ from benchmarks.devices.findings import (
 )
 from benchmarks.devices.plan import Sweep
 from benchmarks.devices.results import Row
-from benchmarks.lab.backend import unread_gpu
 from models.network import Figure
+from profiles.machine import unread_gpu
 from tests.builders import CPU, EMULATED, GPU, MNIST, TRACE, a_gpu, an_epoch
 from tests.builders import a_device_row as a_row
 

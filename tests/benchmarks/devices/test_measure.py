@@ -13,8 +13,9 @@ from benchmarks.devices import __main__ as devices
 from benchmarks.devices import holder as devices_holder
 from benchmarks.devices import measure
 from benchmarks.devices.measure import Run
-from benchmarks.devices.plan import parser, read_request
-from benchmarks.devices.report import Outcome
+from benchmarks.devices.plan import parser, read_plan
+from benchmarks.devices.report import KIND, Results, derive
+from benchmarks.devices.results import window_name
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import progress_bar
 from benchmarks.lab.options import UserError
@@ -33,17 +34,21 @@ def fake_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices_holder, "Child", FakeChild)
 
 
-def a_run(tmp_path: Path, *words: str, beside: tuple[Device, ...] = (EMULATED,)) -> tuple[Run, Outcome, io.StringIO]:
-    request = read_request(parser().parse_args(words), tmp_path)
+def a_run(tmp_path: Path, *words: str, beside: tuple[Device, ...] = (EMULATED,)) -> tuple[Run, io.StringIO]:
     errors = io.StringIO()
     console = Console(file=errors, width=200)
-    run = Run(request, None, [CPU, *beside], progress_bar(console), console)
-    return run, Outcome(request, None, run), errors
+    plan = read_plan(parser().parse_args(words), tmp_path)
+    return Run(plan, None, [CPU, *beside], progress_bar(console), console), errors
+
+
+def results_of(run: Run) -> Results:
+    run.measure(lambda: None)
+    return derive(run.document(complete=True))
 
 
 def test_devices_take_turns_round_by_round_and_train_in_the_end(tmp_path: Path) -> None:
-    run, _, _ = a_run(tmp_path, "--rounds", "2")
-    run.measure()
+    run, _ = a_run(tmp_path, "--rounds", "2")
+    run.measure(lambda: None)
     run.close()
     cpu, emulated = "cpu", EMULATED.name
     a_round = [
@@ -60,87 +65,89 @@ def test_devices_take_turns_round_by_round_and_train_in_the_end(tmp_path: Path) 
 
 
 def test_of_many_rounds_the_loader_alone_is_measured_in_three(tmp_path: Path) -> None:
-    run, _, _ = a_run(tmp_path, "--rounds", "5", beside=())
-    run.measure()
+    run, _ = a_run(tmp_path, "--rounds", "5", beside=())
+    run.measure(lambda: None)
     assert [what for *_, what in FakeChild.asked].count("loader") == 3
 
 
 def test_steps_that_cannot_be_seen_one_by_one_are_trained_only(tmp_path: Path) -> None:
-    run, outcome, _ = a_run(tmp_path, "--sweep", "steps-per-execution=4", beside=())
-    run.measure()
+    run, _ = a_run(tmp_path, "--sweep", "steps-per-execution=4", beside=())
+    (row,) = results_of(run).rows
     assert [what for *_, what in FakeChild.asked] == ["backend", "open", "peak", "peak", "peak", "train"]
-    (row,) = outcome.rows()
     assert row.result is None and row.images_per_sec == 500
 
 
 @pytest.mark.parametrize("what", ["open", "peak", "resident", "train", "predict"])
 def test_a_case_that_dies_on_a_device_is_left_out_there_and_the_rest_goes_on(tmp_path: Path, what: str) -> None:
-    run, outcome, _ = a_run(tmp_path, "--experiment", "cifar10-mlp,mnist", "--rounds", "2")
+    run, _ = a_run(tmp_path, "--experiment", "cifar10-mlp,mnist", "--rounds", "2")
     FakeChild.trouble[("cpu", CIFAR, what)] = ChildDied("it hung and was ended")
-    run.measure()
+    results = results_of(run)
     run.close()
-    assert [(one.who, one.reason) for one in run.left_out] == [(f"{CIFAR} (cpu)", "it hung and was ended")]
+    assert [(one.who, one.reason) for one in run.document(complete=True).left_out] == [
+        (f"{CIFAR} (cpu)", "it hung and was ended")
+    ]
     assert FakeChild.started == ["cpu", EMULATED.name, "cpu"]
-    measured = {(row.case.name, row.device.name) for row in outcome.rows()}
+    measured = {(row.case.name, row.device.name) for row in results.rows}
     assert {(CIFAR, EMULATED.name), (MNIST.name, "cpu"), (MNIST.name, EMULATED.name)} <= measured
     # Its log is kept, to be looked at.
     assert [path.name for path in tmp_path.iterdir()] == ["cpu.log"]
 
 
 def test_a_case_that_is_refused_needs_no_new_child(tmp_path: Path) -> None:
-    run, outcome, _ = a_run(tmp_path, "--experiment", "cifar10-mlp,mnist", "--rounds", "1", beside=())
+    run, _ = a_run(tmp_path, "--experiment", "cifar10-mlp,mnist", "--rounds", "1", beside=())
     FakeChild.trouble[("cpu", CIFAR, "open")] = JobRefused("no room")
-    run.measure()
-    assert FakeChild.started == ["cpu"] and [row.case for row in outcome.rows()] == [MNIST]
-    assert [one.reason for one in run.left_out] == ["no room"]
+    results = results_of(run)
+    assert FakeChild.started == ["cpu"] and [row.case for row in results.rows] == [MNIST]
+    assert [one.reason for one in run.document(complete=True).left_out] == ["no room"]
 
 
 def test_a_child_that_cannot_be_started_again_leaves_out_its_next_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, _, _ = a_run(tmp_path, "--experiment", "cifar10-mlp,mnist", "--rounds", "1", beside=())
+    run, _ = a_run(tmp_path, "--experiment", "cifar10-mlp,mnist", "--rounds", "1", beside=())
     FakeChild.trouble[("cpu", CIFAR, "open")] = ChildDied("out of memory")
     FakeChild.trouble[("cpu", "", "backend")] = ChildDied("out of memory")
-    (holder,) = run.holders
     monkeypatch.setattr(run, "_start", lambda one: setattr(one, "_child", FakeChild("", CPU, tmp_path / "l")))
-    run.measure()
-    assert [one.case.name for one in holder.left_out if one.case] == [CIFAR, MNIST.name]
+    run.measure(lambda: None)
+    assert [one.who for one in run.document(complete=True).left_out] == [f"{CIFAR} (cpu)", f"{MNIST.name} (cpu)"]
 
 
 def test_a_gpu_that_is_not_there_is_left_out_with_a_word(tmp_path: Path) -> None:
-    run, outcome, errors = a_run(tmp_path, "--rounds", "1", beside=(GPU,))
+    run, errors = a_run(tmp_path, "--rounds", "1", beside=(GPU,))
     FakeChild.trouble[("gpu", "", "backend")] = JobRefused("there is no GPU that Keras can use here")
-    run.measure()
+    results = results_of(run)
     assert "left out gpu: there is no GPU that Keras can use here" in errors.getvalue()
-    assert [row.device.name for row in outcome.rows()] == ["cpu"]
+    assert [row.device.name for row in results.rows] == ["cpu"]
     console = Console(file=io.StringIO(), width=200)
-    outcome.print(console)
+    KIND.print(console, run.document(complete=True), results)
     assert "No GPU was measured (there is no GPU that Keras can use here)" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_without_a_cpu_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    run, _, _ = a_run(tmp_path)
+    run, _ = a_run(tmp_path)
     FakeChild.trouble[("cpu", "", "backend")] = JobRefused("KERAS_BACKEND must be one of tensorflow, jax")
     with pytest.raises(UserError, match="cpu: KERAS_BACKEND must be one of") as refused:
-        run.measure()
+        run.measure(lambda: None)
     assert refused.value.exit_code == 3
 
 
 def test_every_window_has_its_place_in_the_recording(tmp_path: Path) -> None:
-    run, _, _ = a_run(tmp_path, "--rounds", "1", beside=())
-    run.measure()
-    marks = run.recorder.trace.marks
+    run, _ = a_run(tmp_path, "--rounds", "1", beside=())
+    run.measure(lambda: None)
+    telemetry = run.document(complete=True).telemetry
+    assert telemetry is not None
+    marks = telemetry.marks
     assert [mark.text for mark in marks if mark.phase] == ["start", MNIST.name]
     names = [mark.text.split(":")[0] for mark in marks if not mark.phase]
     assert names[:2] == ["open", "peak"] and names[6:] == ["predict", "epochs"]
     assert sorted(names[2:6]) == ["loader", "replay", "resident", "train"]
-    assert measure.window_name("train", MNIST, CPU) in [mark.text for mark in marks]
+    assert window_name("train", MNIST, CPU) in [mark.text for mark in marks]
 
 
 def test_the_command_writes_prints_and_ends_with_nought(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(devices, "devices_here", lambda: (CPU, GPU))
+    monkeypatch.setattr(measure, "devices_here", lambda: (CPU, GPU))
     out = tmp_path / "out"
     assert devices.main(["--rounds", "3", "--emulate", "5000", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
@@ -153,7 +160,7 @@ def test_the_command_writes_prints_and_ends_with_nought(
 def test_the_photos_are_named(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(devices, "devices_here", lambda: (CPU,))
+    monkeypatch.setattr(measure, "devices_here", lambda: (CPU,))
     words = ["--experiment", "augmentation", "--rounds", "1", "--data", str(photos), "--out", str(tmp_path / "out")]
     assert devices.main(words) == 0
     assert f"photos: {photos.name}, 40 of them" in capsys.readouterr().out
@@ -162,7 +169,7 @@ def test_the_photos_are_named(
 def test_a_command_that_is_stopped_keeps_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(devices, "devices_here", lambda: (CPU,))
+    monkeypatch.setattr(measure, "devices_here", lambda: (CPU,))
     FakeChild.trouble[("cpu", MNIST.name, "train")] = Stopped(2)
     out = tmp_path / "out"
     words = ["--experiment", "feed-forward,mnist", "--rounds", "1", "--out", str(out)]
@@ -176,7 +183,7 @@ def test_a_command_that_is_stopped_keeps_what_it_has(
 def test_a_command_that_could_measure_nothing_says_why_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(devices, "devices_here", lambda: (CPU,))
+    monkeypatch.setattr(measure, "devices_here", lambda: (CPU,))
     FakeChild.trouble[("cpu", MNIST.name, "open")] = JobRefused("no room")
     out = tmp_path / "out"
     assert devices.main(["--out", str(out)]) == 3

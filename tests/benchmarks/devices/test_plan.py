@@ -9,36 +9,42 @@ import pytest
 
 from benchmarks.devices import __main__ as devices
 from benchmarks.devices.experiments import EXPERIMENTS, arrays, photos
-from benchmarks.devices.plan import AXES, Request, Sweep, parser, read_request, read_sweep
+from benchmarks.devices.plan import AXES, Plan, Sweep, parser, read_plan, read_sweep
 from benchmarks.lab.options import UserError
 
 
-def a_request(*words: str) -> Request:
-    return read_request(parser().parse_args(words), Path("runs/now"))
+def a_plan(*words: str) -> Plan:
+    return read_plan(parser().parse_args(words), Path("runs/now"))
 
 
 def test_unasked_the_shortest_experiment_is_run_with_an_epoch_to_warm_up() -> None:
-    request = a_request()
-    assert list(request.experiments) == ["mnist"]
-    assert (request.epochs, request.rounds, request.sweeps, request.emulated, request.prices) == (2, 3, (), None, {})
-    assert request.cases == EXPERIMENTS["mnist"].cases and request.out == Path("runs/now")
+    plan = a_plan()
+    assert list(plan.asked.experiments) == ["mnist"]
+    assert (plan.asked.epochs, plan.asked.rounds, plan.asked.sweeps, plan.emulated, plan.asked.prices) == (
+        2,
+        3,
+        (),
+        None,
+        {},
+    )
+    assert plan.asked.cases == EXPERIMENTS["mnist"].cases and plan.out == Path("runs/now")
 
 
 def test_all_experiments_share_the_cases_that_they_have_in_common() -> None:
-    request = a_request("--experiment", "all")
-    assert list(request.experiments) == list(EXPERIMENTS)
-    assert len(request.cases) == len(set(request.cases)) == 23
+    plan = a_plan("--experiment", "all")
+    assert list(plan.asked.experiments) == list(EXPERIMENTS)
+    assert len(plan.asked.cases) == len(set(plan.asked.cases)) == 23
 
 
 def test_the_precision_is_that_of_every_case() -> None:
-    request = a_request("--experiment", "mnist,deeper", "--precision", "mixed_bfloat16")
-    assert {case.precision for case in request.cases} == {"mixed_bfloat16"}
+    plan = a_plan("--experiment", "mnist,deeper", "--precision", "mixed_bfloat16")
+    assert {case.precision for case in plan.asked.cases} == {"mixed_bfloat16"}
 
 
 def test_prices_are_of_devices_by_name_or_kind() -> None:
-    request = a_request("--emulate", "400", "--price", "cpu=0.10, emulated:400=0.9,gpu=2")
-    assert request.prices == {"cpu": 0.10, "emulated:400": 0.9, "gpu": 2.0}
-    assert request.emulated is not None and request.emulated.images_per_sec == 400
+    plan = a_plan("--emulate", "400", "--price", "cpu=0.10, emulated:400=0.9,gpu=2")
+    assert plan.asked.prices == {"cpu": 0.10, "emulated:400": 0.9, "gpu": 2.0}
+    assert plan.emulated is not None and plan.emulated.images_per_sec == 400
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_prices_are_of_devices_by_name_or_kind() -> None:
 )
 def test_what_cannot_be_is_refused_in_one_line(words: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as refused:
-        a_request(*words.split())
+        a_plan(*words.split())
     assert "\n" not in str(refused.value) and refused.value.exit_code == 2
 
 
@@ -129,14 +135,14 @@ def test_the_same_value_twice_is_one_value() -> None:
 
 
 def test_a_sweep_takes_the_place_of_the_experiments_own_cases() -> None:
-    request = a_request("--experiment", "deeper", "--sweep", "batch-size=16,32", "--sweep", "workers=1,2")
-    assert len(request.cases) == 6  # the two axes cross at batch 32 and the workers that each feed has
-    assert request.without == ()
+    plan = a_plan("--experiment", "deeper", "--sweep", "batch-size=16,32", "--sweep", "workers=1,2")
+    assert len(plan.asked.cases) == 6  # the two axes cross at batch 32 and the workers that each feed has
+    assert plan.asked.without == ()
 
 
 def test_what_cannot_be_swept_beside_what_can_is_named() -> None:
-    request = a_request("--experiment", "deeper,mnist", "--sweep", "workers=2")
-    assert request.without == (
+    plan = a_plan("--experiment", "deeper,mnist", "--sweep", "workers=2")
+    assert plan.asked.without == (
         ("mnist-digits, arrays, batch 128, workers", "its data lie in memory: no workers fetch them"),
     )
-    assert arrays("mnist-digits") not in request.cases
+    assert arrays("mnist-digits") not in plan.asked.cases

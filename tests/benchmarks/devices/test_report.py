@@ -16,6 +16,7 @@ from benchmarks.devices.experiments import EXPERIMENTS
 from benchmarks.devices.findings import findings_of
 from benchmarks.devices.flops import Work
 from benchmarks.devices.plots import FRAME, bars_of, panels_of
+from benchmarks.devices.report import KIND, derive
 from benchmarks.devices.tables import (
     EFFORTS,
     digits_text,
@@ -29,9 +30,10 @@ from benchmarks.devices.tables import (
     share_text,
 )
 from profiles.devices import parse_device
+from profiles.report import load, write
 from tests.builders import EMULATED, GPU, PRICES, a_gpu, a_sweep, an_epoch, rows_of_all
 from tests.builders import a_device_row as a_row
-from tests.builders import a_devices_report as a_report
+from tests.builders import a_devices_document as a_document
 from tests.checks import Page, assert_harmless
 
 
@@ -148,39 +150,55 @@ def test_a_sweep_is_drawn_from_nothing_up_with_the_model_alone_dashed() -> None:
     assert [value.text for value in panel.values] == ["8", "128"]
 
 
+def page(*words: str, **changes: Any) -> str:
+    document = a_document(*words, **changes)
+    return KIND.page(document, derive(document))
+
+
 def test_both_files_are_written_and_the_results_are_strict_json(tmp_path: Path) -> None:
-    report = a_report(tmp_path)
-    report.write()
-    document = json.loads((tmp_path / "out" / "results.json").read_text(), parse_constant=pytest.fail)
-    assert document["schema_version"] == 2 and document["complete"] is True
-    assert [row["device"]["name"] for row in document["results"]] == ["cpu", "gpu", "emulated:5000"]
-    assert document["experiments"][0]["advantages"][0]["lost_ratio"] == pytest.approx(0.5)
-    assert document["left_out"] == [{"who": "someone", "reason": "<b>some reason</b>"}]
-    assert document["settings"]["prices_per_hour"] == PRICES
-    assert str(tmp_path) not in (tmp_path / "out" / "results.json").read_text()
+    document = a_document()
+    write(tmp_path, document, KIND, derive(document))
+    content = json.loads((tmp_path / "results.json").read_text(), parse_constant=pytest.fail)
+    assert content["command"] == "devices" and content["complete"] is True
+    assert [row["device"]["name"] for row in content["results"]] == ["cpu", "gpu", "emulated:5000"]
+    assert content["experiments"][0]["advantages"][0]["lost_ratio"] == pytest.approx(0)
+    assert content["left_out"] == [{"who": "someone", "reason": "<b>some reason</b>"}]
+    assert content["plan"]["prices"] == PRICES
+    assert (tmp_path / "report.html").read_text() == page()
 
 
-def test_the_page_fetches_and_runs_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
-    report = a_report(tmp_path, swept=a_sweep())
-    text = report.page(report.document())
+@pytest.mark.parametrize(
+    "words", [(), ("--experiment", "deeper", "--sweep", "workers=1,2"), ("--precision", "float16")]
+)
+def test_all_that_follows_from_a_document_follows_from_its_file(tmp_path: Path, words: tuple[str, ...]) -> None:
+    document = a_document(*words)
+    write(tmp_path, document, KIND, derive(document))
+    again, kind = load(tmp_path, {"devices": KIND})
+    assert (again, kind) == (document, KIND)
+    assert shown(KIND.print, again, derive(again)) == shown(KIND.print, document, derive(document))
+    assert KIND.page(again, derive(again)) == (tmp_path / "report.html").read_text()
+
+
+def test_the_page_fetches_and_runs_nothing_and_escapes_what_it_shows() -> None:
+    text = page()
     seen = Page(text)
     assert_harmless(seen)
     assert not re.search(r"(https?:)?//[a-z]|url\(|@import|javascript:", text, re.IGNORECASE)
     assert "<b>some reason</b>" in seen.text and "GPU figures were measured here, with Keras on jax, H100." in seen.text
-    for title in (
-        "GPU temperature",
-        "GPU power",
-        "CPU use",
-        "mnist-digits: images/sec by batch-size",
-        "batch-size 8: the accelerator",
-    ):
+    for title in ("GPU temperature", "GPU power", "CPU use"):
         assert title in seen.text
-    assert [tag for tag, _ in seen.tags].count("circle") == 8
 
 
-def test_a_run_that_was_stopped_says_so_on_its_page(tmp_path: Path) -> None:
-    report = a_report(tmp_path, complete=False)
-    assert "This run was stopped before its end" in report.page(report.document())
+def test_the_page_of_a_sweep_draws_a_point_for_each_value() -> None:
+    seen = Page(page("--experiment", "mnist", "--sweep", "batch-size=8,128"))
+    assert_harmless(seen)
+    for title in ("mnist-digits: images/sec by batch-size", "batch-size 8: the accelerator"):
+        assert title in seen.text
+    assert [tag for tag, _ in seen.tags].count("circle") == 12
+
+
+def test_a_run_that_was_stopped_says_so_on_its_page() -> None:
+    assert "This run was stopped before its end" in page(complete=False)
 
 
 def test_a_gpu_is_named_with_the_backend_that_it_was_measured_on() -> None:

@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.lab.child import ChildDied, JobRefused
+from benchmarks.lab.command import run_plan
 from benchmarks.lab.options import UserError
 from benchmarks.scaling import __main__ as scaling
 from benchmarks.scaling import lists, measure
@@ -24,13 +25,13 @@ from benchmarks.scaling.child import PeakMemory, extent
 from benchmarks.scaling.findings import EXPECTATIONS, Series, checks, find, series_of
 from benchmarks.scaling.lists import copy_photos, link_files
 from benchmarks.scaling.measure import core_order
-from benchmarks.scaling.plan import AXES, FIGURES, Row
-from benchmarks.scaling.report import Report
+from benchmarks.scaling.plan import AXES, FIGURES, Plan, Row
+from benchmarks.scaling.report import KIND, derive
 from pipeline.commands.terminal import Stopped
-from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
 from pipeline.variants import VARIANTS
-from tests.builders import ONE_VARIANT
+from profiles.report import load, write
+from tests.builders import ONE_VARIANT, a_scaling_document
 from tests.builders import a_measurement as measurement
 from tests.builders import a_scaling_plan as plan
 from tests.builders import a_scaling_sample as sample
@@ -329,11 +330,11 @@ def fake_child(monkeypatch, tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def run(plan, photos, out):
+def run(asked, photos, out):
     """Returns the exit code, what was printed, and the results file."""
     printed, errors = Console(file=io.StringIO(), width=80), Console(file=io.StringIO(), width=200)
-    code = scaling.run(plan, str(photos), out, printed, errors)
-    document = json.loads((out / "scaling.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    code = run_plan(scaling.COMMAND, Plan(asked=asked, data=str(photos), out=out), printed, errors)
+    document = json.loads((out / "results.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     return code, printed.file.getvalue(), document
 
 
@@ -344,7 +345,7 @@ def test_rounds_take_every_place_in_turn(fake_child, photos, tmp_path):
     assert places[:12] == places[12:] == list(dict.fromkeys(point.place for point in plan().points))
     assert [round_ for _, _, round_ in fake_child.asked] == [0] * 12 + [1] * 12
     assert {(place.cores, cores) for place, cores, _ in fake_child.asked} == {(None, None), (1, (5,)), (2, (5, 7))}
-    assert [len(place["measurements"]) for place in document["places"]] == [2] * 12
+    assert [len(place["measurements"]) for place in document["samples"]["places"]] == [2] * 12
     assert len(document["points"]) == 16 and document["complete"]
     assert not (tmp_path / "out" / "children.log").exists()
 
@@ -359,24 +360,24 @@ def test_a_place_that_fails_is_a_row_with_the_reason_and_is_not_tried_again(fake
     code, printed, document = run(plan(rounds=3), photos, tmp_path / "out")
     assert code == 0
     assert "- no result: generator at 2 cores: the process was killed" in printed
-    assert [place["failure"] for place in document["places"] if place["failure"]] == [
+    places = document["samples"]["places"]
+    assert [place["failure"] for place in places if place["failure"]] == [
         "the process was killed",
         "it cannot read <b>this</b>",
         "it cannot read <b>this</b>",
     ]
     assert len(fake_child.asked) == 3 * 9 + 3
-    (point,) = (
-        one for one in document["points"] if (one["axis"], one["value"], one["variant"]) == ("cores", 2, "generator")
-    )
-    assert (point["images_per_sec"], point["images_per_sec_range"]) == (None, None)
-    page = (tmp_path / "out" / "scaling.html").read_text()
+    assert ("cores", 2, "generator") not in {
+        (point["axis"], point["value"], point["variant"]) for point in document["points"]
+    }
+    page = (tmp_path / "out" / "report.html").read_text()
     assert "it cannot read &lt;b&gt;this&lt;/b&gt;" in page
     assert (tmp_path / "out" / "children.log").exists()
 
 
 def test_nothing_measured_is_exit_code_3_and_leaves_no_results(fake_child, photos, tmp_path):
     fake_child.fails = staticmethod(lambda place: JobRefused("there is no RAM disk"))
-    with pytest.raises(UserError, match="nothing could be measured. there is no RAM disk") as refused:
+    with pytest.raises(UserError, match="nothing could be measured. generator: 8 .*: there is no RAM disk") as refused:
         run(plan(), photos, tmp_path / "out")
     assert refused.value.exit_code == 3
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["children.log"]
@@ -387,16 +388,16 @@ def test_a_stopped_run_writes_what_it_has_and_removes_its_files(fake_child, phot
     with pytest.raises(Stopped) as stopped:
         run(plan(), photos, tmp_path / "out")
     assert stopped.value.exit_code == 130
-    document = json.loads((tmp_path / "out" / "scaling.json").read_text())
-    assert sum(len(place["measurements"]) for place in document["places"]) == 2
+    document = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert sum(len(place["measurements"]) for place in document["samples"]["places"]) == 2
     assert not document["complete"]
-    assert "This run was stopped before its end" in (tmp_path / "out" / "scaling.html").read_text()
+    assert "This run was stopped before its end" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_an_earlier_run_is_not_overwritten(fake_child, photos, tmp_path):
     (tmp_path / "cache").mkdir()
     run(plan(axes={"files": (8,)}), photos, tmp_path / "out")
-    with pytest.raises(UserError, match="holds scaling.json already"):
+    with pytest.raises(UserError, match="holds results.json already"):
         run(plan(axes={"files": (8,)}), photos, tmp_path / "out")
 
 
@@ -404,9 +405,8 @@ def test_the_table_of_an_axis_and_its_finding():
     planted = plan(axes={"cores": (1, 2)}, variants=ONE_VARIANT, rounds=2)
     rows = rows_of(planted, {1: (1000.0, 980.0), 2: (1200.0, 1220.0)})
     console = Console(file=io.StringIO(), width=80)
-    Report(planted, from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1])), "generated:4").print(
-        console, rows
-    )
+    document = a_scaling_document(planted, rows)
+    KIND.print(console, document, derive(document))
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
     assert lines == [
         "",
@@ -439,24 +439,24 @@ def test_the_table_of_an_axis_and_its_finding():
     ]
 
 
-def test_tables_of_every_variant_fit_80_columns(photos):
+def test_tables_of_every_variant_fit_80_columns():
     everything = plan(variants=VARIANTS)
     rows = rows_of(everything, {value: (123456.0, 234567.0) for values in everything.axes.values() for value in values})
     console = Console(file=io.StringIO(), width=80)
-    Report(everything, from_folder(photos), "photos").print(console, rows)
+    document = a_scaling_document(everything, rows)
+    KIND.print(console, document, derive(document))
     printed = console.file.getvalue()
     assert max(map(len, printed.splitlines())) <= 80
     assert "…" not in printed
     assert printed.count("179,012 ±31%") == 8 * len(VARIANTS)
 
 
-def test_the_page_marks_each_finding_and_needs_no_script(photos, tmp_path):
+def test_the_page_marks_each_finding_and_needs_no_script():
     planted = plan(axes={"files": FILES, "cores": (1, 2)}, rounds=1)
     rates = {1_000: (1000.0,), 10_000: (980.0,), 100_000: (500.0,), 1: (700.0,), 2: (1400.0,)}
     rows = rows_of(planted, rates)
-    report = Report(planted, from_folder(photos), "photos")
-    assert report.write(tmp_path, rows, complete=True)
-    page = (tmp_path / "scaling.html").read_text()
+    document = a_scaling_document(planted, rows)
+    page = KIND.page(document, derive(document))
     findings = find(series_of(rows))
     assert [(one.axis, one.variant) for one in findings] == [("files", "generator"), ("files", "tf-data-autotune")]
     assert page.count('class="wrong"') == page.count('class="found"') == 2
@@ -467,7 +467,7 @@ def test_the_page_marks_each_finding_and_needs_no_script(photos, tmp_path):
     assert "one round shows no spread" in page
 
 
-def test_slow_moments_of_the_machine_are_told(photos):
+def test_slow_moments_of_the_machine_are_told():
     planted = plan(axes={"files": (8, 16)}, variants=ONE_VARIANT, rounds=3)
     rows = [
         Row(
@@ -480,9 +480,20 @@ def test_slow_moments_of_the_machine_are_told(photos):
         for point in planted.points
     ]
     console = Console(file=io.StringIO(), width=80)
-    Report(planted, from_folder(photos), "photos").print(console, rows)
+    document = a_scaling_document(planted, rows)
+    KIND.print(console, document, derive(document))
     assert "disturbed: the machine was slow beside 2 of 6 measurements" in console.file.getvalue()
     assert [one.disturbed for one in series_of(rows)] == [(frozenset({1}), frozenset({1}))] * len(FIGURES)
+
+
+def test_all_that_follows_from_a_document_follows_from_its_file(tmp_path):
+    planted = plan(axes={"files": FILES, "cores": (1, 2)}, rounds=2)
+    rates = {1_000: (1000.0, 990.0), 10_000: (980.0, 970.0), 100_000: (500.0, 510.0), 1: (700.0,), 2: (1400.0,)}
+    document = a_scaling_document(planted, rows_of(planted, rates))
+    write(tmp_path, document, KIND, derive(document))
+    again, kind = load(tmp_path, {"scaling": KIND})
+    assert again == document
+    assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
 
 
 def test_a_run_measures_every_image_of_a_list(photos, tmp_path, monkeypatch):
@@ -490,7 +501,7 @@ def test_a_run_measures_every_image_of_a_list(photos, tmp_path, monkeypatch):
     config = dataclasses.replace(VARIANTS["generator"], batch_size=4)
     code, _, document = run(plan(axes={"files": (22,)}, variants={"generator": config}), photos, tmp_path / "out")
     assert code == 0
-    (place,), (point,) = document["places"], document["points"]
+    (place,), (point,) = document["samples"]["places"], document["points"]
     assert place["failure"] is None
     (one,) = place["measurements"]
     assert one["images"] == 22
@@ -501,5 +512,5 @@ def test_a_run_measures_every_image_of_a_list(photos, tmp_path, monkeypatch):
     assert (point["axis"], point["value"]) == ("files", 22)
     assert point["images_per_sec"] == pytest.approx(one["steady"]["images"] / one["steady"]["wall_ns"] * 1e9)
     assert list((tmp_path / "cache").iterdir()) == []
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["scaling.html", "scaling.json"]
-    assert str(tmp_path) not in (tmp_path / "out" / "scaling.json").read_text()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "results.json"]
+    assert str(tmp_path) not in (tmp_path / "out" / "results.json").read_text()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from profiles import clock
 from profiles.machine import counters
 from profiles.machine.counters import Reading
-from profiles.machine.telemetry import MachineUse, Mark, Recorder, Trace, during, spans, trace_from_dict, trace_of
+from profiles.machine.telemetry import MachineUse, Mark, Recorder, Trace, during, spans, trace_of
 
 S = 1_000_000_000
 
@@ -74,11 +74,6 @@ def test_a_run_shorter_than_two_readings_leaves_an_empty_trace(readings: list[Re
     assert during(trace, spans(trace, "a")) == MachineUse(cpu_ratio=None, gpu_ratio=None)
 
 
-def test_a_trace_survives_strict_json() -> None:
-    trace = a_trace(FOUR, MARKS)
-    assert trace_from_dict(json.loads(json.dumps(trace.to_dict(), allow_nan=False))) == trace
-
-
 # The first reading is where the others begin, and no row.
 HOT = [a_reading(10.0 + at, 0, 0, gpu_celsius=(50.0 + at, 30.0), gpu_watts=(100.0 * at, None)) for at in range(3)]
 
@@ -89,18 +84,11 @@ def test_temperature_and_power_of_gpus_are_kept_and_averaged() -> None:
     assert during(trace, [(0.5, 2.0)]) == MachineUse(
         cpu_ratio=0.0, gpu_ratio=None, gpu_celsius=pytest.approx(51 + 2 / 3), gpu_watts=pytest.approx(500 / 3)
     )
-    assert trace_from_dict(json.loads(json.dumps(trace.to_dict(), allow_nan=False))) == trace
-
-
-def test_a_trace_from_before_temperatures_were_kept_can_still_be_read() -> None:
-    values = {key: value for key, value in a_trace(FOUR).to_dict().items() if key not in ("gpu_celsius", "gpu_watts")}
-    assert trace_from_dict(values) == a_trace(FOUR)
 
 
 def test_columns_of_unequal_length_are_refused() -> None:
-    values = a_trace(FOUR).to_dict() | {"memory_bytes": [1]}
     with pytest.raises(ValueError, match=r"must be of one length\. Received: lengths=\[1, 3\]\."):
-        trace_from_dict(values)
+        replace(a_trace(FOUR), memory_bytes=(1,))
 
 
 def test_a_window_runs_from_its_mark_to_the_next_of_any_kind() -> None:

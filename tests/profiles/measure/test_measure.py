@@ -83,9 +83,9 @@ def test_a_real_model_that_sleeps_is_told_from_its_loader() -> None:
     result = measure(sequential(load, STEPS), sleepy_model(step), rounds=2, name="planted")
     shares = result.attribution.shares
     assert result.attribution.loading_ratio == pytest.approx(10 / 25, abs=0.06)
-    assert shares["prep_stall"] == pytest.approx(10 / 25, abs=0.05)
-    assert shares["interference"] == pytest.approx(0, abs=0.05)
-    assert shares["transfer"] == pytest.approx(0, abs=0.05)
+    assert shares.prep_stall == pytest.approx(10 / 25, abs=0.05)
+    assert shares.interference == pytest.approx(0, abs=0.05)
+    assert shares.transfer == pytest.approx(0, abs=0.05)
     assert [sample.window for sample in result.samples].count("replay") == 2
     assert_sound(result)
 
@@ -113,7 +113,7 @@ def test_rounds_are_measured_as_often_as_asked(result: Result) -> None:
 
 def test_an_emulated_device_needs_no_replay(result: Result) -> None:
     assert result.of("replay") == []
-    assert result.attribution.shares["transfer"] == 0
+    assert result.attribution.shares.transfer == 0
 
 
 def test_a_window_of_training_is_as_many_whole_epochs_as_the_warmup_says(
@@ -167,7 +167,7 @@ def test_a_model_of_several_inputs_is_measured(short_windows: Any) -> None:
     model.compile(optimizer="sgd", loss="mse")
     batch = ({name: np.zeros((IMAGES, 2), np.float32) for name in inputs}, np.zeros((IMAGES,), np.float32))
     result = measure(tf.data.Dataset.from_tensors(batch).repeat(20), model, rounds=1)
-    assert result.contender.batch_size == IMAGES
+    assert result.subject.batch_size == IMAGES
     assert result.of("train")[0].epoch_images % (20 * IMAGES) == 0
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from profiles.machine.telemetry import Trace
 from profiles.report.html import PART_COLOURS, heat, render
-from profiles.results.attribution import PARTS
-from profiles.results.evidence import Evidence
+from profiles.results.parts import PARTS
 from profiles.results.result import Result
 from profiles.results.verdict import judge
-from tests.builders import a_cold_result, a_document, a_result, a_telemetry, rounds_of
+from tests.builders import a_cold_result, a_document, a_result, a_telemetry, rounds_of, with_subject
 from tests.checks import Page, assert_harmless
 
 HOSTILE = [
@@ -29,8 +29,13 @@ HOSTILE = [
 ]
 
 
-def page(results: list[Result], texts: dict[tuple[str, str], list[str]] | None = None, **changes: Any) -> Page:
-    return Page(render(a_document(results, **changes), texts or {}))
+def page(
+    results: list[Result],
+    texts: dict[tuple[str, str], list[str]] | None = None,
+    telemetry: Trace | None = None,
+    **changes: Any,
+) -> Page:
+    return Page(render(a_document(results, **changes), texts or {}, telemetry))
 
 
 RUN = [
@@ -74,8 +79,8 @@ def test_the_page_is_one_whole_document() -> None:
 def test_all_results_are_there_under_their_model_and_device() -> None:
     seen = page(RUN)
     for result in RUN:
-        assert f"{result.contender.model} on {result.contender.device.name}" in seen.text
-        assert seen.text.count(result.contender.variant) >= 2  # its bar and its row
+        assert f"{result.subject.model} on {result.subject.device.name}" in seen.text
+        assert seen.text.count(result.subject.variant) >= 2  # its bar and its row
     rows = [tag for tag, _ in seen.tags if tag == "tr"]
     assert len(rows) == 3 + len(RUN)  # a head for each of three tables
 
@@ -114,7 +119,7 @@ def test_verdicts_are_shown_with_their_group() -> None:
 
 def test_what_the_rules_found_is_shown_under_its_group_with_the_gain() -> None:
     fast = a_result("fast", train=rounds_of("train", 5, 5, 5, wait_ms=1), work=("scaled decode",))
-    verdicts = judge([a_result(), fast], lambda one: Evidence(result=one, decoded_pixels=64**2, wanted_pixels=16**2))
+    verdicts = judge([with_subject(one, decoded_pixels=64**2, wanted_pixels=16**2) for one in (a_result(), fast)])
     text = " ".join(page([a_result(), fast], verdicts=[one.to_dict() for one in verdicts]).text.split())
     assert "generator: input-bound input-bound: 67% of an epoch is loading" in text
     assert "Gain, predicted: if loading cost nothing, 3.00 times as fast." in text
@@ -150,7 +155,7 @@ def test_bars_are_drawn_to_the_scale_of_the_slowest() -> None:
 def test_a_bar_with_a_negative_part_still_fits() -> None:
     # Steps of 3 ms where the model alone takes 4: interference is negative.
     negative = a_result(train=rounds_of("train", 9, 9, 9, wait_ms=6, edge_ms=20))
-    assert negative.attribution.shares["interference"] == pytest.approx(-0.1 / 1.1)
+    assert negative.attribution.shares.interference == pytest.approx(-0.1 / 1.1)
     seen = widths(page([negative]))
     assert len(seen) == 3 and min(seen) > 0
     assert sum(seen) <= 100.05
@@ -170,12 +175,12 @@ def test_hostile_names_are_plain_text_wherever_they_stand(name: str) -> None:
             "skipped_files": [{"path": name, "reason": name}],
             "fingerprint": name,
         },
-        left_out=[{"variant": name, "model": name, "device": name, "reason": name}],
+        left_out=[{"who": name, "reason": name}],
     )
     document["provenance"] |= {"cpu": name, "packages": {name: name}, name: name}
     seen = Page(render(document, {(name, "emulated:2500"): [name]}))
     assert_harmless(seen)
-    assert seen.text.count(name) >= 18
+    assert seen.text.count(name) >= 16
     assert [a["title"] for tag, a in seen.tags if tag == "div" and "title" in a] == [name]
 
 
@@ -212,19 +217,14 @@ def test_a_page_without_cold_rows_has_no_column_of_theirs() -> None:
     assert "of itstorage" not in page([a_result()]).text
 
 
-def test_a_cold_row_that_was_left_out_is_named_as_one() -> None:
-    left_out = [{"variant": "tf-data", "model": "m", "device": "cpu", "page_cache": "cold", "reason": "a RAM disk"}]
-    assert "tf-data, cold, m on cpu: a RAM disk" in page([a_result()], left_out=left_out).text
-
-
 def test_what_was_left_out_is_listed_with_its_reason() -> None:
     left_out = [
-        {"variant": "py-dataset", "model": "cats-dogs-64", "device": "cpu", "reason": "it hung"},
-        {"variant": "other", "model": None, "device": "gpu", "reason": "no GPU"},
+        {"who": "py-dataset (cats-dogs-64, cpu)", "reason": "it hung"},
+        {"who": "gpu", "reason": "no GPU"},
     ]
     seen = page(RUN, left_out=left_out)
-    assert "py-dataset, cats-dogs-64 on cpu: it hung" in seen.text
-    assert "other on gpu: no GPU" in seen.text
+    assert "py-dataset (cats-dogs-64, cpu): it hung" in seen.text
+    assert "gpu: no GPU" in seen.text
     assert "Left out" not in page(RUN).text
 
 
@@ -239,9 +239,9 @@ def test_skipped_files_are_listed_up_to_fifty(skipped: int, listed: int) -> None
 
 
 def test_a_run_without_results_is_rendered() -> None:
-    seen = page([], complete=False, left_out=[{"variant": "a", "model": "m", "device": "cpu", "reason": "it hung"}])
+    seen = page([], complete=False, left_out=[{"who": "a (m, cpu)", "reason": "it hung"}])
     assert "stopped before its end" in seen.text
-    assert "a, m on cpu: it hung" in seen.text
+    assert "a (m, cpu): it hung" in seen.text
     assert "tr" not in {tag for tag, _ in seen.tags}
 
 
@@ -419,7 +419,7 @@ def test_a_line_is_the_darker_the_more_of_the_time_it_takes() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_stages_lines_and_marks_are_plain_text(name: str) -> None:
-    document = a_document([a_result()], telemetry=a_telemetry(name, gpus=1))
+    document = a_document([a_result()])
     tail = {"images": 1, "p50_us": 1.0, "p99_us": 1.0, "slowest": [{"name": name, "us": 1.0}]}
     function = a_function(name, name) | {"location": name}
     document["results"][0] |= {
@@ -427,7 +427,7 @@ def test_hostile_stages_lines_and_marks_are_plain_text(name: str) -> None:
         "stage_table": a_table(tail=tail, reason=name, flags=[name]),
         "lines": [function],
     }
-    seen = Page(render(document, {}))
+    seen = Page(render(document, {}, a_telemetry(name, gpus=1)))
     assert_harmless(seen)
     # Three in the stages, one in the tail, a reason, a flag, three in the source, a band of each of five graphs.
     assert seen.text.count(name) >= 14

@@ -133,21 +133,25 @@ def test_five_steady_steps_an_epoch_are_enough(steps: int, epochs: int) -> None:
 
 def test_a_part_that_is_negative_beyond_its_spread_is_flagged() -> None:
     attribution = made_of(0.5, parts={"interference": -0.05, "prep_stall": 0.55})
-    certain = replace(attribution, shares_ci95=attribution.shares_ci95 | {"interference": (-0.06, -0.001)})
+    certain = replace(attribution, shares_ci95=replace(attribution.shares_ci95, interference=(-0.06, -0.001)))
     assert check_parts(certain) == ("negative: interference came to -5.0%, beyond the spread",)
-    unsure = replace(attribution, shares_ci95=attribution.shares_ci95 | {"interference": (-0.06, 0.001)})
+    unsure = replace(attribution, shares_ci95=replace(attribution.shares_ci95, interference=(-0.06, 0.001)))
     assert check_parts(unsure) == ()
 
 
 def test_a_part_may_be_three_percent_below_zero() -> None:
     attribution = made_of(0.5, parts={"interference": -0.029, "prep_stall": 0.529})
-    certain = replace(attribution, shares_ci95=attribution.shares_ci95 | {"interference": (-0.03, -0.02)})
+    certain = replace(attribution, shares_ci95=replace(attribution.shares_ci95, interference=(-0.03, -0.02)))
     assert check_parts(certain) == ()
 
 
 def test_an_undefined_part_is_not_negative() -> None:
     attribution = made_of(0.5)
-    undefined = replace(attribution, shares=attribution.shares | {"transfer": None}, shares_ci95={"transfer": None})
+    undefined = replace(
+        attribution,
+        shares=replace(attribution.shares, transfer=None),
+        shares_ci95=replace(attribution.shares_ci95, transfer=None),
+    )
     assert check_parts(undefined) == ()
 
 

@@ -66,6 +66,6 @@ def test_a_finding_is_strict_json() -> None:
 
 def test_parts_that_a_device_does_not_define_lose_nothing() -> None:
     on_gpu = Evidence(result=a_result(device="gpu"))
-    assert on_gpu.lost["interference"] == on_gpu.surely_lost["interference"] == 0.0
-    assert on_gpu.lost["prep_stall"] == pytest.approx(0.5)
+    assert on_gpu.lost.interference == on_gpu.surely_lost.interference == 0.0
+    assert on_gpu.lost.prep_stall == pytest.approx(0.5)
     assert on_gpu.loader_ratio == pytest.approx(0.5)

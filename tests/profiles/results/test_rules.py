@@ -14,6 +14,7 @@ import pytest
 from profiles.results import rules
 from profiles.results.attribution import loading_range
 from profiles.results.evidence import Advice, Evidence, Finding
+from profiles.results.parts import Parts
 from profiles.results.result import Result
 from profiles.results.rules import RULES, findings
 from profiles.stage_table import Stage, StageTable
@@ -29,7 +30,7 @@ def losing(_result: Result | None = None, _low: dict[str, float] | None = None, 
     attribution = made_of(sum(parts.values()), parts=parts)
     ends = {part: (share or 0.0, share or 0.0) for part, share in attribution.shares.items()}
     ends |= {part: (low, 2 * (attribution.shares[part] or 0) - low) for part, low in (_low or {}).items()}
-    return replace(_result or a_result(device="cpu"), attribution=replace(attribution, shares_ci95=dict(ends)))
+    return replace(_result or a_result(device="cpu"), attribution=replace(attribution, shares_ci95=Parts(**ends)))
 
 
 def a_table(*stages: Stage, **settings: Any) -> StageTable:
@@ -465,7 +466,7 @@ def test_interference_is_not_blamed(result: Result) -> None:
 def test_a_costly_transfer_has_a_remedy(dtype: str | None, gain: float, advice: str) -> None:
     result = a_result(device="gpu")
     config = {} if dtype is None else {"output_dtype": dtype}
-    result = replace(result, contender=replace(result.contender, config=config))
+    result = replace(result, subject=replace(result.subject, config=config))
     found = rules.costly_transfer(of(losing(result, transfer=0.2)))
     assert found is not None
     assert (found.text, found.advice) == ("20% of an epoch is batches on their way to the device", advice)

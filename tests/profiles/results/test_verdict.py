@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from profiles.machine.page_cache import StorageRates
-from profiles.results.evidence import Advice, Evidence
+from profiles.results.evidence import Advice
 from profiles.results.result import Result
 from profiles.results.rules import findings
 from profiles.results.verdict import Verdict, evidence_of, judge, speed_up, what_the_cache_hides
 from profiles.stage_table import without_stages
-from tests.builders import a_cold_result, a_result, made_of, rounds_of
+from tests.builders import a_cold_result, a_result, made_of, rounds_of, with_subject
 
 
 def a_variant(name: str, *step_ms: float, first_round: int = 0, **settings: Any) -> Result:
@@ -215,8 +215,8 @@ def test_a_verdict_on_a_cold_row_says_so() -> None:
         (
             replace(
                 a_cold_result(),
-                contender=replace(
-                    a_cold_result().contender,
+                subject=replace(
+                    a_cold_result().subject,
                     storage=StorageRates(cold_bytes_per_sec=9.94e6, warm_bytes_per_sec=3e9, bytes_per_file=200),
                 ),
             ),
@@ -224,7 +224,7 @@ def test_a_verdict_on_a_cold_row_says_so() -> None:
             "for 0.2 MB/s at most.",
         ),
         (
-            replace(a_cold_result(), contender=replace(a_cold_result().contender, storage=None)),
+            replace(a_cold_result(), subject=replace(a_cold_result().subject, storage=None)),
             "generator: cold 556 img/s, warm 833: the page cache hides 33%.",
         ),
         (
@@ -274,7 +274,9 @@ def test_a_verdict_is_strict_json_with_the_keys_of_the_design() -> None:
 
 def test_every_verdict_has_its_findings_and_its_advice_is_evidence() -> None:
     slow = a_variant("slow", 10, 10, 10, training={"workers_asked": 4, "workers_effective": 1})
-    of_slow, of_fast = judge([slow, a_variant("fast", *[4.7] * 3, work=("scaled decode",))], with_big_photos)
+    of_slow, of_fast = judge(
+        [with_big_photos(one) for one in (slow, a_variant("fast", *[4.7] * 3, work=("scaled decode",)))]
+    )
     assert [one.rule for one in of_slow.findings] == ["input-bound", "oversized decode", "workers not effective"]
     assert of_slow.findings[1].gain is not None and of_slow.findings[1].gain.kind == "measured"
     assert [one.rule for one in of_fast.findings] == ["balanced", "oversized decode"]
@@ -282,8 +284,8 @@ def test_every_verdict_has_its_findings_and_its_advice_is_evidence() -> None:
     assert [one["rule"] for one in of_slow.to_dict()["findings"]] == [one.rule for one in of_slow.findings]
 
 
-def with_big_photos(result: Result) -> Evidence:
-    return replace(evidence_of(result), decoded_pixels=400 * 400, wanted_pixels=64 * 64)
+def with_big_photos(result: Result) -> Result:
+    return with_subject(result, decoded_pixels=400 * 400, wanted_pixels=64 * 64)
 
 
 @pytest.mark.parametrize(("asked", "known"), [(4, 4), ("auto", None), (None, None)])

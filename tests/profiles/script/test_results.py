@@ -12,12 +12,11 @@ import pytest
 
 from profiles.devices import Device
 from profiles.results.checks import check_claims
-from profiles.results.result import Result
+from profiles.results.result import Result, summarise
 from profiles.results.verdict import judge
-from profiles.samples import sample_from_dict
 from profiles.script.epochs import EpochRecord
 from profiles.script.profiler import Profiler
-from profiles.script.results import Ceilings, FitRecord, again, result_of
+from profiles.script.results import Ceilings, FitRecord, again, samples_of
 from tests.builders import MS, record_of, rounds_of
 from tests.planted import planted
 
@@ -37,6 +36,11 @@ def a_fit(**changed: Any) -> FitRecord:
         ceilings=Ceilings(samples=(), reason="--no-ceilings"),
         canary_ns=5_000_000,
     )
+
+
+def result_of(fit: FitRecord) -> Result:
+    subject, samples = samples_of(fit)
+    return summarise(subject, samples, typical_canary_ns=fit.canary_ns)
 
 
 def unclaimed(result: Result) -> list[str]:
@@ -64,8 +68,7 @@ def test_epochs_whose_pieces_nobody_timed_are_said_to_be_unchecked() -> None:
     assert {(one.outer_ns, one.claimed_ns, one.unclaimed_ratio) for one in result.samples} == {(2299, None, None)}
     assert unclaimed(result) == []
     unchecked = "not checked whether steps and edges add up to the time of an epoch"
-    assert f"{unchecked}: the batch hooks of callbacks were not timed" in result.contender.notes
-    assert [sample_from_dict(one.to_dict()) for one in result.samples] == list(result.samples)
+    assert f"{unchecked}: the batch hooks of callbacks were not timed" in result.subject.notes
 
 
 def test_only_what_callbacks_were_seen_to_take_is_left_out() -> None:
@@ -77,9 +80,9 @@ def test_only_what_callbacks_were_seen_to_take_is_left_out() -> None:
         "claimed_ns": 1,
     }
     seen = result_of(a_fit(**times, callbacks_ns=240_000_000))
-    assert "callbacks took 30% of the time of the steps; it is left out" in " ".join(seen.contender.notes)
+    assert "callbacks took 30% of the time of the steps; it is left out" in " ".join(seen.subject.notes)
     unseen = result_of(a_fit(**times, callbacks_ns=0))
-    assert "callbacks took" not in " ".join(unseen.contender.notes)
+    assert "callbacks took" not in " ".join(unseen.subject.notes)
 
 
 def test_a_device_that_runs_on_behind_the_host_is_said_to_be_unchecked() -> None:
@@ -88,7 +91,7 @@ def test_a_device_that_runs_on_behind_the_host_is_said_to_be_unchecked() -> None
     result = result_of(replace(fit, device=Device(kind="gpu", name="gpu")))
     assert unclaimed(result) == []
     unchecked = "not checked whether steps and edges add up to the time of an epoch"
-    assert f"{unchecked}: the device runs on behind the host" in result.contender.notes
+    assert f"{unchecked}: the device runs on behind the host" in result.subject.notes
 
 
 def test_the_model_alone_beside_a_fit_does_not_hide_what_is_unclaimed() -> None:
@@ -129,27 +132,27 @@ def test_edges_of_whole_epochs_are_spread_over_whole_epochs_where_the_last_was_l
     whole, left = an_epoch_of(1000), an_epoch_of(100, whole=False)
     result = fit_of(whole, whole, left, ceilings=ceilings)
     # 62.5 ms of 1062.5.
-    assert result.attribution.shares["epoch_overhead"] == pytest.approx(0.0588, abs=1e-4)
+    assert result.attribution.shares.epoch_overhead == pytest.approx(0.0588, abs=1e-4)
     assert result.attribution.loading_ratio == pytest.approx(0.1529, abs=1e-3)
-    assert result.contender.images == 10_000
+    assert result.subject.images == 10_000
 
 
 @pytest.mark.parametrize("ceilings", [True, False])
 def test_edges_of_epochs_of_many_lengths_are_their_part_of_all_of_them(ceilings: bool) -> None:
     result = fit_of(an_epoch_of(100), an_epoch_of(1000), an_epoch_of(100), an_epoch_of(800), ceilings=ceilings)
     # 4 times 62.5 ms of 2,250.
-    assert result.attribution.shares["epoch_overhead"] == pytest.approx(0.1111, abs=1e-4)
+    assert result.attribution.shares.epoch_overhead == pytest.approx(0.1111, abs=1e-4)
 
 
 @pytest.mark.parametrize("ceilings", [True, False])
 def test_of_a_fit_that_was_left_in_its_only_epoch_no_edge_is_charged(ceilings: bool) -> None:
     result = fit_of(an_epoch_of(100, whole=False), ceilings=ceilings)
-    assert result.attribution.shares["epoch_overhead"] is None
-    assert result.attribution.shares["compute"] == pytest.approx(0.9)
+    assert result.attribution.shares.epoch_overhead is None
+    assert result.attribution.shares.compute == pytest.approx(0.9)
     assert result.epoch_images_per_sec == pytest.approx(result.images_per_sec)
     assert "epoch edges" not in {finding.rule for finding in judge([result])[0].findings}
-    assert result.contender.images == 1000
-    assert any("edges is unknown" in note for note in result.contender.notes)
+    assert result.subject.images == 1000
+    assert any("edges is unknown" in note for note in result.subject.notes)
 
 
 def test_a_model_rate_that_was_not_measured_is_unknown() -> None:
@@ -159,7 +162,7 @@ def test_a_model_rate_that_was_not_measured_is_unknown() -> None:
 
 def test_the_batch_size_is_that_of_a_full_batch() -> None:
     """313 images in batches of 32 are 31 a batch in the mean."""
-    assert fit_of(an_epoch_of(10, images=313, batch_size=32), ceilings=False).contender.batch_size == 32
+    assert fit_of(an_epoch_of(10, images=313, batch_size=32), ceilings=False).subject.batch_size == 32
 
 
 def network() -> keras.Model:
@@ -202,7 +205,7 @@ def test_hooks_of_a_list_that_has_its_own_are_not_timed() -> None:
     callbacks = OwnList([], add_history=True, model=model, epochs=5, steps=20)
     result = watched(model, callbacks)
     assert {one.claimed_ns for one in result.samples} == {None}
-    assert any("batch hooks of callbacks were not timed" in note for note in result.contender.notes)
+    assert any("batch hooks of callbacks were not timed" in note for note in result.subject.notes)
 
 
 class StepsUnseen(keras.callbacks.Callback):
@@ -296,7 +299,7 @@ def test_epochs_beside_which_others_took_the_cores_are_left_out_where_some_are_q
     quiet, loud = an_epoch_of(1000, others_ratio=0.02), an_epoch_of(1000, others_ratio=0.5, steady_wait_ns=500 * MS)
     result = fit_of(quiet, loud, quiet, loud, quiet, ceilings=True)
     assert [sample.round for sample in result.explained] == [10, 12, 14]
-    assert "other programs took the cores in 2 of 5 epochs, which are left out" in result.contender.notes
+    assert "other programs took the cores in 2 of 5 epochs, which are left out" in result.subject.notes
     assert result.attribution.others_ratio == pytest.approx(0.02)
 
 

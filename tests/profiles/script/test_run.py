@@ -11,6 +11,7 @@ import textwrap
 import pytest
 
 from tests import PROJECT_ROOT
+from tests.checks import samples_of
 
 KERAS = """
 import sys, time
@@ -87,7 +88,7 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
     assert any((stage["wait_us_per_image"] or 0) > 500 for stage in first["stages"])
     assert second["stages"] == []
     assert not any(flag.startswith("unclaimed: ") for one in (first, second) for flag in one["flags"])
-    assert all(one["claimed_ns"] for fit in (first, second) for one in fit["samples"])
+    assert all(one["claimed_ns"] for fit in (first, second) for one in samples_of(found, fit))
     assert "input-bound" in shown.stderr
     assert (tmp_path / "out" / "report.html").stat().st_size > 1000
 
@@ -305,9 +306,10 @@ def test_calls_in_a_loop_and_in_a_thread_nothing_to_train_on_and_loaders_that_pr
     shown = run(tmp_path, "--out", "out", script)
     assert (shown.stdout, shown.returncode) == (plain.stdout, 0), shown.stderr[-3000:]
     assert "loaded again" in shown.stderr
-    loop, threads = results(tmp_path)["results"]
+    document = results(tmp_path)
+    loop, threads = document["results"]
     assert loop["notes"] == ["fed by a PyDataset (Loud)", "12 calls of fit, one after another"]
-    assert len([one for one in loop["samples"] if one["window"] == "train"]) == 11
+    assert len([one for one in samples_of(document, loop) if one["window"] == "train"]) == 11
     assert threads["notes"] == ["fed by NumPy arrays"]
 
 

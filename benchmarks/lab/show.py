@@ -1,0 +1,37 @@
+"""`unstall show` and `unstall compare`: the document of any command again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import unstall
+from profiles.report import Kind
+from profiles.report import show as shown
+from profiles.report.measurements import KINDS
+
+# The kinds of document that are defined here, by the command that writes them.
+_OURS = {"devices": "benchmarks.devices.report:KIND", "scaling": "benchmarks.scaling.report:KIND"}
+
+
+class _Kinds(Mapping[str, Kind[Any, Any, Any]]):
+    """All kinds, each imported when it is asked for."""
+
+    def __getitem__(self, command: str) -> Kind[Any, Any, Any]:
+        return KINDS[command] if command in KINDS else unstall.of_ours(_OURS[command])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*KINDS, *_OURS])
+
+    def __len__(self) -> int:
+        return len(KINDS) + len(_OURS)
+
+
+def show(words: Sequence[str]) -> int:
+    """Runs `unstall show`. Returns its exit code."""
+    return shown.main(["show", *words], _Kinds(), "unstall")
+
+
+def compare(words: Sequence[str]) -> int:
+    """Runs `unstall compare`. Returns its exit code."""
+    return shown.main(["compare", *words], _Kinds(), "unstall")

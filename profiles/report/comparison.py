@@ -1,0 +1,189 @@
+"""Compares the documents of two measurements of training: what changed, and by how much."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from profiles.report.measurements import SCRIPT, MeasurementDocument, derive
+from profiles.results.result import Result
+from profiles.statistics import Interval, median, range_text, unpaired_ratio_interval
+
+# Two machines that differ in any of these are two machines.
+_MACHINE = ("cpu", "usable_cores", "keras_backend", "gpus")
+# Two runs on one machine whose canary loops differ by more than this were not made under the same conditions: unchanged
+# code varies by some 5 % between runs on a shared machine.
+_CANARY_RATIO = 1.10
+# A script's line numbers change when the script is edited: "fit 1 (train.py:42)" is "fit 1".
+_PLACE = re.compile(r" \([^()]*:\d+\)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What became of one subject from the first document to the second.
+
+    Attributes:
+      name: of the subject.
+      before, after: its results.
+      not_comparable: why the two rates are of different work; empty where they are of the same.
+      changed: settings that differ, as "prefetch: 2, 4".
+      ratio: images/sec of whole epochs, after over before.
+      interval: of the ratio; None of few rounds.
+    """
+
+    name: str
+    before: Result
+    after: Result
+    not_comparable: tuple[str, ...]
+    changed: tuple[str, ...]
+    ratio: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two documents beside each other.
+
+    Attributes:
+      not_comparable: why nothing in them can be compared; empty where something can.
+      doubts: what a reader must doubt.
+      changed: versions that differ.
+      changes: one for each subject of both.
+      only_before, only_after: names of the subjects of one document.
+    """
+
+    not_comparable: tuple[str, ...]
+    doubts: tuple[str, ...]
+    changed: tuple[str, ...]
+    changes: tuple[Change, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+
+    @property
+    def compared(self) -> tuple[Change, ...]:
+        """The changes whose ratio means something."""
+        return () if self.not_comparable else tuple(one for one in self.changes if not one.not_comparable)
+
+
+def compare(before: MeasurementDocument, after: MeasurementDocument) -> Comparison:
+    """Compares two documents, subject by subject, by the images/sec of whole epochs."""
+    old, new = (
+        {_name(document, verdict.result): verdict.result for verdict in derive(document)}
+        for document in (before, after)
+    )
+    machines = [{key: document.provenance.get(key) for key in _MACHINE} for document in (before, after)]
+    packages = [document.provenance.get("packages", {}) for document in (before, after)]
+    return Comparison(
+        not_comparable=tuple(f"another machine: {difference}" for difference in _differences(*machines)),
+        doubts=_doubts(before, after),
+        changed=tuple(_differences(*packages)),
+        changes=tuple(_change(name, old[name], new[name], before, after) for name in old if name in new),
+        only_before=tuple(name for name in old if name not in new),
+        only_after=tuple(name for name in new if name not in old),
+    )
+
+
+def _change(name: str, old: Result, new: Result, before: MeasurementDocument, after: MeasurementDocument) -> Change:
+    work = [_work(result, document) for result, document in ((old, before), (new, after))]
+    settings = [{**result.subject.config, **result.subject.training} for result in (old, new)]
+    ratio, interval = unpaired_ratio_interval(list(new.by_round().values()), list(old.by_round().values()))
+    return Change(
+        name=name,
+        before=old,
+        after=new,
+        not_comparable=tuple(_differences(*work)),
+        changed=tuple(difference for difference in _differences(*settings)),
+        ratio=ratio,
+        interval=interval,
+    )
+
+
+def _work(result: Result, document: MeasurementDocument) -> dict[str, Any]:
+    """Returns what must be equal for two rates to be of the same work."""
+    subject, dataset = result.subject, document.dataset or {}
+    return {
+        "images": dataset.get("images"),
+        "fingerprint of the data": dataset.get("fingerprint"),
+        "batch size": subject.batch_size,
+        "parameters": subject.training.get("parameters"),
+        "work per image": ", ".join(subject.work) or "full decode, bilinear, augmented",
+    }
+
+
+def _name(document: MeasurementDocument, result: Result) -> str:
+    subject = result.subject
+    label = _PLACE.sub("", subject.label) if document.command == SCRIPT else subject.label
+    return f"{label} ({subject.model}, {subject.device.name})"
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Returns what differs, as "name: before, after"."""
+    keys = dict.fromkeys((*before, *after))
+    return [f"{key}: {before.get(key)}, {after.get(key)}" for key in keys if before.get(key) != after.get(key)]
+
+
+def _doubts(before: MeasurementDocument, after: MeasurementDocument) -> tuple[str, ...]:
+    doubts = []
+    canaries_ns = _canary_ns(before), _canary_ns(after)
+    if canaries_ns[0] and canaries_ns[1]:
+        slower = canaries_ns[1] / canaries_ns[0]
+        if not 1 / _CANARY_RATIO <= slower <= _CANARY_RATIO:
+            doubts.append(
+                f"a loop of ours that never changes took {slower:.2f} times as long in the second run: "
+                "the ratios may be the machine's"
+            )
+    for which, document in (("first", before), ("second", after)):
+        if not document.complete:
+            doubts.append(f"the {which} run was stopped before its end")
+    return tuple(doubts)
+
+
+def _canary_ns(document: MeasurementDocument) -> float | None:
+    canaries = [sample.canary_ns for samples in document.samples.windows.values() for sample in samples]
+    return median(canaries) if canaries else None
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """Prints a row for each subject, then what differs between the two runs."""
+    if comparison.compared:
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        table.add_column("subject", overflow="fold")
+        for column in ("before", "after", "times", "95 %", "load% before", "after"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for change in comparison.compared:
+            table.add_row(
+                Text(change.name),
+                f"{change.before.epoch_images_per_sec:,.0f}",
+                f"{change.after.epoch_images_per_sec:,.0f}",
+                f"{change.ratio:.2f}",
+                range_text(change.interval),
+                *(f"{max(one.attribution.loading_ratio, 0):.0%}" for one in (change.before, change.after)),
+            )
+        console.print(table)
+        console.print(
+            Text(
+                "before, after: images/sec of whole epochs. The intervals hold what varied within each run, not what "
+                "changed on the machine between them: unstall gate compare measures side by side.",
+                style="dim",
+            )
+        )
+    for reason in comparison.not_comparable:
+        console.print(Text(f"not comparable: {reason}"))
+    for change in comparison.changes:
+        for reason in change.not_comparable:
+            console.print(Text(f"not comparable: {change.name}: {reason}"))
+        for difference in change.changed:
+            console.print(Text(f"changed: {change.name}: {difference}"))
+    for difference in comparison.changed:
+        console.print(Text(f"changed: version of {difference}"))
+    for which, names in (("first", comparison.only_before), ("second", comparison.only_after)):
+        for name in names:
+            console.print(Text(f"only in the {which}: {name}"))
+    for doubt in comparison.doubts:
+        console.print(Text(f"doubtful: {doubt}", style="yellow"))

@@ -1,0 +1,223 @@
+"""What the main job, a profiled script and `profiles.profile` leave behind: the document of a measured training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from profiles.devices import Device
+from profiles.machine.telemetry import Trace, during, spans, unread_gpu
+from profiles.report import html, text
+from profiles.report.document import Document, Kind, content_of
+from profiles.results.result import Result, summarise
+from profiles.results.subject import Subject
+from profiles.results.verdict import Verdict, judge
+from profiles.samples import Sample
+from profiles.stage_table import AnnotatedFunction, StageTable
+from profiles.statistics import median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What was asked.
+
+    Attributes:
+      rounds: windows of training of a subject.
+      data: what was named, without its folders.
+      baseline: the variant that speed-ups are over; None where subjects are not compared with each other.
+    """
+
+    rounds: int
+    data: str
+    baseline: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was measured of one subject.
+
+    Attributes:
+      windows: keys of `Measurements.windows`: subjects that share a model share its windows.
+      stages, lines: of the loader, taken apart; None and nothing where that was not done.
+    """
+
+    subject: Subject
+    windows: tuple[str, ...]
+    stages: StageTable | None = None
+    lines: tuple[AnnotatedFunction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """All that was measured.
+
+    Attributes:
+      subjects: in the order of the report.
+      windows: samples, by whose they are.
+      throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run; None where unknown.
+    """
+
+    subjects: tuple[Measurement, ...]
+    windows: Mapping[str, tuple[Sample, ...]]
+    throttled_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        for measurement in self.subjects:
+            subject = measurement.subject
+            missing = [key for key in measurement.windows if key not in self.windows]
+            if missing:
+                raise ValueError(f"{subject.label} has the windows {missing[0]!r}, which are not there.")
+            names = {sample.window for key in measurement.windows for sample in self.windows[key]}
+            if not {"train", subject.explained} <= names:
+                raise ValueError(f"{subject.label} has no window {subject.explained!r}.")
+
+
+MeasurementDocument = Document[Plan, Measurements]
+# Verdicts by the model and the name of the device: each group has a table of its own.
+_Groups = dict[tuple[str, str], list[Verdict]]
+
+
+def window_mark(window: str, variant: str, model: str, device: Device) -> str:
+    """Returns how a window of a subject is marked in the recording of the machine."""
+    return f"{window}: {variant}, {model}, {device.name}"
+
+
+def derive(document: MeasurementDocument) -> list[Verdict]:
+    """Derives results from samples, and judges each against those that were measured beside it."""
+    measured = document.samples
+    if not measured.subjects:
+        return []
+    canaries_ns = [sample.canary_ns for samples in measured.windows.values() for sample in samples]
+    results = [
+        summarise(
+            measurement.subject,
+            [sample for key in measurement.windows for sample in measured.windows[key]],
+            typical_canary_ns=median(canaries_ns),
+            stages=measurement.stages,
+            lines=measurement.lines,
+        )
+        for measurement in measured.subjects
+    ]
+    compared = [results] if document.plan.baseline is not None else [[result] for result in results]
+    return [verdict for group in compared for verdict in judge(group, throttled_ratio=measured.throttled_ratio)]
+
+
+def _copies(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    def copy(measurement: Measurement, result: Result) -> dict[str, Any]:
+        machine = {} if document.telemetry is None else {"machine": _machine(document.telemetry, result)}
+        return {**result.to_dict(), **machine, "windows": list(measurement.windows)}
+
+    subjects = document.samples.subjects
+    return {
+        "results": [copy(one, verdict.result) for one, verdict in zip(subjects, verdicts, strict=True)],
+        "verdicts": [verdict.to_dict() for verdict in verdicts],
+    }
+
+
+def _machine(trace: Trace, result: Result) -> dict[str, float | None]:
+    """Returns how busy cores and GPU were in the windows that the result is about."""
+    subject = result.subject
+    mark = window_mark(result.explained[0].window, subject.variant, subject.model, subject.device)
+    return asdict(during(trace, spans(trace, mark)))
+
+
+def _groups(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
+    """Returns the verdicts that are printed together: all, or each by itself where they are not compared."""
+    return [list(verdicts)] if document.plan.baseline is not None else [[verdict] for verdict in verdicts]
+
+
+def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
+    sentences: dict[tuple[str, str], list[str]] = {}
+    for group in _groups(document, verdicts):
+        for (model, device), some in _by_device(group).items():
+            sentences.setdefault((model, device), []).extend(text.verdict_lines(some, document.plan.baseline))
+    return html.render(content_of(document, KIND, list(verdicts)), sentences, document.telemetry)
+
+
+def _by_device(verdicts: Sequence[Verdict]) -> _Groups:
+    groups: _Groups = {}
+    for verdict in verdicts:
+        subject = verdict.result.subject
+        groups.setdefault((subject.model, subject.device.name), []).append(verdict)
+    return groups
+
+
+def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[Verdict]) -> None:
+    is_compared = document.plan.baseline is not None
+    left_out = [(one.who, one.reason) for one in document.left_out]
+    if is_compared:
+        for line in _heading(document, verdicts):
+            console.print(Text(line))
+    for group in _groups(document, verdicts):
+        text.print_results(console, group, baseline=document.plan.baseline, left_out=left_out if is_compared else ())
+        if is_compared and document.telemetry is not None:
+            for line in unread_gpu((verdict.result.subject.device for verdict in group), document.telemetry):
+                console.print(line, style="dim", highlight=False)
+        for result in (verdict.result for verdict in group):
+            if result.stages is not None:
+                subject = result.subject
+                place = f" ({subject.model}, {subject.device.name})" if is_compared else ""
+                text.print_stages(console, f"{subject.label}{place}", result.stages)
+    if not is_compared:
+        for who, why in left_out:
+            console.print(Text(f"{who}: {why}"))
+
+
+def _heading(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[str]:
+    """Says of each model what is trained, and on which images."""
+    dataset = document.dataset or {}
+    lines = {}
+    for verdict in verdicts:
+        subject = verdict.result.subject
+        lines[subject.model] = (
+            f"{subject.model}: {subject.training['parameters']:,} parameters, {subject.training['optimizer']}, "
+            f"{subject.training['loss']}; {dataset['images']:,} images of {len(dataset['classes'])} classes from "
+            f"{dataset['name']}"
+        )
+    return list(lines.values())
+
+
+def _rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    rows = []
+    for verdict in verdicts:
+        values, attribution = verdict.result.to_dict(), verdict.result.attribution
+        rows.append(
+            {key: values[key] for key in ("variant", "model", "page_cache", "batch_size")}
+            | {"device": verdict.result.subject.device.name, "bound": attribution.bound}
+            | {
+                key: values[key]
+                for key in (
+                    "epoch_images_per_sec",
+                    "spread_ratio",
+                    "images_per_sec",
+                    "loader_images_per_sec",
+                    "compute_images_per_sec",
+                    "loading_ratio",
+                )
+            }
+            | {"loading_low": attribution.loading_range[0], "loading_high": attribution.loading_range[1]}
+            | {f"{part}_ratio": share for part, share in attribution.shares.items()}
+        )
+    return rows
+
+
+KIND = Kind(plan=Plan, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)
+# The commands that leave such a document behind.
+PIPELINE, SCRIPT, CALL = "pipeline", "profile", "profiles.profile"
+KINDS: Mapping[str, Kind[Any, Any, Any]] = dict.fromkeys((PIPELINE, SCRIPT, CALL), KIND)
+
+
+def unlisted(kind: str, name: str, images: int | None) -> dict[str, Any]:
+    """Returns the dataset of a document about data whose files nobody listed."""
+    return {
+        "kind": kind,
+        "name": name,
+        "images": "unknown" if images is None else images,
+        "skipped": 0,
+        "skipped_files": [],
+        "fingerprint": "unknown",
+    }

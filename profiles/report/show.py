@@ -1,0 +1,91 @@
+"""Shows the document of a run again, or two of them beside each other.
+
+python -m profiles show runs/TIME/results.json
+python -m profiles compare runs/BEFORE runs/AFTER
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from profiles.report.codec import encode
+from profiles.report.comparison import compare, print_comparison
+from profiles.report.document import DocumentError, Kind, judged_by, load
+from profiles.report.measurements import KINDS
+from profiles.report.write import to_json, write_atomically
+from profiles.text import Terminal
+
+
+def main(
+    argv: Sequence[str], kinds: Mapping[str, Kind[Any, Any, Any]] = KINDS, program: str = "python -m profiles"
+) -> int:
+    """Runs one of the verbs.
+
+    Args:
+      argv: the verb and its words.
+      kinds: of documents that can be shown, by the command that wrote them.
+      program: what the user typed before the verb.
+    Returns:
+      0; 2 for a file that cannot be shown; 3 if two documents have nothing that can be compared.
+    """
+    arguments = _parser(program).parse_args(argv)
+    errors = Terminal(stderr=True)
+    try:
+        return _compare(arguments) if arguments.verb == "compare" else _show(arguments, kinds)
+    except DocumentError as error:
+        errors.print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
+        return 2
+    except OSError as error:
+        errors.print(f"{error.filename}: {error.strerror}.", style="bold red", markup=False, soft_wrap=True)
+        return 3
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    show = verbs.add_parser("show", help="prints what a run printed, from its results file", allow_abbrev=False)
+    show.add_argument("file", type=Path, metavar="FILE", help="results.json, or the folder that holds it")
+    form = show.add_mutually_exclusive_group()
+    form.add_argument("--html", type=Path, metavar="OUT", help="writes the report there instead")
+    form.add_argument("--json", action="store_true", help="prints results and verdicts, without samples, as JSON")
+    form.add_argument("--csv", action="store_true", help="prints a row for each result")
+    compared = verbs.add_parser("compare", help="two runs beside each other", allow_abbrev=False)
+    compared.add_argument("before", type=Path, metavar="A", help="results.json, or the folder that holds it")
+    compared.add_argument("after", type=Path, metavar="B", help="the same, of a later run")
+    return parser
+
+
+def _show(arguments: argparse.Namespace, kinds: Mapping[str, Kind[Any, Any, Any]]) -> int:
+    document, kind = load(arguments.file, kinds)
+    derived = kind.derive(document)
+    if arguments.html is not None:
+        if os.path.lexists(arguments.html):
+            raise DocumentError(f"--html {arguments.html} is there already: nothing is overwritten. Give another name.")
+        write_atomically(arguments.html, kind.page(document, derived))
+    elif arguments.json:
+        facts = {"command": document.command, "created": document.created, "complete": document.complete}
+        copies = kind.copies(document, derived)
+        sys.stdout.write(to_json({**facts, **copies, "left_out": encode(document.left_out)}))
+    elif arguments.csv:
+        rows = kind.rows(derived)
+        writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        kind.print(Terminal(), document, derived)
+    if other := judged_by(document):
+        Terminal(stderr=True).print(other, style="dim", highlight=False, markup=False)
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    (before, _), (after, _) = (load(path, KINDS) for path in (arguments.before, arguments.after))
+    comparison = compare(before, after)
+    print_comparison(Terminal(), comparison)
+    return 0 if comparison.compared else 3
