@@ -17,6 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
+import unstall
+from benchmarks.lab.command import Command
+from profiles.report import Kind
 from tests import PROJECT_ROOT
 
 # What may pass until processes that were ended, or belong to nobody, are gone.
@@ -26,6 +29,12 @@ GONE_S = 5
 def samples_of(document: dict[str, Any], result: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the samples of a result in a file of results; of a cold row with those of the warm one beside it."""
     return [sample for key in result["windows"] for sample in document["samples"]["windows"][key]]
+
+
+def kind_of(command: Command) -> Kind[Any, Any, Any]:
+    """Returns the kind of a command's documents."""
+    kind: Kind[Any, Any, Any] = unstall.of_ours(command.kind)
+    return kind
 
 
 def passes_on_jax(file: str, chosen: str) -> None:

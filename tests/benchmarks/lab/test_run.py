@@ -1,0 +1,230 @@
+"""How every command that measures runs and ends: written after each round, kept when stopped, one line a fault."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.devices.__main__ import COMMAND as DEVICES
+from benchmarks.lab import command as lab_command
+from benchmarks.lab.command import Command, exit_code_of, run, run_plan
+from benchmarks.lab.options import UserError
+from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
+from benchmarks.scaling.__main__ import COMMAND as SCALING
+from profiles.report import Document, LeftOut, load
+from profiles.report.show import main as show
+from profiles.text import Terminal
+from tests.builders import (
+    a_devices_document,
+    a_measurement_document,
+    a_result,
+    a_scaling_document,
+    a_scaling_plan,
+    scaling_rows_of,
+    with_subject,
+)
+from tests.checks import kind_of
+
+FACTS = {"parameters": 7, "optimizer": "Adam", "loss": "mse"}
+MAIN_JOB = a_measurement_document(with_subject(a_result(), training=FACTS))
+DEVICES_RUN = a_devices_document()
+PLANNED = a_scaling_plan(axes={"files": (8,)})
+# A document of each command in which something was measured, and one in which nothing was.
+COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
+    "pipeline": (PIPELINE, MAIN_JOB, replace(MAIN_JOB, samples=replace(MAIN_JOB.samples, subjects=(), windows={}))),
+    "devices": (DEVICES, DEVICES_RUN, replace(DEVICES_RUN, samples=replace(DEVICES_RUN.samples, cases=()))),
+    "scaling": (
+        SCALING,
+        a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),
+        a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: ()})),
+    ),
+}
+
+
+@dataclass
+class FakeLab:
+    """Measures nothing: two rounds, of which the first leaves the document behind."""
+
+    measured: Document[Any, Any]
+    nothing: Document[Any, Any]
+    in_round: Callable[[int], object] = lambda number: None
+    rounds: int = 0
+    ended: list[str] = field(default_factory=list)
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        for number in range(2):
+            self.in_round(number)
+            self.rounds += 1
+            after_round()
+
+    def document(self, *, complete: bool) -> Document[Any, Any]:
+        return replace(self.measured if self.rounds else self.nothing, complete=complete)
+
+    def close(self) -> None:
+        self.ended.append("closed")
+
+    def kill(self) -> None:
+        self.ended.append("killed")
+
+
+LABS: list[FakeLab] = []
+
+
+def the_lab(plan: Any, progress: Any, errors: Any) -> FakeLab:
+    return LABS[-1]
+
+
+class Ran:
+    """A command run on a lab that measures nothing: its exit code, its two outputs, and its folder."""
+
+    def __init__(self, name: str, lab: FakeLab, out: Path) -> None:
+        command = replace(COMMANDS[name][0], lab=f"{__name__}:the_lab")
+        self.lab, self.out = lab, out
+        console, errors = (Terminal(file=io.StringIO(), width=100) for _ in range(2))
+        LABS.append(lab)
+        try:
+            self.code = exit_code_of(lambda: run_plan(command, SimpleNamespace(out=out), console, errors), errors, out)
+        finally:
+            LABS.pop()
+        self.printed: str = console.file.getvalue()  # type: ignore[attr-defined]
+        self.errors: str = errors.file.getvalue()  # type: ignore[attr-defined]
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.out.iterdir()) if self.out.exists() else []
+
+    def results(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.out / "results.json").read_text())
+        return content
+
+
+def a_lab(name: str, **changes: Any) -> FakeLab:
+    _, measured, nothing = COMMANDS[name]
+    return FakeLab(measured=measured, nothing=nothing, **changes)
+
+
+@pytest.fixture(params=COMMANDS)
+def name(request: pytest.FixtureRequest) -> str:
+    text: str = request.param
+    return text
+
+
+def test_a_run_prints_writes_both_files_and_closes_its_lab(name: str, tmp_path: Path) -> None:
+    ran = Ran(name, a_lab(name), tmp_path / "out")
+    assert (ran.code, ran.errors, ran.files) == (0, "", ["report.html", "results.json"])
+    assert ran.printed.rstrip().endswith(f"results and report: {ran.out}/results.json, {ran.out}/report.html")
+    assert ran.results()["complete"] is True and ran.lab.ended == ["closed"]
+
+
+def test_what_was_printed_is_shown_again(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    ran = Ran(name, a_lab(name), tmp_path / "out")
+    kind = kind_of(COMMANDS[name][0])
+    assert show(["show", str(ran.out)], {COMMANDS[name][1].command: kind}) == 0
+    assert ran.printed.startswith(capsys.readouterr().out)
+    document, _ = load(ran.out, {COMMANDS[name][1].command: kind})
+    assert document == COMMANDS[name][1]
+
+
+def test_results_are_written_after_every_round(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    seen = []
+
+    def look(number: int) -> None:
+        path = out / "results.json"
+        seen.append(json.loads(path.read_text())["complete"] if path.exists() else None)
+
+    Ran(name, a_lab(name, in_round=look), out)
+    assert seen == [None, False]
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_what_was_measured(name: str, sent: int, code: int, tmp_path: Path) -> None:
+    ran = Ran(name, a_lab(name, in_round=lambda number: number and os.kill(os.getpid(), sent)), tmp_path / "out")
+    assert ran.code == code and ran.lab.ended == ["killed"] and ran.printed == ""
+    assert ran.errors == f"stopped: what was measured so far is in {ran.out}\n"
+    assert ran.files == ["report.html", "results.json"] and ran.results()["complete"] is False
+
+
+def test_a_signal_before_the_first_round_leaves_nothing(name: str, tmp_path: Path) -> None:
+    ran = Ran(name, a_lab(name, in_round=lambda number: os.kill(os.getpid(), signal.SIGINT)), tmp_path / "out")
+    assert (ran.code, ran.errors, ran.out.exists()) == (130, "stopped: nothing measured\n", False)
+
+
+def test_nothing_measured_is_exit_code_3_with_the_reasons(name: str, tmp_path: Path) -> None:
+    why = replace(COMMANDS[name][2], left_out=(LeftOut(who="a subject", reason="it hung"),))
+    ran = Ran(name, replace(a_lab(name), measured=why, nothing=why), tmp_path / "out")
+    assert (ran.code, ran.out.exists()) == (3, False)
+    assert ran.errors == "nothing could be measured. a subject: it hung\n"
+
+
+def test_what_the_user_can_mend_is_one_line_and_keeps_no_half_of_a_run(name: str, tmp_path: Path) -> None:
+    def refuse(number: int) -> None:
+        raise UserError("--model needs another Keras.")
+
+    ran = Ran(name, a_lab(name, in_round=refuse), tmp_path / "out")
+    assert (ran.code, ran.errors, ran.out.exists()) == (2, "--model needs another Keras.\n", False)
+    assert ran.lab.ended == ["killed"]
+
+
+def test_an_error_of_ours_keeps_what_was_measured_and_is_raised(name: str, tmp_path: Path) -> None:
+    def fail(number: int) -> None:
+        if number:
+            raise ZeroDivisionError("ours")
+
+    lab = a_lab(name, in_round=fail)
+    with pytest.raises(ZeroDivisionError):
+        Ran(name, lab, tmp_path / "out")
+    assert lab.ended == ["killed"]
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["complete"] is False
+
+
+def test_a_full_disk_is_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(lab_command, "write_results", full)
+    monkeypatch.setattr(lab_command, "write", full)
+    ran = Ran(name, a_lab(name), tmp_path / "out")
+    assert (ran.code, ran.files) == (3, [])
+    assert ran.errors.splitlines()[-1] == f"{ran.out}: No space left on device."
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_measured(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    lab = a_lab(name)
+    ran = Ran(name, lab, tmp_path / "file" / "out")
+    assert ran.code == 2 and lab.rounds == 0 and ran.errors.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_earlier_run_is_not_overwritten(name: str, tmp_path: Path) -> None:
+    Ran(name, a_lab(name), tmp_path / "out")
+    before = (tmp_path / "out" / "results.json").read_bytes()
+    again = Ran(name, a_lab(name), tmp_path / "out")
+    assert again.code == 2 and again.lab.rounds == 0
+    assert again.errors.endswith("holds results.json already: nothing is overwritten. Choose another folder.\n")
+    assert (tmp_path / "out" / "results.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [["--rounds", "0"], ["--rounds", "x"], ["--nonsense"]])
+def test_wrong_words_are_exit_code_2_and_leave_nothing(
+    name: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = COMMANDS[name][0]
+    with suppress(SystemExit):  # argparse ends so, by itself with 2
+        assert run(command, words) == 2
+    assert capsys.readouterr().err and list(tmp_path.iterdir()) == []
