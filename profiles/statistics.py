@@ -79,7 +79,7 @@ def unpaired_ratio_interval(
       (ratio, interval); no interval where either has fewer than `LEAST_ROUNDS`.
     Source: B. L. Welch, 1947, on logarithms.
     """
-    groups = [{"numerator": np.log(numerators)}, {"denominator": np.log(denominators)}]
+    groups = [{"numerator": [*map(math.log, numerators)]}, {"denominator": [*map(math.log, denominators)]}]
     middle, interval = delta_interval(lambda means: np.array([means["numerator"] - means["denominator"]]), groups)
     between = None if interval is None else (math.exp(interval[0][0]), math.exp(interval[1][0]))
     return math.exp(middle[0]), between

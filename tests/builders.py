@@ -47,10 +47,10 @@ from profiles.devices import Device, parse_device
 from profiles.machine.page_cache import StorageRates
 from profiles.machine.telemetry import Mark, Trace
 from profiles.report.document import SCHEMA_VERSION, Document, LeftOut
+from profiles.report.files import to_json
 from profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements
 from profiles.report.measurements import Measurement as SubjectMeasurement
 from profiles.report.measurements import Plan as MeasurementPlan
-from profiles.report.write import to_json
 from profiles.results.attribution import Attribution
 from profiles.results.parts import PARTS, Parts
 from profiles.results.result import Result, summarise
@@ -400,11 +400,19 @@ def a_device_row(
     prices, target = changes.pop("prices", {}), changes.pop("target", None)
     emulated = device.kind == "emulated"
     row = row_of(
-        case,
-        device,
-        a_measured_case(**({"epochs": () if emulated else (an_epoch(),), "replay": not emulated} | changes)),
+        a_measured_case(
+            **(
+                {
+                    "case": case,
+                    "device": device,
+                    "backend": backend,
+                    "epochs": () if emulated else (an_epoch(),),
+                    "replay": not emulated,
+                }
+                | changes
+            )
+        ),
         [] if emulated else [a_peak(6e9), a_peak()],
-        backend=backend,
         trace=TRACE,
         names={window: window for window in USED},
         prices=prices,

@@ -247,12 +247,9 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def row_of(
-    case: Case,
-    device: Device,
     measured: Measured,
     peaks: Sequence[Peak],
     *,
-    backend: str,
     trace: Trace,
     names: Mapping[str, str],
     prices: Mapping[str, float],
@@ -268,7 +265,7 @@ def row_of(
       target: accuracy whose time is told.
       typical_canary_ns: the median of the canary over the whole run.
     """
-    facts = measured.facts
+    case, device, facts = measured.case, measured.device, measured.facts
     windows = {sample.window for sample in measured.samples}
     result = None
     if facts.warmup is not None and {"train", "resident"} <= windows:
@@ -285,7 +282,7 @@ def row_of(
     return Row(
         case=case,
         device=device,
-        backend=backend,
+        backend=measured.backend,
         facts=facts,
         result=result,
         images_per_sec=rate,

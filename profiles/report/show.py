@@ -12,14 +12,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from profiles.report.codec import encode
 from profiles.report.comparison import compare, print_comparison
 from profiles.report.document import DocumentError, Kind, judged_by, load
+from profiles.report.files import to_json, write_atomically
 from profiles.report.measurements import KINDS
-from profiles.report.write import to_json, write_atomically
-from profiles.text import Terminal
+from profiles.text import Terminal, printable
 
 
 def main(
@@ -46,8 +46,13 @@ def main(
         return 3
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {printable(message)}. See {self.prog} --help.\n")
+
+
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False)
+    parser = _Parser(prog=program, allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True)
     show = verbs.add_parser("show", help="prints what a run printed, from its results file", allow_abbrev=False)
     show.add_argument("file", type=Path, metavar="FILE", help="results.json, or the folder that holds it")

@@ -23,7 +23,7 @@ from pipeline import SourceError, from_folder
 from pipeline.sources import tfds
 from pipeline.sources.folder import check_folder_name, folder_of_links
 from profiles.devices import Device
-from profiles.report.write import write_atomically
+from profiles.report.files import write_atomically
 from tests import bad_files
 from tests.builders import ONE_VARIANT
 from tests.builders import a_scaling_plan as plan

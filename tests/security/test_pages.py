@@ -20,8 +20,8 @@ from benchmarks.devices.report import Measurements as DevicesMeasurements
 from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
 from profiles.report.document import LeftOut
+from profiles.report.files import write_atomically
 from profiles.report.html import render
-from profiles.report.write import write_atomically
 from profiles.results.verdict import judge
 from profiles.text import printable
 from tests import PROJECT_ROOT

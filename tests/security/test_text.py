@@ -34,8 +34,8 @@ from pipeline.export import export
 from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
+from profiles.report.files import to_json, write_atomically
 from profiles.report.text import print_results, print_stages
-from profiles.report.write import to_json, write_atomically
 from profiles.results.verdict import judge
 from profiles.text import Terminal, printable
 from tests import PROJECT_ROOT
@@ -166,19 +166,22 @@ NEEDED = {
     "accuracy": ("--data=pets",),
     "doctor": ("pets",),
     "gate": ("ratios",),
+    "show": ("results.json",),
+    "compare": ("a", "b"),
     "truth --only photos": ("--against=pets",),
     "truth --only gate": ("--out=out",),
 }
 MODULES = {
-    **{verb: module for verb, (module, _) in VERBS.items()},
-    **{f"truth --only {part}": f"benchmarks.truth.{part}" for part in ("watching", "photos", "gate")},
+    **{verb: function for verb, (function, _) in VERBS.items()},
+    **{f"truth --only {part}": f"benchmarks.truth.{part}:main" for part in ("watching", "photos", "gate")},
 }
 
 
 @pytest.mark.parametrize("verb", MODULES)
 def test_a_word_that_a_command_does_not_know_is_repeated_harmlessly(verb, capsys):
     word = "--" + "".join(PAYLOADS.values()).replace(" ", "")
-    main = importlib.import_module(MODULES[verb]).main
+    module, _, name = MODULES[verb].partition(":")
+    main = getattr(importlib.import_module(module), name)
     words = [word, "script.py"] if verb == "profile" else [*NEEDED.get(verb, ()), word]
     with pytest.raises(SystemExit, match="2"):
         main(words)

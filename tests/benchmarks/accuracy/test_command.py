@@ -23,7 +23,7 @@ from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import held_out
 from pipeline import from_folder
 from pipeline.variants import VARIANTS
-from profiles.report.write import to_json
+from profiles.report.files import to_json
 from tests.builders import CPU, a_trained, all_trained
 from tests.builders import an_accuracy_plan as a_plan
 
