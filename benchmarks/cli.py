@@ -24,7 +24,10 @@ VERBS = {
         "benchmarks.devices.__main__",
         "the published comparisons of CPU and GPU, and what loading takes of them",
     ),
-    "peers": ("benchmarks.peers.__main__", "other libraries' loaders at the same work as ours, in one run"),
+    "peers": (
+        "benchmarks.peers.__main__",
+        "other libraries' loaders at the same work as ours, and decoding alone, in one run",
+    ),
     "accuracy": (
         "benchmarks.accuracy.__main__",
         "the published cat/dog accuracies, and whether a fast pipeline costs any",
@@ -35,7 +38,6 @@ VERBS = {
         "what each augmentation costs, by library and place, with pictures",
     ),
     "doctor": ("benchmarks.doctor.__main__", "what is wrong with a folder of images, and which files to leave out"),
-    "ceiling": ("benchmarks.ceiling.__main__", "loaders beside all cores doing nothing but decoding the same files"),
     "gate": ("benchmarks.gate.__main__", "images/sec in CI: compare, record, check"),
 }
 

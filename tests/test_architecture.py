@@ -468,7 +468,6 @@ REFUSED = {
     "truth": "--only nothing",
     "augmentation": "--rounds 0",
     "doctor": "/nowhere",
-    "ceiling": "--data /nowhere",
     "gate": "check /nowhere.json",
 }
 

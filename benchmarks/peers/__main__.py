@@ -22,7 +22,7 @@ from benchmarks.lab.command import check_out, exit_code_of, new_folder, progress
 from benchmarks.lab.options import UserError, known_names
 from benchmarks.peers.loaders.work import WORKS
 from benchmarks.peers.measure import Launcher, LeftOut, Material, PeerRun, Row, make_material, row_to_json
-from benchmarks.peers.plan import PEERS, Peer, our_peers
+from benchmarks.peers.plan import PARTS, PEERS, Peer, our_peers
 from benchmarks.peers.processes import PeerFailed, link_packages
 from benchmarks.peers.report import ours_of, print_left_out, print_rows, ratio_to
 from pipeline import ImageSource
@@ -101,7 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", default=DATA, metavar="DIR|generated:N", help=f"images to load (default: {DATA})")
     add_skip_list_option(parser)
     add("--work", default=",".join(WORKS), metavar="NAME,...", help=f"any of {', '.join(WORKS)} (default: all)")
-    add("--peers", default="", metavar="NAME,...", help="names from --list, or ours (default: all)")
+    add(
+        "--peers",
+        default="",
+        metavar="NAME,...",
+        help="names from --list, ours, or parts: decoding, reading and warping alone (default: all)",
+    )
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"windows a peer (default: {ROUNDS})")
     add("--workers", default="", metavar="N,...", help="workers to try (default: none or 1, cores, twice the cores)")
     add(
@@ -133,10 +138,10 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
         if (value := getattr(arguments, option)) < least:
             raise UserError(f"--{option.replace('_', '-')} must be at least {least}. Received: {value}.")
     works = known_names(arguments.work, "--work", WORKS)
-    known = our_peers() | PEERS
-    groups = {"ours": tuple(our_peers())}
+    known = our_peers() | PEERS | PARTS
+    groups = {"ours": tuple(our_peers()), "parts": tuple(PARTS)}
     names = known_names(arguments.peers, "--peers", [*known, *groups]) if arguments.peers else tuple(known)
-    chosen = dict.fromkeys(one for name in names for one in groups.get(name, (name,)))
+    chosen = dict.fromkeys(member for name in names for member in groups.get(name, (name,)))
     peers = tuple(known[name] for name in known if name in chosen)
     if not any(work in peer.functions for peer in peers for work in works):
         raise UserError(f"--peers: none of {', '.join(chosen)} does the work {', '.join(works)}.")
@@ -287,8 +292,8 @@ def _print(request: Request, outcome: Outcome, console: Console) -> None:
         if rows:
             print_rows(console, work, outcome.images[work], rows)
     print_left_out(console, outcome.left_out)
-    if all(row.peer.ours for row in outcome.rows):
-        console.print("\nNo peer is here: only ours was measured.", highlight=False)
+    if all(row.peer.ours or row.peer.part for row in outcome.rows):
+        console.print("\nNo peer is here: no other library was measured.", highlight=False)
     print_files(console, "results", request.out / "peers.json")
 
 
@@ -296,7 +301,7 @@ def _list(console: Console) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("peer", "work", "note"):
         table.add_column(column)
-    for name, peer in (our_peers() | PEERS).items():
+    for name, peer in (our_peers() | PEERS | PARTS).items():
         table.add_row(name, ", ".join(peer.functions), peer.note)
     console.print(table)
 

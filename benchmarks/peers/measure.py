@@ -52,8 +52,8 @@ class Row:
       versions: of its packages.
       workers: those chosen, in words.
       trials: images/sec by workers.
-      first_batch_s: from making the loader to its first batch, its worker processes included.
-      survey, identity: what its process saw.
+      first_batch_s: from making the loader to its first batch, its worker processes included; None without batches.
+      survey, identity: what its process saw; empty for a part of the work.
       other_work: in what its work differs; empty if in nothing.
       samples: its windows, one a round.
       flags: what a reader must doubt.
@@ -64,7 +64,7 @@ class Row:
     versions: dict[str, str] = field(default_factory=dict)
     workers: str = ""
     trials: dict[str, float] = field(default_factory=dict)
-    first_batch_s: float = 0.0
+    first_batch_s: float | None = None
     survey: dict[str, Any] = field(default_factory=dict)
     identity: dict[str, Any] = field(default_factory=dict)
     other_work: tuple[str, ...] = ()
@@ -222,6 +222,7 @@ class PeerRun:
         self.left_out: list[LeftOut] = []
         self._peers, self._material, self._launcher = list(peers), material, launcher
         self._cores, self._workers, self._tell = cores, workers, tell
+        self._images = material.job(work, Path()).images
         self._processes: dict[str, PeerProcess] = {}
         self._order = random.Random()
         self._folders: dict[str, Path] = {}
@@ -257,7 +258,7 @@ class PeerRun:
                 continue
             self._tell(name)
             process, epochs = self._processes[name], self._epochs[name]
-            foreseen_s = epochs * row.survey["images"] / max(row.trials.values())
+            foreseen_s = epochs * self._images / max(row.trials.values())
             try:
                 sample = process.ask("window", epochs, timeout_s=max(_HANG_LEAST_S, _HANG_RATIO * foreseen_s))
             except PeerFailed as error:
@@ -296,8 +297,17 @@ class PeerRun:
             raise next(iter(failures.values()))
         row.trials = {workers_text(*choice): rate for choice, rate in rates.items()}
         row.flags += [f"{workers_text(*choice)}: {error}" for choice, error in failures.items()]
-        (workers, processes), rate = max(rates.items(), key=lambda one: one[1])
+        (workers, processes), rate = max(rates.items(), key=lambda tried: tried[1])
         row.workers = workers_text(workers, processes)
+        if not row.peer.part:  # else its loader, of the only choice of workers, is open
+            self._check(row, workers, processes)
+        self._epochs[row.peer.name] = max(1, math.ceil(WINDOW_S * rate / self._images))
+        self._rest(row)
+        if row.other_work:
+            self._processes.pop(row.peer.name).kill()
+
+    def _check(self, row: Row, workers: int | None, processes: bool) -> None:
+        """Opens the loader that is timed, and compares what it serves with the reference."""
         process, folder = self._processes[row.peer.name], self._folders[row.peer.name]
         self._open(row, self._material.numbered(self.work, folder / "numbered"), workers, processes)
         row.identity = process.ask("identify", self._material.plain, timeout_s=_OPEN_TIMEOUT_S)
@@ -306,10 +316,6 @@ class PeerRun:
         row.first_batch_s = row.survey.pop("first_batch_s")
         dtype = "uint8" if self.work == "prepared" else "float32"
         row.other_work = differences(row.survey, row.identity, self._material.references[self.work], dtype)
-        self._epochs[row.peer.name] = max(1, math.ceil(WINDOW_S * rate / max(1, row.survey["images"])))
-        self._rest(row)
-        if row.other_work:
-            self._processes.pop(row.peer.name).kill()
 
     def _start(self, row: Row) -> None:
         """Starts the peer's process, which goes on to import its library."""
@@ -364,7 +370,7 @@ def row_to_json(row: Row) -> dict[str, Any]:
         "workers": row.workers,
         "trials_images_per_sec": row.trials,
         "first_batch_s": row.first_batch_s,
-        "equal_work": not row.other_work,
+        "equal_work": not row.peer.part and not row.other_work,
         "other_work": list(row.other_work),
         "survey": row.survey,
         "identity": row.identity,

@@ -58,7 +58,7 @@ def _order(row: Row) -> tuple[bool, float]:
 
 
 def _cells(row: Row, ours: Row | None) -> tuple[str, ...]:
-    name, first = row.peer.name, f"{row.first_batch_s:.2f}"
+    name, first = row.peer.name, "-" if row.first_batch_s is None else f"{row.first_batch_s:.2f}"
     if row.other_work:
         return name, row.workers, "-", "-", "-", first
     rate = f"{geometric_mean(row.rates):,.0f}" if row.samples else "-"

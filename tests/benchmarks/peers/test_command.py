@@ -12,12 +12,14 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import types
 
+import cv2
 import numpy as np
 import psutil
 import pytest
@@ -29,14 +31,16 @@ from benchmarks.peers import child as peer_child
 from benchmarks.peers import measure, processes, report
 from benchmarks.peers.child import Identity, Survey, one_line
 from benchmarks.peers.equal_work import differences
-from benchmarks.peers.loaders import opencv, work
+from benchmarks.peers.loaders import opencv, parts, work
 from benchmarks.peers.loaders.work import WORKS, AllEpochs, EachEpoch, Endless, Job, job_from_json, job_to_json
-from benchmarks.peers.measure import Launcher, LeftOut, Material, PeerRun, Row
-from benchmarks.peers.plan import OURS, PEERS, Peer, our_peers, worker_choices, workers_text
+from benchmarks.peers.measure import Launcher, LeftOut, Material, PeerRun, Row, row_to_json
+from benchmarks.peers.plan import OURS, PARTS, PEERS, Peer, our_peers, worker_choices, workers_text
 from benchmarks.peers.processes import PeerFailed, PeerProcess, end_all, link_packages
 from pipeline.augmentation import Draw
 from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
+from pipeline.stages.opencv_decode import OpenCVDecoder
+from pipeline.variants import VARIANTS
 from tests import PROJECT_ROOT
 
 IMAGES = 100
@@ -369,6 +373,8 @@ def test_a_job_survives_json():
 
 
 class Sink:
+    """Writes down what it is told."""
+
     def __init__(self):
         self.taken = []
 
@@ -377,6 +383,9 @@ class Sink:
 
     def take(self, images, labels):
         self.taken.append(labels)
+
+    def count(self, images):
+        self.taken.append(images)
 
 
 def test_loaders_without_an_end_give_away_what_was_ready_before_the_clock_runs():
@@ -394,6 +403,107 @@ def test_loaders_with_an_end_serve_whole_epochs():
         sink = Sink()
         loader.feed(2, sink)
         assert sink.taken == ["begin", 0, 1, 0, 1]
+
+
+# Parts of the work
+
+
+def a_file_job(source, folder, *, workers: int) -> Job:
+    material = Material(source=source, sample=source, plain="")
+    return dataclasses.replace(material.job("cold", folder), workers=workers)
+
+
+@pytest.mark.parametrize("threads", [1, 3, 8])
+def test_shares_are_every_image_once_an_epoch(threads):
+    indices, sink = [], Sink()
+    parts.Shares(indices.extend, images=7, threads=threads).feed(2, sink)
+    assert sorted(indices) == sorted([*range(7)] * 2)
+    assert sink.taken == ["begin", 14]
+
+
+def test_an_error_in_a_share_is_everybodys():
+    def work(indices):
+        if 3 in indices:
+            raise ValueError("cats/3.jpg cannot be decoded by OpenCV.")
+
+    with pytest.raises(ValueError, match=r"cats/3\.jpg cannot be decoded"):
+        parts.Shares(work, images=7, threads=2).feed(1, Sink())
+
+
+def test_decoding_alone_decodes_every_file_from_memory_at_the_fraction_of_the_loaders(photos, monkeypatch, tmp_path):
+    shapes = []
+    decode = OpenCVDecoder.decode
+
+    def counting(self, index, encoded):
+        image = decode(self, index, encoded)
+        shapes.append((index, image.shape))
+        return image
+
+    monkeypatch.setattr(OpenCVDecoder, "decode", counting)
+    source = from_folder(photos)
+    loader = parts.decode(a_file_job(source, tmp_path, workers=2))
+    monkeypatch.setattr(OpenCVDecoder, "_read", lambda self, path: pytest.fail(f"{path} is read again"))
+    loader.feed(1, Sink())
+    expected = OpenCVDecoder(source, VARIANTS["tf-data-composed"])
+    assert sorted(shapes) == [
+        (index, decode(expected, index, np.fromfile(path, np.uint8)).shape) for index, path in enumerate(source.paths)
+    ]
+
+
+@pytest.mark.parametrize(("part", "warps"), [(parts.read_decode, 0), (parts.read_decode_warp, 40)])
+def test_what_loaders_cannot_do_without_is_done_to_every_file_once(part, warps, photos, monkeypatch, tmp_path):
+    read, warped = [], []
+    read_file, warp = OpenCVDecoder._read, cv2.warpAffine
+
+    def reading(self, path):
+        read.append(path)
+        return read_file(self, path)
+
+    def warping(image, *others):
+        warped.append(others)
+        return warp(image, *others)
+
+    monkeypatch.setattr(OpenCVDecoder, "_read", reading)
+    monkeypatch.setattr(cv2, "warpAffine", warping)
+    source = from_folder(photos)
+    part(a_file_job(source, tmp_path, workers=2)).feed(1, Sink())
+    assert sorted(map(os.path.realpath, read)) == sorted(map(os.path.realpath, source.paths))
+    assert len(warped) == warps
+
+
+@pytest.fixture
+def cold(photos, tmp_path, workshop):
+    """A launcher, and material of photos without a reference to compare with."""
+    shutil.copytree(photos, tmp_path / "photos")
+    source = from_folder(tmp_path / "photos")
+    return workshop[0], Material(source=source, sample=source, plain="")
+
+
+def test_parts_are_timed_in_rounds_on_all_cores_and_compared_with_no_reference(cold):
+    launcher, material = cold
+    run = PeerRun("cold", list(PARTS.values()), material, launcher, cores=2, workers=(1,))
+    run.prepare()
+    for number in range(2):
+        run.measure(number)
+    run.end()
+    assert run.left_out == []
+    assert [row.peer.name for row in run.rows] == ["decode", "read-decode", "read-decode-warp"]
+    for row in run.rows:
+        assert (row.workers, row.first_batch_s, row.flags) == ("2 threads", None, [])
+        assert [sample["round"] for sample in row.samples] == [0, 1]
+        assert all(sample["images"] == 40 * sample["epochs"] and sample["wall_ns"] > 0 for sample in row.samples)
+        assert row_to_json(row)["equal_work"] is False
+
+
+def test_a_part_that_meets_a_damaged_photo_is_left_out_with_its_name(cold):
+    launcher, material = cold
+    damaged = pathlib.Path(material.source.paths[7])
+    damaged.write_bytes(b"no photo")
+    run = PeerRun("cold", [PARTS["decode"]], material, launcher, cores=2)
+    run.prepare()
+    assert run.rows == []
+    (left_out,) = run.left_out
+    assert left_out.reason == f"ValueError: {damaged.parent.name}/{damaged.name} cannot be decoded by OpenCV."
 
 
 # Workers
@@ -516,7 +626,14 @@ def test_errors_are_one_line_without_folders():
 
 
 def a_row(name, rates, **changes):
-    peer = Peer(name=name, module="m", functions={"cold": "f"}, packages=("p",), note=changes.pop("note", ""))
+    peer = Peer(
+        name=name,
+        module="m",
+        functions={"cold": "f"},
+        packages=("p",),
+        part=changes.pop("part", False),
+        note=changes.pop("note", ""),
+    )
     row = Row(peer, "cold", versions={"p": "1.2"}, workers=changes.pop("workers", "auto"), first_batch_s=0.25)
     row.samples = [
         {"round": number, "images": 1000, "wall_ns": round(1e12 / rate)} for number, rate in enumerate(rates)
@@ -530,6 +647,7 @@ ROWS = [
     a_row("slow", [500.0, 1000.0, 1500.0], workers="2 processes", note="full decode"),
     a_row("ours:one", [1000.0, 2000.0, 3000.0]),
     a_row("ours:two", [450.0, 900.0, 1300.0], flags=["does not rest between its windows"]),
+    a_row("decode", [1250.0, 2500.0, 3750.0], part=True, first_batch_s=None),
     a_row("other", [], other_work=("uint8, not float32", "not shuffled"), workers="4 threads"),
 ]
 
@@ -537,10 +655,12 @@ GOLDEN = """
 cold: JPEG files to float32 in [0, 1]: read, decode, 64x64, shear and zoom,
 flip; 1,600 images
 peer     workers     img/s to ours      95 % 1st s
+decode   auto        2,271    1.25 1.25-1.25     -
 ours:one auto        1,817    1.00         -  0.25
 slow     2 processes   909    0.50 0.50-0.50  0.25
 ours:two auto          807    0.44 0.42-0.47  0.25
 other    4 threads       -       -         -  0.25
+decode 1.2
 ours:one 1.2
 slow 1.2: full decode
 ours:two 1.2: does not rest between its windows
@@ -586,6 +706,7 @@ def test_a_ratio_is_of_the_rounds_that_both_have():
         (["--work", ","], "--work needs at least one name. Received: ','."),
         (["--peers", "torch-pilow"], "--peers: 'torch-pilow' is not known. Did you mean 'torch-pillow'?"),
         (["--peers", "ffcv", "--work", "cold"], "--peers: none of ffcv does the work cold."),
+        (["--peers", "parts", "--work", "prepared"], "--peers: none of decode, read-decode, read-decode-warp does"),
         (["--workers", "two"], "--workers needs numbers from 0 to 1024, such as 1,2,4. Received: 'two'."),
         (["--python", "ffcv"], "--python needs PEER=PATH. Received: 'ffcv'."),
         (["--python", "ffcv=/no/python"], "--python ffcv: /no/python is not an interpreter that can be run."),
@@ -624,10 +745,10 @@ def test_an_earlier_run_is_not_overwritten(capsys, tmp_path):
 def test_every_peer_is_listed(capsys):
     assert peers.main(["--list"]) == 0
     shown = capsys.readouterr().out
-    assert [name for name in PEERS if name[:20] not in shown] == []
+    assert [name for name in (*our_peers(), *PEERS, *PARTS) if name[:20] not in shown] == []
 
 
-@pytest.mark.parametrize("peer", [*PEERS.values(), *our_peers().values()], ids=lambda peer: peer.name)
+@pytest.mark.parametrize("peer", (our_peers() | PEERS | PARTS).values(), ids=lambda peer: peer.name)
 def test_every_entry_names_what_exists(peer):
     assert set(peer.functions) <= set(WORKS)
     assert importlib.util.find_spec(peer.module) is not None
@@ -655,7 +776,7 @@ def test_ours_are_known_by_their_works():
 def finished(photos, tmp_path_factory):
     """One run on 40 photos with what is installed everywhere; returns its exit code, output and results."""
     out = tmp_path_factory.mktemp("run")
-    chosen = "ours:tf-data-composed,image_dataset_from_directory,ImageDataGenerator"
+    chosen = "ours:tf-data-composed,image_dataset_from_directory,ImageDataGenerator,decode"
     words = ["--data", str(photos), "--work", "cold", "--peers", chosen, "--rounds", "2", "--workers", "1"]
     words += ["--out", str(out)]
     with pytest.MonkeyPatch.context() as patch:
@@ -677,6 +798,7 @@ def test_a_run_has_every_peer_at_equal_work(finished):
         ("cold", "ours:tf-data-composed", []),
         ("cold", "image_dataset_from_directory", []),
         ("cold", "ImageDataGenerator", []),
+        ("cold", "decode", []),
     ]
 
 
