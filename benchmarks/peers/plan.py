@@ -199,24 +199,24 @@ PARTS = {
 
 def our_peers() -> dict[str, Peer]:
     """Returns a peer for each of `OURS`, and those of `_IN_PYTHON` without tf.data as well."""
-    found: dict[str, Peer] = {}
+    peers: dict[str, Peer] = {}
     for work, configs in OURS.items():
         for name, config in configs.items():
-            before = found.get(f"ours:{name}")
-            known = dict(before.configs) if before else {}
-            found[f"ours:{name}"] = Peer(
+            earlier = peers.get(f"ours:{name}")
+            others = dict(earlier.configs) if earlier else {}
+            peers[f"ours:{name}"] = Peer(
                 name=f"ours:{name}",
                 module="benchmarks.peers.loaders.described",
-                functions=dict.fromkeys((*known, work), "described"),
+                functions=dict.fromkeys((*others, work), "described"),
                 packages=("unstall", "tensorflow"),
                 install="pip install unstall",
                 kinds=("threads",),
-                configs={**known, work: config},
+                configs={**others, work: config},
                 note="scaled decode" if config.decode == "scaled" else "",
             )
     for name, served in _IN_PYTHON.items():
-        peer = found[f"ours:{served}"]
-        found[f"ours:{name}"] = replace(
+        peer = peers[f"ours:{served}"]
+        peers[f"ours:{name}"] = replace(
             peer,
             name=f"ours:{name}",
             functions=dict.fromkeys(peer.configs, "in_python"),
@@ -225,7 +225,7 @@ def our_peers() -> dict[str, Peer]:
             least=0,
             note="; ".join(["no tf.data", *([peer.note] if peer.note else [])]),
         )
-    return found
+    return peers
 
 
 def worker_choices(peer: Peer, cores: int, asked: tuple[int, ...] = ()) -> list[tuple[int | None, bool]]:
