@@ -475,7 +475,6 @@ REFUSED = {
     "truth": "--only nothing",
     "augmentation": "--rounds 0",
     "doctor": "/nowhere",
-    "ceiling": "--data /nowhere",
     "gate": "check /nowhere.json",
     "show": "/nowhere.json",
     "compare": "/nowhere.json /nowhere.json",

@@ -48,12 +48,11 @@ class Ladder:
     """The runs of a plan.
 
     Args:
-      trained: runs that an earlier process has made.
-      log: where the children's output goes; removed where none failed.
+      log: where the children's output goes; removed where no run failed.
     """
 
-    def __init__(self, plan: Plan, splits: Splits, device: Device, trained: dict[Run, Trained], log: Path) -> None:
-        self.trained = dict(trained)
+    def __init__(self, plan: Plan, splits: Splits, device: Device, log: Path) -> None:
+        self.trained: dict[Run, Trained] = {}
         self.failures: dict[Run, str] = {}
         self._plan = plan
         self._splits = splits
@@ -61,10 +60,10 @@ class Ladder:
         self._log = log
 
     def measure(self, progress: Progress, keep: Callable[[], None]) -> None:
-        """Makes the runs that are not made yet; one that fails is left out.
+        """Makes all runs; a run that fails is left out.
 
         Args:
-          keep: called after each, to write what there is.
+          keep: called after each run, to write what there is.
         """
         runs = self._plan.runs
         images = self._plan.passes(self._splits.train.images) * self._splits.train.images
@@ -73,8 +72,6 @@ class Ladder:
         try:
             for number, run in enumerate(runs):
                 progress.update(task, description=run.label, completed=number * images, refresh=True)
-                if run in self.trained:
-                    continue
 
                 def tell(state: State, done: int = number * images) -> None:
                     progress.update(task, completed=done + state.images, refresh=True)

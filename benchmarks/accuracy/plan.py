@@ -31,12 +31,11 @@ class Rung:
     @property
     def published(self) -> float:
         """The accuracy that was published, 0 to 1."""
-        found = [
+        return next(
             figure.low
             for figure in MODELS[self.model].published
             if figure.quantity == "accuracy" and ("without" in figure.when) != self.augmented
-        ]
-        return found[0]
+        )
 
 
 RUNGS: dict[str, Rung] = {
@@ -93,12 +92,12 @@ class Plan:
         Seed by seed and rung by rung, so that a run that is stopped leaves pairs; generator, tuned, tuned, generator,
         so that a drift of the machine meets both alike.
         """
-        made: list[Run] = []
+        runs: list[Run] = []
         for seed in range(self.seeds):
             for rung in self.rungs:
-                order = PIPELINES if len(made) // 2 % 2 == 0 else PIPELINES[::-1]
-                made += [Run(rung=rung, pipeline=pipeline, seed=seed) for pipeline in order]
-        return tuple(made)
+                order = PIPELINES if len(runs) // 2 % 2 == 0 else PIPELINES[::-1]
+                runs += [Run(rung=rung, pipeline=pipeline, seed=seed) for pipeline in order]
+        return tuple(runs)
 
     def passes(self, photos: int) -> int:
         """Returns how often a run sees every photo."""

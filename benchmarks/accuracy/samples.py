@@ -65,22 +65,6 @@ class Trained:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Trained:
-        """Reads what `to_dict` gave, through JSON.
-
-        Raises:
-          KeyError, TypeError: if it is something else.
-        """
-        script = values["script"]
-        return cls(
-            passes=tuple(TestedPass(**one) for one in values["passes"]),
-            right=values["right"],
-            script=None if script is None else ScriptCount(**script),
-            notes=tuple(values["notes"]),
-            backend=values["backend"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.gate.processes import Setting, Subject
 from benchmarks.lab.options import DATA, MODEL
-from models import MODELS, open_model
+from models import open_model
 from pipeline import VARIANTS, build, open_source
 from profiles import Device
+from profiles.provenance import usable_threads
+
+if TYPE_CHECKING:
+    from benchmarks.peers.loaders.parts import Shares
 
 _PHOTOS = "generated:512"
 
@@ -58,17 +61,17 @@ RATIOS = {
 
 def decode_alone() -> int:
     """Does nothing but decode photos from memory, on all cores, scaled as loaders do. Returns how many."""
-    decode, images = _decoding()
-    decode(0)
+    shares, images = _decoding()
+    shares.run(epochs=1)
     return images
 
 
 @functools.cache
-def _decoding() -> tuple[Callable[[int], float], int]:
-    from benchmarks.ceiling.measure import decoding_alone
+def _decoding() -> tuple[Shares, int]:
+    from benchmarks.peers.loaders.parts import decoding
 
     source = open_source(_PHOTOS)
-    return decoding_alone(source, MODELS[MODEL].image_size), source.images
+    return decoding(source, threads=usable_threads()), source.images
 
 
 def monitor_off() -> int:

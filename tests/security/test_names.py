@@ -197,8 +197,8 @@ def places(photos, folder):
 
 def ladder(photos, folder):
     splits = held_out(from_folder(photos), seed=0)
-    one = measure.Ladder(a_plan(rungs=("tutorial",)), splits, CPU, {}, folder / "children.log")
-    one.measure(command.progress_bar(Console(quiet=True)), lambda: None)
+    climbed = measure.Ladder(a_plan(rungs=("tutorial",)), splits, CPU, folder / "children.log")
+    climbed.measure(command.progress_bar(Console(quiet=True)), lambda: None)
 
 
 def advice(photos, folder):
