@@ -17,10 +17,14 @@ from benchmarks.accuracy.plan import Plan as AccuracyPlan
 from benchmarks.accuracy.plan import Run
 from benchmarks.accuracy.samples import ScriptCount, TestedPass, Trained
 from benchmarks.augmentation.libraries import LIBRARIES
-from benchmarks.augmentation.libraries import Row as AugmentationRow
-from benchmarks.augmentation.measure import Measured as AugmentationMeasured
-from benchmarks.augmentation.report import summarise as augmentation_summarise
-from benchmarks.augmentation.workers import Sample as AugmentationSample
+from benchmarks.augmentation.libraries import Subject as AugmentationSubject
+from benchmarks.augmentation.measure import png_of
+from benchmarks.augmentation.operations import OPERATIONS
+from benchmarks.augmentation.plan import Asked as AugmentationAsked
+from benchmarks.augmentation.results import AugmentationDocument
+from benchmarks.augmentation.samples import Measured as AugmentationMeasured
+from benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
+from benchmarks.augmentation.samples import Sample as AugmentationSample
 from benchmarks.devices.experiments import Case, Experiment, arrays
 from benchmarks.devices.findings import swept_of
 from benchmarks.devices.flops import Work
@@ -224,8 +228,10 @@ def all_trained(plan: AccuracyPlan, **right: str) -> dict[Run, Trained]:
     return {run: a_trained(right[run.pipeline], script=run.pipeline == "generator") for run in plan.runs}
 
 
-def an_augmentation_row(operation: str = "shear", library: str = "opencv", placement: str = "batch") -> AugmentationRow:
-    return AugmentationRow(operation=operation, library=library, placement=placement)
+def an_augmentation_subject(
+    operation: str = "shear", library: str = "opencv", placement: str = "batch"
+) -> AugmentationSubject:
+    return AugmentationSubject(operation=operation, library=library, placement=placement)
 
 
 def an_augmentation_sample(
@@ -241,26 +247,42 @@ def an_augmentation_sample(
     )
 
 
-def a_measured_augmentation(row: AugmentationRow | None = None, **changes: object) -> AugmentationMeasured:
+A_PICTURE = png_of(np.zeros((4, 4, 3), np.uint8))
+
+
+def a_measured_augmentation(subject: AugmentationSubject | None = None, **changes: object) -> AugmentationMeasured:
     values = {
-        "row": row or an_augmentation_row(),
+        "subject": subject or an_augmentation_subject(),
         "graph_loop": None,
         "peak_memory_bytes": 12_345_678,
         "difference_levels": 0.25,
-        "image": np.zeros((4, 4, 3), np.uint8),
-        "samples": [an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)],
+        "picture": A_PICTURE,
+        "samples": (an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)),
     }
     return AugmentationMeasured(**{**values, **changes})
 
 
-def an_augmentation_document(measured: list[AugmentationMeasured]) -> dict:
-    return {
+def an_augmentation_document(*measured: AugmentationMeasured, **changes: Any) -> AugmentationDocument:
+    """Returns the document of all operations and libraries, of which these subjects were measured."""
+    asked = AugmentationAsked(
+        operations=tuple(OPERATIONS),
+        libraries=tuple(LIBRARIES),
+        image_size=64,
+        batch_size=32,
+        rounds=5,
+        cores=2,
+        data="photos",
+    )
+    values: dict[str, Any] = {
+        "command": "augmentation",
         "created": "2026-01-02T03:04:05+00:00",
-        "dataset": {"name": "photos", "kind": "folder", "fingerprint": "abc"},
-        "provenance": {"cpu": "a CPU", "usable_cores": 2.0, "packages": {"keras": "3"}},
-        "settings": {"image_size": 64, "batch_size": 32, "rounds": 5, "cores": 2, "libraries": list(LIBRARIES)},
-        "results": [augmentation_summarise(one) for one in measured],
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": asked,
+        "dataset": a_document([])["dataset"],
+        "samples": AugmentationMeasurements(original=A_PICTURE, subjects=measured),
     }
+    return Document(**(values | changes))
 
 
 def a_gpu(**changes: Any) -> DevicesRow:

@@ -122,7 +122,7 @@ WRITES = {
     "benchmarks.devices": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("accuracy.json", "accuracy.html"),
     "benchmarks.scaling": ("results.json", "report.html"),
-    "benchmarks.augmentation": ("augmentation.json", "augmentation.html"),
+    "benchmarks.augmentation": ("results.json", "report.html"),
     "benchmarks.peers": ("peers.json",),
     "profiles": ("results.json", "report.html"),
 }

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.progress import Progress
 
-from benchmarks.augmentation.report import cautions, legend
+from benchmarks.augmentation.report import KIND as AUGMENTATION
 from benchmarks.cli import VERBS
 from benchmarks.doctor.folder import Folder
 from benchmarks.doctor.report import document as doctor_document
@@ -34,6 +34,7 @@ from pipeline.export import export
 from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
+from profiles.report import LeftOut as LeftOutSubject
 from profiles.report.text import print_results, print_stages
 from profiles.report.write import to_json, write_atomically
 from profiles.results.verdict import judge
@@ -106,10 +107,9 @@ def show_materialized(console: Terminal, text: str) -> None:
     console.print(describe(prepared, Rates(before=(1.0,), after=(2.0,))), markup=False)
 
 
-def show_cautions(console: Terminal, text: str) -> None:
-    document = an_augmentation([a_measured(failed=text)])
-    for line in (*legend(document), *cautions(document)):
-        console.print(line, markup=False)
+def show_augmentation(console: Terminal, text: str) -> None:
+    document = an_augmentation(a_measured(), left_out=(LeftOutSubject(who="shear, opencv, batch", reason=text),))
+    AUGMENTATION.print(console, document, AUGMENTATION.derive(document))
 
 
 def show_tuner(console: Terminal, text: str) -> None:
@@ -140,7 +140,7 @@ TERMINALS = {
     "errors": show_errors,
     "peers": show_peers,
     "materialize": show_materialized,
-    "augmentation": show_cautions,
+    "augmentation": show_augmentation,
     "tuner": show_tuner,
     "advice": show_advice,
 }
