@@ -36,6 +36,9 @@ from benchmarks.devices.results import USED, row_of
 from benchmarks.devices.results import Row as DevicesRow
 from benchmarks.devices.samples import CaseFacts, Epoch
 from benchmarks.devices.samples import Measured as DevicesMeasured
+from benchmarks.doctor.plan import Asked as DoctorAsked
+from benchmarks.doctor.report import DoctorDocument
+from benchmarks.doctor.results import Examination, Examined, Finding
 from benchmarks.scaling.plan import Asked as ScalingAsked
 from benchmarks.scaling.plan import Measured as MeasuredPlace
 from benchmarks.scaling.plan import Measurement
@@ -326,6 +329,33 @@ def a_devices_document(*words: str, **changes: Any) -> DevicesDocument:
         ),
         "left_out": (LeftOut(who="someone", reason="<b>some reason</b>"),),
         "telemetry": TRACE,
+    }
+    return Document(**(values | changes))
+
+
+def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
+    """Returns the document of a folder of cats and dogs in which these findings were made; "" is the folder itself."""
+    of_files: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.path:
+            of_files.setdefault(finding.path, []).append(finding)
+    values: dict[str, Any] = {
+        "command": "doctor",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": DoctorAsked(folder="pets"),
+        "dataset": None,
+        "samples": Examination(
+            classes={"": ("cats", "dogs")},
+            examined=1_000,
+            seconds=1.25,
+            files=tuple(
+                Examined(path=path, format="JPEG", bytes=1, sha256="00", findings=tuple(some))
+                for path, some in of_files.items()
+            ),
+            findings=tuple(finding for finding in findings if not finding.path),
+        ),
     }
     return Document(**(values | changes))
 

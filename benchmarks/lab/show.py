@@ -14,6 +14,7 @@ from profiles.report.measurements import KINDS
 _OURS = {
     "augmentation": "benchmarks.augmentation.report:KIND",
     "devices": "benchmarks.devices.report:KIND",
+    "doctor": "benchmarks.doctor.report:KIND",
     "scaling": "benchmarks.scaling.report:KIND",
 }
 

@@ -17,6 +17,9 @@ from benchmarks.accuracy.results import to_document
 from benchmarks.augmentation.report import KIND as AUGMENTATION
 from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
+from benchmarks.doctor.plan import Asked as DoctorAsked
+from benchmarks.doctor.report import KIND as DOCTOR
+from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
 from profiles.report.document import LeftOut
@@ -29,6 +32,7 @@ from tests.builders import (
     CPU,
     ONE_VARIANT,
     a_devices_document,
+    a_doctor_document,
     a_document,
     a_measured_case,
     a_result,
@@ -121,12 +125,23 @@ def devices_report(text: str) -> str:
     return DEVICES.page(document, DEVICES.derive(document))
 
 
+def doctor_report(text: str) -> str:
+    document = a_doctor_document(
+        *(Finding(path=text, trouble=trouble, detail=text) for trouble in TROUBLES),
+        plan=DoctorAsked(folder=text),
+        provenance=hostile_provenance(text),
+        created=text,
+    )
+    return DOCTOR.page(document, DOCTOR.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
     "augmentation": augmentation_report,
     "accuracy": accuracy_report,
     "devices": devices_report,
+    "doctor": doctor_report,
 }
 
 

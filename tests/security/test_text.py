@@ -16,9 +16,8 @@ from rich.progress import Progress
 
 from benchmarks.augmentation.report import KIND as AUGMENTATION
 from benchmarks.cli import VERBS
-from benchmarks.doctor.folder import Folder
-from benchmarks.doctor.report import document as doctor_document
-from benchmarks.doctor.report import print_findings, said
+from benchmarks.doctor.plan import Asked as DoctorAsked
+from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.lab import command
 from benchmarks.lab.options import UserError
@@ -35,12 +34,13 @@ from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
 from profiles.report import LeftOut as LeftOutSubject
+from profiles.report.document import content_of
 from profiles.report.text import print_results, print_stages
 from profiles.report.write import to_json, write_atomically
 from profiles.results.verdict import judge
 from profiles.text import Terminal, printable
 from tests import PROJECT_ROOT
-from tests.builders import COMPOSED, ONE_VARIANT, a_result, a_scaling_document
+from tests.builders import COMPOSED, ONE_VARIANT, a_doctor_document, a_result, a_scaling_document
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_candidate as candidate
 from tests.builders import a_measured_augmentation as a_measured
@@ -82,9 +82,8 @@ def show_scaling(console: Terminal, text: str) -> None:
 
 def show_doctor(console: Terminal, text: str) -> None:
     findings = [Finding(path=text, trouble=trouble, detail=text) for trouble in TROUBLES]
-    folder = Folder(root=pathlib.Path(text.replace("\0", "")), classes={"": (text,)}, files=(text,), findings=())
-    print_findings(console, folder, findings, 1.0)
-    console.print(said([], findings, pathlib.Path("out")), markup=False)
+    document = a_doctor_document(*findings, plan=DoctorAsked(folder=text))
+    DOCTOR.print(console, document, DOCTOR.derive(document))
 
 
 def show_left_out(console: Terminal, text: str) -> None:
@@ -231,11 +230,12 @@ def test_json_is_ascii_and_gives_the_text_back(payload, tmp_path):
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_the_doctors_file_names_what_it_shows(payload):
+def test_the_doctors_file_names_what_is_printed_and_has_the_name_itself_beside_it(payload):
     text = PAYLOADS[payload]
-    folder = Folder(root=pathlib.Path("x"), classes={text: (text,)}, files=(text,), findings=())
-    written = to_json(doctor_document(folder, [], [Finding(path=text, trouble="hangs", detail=text)]))
-    assert not OBEYED.search(json.loads(written)["findings"][0]["path"])
+    document = a_doctor_document(Finding(path=text, trouble="hangs", detail=text))
+    written = json.loads(to_json(content_of(document, DOCTOR, DOCTOR.derive(document))))
+    assert not OBEYED.search(written["findings"][0]["path"])
+    assert written["samples"]["files"][0]["path"] == text
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
