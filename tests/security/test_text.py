@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import importlib
 import io
@@ -22,6 +23,7 @@ from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.lab import command
 from benchmarks.lab.options import UserError
 from benchmarks.lab.serve import one_line
+from benchmarks.lab.show import show
 from benchmarks.peers.measure import LeftOut
 from benchmarks.peers.report import print_left_out
 from benchmarks.scaling.report import KIND as SCALING
@@ -34,6 +36,7 @@ from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
 from profiles.report import LeftOut as LeftOutSubject
+from profiles.report import write
 from profiles.report.document import content_of
 from profiles.report.text import print_results, print_stages
 from profiles.report.write import to_json, write_atomically
@@ -273,9 +276,19 @@ def test_a_results_page_with_a_name_that_is_no_utf8_is_written_all_the_same(tmp_
     assert (tmp_path / "report.html").read_bytes() == rb"latin-\udcff"
 
 
-def test_no_command_writes_tables_for_spreadsheets():
-    """A formula needs a file that a spreadsheet opens: there is none."""
+def test_no_command_but_show_writes_tables_for_spreadsheets():
+    """A formula needs a file that a spreadsheet opens."""
     root = PROJECT_ROOT
     packages = ("pipeline", "models", "profiles", "benchmarks")
     written = re.compile(r"^\s*(import|from) (csv|openpyxl|pandas)\b|\.csv\b|\.tsv\b", re.MULTILINE)
-    assert [path for name in packages for path in (root / name).rglob("*.py") if written.search(path.read_text())] == []
+    writing = [path for name in packages for path in (root / name).rglob("*.py") if written.search(path.read_text())]
+    assert writing == [root / "profiles" / "report" / "show.py"]
+
+
+@pytest.mark.parametrize("text", [PAYLOADS["formula"], PAYLOADS["sum"], "+1", "-1"])
+def test_a_table_for_spreadsheets_holds_no_formula(text, tmp_path, capsys):
+    document = a_doctor_document(Finding(path=text, trouble="hangs", detail=text))
+    write(tmp_path, document, DOCTOR, DOCTOR.derive(document))
+    assert show([str(tmp_path), "--csv"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["path"], row["detail"]) == (f"'{text}", f"'{text}")
