@@ -17,10 +17,14 @@ from benchmarks.accuracy.plan import Plan as AccuracyPlan
 from benchmarks.accuracy.plan import Run
 from benchmarks.accuracy.samples import ScriptCount, TestedPass, Trained
 from benchmarks.augmentation.libraries import LIBRARIES
-from benchmarks.augmentation.libraries import Row as AugmentationRow
-from benchmarks.augmentation.measure import Measured as AugmentationMeasured
-from benchmarks.augmentation.report import summarise as augmentation_summarise
-from benchmarks.augmentation.workers import Sample as AugmentationSample
+from benchmarks.augmentation.libraries import Subject as AugmentationSubject
+from benchmarks.augmentation.measure import png_of
+from benchmarks.augmentation.operations import OPERATIONS
+from benchmarks.augmentation.plan import Asked as AugmentationAsked
+from benchmarks.augmentation.results import AugmentationDocument
+from benchmarks.augmentation.samples import Measured as AugmentationMeasured
+from benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
+from benchmarks.augmentation.samples import Sample as AugmentationSample
 from benchmarks.devices.experiments import Case, Experiment, arrays
 from benchmarks.devices.findings import swept_of
 from benchmarks.devices.flops import Work
@@ -32,6 +36,9 @@ from benchmarks.devices.results import USED, row_of
 from benchmarks.devices.results import Row as DevicesRow
 from benchmarks.devices.samples import CaseFacts, Epoch
 from benchmarks.devices.samples import Measured as DevicesMeasured
+from benchmarks.doctor.plan import Asked as DoctorAsked
+from benchmarks.doctor.report import DoctorDocument
+from benchmarks.doctor.results import Examination, Examined, Finding
 from benchmarks.scaling.plan import Asked as ScalingAsked
 from benchmarks.scaling.plan import Measured as MeasuredPlace
 from benchmarks.scaling.plan import Measurement
@@ -224,8 +231,10 @@ def all_trained(plan: AccuracyPlan, **right: str) -> dict[Run, Trained]:
     return {run: a_trained(right[run.pipeline], script=run.pipeline == "generator") for run in plan.runs}
 
 
-def an_augmentation_row(operation: str = "shear", library: str = "opencv", placement: str = "batch") -> AugmentationRow:
-    return AugmentationRow(operation=operation, library=library, placement=placement)
+def an_augmentation_subject(
+    operation: str = "shear", library: str = "opencv", placement: str = "batch"
+) -> AugmentationSubject:
+    return AugmentationSubject(operation=operation, library=library, placement=placement)
 
 
 def an_augmentation_sample(
@@ -241,26 +250,42 @@ def an_augmentation_sample(
     )
 
 
-def a_measured_augmentation(row: AugmentationRow | None = None, **changes: object) -> AugmentationMeasured:
+A_PICTURE = png_of(np.zeros((4, 4, 3), np.uint8))
+
+
+def a_measured_augmentation(subject: AugmentationSubject | None = None, **changes: object) -> AugmentationMeasured:
     values = {
-        "row": row or an_augmentation_row(),
+        "subject": subject or an_augmentation_subject(),
         "graph_loop": None,
         "peak_memory_bytes": 12_345_678,
         "difference_levels": 0.25,
-        "image": np.zeros((4, 4, 3), np.uint8),
-        "samples": [an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)],
+        "picture": A_PICTURE,
+        "samples": (an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)),
     }
     return AugmentationMeasured(**{**values, **changes})
 
 
-def an_augmentation_document(measured: list[AugmentationMeasured]) -> dict:
-    return {
+def an_augmentation_document(*measured: AugmentationMeasured, **changes: Any) -> AugmentationDocument:
+    """Returns the document of all operations and libraries, of which these subjects were measured."""
+    asked = AugmentationAsked(
+        operations=tuple(OPERATIONS),
+        libraries=tuple(LIBRARIES),
+        image_size=64,
+        batch_size=32,
+        rounds=5,
+        cores=2,
+        data="photos",
+    )
+    values: dict[str, Any] = {
+        "command": "augmentation",
         "created": "2026-01-02T03:04:05+00:00",
-        "dataset": {"name": "photos", "kind": "folder", "fingerprint": "abc"},
-        "provenance": {"cpu": "a CPU", "usable_cores": 2.0, "packages": {"keras": "3"}},
-        "settings": {"image_size": 64, "batch_size": 32, "rounds": 5, "cores": 2, "libraries": list(LIBRARIES)},
-        "results": [augmentation_summarise(one) for one in measured],
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": asked,
+        "dataset": a_document([])["dataset"],
+        "samples": AugmentationMeasurements(original=A_PICTURE, subjects=measured),
     }
+    return Document(**(values | changes))
 
 
 def a_gpu(**changes: Any) -> DevicesRow:
@@ -304,6 +329,33 @@ def a_devices_document(*words: str, **changes: Any) -> DevicesDocument:
         ),
         "left_out": (LeftOut(who="someone", reason="<b>some reason</b>"),),
         "telemetry": TRACE,
+    }
+    return Document(**(values | changes))
+
+
+def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
+    """Returns the document of a folder of cats and dogs in which these findings were made; "" is the folder itself."""
+    of_files: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.path:
+            of_files.setdefault(finding.path, []).append(finding)
+    values: dict[str, Any] = {
+        "command": "doctor",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": DoctorAsked(folder="pets"),
+        "dataset": None,
+        "samples": Examination(
+            classes={"": ("cats", "dogs")},
+            examined=1_000,
+            seconds=1.25,
+            files=tuple(
+                Examined(path=path, format="JPEG", bytes=1, sha256="00", findings=tuple(some))
+                for path, some in of_files.items()
+            ),
+            findings=tuple(finding for finding in findings if not finding.path),
+        ),
     }
     return Document(**(values | changes))
 

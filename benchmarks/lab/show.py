@@ -11,7 +11,12 @@ from profiles.report import show as shown
 from profiles.report.measurements import KINDS
 
 # The kinds of document that are defined here, by the command that writes them.
-_OURS = {"devices": "benchmarks.devices.report:KIND", "scaling": "benchmarks.scaling.report:KIND"}
+_OURS = {
+    "augmentation": "benchmarks.augmentation.report:KIND",
+    "devices": "benchmarks.devices.report:KIND",
+    "doctor": "benchmarks.doctor.report:KIND",
+    "scaling": "benchmarks.scaling.report:KIND",
+}
 
 
 class _Kinds(Mapping[str, Kind[Any, Any, Any]]):

@@ -21,6 +21,9 @@ from profiles.report.files import to_json, write_atomically
 from profiles.report.measurements import KINDS
 from profiles.text import Terminal, printable
 
+# What a spreadsheet takes for the beginning of a formula. Source: OWASP, "CSV Injection".
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 
 def main(
     argv: Sequence[str], kinds: Mapping[str, Kind[Any, Any, Any]] = KINDS, program: str = "python -m profiles"
@@ -81,12 +84,17 @@ def _show(arguments: argparse.Namespace, kinds: Mapping[str, Kind[Any, Any, Any]
         rows = kind.rows(derived)
         writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]) if rows else [])
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     else:
         kind.print(Terminal(), document, derived)
     if other := judged_by(document):
         Terminal(stderr=True).print(other, style="dim", highlight=False, markup=False)
     return 0
+
+
+def _cell(value: Any) -> Any:
+    """Returns a value; a text that a spreadsheet would take for a formula has an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _compare(arguments: argparse.Namespace) -> int:

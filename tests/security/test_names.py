@@ -118,11 +118,11 @@ WRITES = {
     "benchmarks.gate compare mine:a mine:b": ("gate.json",),
     "benchmarks.gate check mine": ("gate.json",),
     "benchmarks.gate ratios": ("gate.json",),
-    "benchmarks.doctor PETS": ("doctor.json", "skip.jsonl"),
+    "benchmarks.doctor PETS": ("results.json", "report.html", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("accuracy.json", "accuracy.html"),
     "benchmarks.scaling": ("results.json", "report.html"),
-    "benchmarks.augmentation": ("augmentation.json", "augmentation.html"),
+    "benchmarks.augmentation": ("results.json", "report.html"),
     "benchmarks.peers": ("peers.json",),
     "profiles": ("results.json", "report.html"),
 }

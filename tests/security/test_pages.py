@@ -8,15 +8,18 @@ import pathlib
 import re
 import shutil
 import subprocess
+from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks.accuracy.report import render as render_accuracy
 from benchmarks.accuracy.results import to_document
-from benchmarks.augmentation.report import render as render_augmentation
+from benchmarks.augmentation.report import KIND as AUGMENTATION
 from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
+from benchmarks.doctor.plan import Asked as DoctorAsked
+from benchmarks.doctor.report import KIND as DOCTOR
+from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
 from profiles.report.document import LeftOut
@@ -29,6 +32,7 @@ from tests.builders import (
     CPU,
     ONE_VARIANT,
     a_devices_document,
+    a_doctor_document,
     a_document,
     a_measured_case,
     a_result,
@@ -41,10 +45,15 @@ from tests.builders import a_measured_augmentation as a_measured
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
 from tests.builders import an_augmentation_document as an_augmentation
-from tests.builders import an_augmentation_row as a_row
+from tests.builders import an_augmentation_subject as a_subject
 from tests.builders import scaling_rows_of as rows_of
 from tests.checks import Page, assert_harmless
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source, with_text
+
+
+def hostile_provenance(text: str) -> dict[str, Any]:
+    provenance: dict[str, Any] = with_text(a_document([])["provenance"], text)
+    return provenance | {"packages": {text: text}, text: text}
 
 
 def main_report(text: str) -> str:
@@ -69,24 +78,26 @@ def scaling_report(text: str) -> str:
     planned = plan(axes={"cores": (1, 2)}, variants={text: next(iter(ONE_VARIANT.values()))}, rounds=1)
     rows = rows_of(planned, {1: (1000.0,), 2: (1100.0,)})
     rows[1] = dataclasses.replace(rows[1], measurements=(), failure=text)
-    provenance = with_text(a_document([])["provenance"], text) | {"packages": {text: text}, text: text}
     document = a_scaling_document(
         planned,
         rows,
         dataset=with_text(hostile_source(text).to_dict(), text),
-        provenance=provenance | {"usable_cores": 2.0},
+        provenance=hostile_provenance(text),
         created=text,
     )
     return SCALING.page(document, SCALING.derive(document))
 
 
 def augmentation_report(text: str) -> str:
-    measured = [a_measured(), a_measured(a_row("flip"), failed=text, image=None)]
-    document = an_augmentation(measured)
-    document["dataset"] = with_text(document["dataset"], text)
-    document["provenance"] = with_text(document["provenance"], text) | {"packages": {text: text}, text: text}
-    document["created"] = text
-    return render_augmentation(document, measured, np.zeros((4, 4, 3), np.uint8))
+    document = an_augmentation(
+        a_measured(picture=text),
+        a_measured(a_subject("flip")),
+        left_out=(LeftOut(who="flip, opencv, batch", reason=text),),
+        dataset=with_text(hostile_source(text).to_dict(), text),
+        provenance=hostile_provenance(text),
+        created=text,
+    )
+    return AUGMENTATION.page(document, AUGMENTATION.derive(document))
 
 
 def accuracy_report(text: str) -> str:
@@ -103,10 +114,9 @@ def accuracy_report(text: str) -> str:
 
 
 def devices_report(text: str) -> str:
-    provenance = with_text(a_document([])["provenance"], text) | {"packages": {text: text}, text: text}
     backends = {"cpu": {"keras_backend": text, "gpus": [text]}, text: {"keras_backend": text, "gpus": [text]}}
     document = a_devices_document(
-        provenance=provenance | {"usable_cores": 2.0, "backends": backends},
+        provenance=hostile_provenance(text) | {"backends": backends},
         samples=DevicesMeasurements(cases=(a_measured_case(backend=text, notes=(text,)),)),
         left_out=(LeftOut(who=text, reason=text), LeftOut(who="gpu", reason=text)),
         created=text,
@@ -115,12 +125,23 @@ def devices_report(text: str) -> str:
     return DEVICES.page(document, DEVICES.derive(document))
 
 
+def doctor_report(text: str) -> str:
+    document = a_doctor_document(
+        *(Finding(path=text, trouble=trouble, detail=text) for trouble in TROUBLES),
+        plan=DoctorAsked(folder=text),
+        provenance=hostile_provenance(text),
+        created=text,
+    )
+    return DOCTOR.page(document, DOCTOR.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
     "augmentation": augmentation_report,
     "accuracy": accuracy_report,
     "devices": devices_report,
+    "doctor": doctor_report,
 }
 
 

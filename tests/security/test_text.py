@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import importlib
 import io
@@ -14,15 +15,15 @@ from typing import Any
 import pytest
 from rich.progress import Progress
 
-from benchmarks.augmentation.report import cautions, legend
+from benchmarks.augmentation.report import KIND as AUGMENTATION
 from benchmarks.cli import VERBS
-from benchmarks.doctor.folder import Folder
-from benchmarks.doctor.report import document as doctor_document
-from benchmarks.doctor.report import print_findings, said
+from benchmarks.doctor.plan import Asked as DoctorAsked
+from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.lab import command
 from benchmarks.lab.options import UserError
 from benchmarks.lab.serve import one_line
+from benchmarks.lab.show import show
 from benchmarks.peers.measure import LeftOut
 from benchmarks.peers.report import print_left_out
 from benchmarks.scaling.report import KIND as SCALING
@@ -35,11 +36,14 @@ from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
 from profiles.report.files import to_json, write_atomically
+from profiles.report import LeftOut as LeftOutSubject
+from profiles.report import write
+from profiles.report.document import content_of
 from profiles.report.text import print_results, print_stages
 from profiles.results.verdict import judge
 from profiles.text import Terminal, printable
 from tests import PROJECT_ROOT
-from tests.builders import COMPOSED, ONE_VARIANT, a_result, a_scaling_document
+from tests.builders import COMPOSED, ONE_VARIANT, a_doctor_document, a_result, a_scaling_document
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_candidate as candidate
 from tests.builders import a_measured_augmentation as a_measured
@@ -81,9 +85,8 @@ def show_scaling(console: Terminal, text: str) -> None:
 
 def show_doctor(console: Terminal, text: str) -> None:
     findings = [Finding(path=text, trouble=trouble, detail=text) for trouble in TROUBLES]
-    folder = Folder(root=pathlib.Path(text.replace("\0", "")), classes={"": (text,)}, files=(text,), findings=())
-    print_findings(console, folder, findings, 1.0)
-    console.print(said([], findings, pathlib.Path("out")), markup=False)
+    document = a_doctor_document(*findings, plan=DoctorAsked(folder=text))
+    DOCTOR.print(console, document, DOCTOR.derive(document))
 
 
 def show_left_out(console: Terminal, text: str) -> None:
@@ -106,10 +109,9 @@ def show_materialized(console: Terminal, text: str) -> None:
     console.print(describe(prepared, Rates(before=(1.0,), after=(2.0,))), markup=False)
 
 
-def show_cautions(console: Terminal, text: str) -> None:
-    document = an_augmentation([a_measured(failed=text)])
-    for line in (*legend(document), *cautions(document)):
-        console.print(line, markup=False)
+def show_augmentation(console: Terminal, text: str) -> None:
+    document = an_augmentation(a_measured(), left_out=(LeftOutSubject(who="shear, opencv, batch", reason=text),))
+    AUGMENTATION.print(console, document, AUGMENTATION.derive(document))
 
 
 def show_tuner(console: Terminal, text: str) -> None:
@@ -140,7 +142,7 @@ TERMINALS = {
     "errors": show_errors,
     "peers": show_peers,
     "materialize": show_materialized,
-    "augmentation": show_cautions,
+    "augmentation": show_augmentation,
     "tuner": show_tuner,
     "advice": show_advice,
 }
@@ -234,11 +236,12 @@ def test_json_is_ascii_and_gives_the_text_back(payload, tmp_path):
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_the_doctors_file_names_what_it_shows(payload):
+def test_the_doctors_file_names_what_is_printed_and_has_the_name_itself_beside_it(payload):
     text = PAYLOADS[payload]
-    folder = Folder(root=pathlib.Path("x"), classes={text: (text,)}, files=(text,), findings=())
-    written = to_json(doctor_document(folder, [], [Finding(path=text, trouble="hangs", detail=text)]))
-    assert not OBEYED.search(json.loads(written)["findings"][0]["path"])
+    document = a_doctor_document(Finding(path=text, trouble="hangs", detail=text))
+    written = json.loads(to_json(content_of(document, DOCTOR, DOCTOR.derive(document))))
+    assert not OBEYED.search(written["findings"][0]["path"])
+    assert written["samples"]["files"][0]["path"] == text
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -276,9 +279,19 @@ def test_a_results_page_with_a_name_that_is_no_utf8_is_written_all_the_same(tmp_
     assert (tmp_path / "report.html").read_bytes() == rb"latin-\udcff"
 
 
-def test_no_command_writes_tables_for_spreadsheets():
-    """A formula needs a file that a spreadsheet opens: there is none."""
+def test_no_command_but_show_writes_tables_for_spreadsheets():
+    """A formula needs a file that a spreadsheet opens."""
     root = PROJECT_ROOT
     packages = ("pipeline", "models", "profiles", "benchmarks")
     written = re.compile(r"^\s*(import|from) (csv|openpyxl|pandas)\b|\.csv\b|\.tsv\b", re.MULTILINE)
-    assert [path for name in packages for path in (root / name).rglob("*.py") if written.search(path.read_text())] == []
+    writing = [path for name in packages for path in (root / name).rglob("*.py") if written.search(path.read_text())]
+    assert writing == [root / "profiles" / "report" / "show.py"]
+
+
+@pytest.mark.parametrize("text", [PAYLOADS["formula"], PAYLOADS["sum"], "+1", "-1"])
+def test_a_table_for_spreadsheets_holds_no_formula(text, tmp_path, capsys):
+    document = a_doctor_document(Finding(path=text, trouble="hangs", detail=text))
+    write(tmp_path, document, DOCTOR, DOCTOR.derive(document))
+    assert show([str(tmp_path), "--csv"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["path"], row["detail"]) == (f"'{text}", f"'{text}")
