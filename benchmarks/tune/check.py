@@ -17,7 +17,9 @@ from rich.table import Table
 from benchmarks.lab.child import ChildDied, Group, JobRefused, run_round
 from benchmarks.lab.options import UserError
 from benchmarks.lab.session import Job
-from benchmarks.tune.results import Limits, Say, name_of, rates_of
+from benchmarks.tune.plan import Limits
+from benchmarks.tune.results import name_of, rates_of, results_of
+from benchmarks.tune.rounds import Say
 from benchmarks.tune.search import Tuner
 from pipeline import ImageSource, PipelineConfig
 from profiles import Device
@@ -94,18 +96,19 @@ def check(source: ImageSource, limits: Limits, out: Path, say: Say) -> list[Chec
 def _check(source: ImageSource, model: str, device: Device, limits: Limits, out: Path, say: Say) -> Check:
     tuner = Tuner(source, model, device, PipelineConfig(), limits, out, say, small_space)
     try:
-        tuned = tuner.search()
+        tuner.search(lambda: None)
         tuner.close()
     except BaseException:
         tuner.kill()
         raise
-    size = tuned.chosen.config.image_size
+    chosen = results_of(tuner.samples, source.images, ended=True).chosen
+    assert chosen is not None
+    size = chosen.config.image_size
     configs = {name_of(one): one for one in small_space(PipelineConfig(image_size=size))}
     say("exhaustive search")
     everything = _measure(source, model, device, configs, _ROUNDS, out)
     rates = {name: geometric_mean(measured) for name, measured in everything.items()}
     best = max(rates, key=lambda name: rates[name])
-    chosen = tuned.chosen
     against: tuple[float, Interval | None] = (1.0, None)
     if chosen.config != configs[best]:
         say(f"{chosen.name} against {best}")

@@ -17,7 +17,7 @@ from benchmarks.lab.backend import Refused
 from benchmarks.lab.session import Session, noise_batch
 from benchmarks.tune.exactness import Exactness, compare
 from benchmarks.tune.own_child import PipelineError, UserPipeline, call
-from benchmarks.tune.results import PipelineFacts
+from benchmarks.tune.samples import PipelineFacts
 from pipeline import ImageSource, PipelineConfig, build
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.cost_model import Consumer, StageCost, StageKey

@@ -17,7 +17,10 @@ from rich.text import Text
 from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
 from benchmarks.lab.options import UserError
-from benchmarks.tune.results import EQUAL_RATIO, SESSION, Limits, PipelineFacts, Say, rounds_within
+from benchmarks.tune.plan import Limits
+from benchmarks.tune.results import EQUAL_RATIO
+from benchmarks.tune.rounds import SESSION, Say, rounds_within
+from benchmarks.tune.samples import PipelineFacts
 from pipeline import from_arrays
 from profiles import Device, clock
 from profiles.remedies import AS_WRITTEN

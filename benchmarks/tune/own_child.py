@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 import unstall
-from benchmarks.tune.results import PipelineFacts
+from benchmarks.tune.samples import PipelineFacts
 from profiles.measure import TRAIN_WINDOW_S, epochs_for
 from profiles.measure.batches import batch_images
 from profiles.measure.windows import Windows

@@ -18,7 +18,7 @@ from benchmarks.lab.photos import held_out
 from benchmarks.pipeline.plan import parser, read_request
 from benchmarks.scaling import measure as scaling_run
 from benchmarks.tune import own
-from benchmarks.tune.results import Limits
+from benchmarks.tune.plan import Limits
 from pipeline import SourceError, from_folder
 from pipeline.sources import tfds
 from pipeline.sources.folder import check_folder_name, folder_of_links
@@ -112,7 +112,7 @@ def test_results_take_the_place_of_a_link_and_do_not_follow_it(tmp_path):
 
 WRITES = {
     "benchmarks.pipeline": ("results.json", "report.html"),
-    "benchmarks.tune": ("tune.json", "tuned.toml", "tuned.py"),
+    "benchmarks.tune": ("results.json", "report.html", "tuned.toml", "tuned.py"),
     "benchmarks.tune --pipeline=mine:make": ("tune.json",),
     "benchmarks.tune --check": ("tune.json",),
     "benchmarks.gate compare mine:a mine:b": ("gate.json",),

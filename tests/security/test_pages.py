@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
 from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
+from benchmarks.tune.report import KIND as TUNE
 from profiles.report.document import LeftOut
 from profiles.report.html import render
 from profiles.report.write import write_atomically
@@ -26,13 +28,16 @@ from profiles.results.verdict import judge
 from profiles.text import printable
 from tests import PROJECT_ROOT
 from tests.builders import (
+    COMPOSED,
     CPU,
     ONE_VARIANT,
     a_devices_document,
     a_document,
     a_measured_case,
+    a_measured_pipeline,
     a_result,
     a_scaling_document,
+    a_search_document,
     a_telemetry,
     all_trained,
 )
@@ -115,12 +120,31 @@ def devices_report(text: str) -> str:
     return DEVICES.page(document, DEVICES.derive(document))
 
 
+def hostile_parts(text: str) -> dict[str, Any]:
+    """Fields of a document whose every text is this one."""
+    provenance = with_text(a_document([])["provenance"], text) | {"packages": {text: text}, text: text}
+    return {
+        "provenance": provenance | {"usable_cores": 2.0},
+        "left_out": (LeftOut(who=text, reason=text),),
+        "created": text,
+    }
+
+
+def tune_report(text: str) -> str:
+    dataset = with_text(hostile_source(text).to_dict(), text)
+    chosen = a_measured_pipeline(text, 1500.0, COMPOSED, spread=0.001)
+    document = a_search_document(chosen, {"rejected": {text: 3}}, dataset=dataset, **hostile_parts(text))
+    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, model=text))
+    return TUNE.page(document, TUNE.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
     "augmentation": augmentation_report,
     "accuracy": accuracy_report,
     "devices": devices_report,
+    "tune": tune_report,
 }
 
 

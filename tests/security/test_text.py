@@ -26,25 +26,31 @@ from benchmarks.lab.serve import one_line
 from benchmarks.peers.measure import LeftOut
 from benchmarks.peers.report import print_left_out
 from benchmarks.scaling.report import KIND as SCALING
-from benchmarks.tune import __main__ as tune
 from benchmarks.tune.own import PipelineAdvice, print_advice
+from benchmarks.tune.report import KIND as TUNE
 from pipeline import PipelineConfig
 from pipeline.commands.materialize import Rates, describe
 from pipeline.export import export
 from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
+from profiles.report.document import LeftOut as DocumentLeftOut
 from profiles.report.text import print_results, print_stages
 from profiles.report.write import to_json, write_atomically
 from profiles.results.verdict import judge
 from profiles.text import Terminal, printable
 from tests import PROJECT_ROOT
-from tests.builders import COMPOSED, ONE_VARIANT, a_result, a_scaling_document
+from tests.builders import (
+    COMPOSED,
+    ONE_VARIANT,
+    a_measured_pipeline,
+    a_result,
+    a_scaling_document,
+    a_search_document,
+)
 from tests.builders import STAGE_TABLE as TABLE
-from tests.builders import a_candidate as candidate
 from tests.builders import a_measured_augmentation as a_measured
 from tests.builders import a_scaling_plan as plan
-from tests.builders import a_tuned as tuned
 from tests.builders import an_augmentation_document as an_augmentation
 from tests.builders import scaling_rows_of as rows_of
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source
@@ -113,8 +119,10 @@ def show_cautions(console: Terminal, text: str) -> None:
 
 
 def show_tuner(console: Terminal, text: str) -> None:
-    gpu = Device(kind="gpu", name=text)
-    tune._print(console, tuned(candidate("fast", 1500.0, COMPOSED)), hostile_source(text), text, gpu)
+    document = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED))
+    plan = dataclasses.replace(document.plan, model=text, device=Device(kind="gpu", name=text))
+    document = dataclasses.replace(document, plan=plan, left_out=(DocumentLeftOut(who=text, reason=text),))
+    TUNE.print(console, document, TUNE.derive(document))
 
 
 def show_advice(console: Terminal, text: str) -> None:

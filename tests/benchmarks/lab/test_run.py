@@ -21,15 +21,20 @@ from benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from benchmarks.lab.options import UserError
 from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from benchmarks.scaling.__main__ import COMMAND as SCALING
+from benchmarks.tune.__main__ import COMMAND as TUNE
+from benchmarks.tune.samples import SearchSamples
 from profiles.report import Document, LeftOut, load
 from profiles.report.show import main as show
 from profiles.text import Terminal
 from tests.builders import (
+    COMPOSED,
     a_devices_document,
+    a_measured_pipeline,
     a_measurement_document,
     a_result,
     a_scaling_document,
     a_scaling_plan,
+    a_search_document,
     scaling_rows_of,
     with_subject,
 )
@@ -38,6 +43,7 @@ from tests.checks import kind_of
 FACTS = {"parameters": 7, "optimizer": "Adam", "loss": "mse"}
 MAIN_JOB = a_measurement_document(with_subject(a_result(), training=FACTS))
 DEVICES_RUN = a_devices_document()
+SEARCH = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED), left_out=())
 PLANNED = a_scaling_plan(axes={"files": (8,)})
 # A document of each command in which something was measured, and one in which nothing was.
 COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
@@ -48,6 +54,7 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: ()})),
     ),
+    "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
 }
 
 
@@ -75,6 +82,9 @@ class FakeLab:
 
     def kill(self) -> None:
         self.ended.append("killed")
+
+    def write_products(self, console: object, derived: object) -> tuple[Path, ...]:
+        return ()
 
 
 LABS: list[FakeLab] = []

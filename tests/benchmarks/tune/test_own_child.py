@@ -18,7 +18,8 @@ from benchmarks.lab.child import JobRefused
 from benchmarks.tune import own, own_child
 from benchmarks.tune.own import confirmed, derive, measure, print_advice
 from benchmarks.tune.own_child import PipelineError, UserPipeline, call
-from benchmarks.tune.results import Limits, PipelineFacts
+from benchmarks.tune.plan import Limits
+from benchmarks.tune.samples import PipelineFacts
 from profiles.devices import parse_device
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
