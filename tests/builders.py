@@ -6,7 +6,7 @@ Over 400 lines: one function for each kind of result, so that no test module imp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,10 @@ from benchmarks.scaling.plan import Measurements as ScalingMeasurements
 from benchmarks.scaling.plan import Row as ScalingRow
 from benchmarks.scaling.report import ScalingDocument
 from benchmarks.tune.exactness import Exactness
+from benchmarks.tune.own.results import AdviceDocument
+from benchmarks.tune.own.samples import AdviceSamples, MeasuredChange, PipelineFacts
+from benchmarks.tune.plan import AdviceAsked, Limits
 from benchmarks.tune.plan import Asked as SearchAsked
-from benchmarks.tune.plan import Limits
 from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument
 from benchmarks.tune.samples import Measured as MeasuredPipeline
 from benchmarks.tune.samples import MeasuredStage, OrderSamples, SearchSamples
@@ -51,6 +53,7 @@ from pipeline.variants import VARIANTS
 from profiles.devices import Device, parse_device
 from profiles.machine.page_cache import StorageRates
 from profiles.machine.telemetry import Mark, Trace
+from profiles.remedies import AS_WRITTEN
 from profiles.report.document import SCHEMA_VERSION, Document, LeftOut
 from profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements
 from profiles.report.measurements import Measurement as SubjectMeasurement
@@ -528,7 +531,7 @@ CLOSE = Exactness(mean_levels=4.0, largest_levels=100.0, psnr_db=30.0)
 LIMITS = Limits(memory_bytes=1e9, disk_bytes=1e9, exactness="close", budget_s=60.0)
 
 
-def samples_at(rates: Iterable[float], window: str = "train") -> tuple[Sample, ...]:
+def samples_at(*rates: float, window: str = "train") -> tuple[Sample, ...]:
     """Returns a sample a round, of epochs without edges, at these images per second."""
     images = 1_000_000
     return tuple(
@@ -552,7 +555,7 @@ def a_measured_pipeline(
     exactness = None if name in (NAIVE, HEURISTIC, AUTOTUNE) else CLOSE
     return MeasuredPipeline(
         subject=PipelineSubject(name=name, config=config, prediction=PREDICTION, exactness=exactness),
-        samples=(*samples_at(rate * np.exp(own)), *samples_at((2000.0,) * 4, "loader")),
+        samples=(*samples_at(*(rate * np.exp(own))), *samples_at(*(2000.0,) * 4, window="loader")),
     )
 
 
@@ -596,6 +599,42 @@ def a_search_document(chosen: MeasuredPipeline, samples: dict[str, Any] | None =
         "dataset": a_document([])["dataset"] | {"images": 2000},
         "samples": SearchSamples(**(measured | (samples or {}))),
         "left_out": (LeftOut(who="raw", reason="no room"),),
+    }
+    return Document(**(values | changes))
+
+
+def an_advice_document(
+    facts: PipelineFacts | None,
+    samples: Mapping[str, Sequence[Sample]],
+    again: Mapping[str, Sequence[Sample]] | None = None,
+    **changes: Any,
+) -> AdviceDocument:
+    """Returns the document of advice on a pipeline of somebody's own.
+
+    Args:
+      samples: of the rounds that chose, by the name of a change.
+      again: of the rounds that measured two of them again, if any did: the pipeline as written, and the chosen change.
+      changes: fields of the document that differ.
+    """
+    again = again or {}
+    values: dict[str, Any] = {
+        "command": "tune --pipeline",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": AdviceAsked(
+            pipeline="mine:make", model="a-model", classes=2, device=CPU, batch_size=32, limits=LIMITS
+        ),
+        "dataset": None,
+        "samples": AdviceSamples(
+            facts=facts,
+            changes=tuple(
+                MeasuredChange(name=name, samples=tuple(some), again=tuple(again.get(name, ())))
+                for name, some in samples.items()
+            ),
+            chosen_first=next((name for name in again if name != AS_WRITTEN), None),
+            seconds=20.0,
+        ),
     }
     return Document(**(values | changes))
 

@@ -12,22 +12,35 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.lab.command import Command, check_out, exit_code_of, new_folder, progress_bar, read_source, run
-from benchmarks.lab.command import remove_if_empty
+from benchmarks.lab.command import (
+    Command,
+    check_out,
+    exit_code_of,
+    new_folder,
+    progress_bar,
+    read_source,
+    remove_if_empty,
+    run,
+)
 from benchmarks.tune import check
-from benchmarks.tune.own import advise, print_advice, to_dict
-from benchmarks.tune.plan import SCRIPT, TOML, parser, read_search
+from benchmarks.tune.plan import SCRIPT, TOML, parser, read_advice, read_search
 from benchmarks.tune.rounds import say_beside
 from profiles import provenance
 from profiles.report import to_json, write_atomically
-from profiles.text import Terminal, print_files
+from profiles.text import Terminal
 
-COMMAND = Command(
+SEARCH = Command(
     parser=parser,
     plan=read_search,
     lab="benchmarks.tune.measure:open_run",
     kind="benchmarks.tune.report:KIND",
     products=(TOML, SCRIPT),
+)
+ADVICE = Command(
+    parser=parser,
+    plan=read_advice,
+    lab="benchmarks.tune.own.measure:open_run",
+    kind="benchmarks.tune.own.report:KIND",
 )
 _RESULTS = "tune.json"
 
@@ -40,42 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
       misses its goal, 4 where that could not be shown.
     """
     arguments = parser().parse_args(argv)
-    if arguments.pipeline is None and not arguments.check:
-        return run(COMMAND, argv)
+    if not arguments.check:
+        return run(SEARCH if arguments.pipeline is None else ADVICE, argv)
     console, errors = Terminal(), Terminal(stderr=True)
     out = arguments.out or new_folder()
     try:
-        return exit_code_of(lambda: _run(arguments, out, console, errors), errors, out)
+        return exit_code_of(lambda: _check(arguments, out, console, errors), errors, out)
     finally:
         remove_if_empty(out)
 
 
-def _run(arguments: argparse.Namespace, out: Path, console: Console, errors: Console) -> int:
-    plan = read_search(arguments, out)
-    check_out(out, _RESULTS)
-    if arguments.pipeline is None:
-        return _check(arguments, out, console, errors)
-    asked = plan.asked
-    with progress_bar(errors) as progress:
-        advice = advise(
-            arguments.pipeline,
-            plan.model,
-            arguments.classes,
-            asked.device,
-            asked.base.batch_size,
-            asked.limits,
-            out,
-            say_beside(progress),
-        )
-    document = {"schema_version": 2, "provenance": provenance.machine(), "model": plan.model, **to_dict(advice)}
-    write_atomically(out / _RESULTS, to_json(document))
-    print_advice(console, advice, arguments.pipeline, plan.model, asked.device)
-    print_files(console, "written", out / _RESULTS)
-    return 0
-
-
 def _check(arguments: argparse.Namespace, out: Path, console: Console, errors: Console) -> int:
     limits = read_search(arguments, out).asked.limits
+    check_out(out, _RESULTS)
     with progress_bar(errors) as progress:
         source = read_source(arguments.data, progress, errors, _RESULTS, arguments.skip_list)
         checks = check.check(source, limits, out, say_beside(progress))

@@ -76,6 +76,40 @@ class Plan:
     skip_list: Path | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceAsked:
+    """What the advice on a user's own pipeline was asked for; its document keeps this.
+
+    Attributes:
+      pipeline: "module:function", as a text to show: a function is run only where the command line names it.
+      model: its name, without folders.
+      classes: of the pipeline's labels, for a known model.
+      batch_size: in which the model is opened.
+    """
+
+    pipeline: str
+    model: str
+    classes: int
+    device: Device
+    batch_size: int
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvicePlan:
+    """Advice on a user's own pipeline: what was asked, and what is run.
+
+    Attributes:
+      pipeline: "module:function" that returns the pipeline.
+      model: as it is opened.
+    """
+
+    asked: AdviceAsked
+    pipeline: str
+    model: str
+    out: Path
+
+
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
         prog="python -m benchmarks.tune",
@@ -125,6 +159,28 @@ def read_search(arguments: argparse.Namespace, out: Path) -> Plan:
         model=settled.model,
         out=out,
         skip_list=arguments.skip_list,
+    )
+
+
+def read_advice(arguments: argparse.Namespace, out: Path) -> AdvicePlan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, with the nearest known name where there is one.
+    """
+    settled = _settled(arguments)
+    return AdvicePlan(
+        asked=AdviceAsked(
+            pipeline=without_folder(arguments.pipeline),
+            model=without_folder(settled.model),
+            classes=arguments.classes,
+            device=settled.device,
+            batch_size=settled.base.batch_size,
+            limits=settled.limits,
+        ),
+        pipeline=arguments.pipeline,
+        model=settled.model,
+        out=out,
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from benchmarks.tune.exactness import Exactness
 from pipeline import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost
-from profiles.remedies import Change
 from profiles.samples import Sample
 
 
@@ -79,24 +78,3 @@ class SearchSamples:
     order: OrderSamples | None = None
     prepare_s_per_image: float = 0.0
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineFacts:
-    """What a user's pipeline is, and what of it can be measured.
-
-    Attributes:
-      stages: as they pass an element.
-      changes: the pipeline as written first.
-      refused: changes that must not be made, and why.
-      epoch_images: images of an epoch of the user's; infinite where it has no end, or none was found.
-      scaled: whether a measured epoch is that epoch on a smaller scale, its edges too.
-      notes: what a reader of the rates must know.
-    """
-
-    stages: tuple[str, ...]
-    changes: tuple[Change, ...]
-    refused: tuple[str, ...]
-    epoch_images: float
-    scaled: bool
-    notes: tuple[str, ...]

@@ -20,7 +20,10 @@ from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
 from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
+from benchmarks.tune.own.report import KIND as ADVICE
+from benchmarks.tune.own.samples import PipelineFacts
 from benchmarks.tune.report import KIND as TUNE
+from profiles.remedies import AS_WRITTEN, Change
 from profiles.report.document import LeftOut
 from profiles.report.html import render
 from profiles.report.write import write_atomically
@@ -40,6 +43,8 @@ from tests.builders import (
     a_search_document,
     a_telemetry,
     all_trained,
+    an_advice_document,
+    samples_at,
 )
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_measured_augmentation as a_measured
@@ -138,6 +143,17 @@ def tune_report(text: str) -> str:
     return TUNE.page(document, TUNE.derive(document))
 
 
+def advice_report(text: str) -> str:
+    changes = tuple(Change(name=name, code=text) for name in (AS_WRITTEN, text))
+    facts = PipelineFacts(
+        stages=(text,), changes=changes, refused=(text,), epoch_images=None, scaled=False, notes=(text,)
+    )
+    samples = {AS_WRITTEN: samples_at(*[100.0] * 4), text: samples_at(*[200.0] * 4)}
+    document = an_advice_document(facts, samples, **hostile_parts(text))
+    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, pipeline=text, model=text))
+    return ADVICE.page(document, ADVICE.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
@@ -145,6 +161,7 @@ PAGES = {
     "accuracy": accuracy_report,
     "devices": devices_report,
     "tune": tune_report,
+    "tune --pipeline": advice_report,
 }
 
 
@@ -185,7 +202,7 @@ def test_every_template_of_a_page_is_among_those_that_are_tried():
     root = PROJECT_ROOT
     templates = [*root.glob("benchmarks/*/*.html.j2"), *root.glob("profiles/report/templates/*.html.j2")]
     pages = {path.name for path in templates if "<!doctype html>" in path.read_text()}
-    assert pages == {f"{name}.html.j2" for name in PAGES} - {"main.html.j2"} | {"report.html.j2"}
+    assert pages == {f"{name.partition(' ')[0]}.html.j2" for name in PAGES} - {"main.html.j2"} | {"report.html.j2"}
 
 
 def in_a_browser(page: str, folder: pathlib.Path) -> tuple[str, str]:

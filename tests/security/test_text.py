@@ -6,7 +6,6 @@ import dataclasses
 import importlib
 import io
 import json
-import math
 import pathlib
 import re
 from typing import Any
@@ -26,7 +25,8 @@ from benchmarks.lab.serve import one_line
 from benchmarks.peers.measure import LeftOut
 from benchmarks.peers.report import print_left_out
 from benchmarks.scaling.report import KIND as SCALING
-from benchmarks.tune.own import PipelineAdvice, print_advice
+from benchmarks.tune.own.report import KIND as ADVICE
+from benchmarks.tune.own.samples import PipelineFacts
 from benchmarks.tune.report import KIND as TUNE
 from pipeline import PipelineConfig
 from pipeline.commands.materialize import Rates, describe
@@ -34,6 +34,7 @@ from pipeline.export import export
 from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
+from profiles.remedies import AS_WRITTEN, Change
 from profiles.report.document import LeftOut as DocumentLeftOut
 from profiles.report.text import print_results, print_stages
 from profiles.report.write import to_json, write_atomically
@@ -47,6 +48,8 @@ from tests.builders import (
     a_result,
     a_scaling_document,
     a_search_document,
+    an_advice_document,
+    samples_at,
 )
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_measured_augmentation as a_measured
@@ -126,17 +129,15 @@ def show_tuner(console: Terminal, text: str) -> None:
 
 
 def show_advice(console: Terminal, text: str) -> None:
-    nothing = PipelineAdvice(
-        stages=(text,),
-        measured=(),
-        chosen=None,
-        refused=(text,),
-        notes=(text,),
-        failed=((text, text),),
-        epoch_images=math.inf,
-        seconds=1,
+    change = Change(name=AS_WRITTEN, code="")
+    facts = PipelineFacts(
+        stages=(text,), changes=(change,), refused=(text,), epoch_images=None, scaled=False, notes=(text,)
     )
-    print_advice(console, nothing, text, text, Device(kind="gpu", name=text))
+    document = an_advice_document(facts, {AS_WRITTEN: samples_at(100.0)})
+    gpu = Device(kind="gpu", name=text)
+    plan = dataclasses.replace(document.plan, pipeline=text, model=text, device=gpu)
+    document = dataclasses.replace(document, plan=plan, left_out=(DocumentLeftOut(who=text, reason=text),))
+    ADVICE.print(console, document, ADVICE.derive(document))
 
 
 TERMINALS = {

@@ -21,8 +21,11 @@ from benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from benchmarks.lab.options import UserError
 from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from benchmarks.scaling.__main__ import COMMAND as SCALING
-from benchmarks.tune.__main__ import COMMAND as TUNE
+from benchmarks.tune.__main__ import ADVICE
+from benchmarks.tune.__main__ import SEARCH as TUNE
+from benchmarks.tune.own.samples import AdviceSamples, PipelineFacts
 from benchmarks.tune.samples import SearchSamples
+from profiles.remedies import AS_WRITTEN, Change
 from profiles.report import Document, LeftOut, load
 from profiles.report.show import main as show
 from profiles.text import Terminal
@@ -35,6 +38,8 @@ from tests.builders import (
     a_scaling_document,
     a_scaling_plan,
     a_search_document,
+    an_advice_document,
+    samples_at,
     scaling_rows_of,
     with_subject,
 )
@@ -44,6 +49,15 @@ FACTS = {"parameters": 7, "optimizer": "Adam", "loss": "mse"}
 MAIN_JOB = a_measurement_document(with_subject(a_result(), training=FACTS))
 DEVICES_RUN = a_devices_document()
 SEARCH = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED), left_out=())
+WRITTEN = PipelineFacts(
+    stages=("range", "map"),
+    changes=(Change(name=AS_WRITTEN, code=""),),
+    refused=(),
+    epoch_images=96.0,
+    scaled=False,
+    notes=(),
+)
+ADVISED = an_advice_document(WRITTEN, {AS_WRITTEN: samples_at(100.0, 110.0)})
 PLANNED = a_scaling_plan(axes={"files": (8,)})
 # A document of each command in which something was measured, and one in which nothing was.
 COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
@@ -55,6 +69,7 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: ()})),
     ),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
+    "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=AdviceSamples())),
 }
 
 

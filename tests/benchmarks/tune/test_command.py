@@ -224,7 +224,7 @@ def measured_again(fastest: float, *, rounds: int = 8, complete: bool = True) ->
     rates = {"fast": fastest, AUTOTUNE: 1000.0}
     document = searched(chosen_first="fast")
     subjects = tuple(
-        replace(measured, samples=measured.samples + samples_at((rates[measured.subject.name],) * rounds, "again"))
+        replace(measured, samples=measured.samples + samples_at(*(rates[measured.subject.name],) * rounds, window="again"))
         if measured.subject.name in rates
         else measured
         for measured in document.samples.subjects
@@ -256,7 +256,7 @@ def test_a_search_that_is_stopped_while_it_measures_again_keeps_what_the_first_r
 def test_a_search_that_is_stopped_in_a_round_leaves_out_who_has_none():
     document = searched(order=None)
     *others, last = document.samples.subjects
-    subjects = (*others, replace(last, samples=samples_at((900.0,), "loader")))
+    subjects = (*others, replace(last, samples=samples_at(900.0, window="loader")))
     results = derive(replace(document, samples=replace(document.samples, subjects=subjects), complete=False))
     assert [result.name for result in results.results] == [NAIVE, HEURISTIC, AUTOTUNE]
 
