@@ -38,12 +38,14 @@ from benchmarks.scaling.plan import Measurement
 from benchmarks.scaling.plan import Measurements as ScalingMeasurements
 from benchmarks.scaling.plan import Row as ScalingRow
 from benchmarks.scaling.report import ScalingDocument
+from benchmarks.tune.check.results import CheckDocument
+from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
 from benchmarks.tune.exactness import Exactness
 from benchmarks.tune.own.results import AdviceDocument
 from benchmarks.tune.own.samples import AdviceSamples, MeasuredChange, PipelineFacts
-from benchmarks.tune.plan import AdviceAsked, Limits
+from benchmarks.tune.plan import AdviceAsked, CheckAsked, Limits, Target
 from benchmarks.tune.plan import Asked as SearchAsked
-from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument
+from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument, name_of
 from benchmarks.tune.samples import Measured as MeasuredPipeline
 from benchmarks.tune.samples import MeasuredStage, OrderSamples, SearchSamples
 from benchmarks.tune.samples import Subject as PipelineSubject
@@ -566,7 +568,9 @@ BARS = (
 )
 
 
-def a_search_document(chosen: MeasuredPipeline, samples: dict[str, Any] | None = None, **changes: Any) -> SearchDocument:
+def a_search_document(
+    chosen: MeasuredPipeline, samples: dict[str, Any] | None = None, **changes: Any
+) -> SearchDocument:
     """Returns the document of a search that measured one pipeline beside those that people have.
 
     Args:
@@ -622,9 +626,7 @@ def an_advice_document(
         "created": "2026-01-02T03:04:05+00:00",
         "complete": True,
         "provenance": a_document([])["provenance"],
-        "plan": AdviceAsked(
-            pipeline="mine:make", model="a-model", classes=2, device=CPU, batch_size=32, limits=LIMITS
-        ),
+        "plan": AdviceAsked(pipeline="mine:make", model="a-model", classes=2, device=CPU, batch_size=32, limits=LIMITS),
         "dataset": None,
         "samples": AdviceSamples(
             facts=facts,
@@ -637,6 +639,50 @@ def an_advice_document(
         ),
     }
     return Document(**(values | changes))
+
+
+def a_check_document(
+    *,
+    everything: Mapping[str, Sequence[float]] | None = None,
+    duel: Mapping[str, Sequence[float]] | None = None,
+    **changes: Any,
+) -> CheckDocument:
+    """Returns the document of a check of one target, for which the tuner chose the first of two pipelines.
+
+    Args:
+      everything: images/sec by round of the pipelines of the space, by name.
+      duel: the same of the rounds that measure the choice beside the best.
+      changes: fields of the document that differ.
+    """
+    configs = {name_of(config): config for config in (TUNED_BASE, COMPOSED)}
+    chosen, best = configs
+    everything = {chosen: (1500.0,) * 3, best: (1600.0,) * 3} if everything is None else everything
+    search = a_search_document(a_measured_pipeline(chosen, 1500.0))
+
+    def measured(rates: Mapping[str, Sequence[float]]) -> tuple[MeasuredConfig, ...]:
+        return tuple(
+            MeasuredConfig(name=name, config=configs[name], samples=samples_at(*by_round))
+            for name, by_round in rates.items()
+        )
+
+    target = Target(model="cats-dogs-64", device=CPU)
+    values: dict[str, Any] = {
+        "command": "tune --check",
+        "left_out": (),
+        "plan": CheckAsked(data="photos", limits=LIMITS, targets=(target,)),
+        "samples": CheckSamples(
+            targets=(
+                MeasuredTarget(
+                    target=target,
+                    search=search.samples,
+                    searched=True,
+                    everything=measured(everything),
+                    duel=measured(duel or {}),
+                ),
+            )
+        ),
+    }
+    return replace(search, **(values | changes))
 
 
 def record_of(**changed):

@@ -63,8 +63,8 @@ class Command:
       kind: "module:NAME" of the `Kind` of the command's documents.
       listing: prints what there is to choose from, for `--list`; None where there is no such option.
       exit_code: of a document whose results are there.
-      products: names of the files that the command writes beside results and report once it has come to its end. Its lab
-        has a method `write_products(console, derived)`, which writes them and returns their paths.
+      products: names of the files that the command writes beside results and report when it has come to its end. Its
+        lab has a method `write_products(console, derived)`, which writes them and returns their paths.
     """
 
     parser: Callable[[], argparse.ArgumentParser]

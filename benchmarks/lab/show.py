@@ -15,6 +15,7 @@ _OURS = {
     "devices": "benchmarks.devices.report:KIND",
     "scaling": "benchmarks.scaling.report:KIND",
     "tune": "benchmarks.tune.report:KIND",
+    "tune --check": "benchmarks.tune.check.report:KIND",
     "tune --pipeline": "benchmarks.tune.own.report:KIND",
 }
 

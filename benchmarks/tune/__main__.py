@@ -5,29 +5,11 @@ python -m benchmarks.tune --data photos/train --model cats-dogs-64 --device cpu
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from rich.console import Console
-
-from benchmarks.lab.command import (
-    Command,
-    check_out,
-    exit_code_of,
-    new_folder,
-    progress_bar,
-    read_source,
-    remove_if_empty,
-    run,
-)
-from benchmarks.tune import check
-from benchmarks.tune.plan import SCRIPT, TOML, parser, read_advice, read_search
-from benchmarks.tune.rounds import say_beside
-from profiles import provenance
-from profiles.report import to_json, write_atomically
-from profiles.text import Terminal
+from benchmarks.lab.command import Command, run
+from benchmarks.tune.plan import SCRIPT, TOML, parser, read_advice, read_check, read_search
 
 SEARCH = Command(
     parser=parser,
@@ -42,7 +24,13 @@ ADVICE = Command(
     lab="benchmarks.tune.own.measure:open_run",
     kind="benchmarks.tune.own.report:KIND",
 )
-_RESULTS = "tune.json"
+CHECK = Command(
+    parser=parser,
+    plan=read_check,
+    lab="benchmarks.tune.check.measure:open_run",
+    kind="benchmarks.tune.check.report:KIND",
+    exit_code=lambda document, results: int(results.exit_code),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,26 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       misses its goal, 4 where that could not be shown.
     """
     arguments = parser().parse_args(argv)
-    if not arguments.check:
-        return run(SEARCH if arguments.pipeline is None else ADVICE, argv)
-    console, errors = Terminal(), Terminal(stderr=True)
-    out = arguments.out or new_folder()
-    try:
-        return exit_code_of(lambda: _check(arguments, out, console, errors), errors, out)
-    finally:
-        remove_if_empty(out)
-
-
-def _check(arguments: argparse.Namespace, out: Path, console: Console, errors: Console) -> int:
-    limits = read_search(arguments, out).asked.limits
-    check_out(out, _RESULTS)
-    with progress_bar(errors) as progress:
-        source = read_source(arguments.data, progress, errors, _RESULTS, arguments.skip_list)
-        checks = check.check(source, limits, out, say_beside(progress))
-    document = {"schema_version": 2, "provenance": provenance.machine(), **check.to_dict(checks)}
-    write_atomically(out / _RESULTS, to_json(document))
-    check.print_checks(console, checks)
-    return max(target.exit_code for target in checks)
+    command = CHECK if arguments.check else SEARCH if arguments.pipeline is None else ADVICE
+    return run(command, argv)
 
 
 if __name__ == "__main__":

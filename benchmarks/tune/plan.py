@@ -110,6 +110,49 @@ class AdvicePlan:
     out: Path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A model and a device for which a check lets the tuner choose."""
+
+    model: str
+    device: Device
+
+
+TARGETS = tuple(
+    Target(model=model, device=parse_device(device))
+    for model, device in (
+        ("cats-dogs-64", "cpu"),
+        ("cats-dogs-128", "cpu"),
+        ("cats-dogs-64", "emulated:1000"),
+        ("cats-dogs-64", "emulated:20000"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckAsked:
+    """What a check was asked for; its document keeps this.
+
+    Attributes:
+      data: what the images were called, without folders.
+      limits: of each search.
+    """
+
+    data: str
+    limits: Limits
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPlan:
+    """A check: what was asked, and where it reads and writes."""
+
+    asked: CheckAsked
+    data: str
+    out: Path
+    skip_list: Path | None = None
+
+
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
         prog="python -m benchmarks.tune",
@@ -182,6 +225,16 @@ def read_advice(arguments: argparse.Namespace, out: Path) -> AdvicePlan:
         model=settled.model,
         out=out,
     )
+
+
+def read_check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, also for options that a check has no use for.
+    """
+    asked = CheckAsked(data=without_folder(arguments.data), limits=_settled(arguments).limits, targets=TARGETS)
+    return CheckPlan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

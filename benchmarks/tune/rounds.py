@@ -1,4 +1,4 @@
-"""What the search, the advice and the check have in common while they measure: the child, the rounds, the bar's text."""
+"""What the search, the advice and the check share while they measure: their child, the rounds, the bar's text."""
 
 from __future__ import annotations
 

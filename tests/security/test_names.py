@@ -15,7 +15,7 @@ from benchmarks.lab import child, command
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import held_out
-from benchmarks.pipeline.plan import parser, read_request
+from benchmarks.pipeline.plan import parser, read_plan
 from benchmarks.scaling import measure as scaling_run
 from benchmarks.tune.own import measure as advice_run
 from benchmarks.tune.plan import AdvicePlan
@@ -81,13 +81,13 @@ def test_a_variant_is_named_by_letters_digits_dots_hyphens_and_underscores(name,
     path = tmp_path / f"{name.replace('/', '_ ')}.toml"
     path.write_text("workers = 2\n")
     with pytest.raises(UserError, match="its name is the variant's, of letters, digits"):
-        read_request(parser().parse_args(["--config", str(path)]), tmp_path)
+        read_plan(parser().parse_args(["--config", str(path)]), tmp_path)
 
 
 def test_a_variant_may_have_a_plain_name(tmp_path):
     (tmp_path / "My_own-2.1.toml").write_text("workers = 2\n")
-    request = read_request(parser().parse_args(["--config", str(tmp_path / "My_own-2.1.toml")]), tmp_path)
-    assert "My_own-2.1" in request.variants
+    asked = read_plan(parser().parse_args(["--config", str(tmp_path / "My_own-2.1.toml")]), tmp_path)
+    assert "My_own-2.1" in asked.variants
 
 
 def test_looking_whether_a_folder_can_be_written_to_touches_no_file_of_the_users(tmp_path):
@@ -114,7 +114,7 @@ WRITES = {
     "benchmarks.pipeline": ("results.json", "report.html"),
     "benchmarks.tune": ("results.json", "report.html", "tuned.toml", "tuned.py"),
     "benchmarks.tune --pipeline=mine:make": ("results.json", "report.html"),
-    "benchmarks.tune --check": ("tune.json",),
+    "benchmarks.tune --check": ("results.json", "report.html"),
     "benchmarks.gate compare mine:a mine:b": ("gate.json",),
     "benchmarks.gate check mine": ("gate.json",),
     "benchmarks.gate ratios": ("gate.json",),

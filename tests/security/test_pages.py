@@ -20,6 +20,7 @@ from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
 from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
+from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
 from benchmarks.tune.own.samples import PipelineFacts
 from benchmarks.tune.report import KIND as TUNE
@@ -34,6 +35,7 @@ from tests.builders import (
     COMPOSED,
     CPU,
     ONE_VARIANT,
+    a_check_document,
     a_devices_document,
     a_document,
     a_measured_case,
@@ -154,6 +156,16 @@ def advice_report(text: str) -> str:
     return ADVICE.page(document, ADVICE.derive(document))
 
 
+def check_report(text: str) -> str:
+    document = a_check_document(**hostile_parts(text))
+    [measured] = document.samples.targets
+    target = dataclasses.replace(measured.target, model=text)
+    everything = tuple(dataclasses.replace(config, name=text) for config in measured.everything)
+    measured = dataclasses.replace(measured, target=target, everything=everything)
+    document = dataclasses.replace(document, samples=dataclasses.replace(document.samples, targets=(measured,)))
+    return CHECK.page(document, CHECK.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
@@ -162,6 +174,7 @@ PAGES = {
     "devices": devices_report,
     "tune": tune_report,
     "tune --pipeline": advice_report,
+    "tune --check": check_report,
 }
 
 

@@ -25,6 +25,7 @@ from benchmarks.lab.serve import one_line
 from benchmarks.peers.measure import LeftOut
 from benchmarks.peers.report import print_left_out
 from benchmarks.scaling.report import KIND as SCALING
+from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
 from benchmarks.tune.own.samples import PipelineFacts
 from benchmarks.tune.report import KIND as TUNE
@@ -44,6 +45,7 @@ from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
     ONE_VARIANT,
+    a_check_document,
     a_measured_pipeline,
     a_result,
     a_scaling_document,
@@ -140,6 +142,14 @@ def show_advice(console: Terminal, text: str) -> None:
     ADVICE.print(console, document, ADVICE.derive(document))
 
 
+def show_check(console: Terminal, text: str) -> None:
+    document = a_check_document()
+    [measured] = document.samples.targets
+    measured = dataclasses.replace(measured, target=dataclasses.replace(measured.target, model=text))
+    document = dataclasses.replace(document, samples=dataclasses.replace(document.samples, targets=(measured,)))
+    CHECK.print(console, document, CHECK.derive(document))
+
+
 TERMINALS = {
     "results": show_results,
     "stages": show_stages,
@@ -152,6 +162,7 @@ TERMINALS = {
     "augmentation": show_cautions,
     "tuner": show_tuner,
     "advice": show_advice,
+    "check": show_check,
 }
 
 

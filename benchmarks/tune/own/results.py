@@ -134,4 +134,3 @@ def _whole_s_per_image(sample: Sample, facts: PipelineFacts) -> float:
     if facts.scaled:
         return sample.whole_s_per_image()
     return sample.s_per_image if facts.epoch_images is None else sample.whole_s_per_image(round(facts.epoch_images))
-

@@ -21,8 +21,9 @@ from benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from benchmarks.lab.options import UserError
 from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from benchmarks.scaling.__main__ import COMMAND as SCALING
-from benchmarks.tune.__main__ import ADVICE
+from benchmarks.tune.__main__ import ADVICE, CHECK
 from benchmarks.tune.__main__ import SEARCH as TUNE
+from benchmarks.tune.check.samples import CheckSamples
 from benchmarks.tune.own.samples import AdviceSamples, PipelineFacts
 from benchmarks.tune.samples import SearchSamples
 from profiles.remedies import AS_WRITTEN, Change
@@ -31,6 +32,7 @@ from profiles.report.show import main as show
 from profiles.text import Terminal
 from tests.builders import (
     COMPOSED,
+    a_check_document,
     a_devices_document,
     a_measured_pipeline,
     a_measurement_document,
@@ -58,6 +60,8 @@ WRITTEN = PipelineFacts(
     notes=(),
 )
 ADVISED = an_advice_document(WRITTEN, {AS_WRITTEN: samples_at(100.0, 110.0)})
+# The choice is the best of all, so that the goal is reached.
+CHECKED = a_check_document(everything={"full, tf_ops a element, 2 calls, prefetch 2": (1500.0,) * 3})
 PLANNED = a_scaling_plan(axes={"files": (8,)})
 # A document of each command in which something was measured, and one in which nothing was.
 COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
@@ -70,6 +74,7 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     ),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
     "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=AdviceSamples())),
+    "tune --check": (CHECK, CHECKED, replace(CHECKED, samples=CheckSamples(targets=()))),
 }
 
 
