@@ -6,7 +6,7 @@ Over 400 lines: one function for each kind of result, so that no test module imp
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,14 +45,24 @@ from benchmarks.scaling.plan import Measurement
 from benchmarks.scaling.plan import Measurements as ScalingMeasurements
 from benchmarks.scaling.plan import Row as ScalingRow
 from benchmarks.scaling.report import ScalingDocument
+from benchmarks.tune.check.results import CheckDocument
+from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
 from benchmarks.tune.exactness import Exactness
-from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, Candidate, Tuned
+from benchmarks.tune.own.results import AdviceDocument
+from benchmarks.tune.own.samples import AdviceSamples, MeasuredChange, PipelineFacts
+from benchmarks.tune.plan import AdviceAsked, CheckAsked, Limits, Target
+from benchmarks.tune.plan import Asked as SearchAsked
+from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument, name_of
+from benchmarks.tune.samples import Measured as MeasuredPipeline
+from benchmarks.tune.samples import MeasuredStage, OrderSamples, SearchSamples
+from benchmarks.tune.samples import Subject as PipelineSubject
 from pipeline.config import PipelineConfig
-from pipeline.cost_model import Consumer, Prediction
+from pipeline.cost_model import Consumer, Prediction, StageCost
 from pipeline.variants import VARIANTS
 from profiles.devices import Device, parse_device
 from profiles.machine.page_cache import StorageRates
 from profiles.machine.telemetry import Mark, Trace
+from profiles.remedies import AS_WRITTEN
 from profiles.report.document import SCHEMA_VERSION, Document, LeftOut
 from profiles.report.files import to_json
 from profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements
@@ -580,35 +590,159 @@ PREDICTION = Prediction(
 CLOSE = Exactness(mean_levels=4.0, largest_levels=100.0, psnr_db=30.0)
 
 
-def a_candidate(name: str, rate: float, config: PipelineConfig = TUNED_BASE, spread: float = 0.01) -> Candidate:
-    """Rates that scatter by the same pattern as everybody's, and by a little of their own."""
+LIMITS = Limits(memory_bytes=1e9, disk_bytes=1e9, exactness="close", budget_s=60.0)
+
+
+def samples_at(*rates: float, window: str = "train") -> tuple[Sample, ...]:
+    """Returns a sample a round, of epochs without edges, at these images per second."""
+    images = 1_000_000
+    return tuple(
+        a_sample(
+            window,
+            round=number,
+            images=images,
+            wall_ns=round(images * 1e9 / rate),
+            epoch_images=images,
+            epoch_ns=round(images * 1e9 / rate),
+        )
+        for number, rate in enumerate(rates)
+    )
+
+
+def a_measured_pipeline(
+    name: str, rate: float, config: PipelineConfig = TUNED_BASE, spread: float = 0.01
+) -> MeasuredPipeline:
+    """Returns a pipeline of the tuner whose rates scatter by a pattern that is its own."""
     own = np.random.default_rng(len(name)).normal(0, spread, 8)
-    return Candidate(
-        name=name,
-        config=config,
-        prediction=PREDICTION,
-        exactness=None if name in (NAIVE, HEURISTIC, AUTOTUNE) else CLOSE,
-        epoch_images_per_sec=tuple(rate * np.exp(own)),
-        loader_images_per_sec=(2000.0,) * 4,
+    exactness = None if name in (NAIVE, HEURISTIC, AUTOTUNE) else CLOSE
+    return MeasuredPipeline(
+        subject=PipelineSubject(name=name, config=config, prediction=PREDICTION, exactness=exactness),
+        samples=(*samples_at(*(rate * np.exp(own))), *samples_at(*(2000.0,) * 4, window="loader")),
     )
 
 
-BARS = (a_candidate(NAIVE, 500.0), a_candidate(HEURISTIC, 900.0), a_candidate(AUTOTUNE, 1000.0))
+BARS = (
+    a_measured_pipeline(NAIVE, 500.0),
+    a_measured_pipeline(HEURISTIC, 900.0),
+    a_measured_pipeline(AUTOTUNE, 1000.0),
+)
 
 
-def a_tuned(chosen: Candidate) -> Tuned:
-    return Tuned(
-        chosen=chosen,
-        measured=(*BARS, chosen) if chosen.name != AUTOTUNE else BARS,
-        costs={},
-        consumer=Consumer(us_per_image=300.0, cpu_us_per_image=500.0),
-        predicted=300,
-        rejected=Counter({"predicted slower": 290, "more memory than --memory-limit": 4}),
-        failed=(("raw", "no room"),),
-        unordered=tuple(a_candidate(name, rate, COMPOSED, 0.0) for name, rate in (("any", 1600.0), ("kept", 1500.0))),
-        prepare_s=1.5,
-        seconds=61.0,
+def a_search_document(
+    chosen: MeasuredPipeline, samples: dict[str, Any] | None = None, **changes: Any
+) -> SearchDocument:
+    """Returns the document of a search that measured one pipeline beside those that people have.
+
+    Args:
+      chosen: the pipeline; AUTOTUNE for none beside them.
+      samples: fields of the samples that differ.
+      changes: fields of the document that differ.
+    """
+    any_order, in_order = (
+        a_measured_pipeline(name, rate, COMPOSED, 0.0) for name, rate in (("any order", 1600.0), ("kept", 1500.0))
     )
+    measured: dict[str, Any] = {
+        "stages": (
+            MeasuredStage(stage=("composed", "files", "scaled"), cost=StageCost(us_per_image=250.0, most_calls=1.5)),
+            MeasuredStage(stage=("batch", "batches", "float32"), cost=StageCost(us_per_image=9.0)),
+        ),
+        "consumer": Consumer(us_per_image=300.0, cpu_us_per_image=500.0),
+        "predicted": 300,
+        "rejected": {"predicted slower": 290, "more memory than --memory-limit": 4},
+        "subjects": BARS if chosen.subject.name == AUTOTUNE else (*BARS, chosen),
+        "order": OrderSamples(any_order=any_order, in_order=in_order),
+        "prepare_s_per_image": 1.5 / 2000,
+        "seconds": 61.0,
+    }
+    values: dict[str, Any] = {
+        "command": "tune",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": SearchAsked(data="photos", model="cats-dogs-64", device=CPU, base=TUNED_BASE, limits=LIMITS),
+        "dataset": a_document([])["dataset"] | {"images": 2000},
+        "samples": SearchSamples(**(measured | (samples or {}))),
+        "left_out": (LeftOut(who="raw", reason="no room"),),
+    }
+    return Document(**(values | changes))
+
+
+def an_advice_document(
+    facts: PipelineFacts | None,
+    samples: Mapping[str, Sequence[Sample]],
+    again: Mapping[str, Sequence[Sample]] | None = None,
+    **changes: Any,
+) -> AdviceDocument:
+    """Returns the document of advice on a pipeline of somebody's own.
+
+    Args:
+      samples: of the rounds that chose, by the name of a change.
+      again: of the rounds that measured two of them again, if any did: the pipeline as written, and the chosen change.
+      changes: fields of the document that differ.
+    """
+    again = again or {}
+    values: dict[str, Any] = {
+        "command": "tune --pipeline",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": AdviceAsked(pipeline="mine:make", model="a-model", classes=2, device=CPU, batch_size=32, limits=LIMITS),
+        "dataset": None,
+        "samples": AdviceSamples(
+            facts=facts,
+            changes=tuple(
+                MeasuredChange(name=name, samples=tuple(some), again=tuple(again.get(name, ())))
+                for name, some in samples.items()
+            ),
+            chosen_first=next((name for name in again if name != AS_WRITTEN), None),
+            seconds=20.0,
+        ),
+    }
+    return Document(**(values | changes))
+
+
+def a_check_document(
+    *,
+    everything: Mapping[str, Sequence[float]] | None = None,
+    duel: Mapping[str, Sequence[float]] | None = None,
+    **changes: Any,
+) -> CheckDocument:
+    """Returns the document of a check of one target, for which the tuner chose the first of two pipelines.
+
+    Args:
+      everything: images/sec by round of the pipelines of the space, by name.
+      duel: the same of the rounds that measure the choice beside the best.
+      changes: fields of the document that differ.
+    """
+    configs = {name_of(config): config for config in (TUNED_BASE, COMPOSED)}
+    chosen, best = configs
+    everything = {chosen: (1500.0,) * 3, best: (1600.0,) * 3} if everything is None else everything
+    search = a_search_document(a_measured_pipeline(chosen, 1500.0))
+
+    def measured(rates: Mapping[str, Sequence[float]]) -> tuple[MeasuredConfig, ...]:
+        return tuple(
+            MeasuredConfig(name=name, config=configs[name], samples=samples_at(*by_round))
+            for name, by_round in rates.items()
+        )
+
+    target = Target(model="cats-dogs-64", device=CPU)
+    values: dict[str, Any] = {
+        "command": "tune --check",
+        "left_out": (),
+        "plan": CheckAsked(data="photos", limits=LIMITS, targets=(target,)),
+        "samples": CheckSamples(
+            targets=(
+                MeasuredTarget(
+                    target=target,
+                    search=search.samples,
+                    searched=True,
+                    everything=measured(everything),
+                    duel=measured(duel or {}),
+                ),
+            )
+        ),
+    }
+    return replace(search, **(values | changes))
 
 
 def record_of(**changed):

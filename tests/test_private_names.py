@@ -16,7 +16,7 @@ from tensorflow.python.ops import script_ops
 
 import profiles
 from benchmarks.devices.flops import work_per_example
-from benchmarks.tune.own_child import PipelineError, UserPipeline
+from benchmarks.tune.own.child import PipelineError, UserPipeline
 from models import ModelError
 from models.saved import foreign_layers
 from profiles.gate import unknown

@@ -63,6 +63,8 @@ class Command:
       kind: "module:NAME" of the `Kind` of the command's documents.
       listing: prints what there is to choose from, for `--list`; None where there is no such option.
       exit_code: of a document whose results are there.
+      products: names of the files that the command writes beside results and report when it has come to its end. Its
+        lab has a method `write_products(console, derived)`, which writes them and returns their paths.
     """
 
     parser: Callable[[], argparse.ArgumentParser]
@@ -71,6 +73,7 @@ class Command:
     kind: str
     listing: Callable[[Console], None] | None = None
     exit_code: Callable[[Any, Any], int] = lambda document, derived: 0
+    products: tuple[str, ...] = ()
 
 
 def run(command: Command, argv: Sequence[str] | None = None) -> int:
@@ -93,7 +96,7 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console) ->
     """
     out = plan.out
     try:
-        check_out(out, RESULTS, REPORT)
+        check_out(out, RESULTS, REPORT, *command.products)
         kind = unstall.of_ours(command.kind)
         with progress_bar(errors) as progress:
             lab = unstall.of_ours(command.lab)(plan, progress, errors)
@@ -123,6 +126,8 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console) ->
             raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
         kind.print(console, document, derived)
         print_files(console, "results and report", out / RESULTS, out / REPORT)
+        if command.products and (products := lab.write_products(console, derived)):
+            print_files(console, "written", *products)
         return command.exit_code(document, derived)
     finally:
         remove_if_empty(out)

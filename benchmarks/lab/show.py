@@ -16,6 +16,9 @@ _OURS = {
     "devices": "benchmarks.devices.report:KIND",
     "doctor": "benchmarks.doctor.report:KIND",
     "scaling": "benchmarks.scaling.report:KIND",
+    "tune --check": "benchmarks.tune.check.report:KIND",
+    "tune --pipeline": "benchmarks.tune.own.report:KIND",
+    "tune": "benchmarks.tune.report:KIND",
 }
 
 

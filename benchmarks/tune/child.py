@@ -1,6 +1,6 @@
 """The tuner's child process: what any session does, the costs of stages, exactness, and a user's own pipeline.
 
-A stage is measured once, by itself, for all candidates that have it.
+A stage is measured once, by itself, for all pipelines that have it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import tensorflow as tf
 from benchmarks.lab.backend import Refused
 from benchmarks.lab.session import Session, noise_batch
 from benchmarks.tune.exactness import Exactness, compare
-from benchmarks.tune.own_child import PipelineError, UserPipeline, call
-from benchmarks.tune.results import PipelineFacts
+from benchmarks.tune.own.child import PipelineError, UserPipeline, call
+from benchmarks.tune.own.samples import PipelineFacts
 from pipeline import ImageSource, PipelineConfig, build
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.cost_model import Consumer, StageCost, StageKey
@@ -222,7 +222,7 @@ class TuneSession(Session):
     def stage_costs(
         self, keys: tuple[StageKey, ...], config: PipelineConfig, model: str
     ) -> tuple[dict[StageKey, StageCost], Consumer]:
-        """Measures the stages of a tuner's candidates, and the model that takes their batches."""
+        """Measures the stages of the pipelines that a tuner predicts, and the model that takes their batches."""
         costs = StageCosts(config, self._source).measure(keys)
         batch = noise_batch(config.batch_size, config.image_size)
         windows = Windows(self._models[model], self._device)

@@ -1,148 +1,151 @@
-"""What the tuner's search comes to: the candidates that were measured, and which of them is chosen."""
+"""What a search comes to: the rates of the pipelines that were measured, and which of them is chosen."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.tune.exactness import Exactness
+from benchmarks.tune.plan import Asked
+from benchmarks.tune.samples import Measured, SearchSamples, Subject
 from pipeline import PipelineConfig
-from pipeline.cost_model import Consumer, Prediction, StageCost, StageKey
-from profiles import clock
-from profiles.remedies import Change
+from profiles.report import Document
 from profiles.samples import Sample
 from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
 
-# The fewest and the most rounds of all that is measured.
-LEAST_ROUNDS, MOST_ROUNDS = 4, 15
 NAIVE, HEURISTIC, AUTOTUNE = "naive", "heuristic", "AUTOTUNE"
-# Rates that differ by less are taken for equal: the simpler one goes first.
+# Rates that differ by less are taken for equal: the simpler pipeline goes first.
 EQUAL_RATIO = 0.03
 # Measured rates that differ by less: a third of what the choice may miss the best by, since means are noisy too.
 _LEVEL_RATIO = 0.01
 # Of those that may be the fastest, how many are measured further beside it.
 _RIVALS = 2
-# What answers in the process that measures.
-SESSION = "benchmarks.tune.child:TuneSession"
 _STORAGE = ("files", "records", "resized", "raw")
 _CACHES = ("none", "memory", "disk")
 
-Say = Callable[[str], None]
+SearchDocument = Document[Asked, SearchSamples]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a pipeline may take: bytes of memory and of disk, the widest class of exactness, seconds of measuring."""
-
-    memory_bytes: float
-    disk_bytes: float
-    exactness: str
-    budget_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A pipeline that was measured.
+class Result:
+    """What a subject came to.
 
     Attributes:
-      name: "naive", "heuristic", "AUTOTUNE", or what it does, in a few words.
-      exactness: of its images against full decode, bilinear, tf ops; None where it draws for itself.
       epoch_images_per_sec: of whole epochs of training, by round.
-      again_images_per_sec: the same, of rounds that had no say in the choice; none where it was not in question.
       loader_images_per_sec: of the loader alone, by round.
+      again_images_per_sec: of whole epochs, of rounds that had no say in the choice; none where it was not in question.
     """
 
-    name: str
-    config: PipelineConfig
-    prediction: Prediction
-    exactness: Exactness | None
+    subject: Subject
     epoch_images_per_sec: tuple[float, ...]
     loader_images_per_sec: tuple[float, ...]
     again_images_per_sec: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.subject.name
+
+    @property
+    def config(self) -> PipelineConfig:
+        return self.subject.config
 
     @property
     def rate(self) -> float:
         """Images/sec of whole epochs, over all rounds that chose."""
         return geometric_mean(self.epoch_images_per_sec)
 
-    def against(self, other: Candidate) -> tuple[float, Interval | None]:
+    def against(self, other: Result) -> tuple[float, Interval | None]:
         """Returns how many times as fast as the other it is in the rounds that both have, and the 95 % interval."""
-        return ratio_interval(*_shared(self, other))
+        return ratio_interval(*shared_rounds(self.epoch_images_per_sec, other.epoch_images_per_sec))
 
-    def again_against(self, other: Candidate) -> tuple[float, Interval | None] | None:
+    def again_against(self, other: Result) -> tuple[float, Interval | None] | None:
         """Returns the same of the rounds that had no say in the choice; None without any."""
         ours, theirs = self.again_images_per_sec, other.again_images_per_sec
         return ratio_interval(ours, theirs) if ours and len(ours) == len(theirs) else None
 
 
-def _shared(one: Candidate, other: Candidate) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def shared_rounds(ours: Sequence[float], theirs: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
     """Returns the rates of the rounds that both have: each is measured in every round until it is out of question."""
-    rounds = min(len(one.epoch_images_per_sec), len(other.epoch_images_per_sec))
-    return one.epoch_images_per_sec[:rounds], other.epoch_images_per_sec[:rounds]
+    rounds = min(len(ours), len(theirs))
+    return ours[:rounds], theirs[:rounds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class OrderResults:
+    """The chosen pipeline with elements in whatever order they are done, and measured beside that in a fixed order."""
+
+    any_order: Result
+    in_order: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
     """What a search came to.
 
     Attributes:
+      results: of all subjects that were measured in a whole round, the three that people have first.
       chosen: the fastest that is significantly faster than AUTOTUNE, in the rounds that chose it and when both were
-        measured again; AUTOTUNE where none is.
-      measured: all candidates that were, the bars first.
-      predicted: how many were predicted.
-      rejected: reasons, and how many candidates each.
-      failed: candidates that could not be measured, and why.
-      unordered: the chosen one without `deterministic`, or None where it has nothing in parallel; and the chosen one
-        measured again beside it.
+        measured again; AUTOTUNE where none is. None where nothing was measured.
+      order: None where the price of a fixed order was not measured.
       prepare_s: seconds before the first epoch, for all images; 0 where nothing is prepared.
     """
 
-    chosen: Candidate
-    measured: tuple[Candidate, ...]
-    costs: dict[StageKey, StageCost]
-    consumer: Consumer
-    predicted: int
-    rejected: Counter[str]
-    failed: tuple[tuple[str, str], ...]
-    unordered: tuple[Candidate, Candidate] | None
+    results: tuple[Result, ...]
+    chosen: Result | None
+    order: OrderResults | None
     prepare_s: float
-    seconds: float
 
-    def bar(self, name: str) -> Candidate | None:
-        return next((one for one in self.measured if one.name == name), None)
+    def named(self, name: str) -> Result | None:
+        return next((result for result in self.results if result.name == name), None)
+
+    @property
+    def incumbent(self) -> Result:
+        """What the others must be faster than: AUTOTUNE, or the first where that could not be measured."""
+        return self.named(AUTOTUNE) or self.results[0]
 
 
-def choose(measured: Sequence[Candidate]) -> Candidate:
-    """Returns the best candidate that is significantly faster than AUTOTUNE, or AUTOTUNE.
+def derive(document: SearchDocument) -> Results:
+    """Derives rates from the samples of a search, and chooses."""
+    assert document.dataset is not None
+    return results_of(document.samples, document.dataset["images"], ended=document.complete)
 
-    Of those that no other beats significantly, the simplest is best: what it saves costs nothing.
+
+def results_of(samples: SearchSamples, images: int, *, ended: bool) -> Results:
+    """Returns what a search came to.
+
+    Args:
+      images: of an epoch in use.
+      ended: whether the search came to its end. Before that, the rounds that measure again are not whole: the choice is
+        what the first rounds say.
     """
-    incumbent = next((one for one in measured if one.name == AUTOTUNE), measured[0])
-    others = [one for one in measured if one is not incumbent]
-    faster = significantly_above([_shared(one, incumbent) for one in others])
-    better = [one for one, is_faster in zip(others, faster, strict=True) if is_faster]
-    if not better:
-        return incumbent
-    fastest = max(better, key=lambda one: one.rate)
-    level = [one for one in better if _may_equal(one, fastest)]
-    # Not measurably slower is not as fast: beyond this a simpler one must not be taken for it.
-    near = [one for one in level if one.rate >= (1 - _LEVEL_RATIO) * fastest.rate]
-    return min(near, key=lambda one: (simplicity(one.config), -one.rate))
+    results = rates_of_subjects(samples.subjects, images)
+    if not results:
+        return Results(results=(), chosen=None, order=None, prepare_s=0.0)
+    order = None
+    if samples.order is not None:
+        any_order, in_order = (result_of(one, images) for one in (samples.order.any_order, samples.order.in_order))
+        if any_order.epoch_images_per_sec and in_order.epoch_images_per_sec:
+            order = OrderResults(any_order=any_order, in_order=in_order)
+    return Results(
+        results=results,
+        chosen=settle(results, samples.chosen_first if ended else None),
+        order=order,
+        prepare_s=samples.prepare_s_per_image * images,
+    )
 
 
-def undecided(measured: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Returns the fastest and those that may be as fast, AUTOTUNE for certain if it may; none where nothing may."""
-    fastest, *others = sorted(measured, key=lambda one: -one.rate)
-    level = [one for one in others if _may_equal(one, fastest)]
-    rivals = level[:_RIVALS] + [one for one in level[_RIVALS:] if one.name == AUTOTUNE]
-    return (fastest, *rivals) if rivals else ()
+def rates_of_subjects(subjects: Sequence[Measured], images: int) -> tuple[Result, ...]:
+    """Returns the results of those subjects that have trained an epoch in a round."""
+    results = (result_of(measured, images) for measured in subjects)
+    return tuple(result for result in results if result.epoch_images_per_sec)
 
 
-def _may_equal(one: Candidate, fastest: Candidate) -> bool:
-    """Whether one is not significantly slower than the fastest."""
-    _, interval = fastest.against(one)
-    return one is fastest or interval is None or interval[0] <= 1
+def result_of(measured: Measured, images: int) -> Result:
+    return Result(
+        subject=measured.subject,
+        epoch_images_per_sec=rates_of(measured.samples, "train", images),
+        loader_images_per_sec=rates_of(measured.samples, "loader", images),
+        again_images_per_sec=rates_of(measured.samples, "again", images),
+    )
 
 
 def rates_of(samples: Sequence[Sample], window: str, images: int) -> tuple[float, ...]:
@@ -151,18 +154,59 @@ def rates_of(samples: Sequence[Sample], window: str, images: int) -> tuple[float
     Args:
       images: of an epoch in use, over which its edges are spread.
     """
-    return tuple(1 / one.whole_s_per_image(images) for one in samples if one.window == window)
+    return tuple(1 / sample.whole_s_per_image(images) for sample in samples if sample.window == window)
 
 
-def rounds_within(budget_s: float, began_ns: int) -> Iterator[int]:
-    """Yields round numbers until the next round, as long as the last, would go beyond the budget."""
-    round_s = 0.0
-    for number in range(MOST_ROUNDS):
-        from_ns = clock.now_ns()
-        if number >= LEAST_ROUNDS and (from_ns - began_ns) / 1e9 + round_s > budget_s:
-            return
-        yield number
-        round_s = (clock.now_ns() - from_ns) / 1e9
+def settle(results: Sequence[Result], chosen_first: str | None) -> Result:
+    """Returns what is chosen in the end.
+
+    Args:
+      chosen_first: the subject that was measured again beside AUTOTUNE, if any was. It stays chosen if it is
+        significantly faster in those rounds too, or if AUTOTUNE could not be measured.
+    """
+    if chosen_first is None:
+        return choose(results)
+    by_name = {result.name: result for result in results}
+    fastest, incumbent = by_name.get(chosen_first), by_name.get(AUTOTUNE)
+    if fastest is None or incumbent is None:
+        return fastest or incumbent or results[0]
+    again = fastest.again_against(incumbent)
+    confirmed = again is not None and again[1] is not None and again[1][0] > 1
+    return fastest if confirmed else incumbent
+
+
+def choose(results: Sequence[Result]) -> Result:
+    """Returns the best result that is significantly faster than AUTOTUNE, or AUTOTUNE.
+
+    Of those that no other beats significantly, the simplest is best: what it saves costs nothing.
+    """
+    incumbent = next((result for result in results if result.name == AUTOTUNE), results[0])
+    others = [result for result in results if result is not incumbent]
+    faster = significantly_above(
+        [shared_rounds(result.epoch_images_per_sec, incumbent.epoch_images_per_sec) for result in others]
+    )
+    better = [result for result, is_faster in zip(others, faster, strict=True) if is_faster]
+    if not better:
+        return incumbent
+    fastest = max(better, key=lambda result: result.rate)
+    level = [result for result in better if _may_equal(result, fastest)]
+    # Not measurably slower is not as fast: beyond this a simpler pipeline must not be taken for the fastest.
+    near = [result for result in level if result.rate >= (1 - _LEVEL_RATIO) * fastest.rate]
+    return min(near, key=lambda result: (simplicity(result.config), -result.rate))
+
+
+def undecided(results: Sequence[Result]) -> tuple[Result, ...]:
+    """Returns the fastest and those that may be as fast, AUTOTUNE for certain if it may; none where nothing may."""
+    fastest, *others = sorted(results, key=lambda result: -result.rate)
+    level = [result for result in others if _may_equal(result, fastest)]
+    rivals = level[:_RIVALS] + [result for result in level[_RIVALS:] if result.name == AUTOTUNE]
+    return (fastest, *rivals) if rivals else ()
+
+
+def _may_equal(result: Result, fastest: Result) -> bool:
+    """Whether a result is not significantly slower than the fastest."""
+    _, interval = fastest.against(result)
+    return result is fastest or interval is None or interval[0] <= 1
 
 
 def simplicity(config: PipelineConfig) -> tuple[int, ...]:
@@ -177,7 +221,7 @@ def simplicity(config: PipelineConfig) -> tuple[int, ...]:
 
 
 def name_of(config: PipelineConfig) -> str:
-    """Says what a candidate does, in a few words."""
+    """Says what a pipeline does, in a few words."""
     words = []
     if config.storage != "files":
         words.append(config.storage)
@@ -193,24 +237,3 @@ def name_of(config: PipelineConfig) -> str:
         words.append("uint8")
     calls = "1 call" if config.workers == 1 else f"{config.workers} calls"
     return ", ".join([*words, calls, f"prefetch {config.prefetch}"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineFacts:
-    """What a user's pipeline is, and what of it can be measured.
-
-    Attributes:
-      stages: as they pass an element.
-      changes: the pipeline as written first.
-      refused: changes that must not be made, and why.
-      epoch_images: images of an epoch of the user's; infinite where it has no end, or none was found.
-      scaled: whether a measured epoch is that epoch on a smaller scale, its edges too.
-      notes: what a reader of the rates must know.
-    """
-
-    stages: tuple[str, ...]
-    changes: tuple[Change, ...]
-    refused: tuple[str, ...]
-    epoch_images: float
-    scaled: bool
-    notes: tuple[str, ...]

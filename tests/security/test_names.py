@@ -15,17 +15,17 @@ from benchmarks.lab import child, command
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import held_out
-from benchmarks.pipeline.plan import parser, read_request
+from benchmarks.pipeline.plan import parser, read_plan
 from benchmarks.scaling import measure as scaling_run
-from benchmarks.tune import own
-from benchmarks.tune.results import Limits
+from benchmarks.tune.own import measure as advice_run
+from benchmarks.tune.plan import AdvicePlan
 from pipeline import SourceError, from_folder
 from pipeline.sources import tfds
 from pipeline.sources.folder import check_folder_name, folder_of_links
 from profiles.devices import Device
 from profiles.report.files import write_atomically
 from tests import bad_files
-from tests.builders import ONE_VARIANT
+from tests.builders import ONE_VARIANT, an_advice_document
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
 
@@ -81,13 +81,13 @@ def test_a_variant_is_named_by_letters_digits_dots_hyphens_and_underscores(name,
     path = tmp_path / f"{name.replace('/', '_ ')}.toml"
     path.write_text("workers = 2\n")
     with pytest.raises(UserError, match="its name is the variant's, of letters, digits"):
-        read_request(parser().parse_args(["--config", str(path)]), tmp_path)
+        read_plan(parser().parse_args(["--config", str(path)]), tmp_path)
 
 
 def test_a_variant_may_have_a_plain_name(tmp_path):
     (tmp_path / "My_own-2.1.toml").write_text("workers = 2\n")
-    request = read_request(parser().parse_args(["--config", str(tmp_path / "My_own-2.1.toml")]), tmp_path)
-    assert "My_own-2.1" in request.variants
+    asked = read_plan(parser().parse_args(["--config", str(tmp_path / "My_own-2.1.toml")]), tmp_path)
+    assert "My_own-2.1" in asked.variants
 
 
 def test_looking_whether_a_folder_can_be_written_to_touches_no_file_of_the_users(tmp_path):
@@ -112,9 +112,9 @@ def test_results_take_the_place_of_a_link_and_do_not_follow_it(tmp_path):
 
 WRITES = {
     "benchmarks.pipeline": ("results.json", "report.html"),
-    "benchmarks.tune": ("tune.json", "tuned.toml", "tuned.py"),
-    "benchmarks.tune --pipeline=mine:make": ("tune.json",),
-    "benchmarks.tune --check": ("tune.json",),
+    "benchmarks.tune": ("results.json", "report.html", "tuned.toml", "tuned.py"),
+    "benchmarks.tune --pipeline=mine:make": ("results.json", "report.html"),
+    "benchmarks.tune --check": ("results.json", "report.html"),
     "benchmarks.gate compare mine:a mine:b": ("gate.json",),
     "benchmarks.gate check mine": ("gate.json",),
     "benchmarks.gate ratios": ("gate.json",),
@@ -202,14 +202,15 @@ def ladder(photos, folder):
 
 
 def advice(photos, folder):
-    limits = Limits(memory_bytes=1e6, disk_bytes=1e6, exactness="close", budget_s=1.0)
-    own.advise("mine:make", "cats-dogs-64", 2, CPU, 1, limits, folder, lambda text: None)
+    asked = an_advice_document(None, {}).plan
+    some = AdvicePlan(asked=asked, pipeline=asked.pipeline, model="cats-dogs-64", out=folder)
+    advice_run.Run(some, lambda text: None).measure(lambda: None)
 
 
 LOGS = {
     "cpu.log": ((group, child), (holder, devices_holder)),
     "children.log": ((places, scaling_run), (ladder, measure)),
-    "tune.log": ((advice, own),),
+    "tune.log": ((advice, advice_run),),
 }
 
 

@@ -22,6 +22,11 @@ from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
+from benchmarks.tune.check.report import KIND as CHECK
+from benchmarks.tune.own.report import KIND as ADVICE
+from benchmarks.tune.own.samples import PipelineFacts
+from benchmarks.tune.report import KIND as TUNE
+from profiles.remedies import AS_WRITTEN, Change
 from profiles.report.document import LeftOut
 from profiles.report.files import write_atomically
 from profiles.report.html import render
@@ -29,16 +34,22 @@ from profiles.results.verdict import judge
 from profiles.text import printable
 from tests import PROJECT_ROOT
 from tests.builders import (
+    COMPOSED,
     CPU,
     ONE_VARIANT,
+    a_check_document,
     a_devices_document,
     a_doctor_document,
     a_document,
     a_measured_case,
+    a_measured_pipeline,
     a_result,
     a_scaling_document,
+    a_search_document,
     a_telemetry,
     all_trained,
+    an_advice_document,
+    samples_at,
 )
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_measured_augmentation as a_measured
@@ -133,6 +144,43 @@ def doctor_report(text: str) -> str:
         created=text,
     )
     return DOCTOR.page(document, DOCTOR.derive(document))
+def hostile_parts(text: str) -> dict[str, Any]:
+    """Fields of a document whose every text is this one."""
+    provenance = with_text(a_document([])["provenance"], text) | {"packages": {text: text}, text: text}
+    return {
+        "provenance": provenance | {"usable_cores": 2.0},
+        "left_out": (LeftOut(who=text, reason=text),),
+        "created": text,
+    }
+
+
+def tune_report(text: str) -> str:
+    dataset = with_text(hostile_source(text).to_dict(), text)
+    chosen = a_measured_pipeline(text, 1500.0, COMPOSED, spread=0.001)
+    document = a_search_document(chosen, {"rejected": {text: 3}}, dataset=dataset, **hostile_parts(text))
+    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, model=text))
+    return TUNE.page(document, TUNE.derive(document))
+
+
+def advice_report(text: str) -> str:
+    changes = tuple(Change(name=name, code=text) for name in (AS_WRITTEN, text))
+    facts = PipelineFacts(
+        stages=(text,), changes=changes, refused=(text,), epoch_images=None, scaled=False, notes=(text,)
+    )
+    samples = {AS_WRITTEN: samples_at(*[100.0] * 4), text: samples_at(*[200.0] * 4)}
+    document = an_advice_document(facts, samples, **hostile_parts(text))
+    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, pipeline=text, model=text))
+    return ADVICE.page(document, ADVICE.derive(document))
+
+
+def check_report(text: str) -> str:
+    document = a_check_document(**hostile_parts(text))
+    [measured] = document.samples.targets
+    target = dataclasses.replace(measured.target, model=text)
+    everything = tuple(dataclasses.replace(config, name=text) for config in measured.everything)
+    measured = dataclasses.replace(measured, target=target, everything=everything)
+    document = dataclasses.replace(document, samples=dataclasses.replace(document.samples, targets=(measured,)))
+    return CHECK.page(document, CHECK.derive(document))
 
 
 PAGES = {
@@ -142,6 +190,9 @@ PAGES = {
     "accuracy": accuracy_report,
     "devices": devices_report,
     "doctor": doctor_report,
+    "tune": tune_report,
+    "tune --pipeline": advice_report,
+    "tune --check": check_report,
 }
 
 
@@ -182,7 +233,7 @@ def test_every_template_of_a_page_is_among_those_that_are_tried():
     root = PROJECT_ROOT
     templates = [*root.glob("benchmarks/*/*.html.j2"), *root.glob("profiles/report/templates/*.html.j2")]
     pages = {path.name for path in templates if "<!doctype html>" in path.read_text()}
-    assert pages == {f"{name}.html.j2" for name in PAGES} - {"main.html.j2"} | {"report.html.j2"}
+    assert pages == {f"{name.partition(' ')[0]}.html.j2" for name in PAGES} - {"main.html.j2"} | {"report.html.j2"}
 
 
 def in_a_browser(page: str, folder: pathlib.Path) -> tuple[str, str]:

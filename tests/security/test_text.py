@@ -7,7 +7,6 @@ import dataclasses
 import importlib
 import io
 import json
-import math
 import pathlib
 import re
 from typing import Any
@@ -27,28 +26,41 @@ from benchmarks.lab.show import show
 from benchmarks.peers.measure import LeftOut
 from benchmarks.peers.report import print_left_out
 from benchmarks.scaling.report import KIND as SCALING
-from benchmarks.tune import __main__ as tune
-from benchmarks.tune.own import PipelineAdvice, print_advice
+from benchmarks.tune.check.report import KIND as CHECK
+from benchmarks.tune.own.report import KIND as ADVICE
+from benchmarks.tune.own.samples import PipelineFacts
+from benchmarks.tune.report import KIND as TUNE
 from pipeline import PipelineConfig
 from pipeline.commands.materialize import Rates, describe
 from pipeline.export import export
 from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
-from profiles.report.files import to_json, write_atomically
+from profiles.remedies import AS_WRITTEN, Change
 from profiles.report import LeftOut as LeftOutSubject
 from profiles.report import write
+from profiles.report.document import LeftOut as DocumentLeftOut
 from profiles.report.document import content_of
+from profiles.report.files import to_json, write_atomically
 from profiles.report.text import print_results, print_stages
 from profiles.results.verdict import judge
 from profiles.text import Terminal, printable
 from tests import PROJECT_ROOT
-from tests.builders import COMPOSED, ONE_VARIANT, a_doctor_document, a_result, a_scaling_document
+from tests.builders import (
+    COMPOSED,
+    ONE_VARIANT,
+    a_check_document,
+    a_doctor_document,
+    a_measured_pipeline,
+    a_result,
+    a_scaling_document,
+    a_search_document,
+    an_advice_document,
+    samples_at,
+)
 from tests.builders import STAGE_TABLE as TABLE
-from tests.builders import a_candidate as candidate
 from tests.builders import a_measured_augmentation as a_measured
 from tests.builders import a_scaling_plan as plan
-from tests.builders import a_tuned as tuned
 from tests.builders import an_augmentation_document as an_augmentation
 from tests.builders import scaling_rows_of as rows_of
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source
@@ -115,22 +127,30 @@ def show_augmentation(console: Terminal, text: str) -> None:
 
 
 def show_tuner(console: Terminal, text: str) -> None:
-    gpu = Device(kind="gpu", name=text)
-    tune._print(console, tuned(candidate("fast", 1500.0, COMPOSED)), hostile_source(text), text, gpu)
+    document = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED))
+    plan = dataclasses.replace(document.plan, model=text, device=Device(kind="gpu", name=text))
+    document = dataclasses.replace(document, plan=plan, left_out=(DocumentLeftOut(who=text, reason=text),))
+    TUNE.print(console, document, TUNE.derive(document))
 
 
 def show_advice(console: Terminal, text: str) -> None:
-    nothing = PipelineAdvice(
-        stages=(text,),
-        measured=(),
-        chosen=None,
-        refused=(text,),
-        notes=(text,),
-        failed=((text, text),),
-        epoch_images=math.inf,
-        seconds=1,
+    change = Change(name=AS_WRITTEN, code="")
+    facts = PipelineFacts(
+        stages=(text,), changes=(change,), refused=(text,), epoch_images=None, scaled=False, notes=(text,)
     )
-    print_advice(console, nothing, text, text, Device(kind="gpu", name=text))
+    document = an_advice_document(facts, {AS_WRITTEN: samples_at(100.0)})
+    gpu = Device(kind="gpu", name=text)
+    plan = dataclasses.replace(document.plan, pipeline=text, model=text, device=gpu)
+    document = dataclasses.replace(document, plan=plan, left_out=(DocumentLeftOut(who=text, reason=text),))
+    ADVICE.print(console, document, ADVICE.derive(document))
+
+
+def show_check(console: Terminal, text: str) -> None:
+    document = a_check_document()
+    [measured] = document.samples.targets
+    measured = dataclasses.replace(measured, target=dataclasses.replace(measured.target, model=text))
+    document = dataclasses.replace(document, samples=dataclasses.replace(document.samples, targets=(measured,)))
+    CHECK.print(console, document, CHECK.derive(document))
 
 
 TERMINALS = {
@@ -145,6 +165,7 @@ TERMINALS = {
     "augmentation": show_augmentation,
     "tuner": show_tuner,
     "advice": show_advice,
+    "check": show_check,
 }
 
 

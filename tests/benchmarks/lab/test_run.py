@@ -21,15 +21,27 @@ from benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from benchmarks.lab.options import UserError
 from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from benchmarks.scaling.__main__ import COMMAND as SCALING
+from benchmarks.tune.__main__ import ADVICE, CHECK
+from benchmarks.tune.__main__ import SEARCH as TUNE
+from benchmarks.tune.check.samples import CheckSamples
+from benchmarks.tune.own.samples import AdviceSamples, PipelineFacts
+from benchmarks.tune.samples import SearchSamples
+from profiles.remedies import AS_WRITTEN, Change
 from profiles.report import Document, LeftOut, load
 from profiles.report.show import main as show
 from profiles.text import Terminal
 from tests.builders import (
+    COMPOSED,
+    a_check_document,
     a_devices_document,
+    a_measured_pipeline,
     a_measurement_document,
     a_result,
     a_scaling_document,
     a_scaling_plan,
+    a_search_document,
+    an_advice_document,
+    samples_at,
     scaling_rows_of,
     with_subject,
 )
@@ -38,6 +50,18 @@ from tests.checks import kind_of
 FACTS = {"parameters": 7, "optimizer": "Adam", "loss": "mse"}
 MAIN_JOB = a_measurement_document(with_subject(a_result(), training=FACTS))
 DEVICES_RUN = a_devices_document()
+SEARCH = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED), left_out=())
+WRITTEN = PipelineFacts(
+    stages=("range", "map"),
+    changes=(Change(name=AS_WRITTEN, code=""),),
+    refused=(),
+    epoch_images=96.0,
+    scaled=False,
+    notes=(),
+)
+ADVISED = an_advice_document(WRITTEN, {AS_WRITTEN: samples_at(100.0, 110.0)})
+# The choice is the best of all, so that the goal is reached.
+CHECKED = a_check_document(everything={"full, tf_ops a element, 2 calls, prefetch 2": (1500.0,) * 3})
 PLANNED = a_scaling_plan(axes={"files": (8,)})
 # A document of each command in which something was measured, and one in which nothing was.
 COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
@@ -48,6 +72,9 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: ()})),
     ),
+    "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
+    "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=AdviceSamples())),
+    "tune --check": (CHECK, CHECKED, replace(CHECKED, samples=CheckSamples(targets=()))),
 }
 
 
@@ -75,6 +102,9 @@ class FakeLab:
 
     def kill(self) -> None:
         self.ended.append("killed")
+
+    def write_products(self, console: object, derived: object) -> tuple[Path, ...]:
+        return ()
 
 
 LABS: list[FakeLab] = []

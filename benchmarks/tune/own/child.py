@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 import unstall
-from benchmarks.tune.results import PipelineFacts
+from benchmarks.tune.own.samples import PipelineFacts
 from profiles.measure import TRAIN_WINDOW_S, epochs_for
 from profiles.measure.batches import batch_images
 from profiles.measure.windows import Windows
@@ -79,6 +79,7 @@ class UserPipeline:
         changes = self._rebuilding.changes(self._batches())
         self._built = {change.name: dataset for change, dataset in changes.items()}
         part = self._rebuilding.part
+        images = part.images(self._images_per_batch)
         notes: tuple[str, ...] = ()
         if not part.length_known:
             notes = ("The length of an epoch was not found: what it does once at its edges is in no rate.",)
@@ -86,7 +87,7 @@ class UserPipeline:
             stages=self._rebuilding.stages,
             changes=tuple(changes),
             refused=tuple(self._rebuilding.refused),
-            epoch_images=part.images(self._images_per_batch),
+            epoch_images=None if math.isinf(images) else images,
             scaled=part.scales,
             notes=notes,
         )

@@ -1,0 +1,189 @@
+"""Checks the tuner: for every target its own search, then all pipelines of the space, then its choice and the best."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.lab.child import ChildDied, Group, JobRefused, run_round
+from benchmarks.lab.command import read_source
+from benchmarks.lab.options import UserError
+from benchmarks.lab.session import Job
+from benchmarks.tune.check.results import CheckDocument, best_of, chosen_of
+from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
+from benchmarks.tune.plan import CheckPlan, Target
+from benchmarks.tune.results import Result, name_of
+from benchmarks.tune.rounds import Say, say_beside
+from benchmarks.tune.search import Tuner
+from pipeline import ImageSource, PipelineConfig
+from profiles.provenance import machine, usable_cores
+from profiles.report import Document, now
+
+_ROUNDS, _DUEL_ROUNDS = 3, 10
+
+
+def small_space(base: PipelineConfig) -> Iterator[PipelineConfig]:
+    """Yields ten pipelines: five works, each with one thing at a time, and with as many calls as cores, ahead."""
+    base = replace(base, loader="tf_data", autotune=False, rewrites=True)
+    composed = replace(base, resample="composed", augment_with="opencv", augment_at="batch")
+    for work in (
+        base,
+        replace(base, decode="scaled"),
+        replace(composed, decode="scaled"),
+        replace(base, cache="memory", augment_at="batch"),
+        replace(composed, storage="raw"),
+    ):
+        for workers, prefetch in ((1, 0), (max(2, round(usable_cores())), 2)):
+            yield replace(work, workers=workers, prefetch=prefetch)
+
+
+def open_run(plan: CheckPlan, progress: Progress, errors: Console) -> Run:
+    """Reads the images, and gets ready to measure."""
+    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
+    return Run(plan, source, say_beside(progress))
+
+
+class Run:
+    """Measures every target of a check.
+
+    Args:
+      source: all images.
+    """
+
+    def __init__(self, plan: CheckPlan, source: ImageSource, say: Say) -> None:
+        self._plan = plan
+        self._source = source
+        self._say = say
+        self._created = now()
+        self._provenance = machine()
+        self._measured: dict[Target, MeasuredTarget] = {}
+
+    def document(self, *, complete: bool) -> CheckDocument:
+        """Returns what was measured so far."""
+        return Document(
+            command="tune --check",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._plan.asked,
+            dataset=self._source.to_dict(),
+            samples=CheckSamples(targets=tuple(self._measured.values())),
+        )
+
+    def close(self) -> None:
+        """Does nothing: each target's children have ended with it."""
+
+    kill = close
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Runs the tuner and the exhaustive search for every target, and measures the choice beside the best.
+
+        Args:
+          after_round: called when there is more to write.
+        Raises:
+          UserError: if a target cannot be measured.
+        """
+        for target in self._plan.asked.targets:
+            self._search(target, after_round)
+            self._measure_everything(target, after_round)
+            self._measure_duel(target, after_round)
+
+    def _say_of(self, target: Target, text: str) -> None:
+        self._say(f"{target.model} on {target.device.name}: {text}")
+
+    def _search(self, target: Target, after_round: Callable[[], object]) -> None:
+        plan = self._plan
+        tuner = Tuner(
+            self._source,
+            target.model,
+            target.device,
+            PipelineConfig(),
+            plan.asked.limits,
+            plan.out,
+            functools.partial(self._say_of, target),
+            small_space,
+        )
+
+        def keep(*, searched: bool) -> None:
+            self._measured[target] = MeasuredTarget(target=target, search=tuner.samples, searched=searched)
+            after_round()
+
+        try:
+            tuner.search(lambda: keep(searched=False))
+            keep(searched=True)
+            tuner.close()
+        except BaseException:
+            tuner.kill()
+            raise
+
+    def _measure_everything(self, target: Target, after_round: Callable[[], object]) -> None:
+        chosen = self._chosen(target)
+        space = small_space(PipelineConfig(image_size=chosen.config.image_size))
+        self._say_of(target, "exhaustive search")
+
+        def keep(everything: tuple[MeasuredConfig, ...]) -> None:
+            self._measured[target] = replace(self._measured[target], everything=everything)
+            after_round()
+
+        self._measure(target, {name_of(config): config for config in space}, _ROUNDS, keep)
+
+    def _measure_duel(self, target: Target, after_round: Callable[[], object]) -> None:
+        chosen, best = self._chosen(target), best_of(self._measured[target], self._source.images)
+        if chosen.config == best.config:
+            return
+        self._say_of(target, f"{chosen.name} against {best.name}")
+
+        def keep(duel: tuple[MeasuredConfig, ...]) -> None:
+            self._measured[target] = replace(self._measured[target], duel=duel)
+            after_round()
+
+        self._measure(target, {chosen.name: chosen.config, best.name: best.config}, _DUEL_ROUNDS, keep)
+
+    def _chosen(self, target: Target) -> Result:
+        chosen = chosen_of(self._measured[target], self._source.images)
+        assert chosen is not None
+        return chosen
+
+    def _measure(
+        self,
+        target: Target,
+        configs: Mapping[str, PipelineConfig],
+        rounds: int,
+        keep: Callable[[tuple[MeasuredConfig, ...]], None],
+    ) -> None:
+        """Measures pipelines side by side.
+
+        Args:
+          configs: by name.
+          keep: called after each round with all that was measured so far.
+        Raises:
+          UserError: if one of them cannot be measured.
+        """
+        jobs = [Job(variant=name, config=config, model=target.model) for name, config in configs.items()]
+        group = Group(target.device, self._source, jobs, self._plan.out / "check.log", {})
+        try:
+            group.open()
+            for job in group.jobs:
+                group.prepare(job)
+            order = random.Random()
+            for number in range(rounds):
+                run_round(group.turns(loader=False, model_alone=False), number, order)
+                keep(
+                    tuple(
+                        MeasuredConfig(name=job.variant, config=job.config, samples=tuple(group.measured[job].samples))
+                        for job in group.jobs
+                    )
+                )
+            group.close()
+        except (ChildDied, JobRefused) as error:
+            raise UserError(f"{target.device.name}: {error}", exit_code=3) from error
+        finally:
+            group.kill()
+        if group.left_out:
+            reasons = "; ".join(f"{left_out.label}: {left_out.reason}" for left_out in group.left_out)
+            raise UserError(reasons, exit_code=3)

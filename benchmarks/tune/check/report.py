@@ -1,0 +1,100 @@
+"""The document of a check of the tuner: a table for each target, and how many choices reach the goal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.tune.check.results import GOAL_RATIO, CheckDocument, Checked, Results, derive
+from benchmarks.tune.check.samples import CheckSamples
+from benchmarks.tune.plan import CheckAsked
+from benchmarks.tune.tables import Table, page, print_line, print_table
+from profiles.report import Kind
+from profiles.statistics import range_text
+
+
+def _title(checked: Checked) -> str:
+    return f"{checked.target.model} on {checked.target.device.name}"
+
+
+def _table(checked: Checked) -> Table:
+    return Table(
+        title=_title(checked),
+        columns=("pipeline", "img/s"),
+        rows=tuple(
+            (name + " (chosen)" * (name == checked.chosen) + " (best)" * (name == checked.best), f"{rate:,.0f}")
+            for name, rate in sorted(checked.rates.items(), key=lambda item: item[1])
+        ),
+    )
+
+
+def _choice(checked: Checked) -> str:
+    if checked.chosen == checked.best:
+        return "the best of all"
+    if checked.against is None:
+        return f"{checked.chosen}, which was not measured beside the best"
+    ratio, interval = checked.against
+    return f"{checked.chosen}: {ratio:.3f} ({range_text(interval, 3)})"
+
+
+def _reached(results: Results) -> str:
+    reached = sum(checked.exit_code == 0 for checked in results.targets)
+    return f"{reached} of {len(results.targets)} choices reach {GOAL_RATIO:.0%} of the best."
+
+
+def _print(console: Console, document: CheckDocument, results: Results) -> None:
+    for checked in results.targets:
+        print_table(console, _table(checked))
+        print_line(console, f"chosen: {_choice(checked)}\n")
+    print_line(console, _reached(results))
+
+
+def _page(document: CheckDocument, results: Results) -> str:
+    limits = document.plan.limits
+    facts = {
+        "pipelines": "all of a small space, measured in rounds side by side; the tuner chooses from the same",
+        "choice": "measured again beside the best, unless they are the same",
+        "limits": f"{limits.memory_bytes / 1e9:,.1f} GB of memory, {limits.disk_bytes / 1e9:,.1f} GB of disk, "
+        f"{limits.budget_s:g} s of measuring for each search",
+    }
+    choices = [f"{_title(checked)}: chosen: {_choice(checked)}" for checked in results.targets]
+    tables = [_table(checked) for checked in results.targets]
+    return page("The tuner beside exhaustive search", document, tables, [*choices, _reached(results)], facts)
+
+
+def _copies(document: CheckDocument, results: Results) -> dict[str, Any]:
+    return {
+        "goal_ratio": GOAL_RATIO,
+        "results": [
+            {
+                "model": checked.target.model,
+                "device": checked.target.device.name,
+                "chosen": checked.chosen,
+                "best": checked.best,
+                "images_per_sec": dict(checked.rates),
+                "ratio": checked.against and checked.against[0],
+                "ci95": checked.against and checked.against[1],
+            }
+            for checked in results.targets
+        ],
+    }
+
+
+def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
+    return [
+        {
+            "model": checked.target.model,
+            "device": checked.target.device.name,
+            "pipeline": name,
+            "chosen": name == checked.chosen,
+            "best": name == checked.best,
+            "images_per_sec": rate,
+        }
+        for checked in results.targets
+        for name, rate in checked.rates.items()
+    ]
+
+
+KIND = Kind(plan=CheckAsked, samples=CheckSamples, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)

@@ -1,0 +1,43 @@
+"""What a check of the tuner measures: plain data, raw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.tune.plan import Target
+from benchmarks.tune.samples import SearchSamples
+from pipeline import PipelineConfig
+from profiles.samples import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredConfig:
+    """A pipeline and its windows."""
+
+    name: str
+    config: PipelineConfig
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTarget:
+    """What was measured for one target.
+
+    Attributes:
+      search: what the tuner measured; `searched` once it has chosen.
+      everything: all pipelines of the small space, measured side by side.
+      duel: the tuner's choice and the best of the space, measured side by side; none where they are the same.
+    """
+
+    target: Target
+    search: SearchSamples
+    searched: bool
+    everything: tuple[MeasuredConfig, ...] = ()
+    duel: tuple[MeasuredConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSamples:
+    """What was measured, target by target."""
+
+    targets: tuple[MeasuredTarget, ...]

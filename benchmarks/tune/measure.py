@@ -1,0 +1,87 @@
+"""One search over a folder: the images read, the tuner run, and what it chose written as settings and as a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.lab.command import read_source
+from benchmarks.tune.plan import SCRIPT, TOML, Plan
+from benchmarks.tune.results import Results, SearchDocument
+from benchmarks.tune.rounds import say_beside
+from benchmarks.tune.search import Tuner
+from pipeline import ImageSource, SourceError
+from pipeline.config import config_to_toml
+from pipeline.errors import ExportError
+from pipeline.export import export
+from profiles.provenance import machine
+from profiles.report import Document, now, write_atomically
+
+
+def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Reads the images, and gets ready to search."""
+    return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
+
+
+class Run:
+    """Searches as a plan says.
+
+    Args:
+      source: all images.
+    """
+
+    def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
+        self._plan = plan
+        self._source = source
+        self._created = now()
+        self._provenance = machine()
+        asked = plan.asked
+        self._tuner = Tuner(source, plan.model, asked.device, asked.base, asked.limits, plan.out, say_beside(progress))
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Searches.
+
+        Args:
+          after_round: called when there is more to write.
+        Raises:
+          UserError: if the device is not there, the model cannot be used, or nothing could be measured.
+        """
+        self._tuner.search(after_round)
+
+    def document(self, *, complete: bool) -> SearchDocument:
+        """Returns what was measured so far."""
+        return Document(
+            command="tune",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._plan.asked,
+            dataset=self._source.to_dict(),
+            samples=self._tuner.samples,
+            left_out=self._tuner.left_out,
+        )
+
+    def close(self) -> None:
+        self._tuner.close()
+
+    def kill(self) -> None:
+        self._tuner.kill()
+
+    def write_products(self, console: Console, results: Results) -> tuple[Path, ...]:
+        """Writes the chosen pipeline as settings, then as a script with all that the script reads.
+
+        A copy of the whole source may have no room: then a line says so, and there is no script.
+        """
+        assert results.chosen is not None
+        config = results.chosen.config
+        toml, script = self._plan.out / TOML, self._plan.out / SCRIPT
+        write_atomically(toml, config_to_toml(config))
+        try:
+            write_atomically(script, export(config, self._source))
+        except (ExportError, SourceError, OSError) as error:
+            console.print(f"no {SCRIPT}: {error}", highlight=False, markup=False, emoji=False, soft_wrap=True)
+            return (toml,)
+        return toml, script

@@ -1,0 +1,313 @@
+"""What the tuner is asked for: a search over a folder, advice on a user's own pipeline, or a check of its choices."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+import models
+from benchmarks.lab.options import DATA, MODEL, UserError, config_from_file, settings
+from benchmarks.tune.exactness import CLASSES
+from pipeline import ConfigError, PipelineConfig
+from pipeline.cache import cache_root
+from pipeline.commands import ArgumentParser
+from pipeline.config import config_from_dict
+from pipeline.sources import add_skip_list_option
+from profiles import Device
+from profiles.devices import parse_device
+from profiles.provenance import without_folder
+
+BUDGET_S = 60.0
+# What a search writes beside its results: the chosen pipeline as settings, and as plain tf.data code.
+TOML, SCRIPT = "tuned.toml", "tuned.py"
+# What a search may take unasked, of what is free.
+_FREE_RATIO = 0.5
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
+_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+# Options that have no meaning beside --check.
+_NOT_CHECKED = ("pipeline", "model", "device", "batch_size", "config", "set")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a pipeline may take: bytes of memory and of disk, the widest class of exactness, seconds of measuring."""
+
+    memory_bytes: float
+    disk_bytes: float
+    exactness: str
+    budget_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a search was asked for; its document keeps this.
+
+    Attributes:
+      data: what the images were called, without folders.
+      model: its name, without folders.
+      base: the draws, batch size and seed that every pipeline keeps.
+    """
+
+    data: str
+    model: str
+    device: Device
+    base: PipelineConfig
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A search: what was asked, and where it reads and writes.
+
+    Attributes:
+      data: the images.
+      model: as it is opened.
+    """
+
+    asked: Asked
+    data: str
+    model: str
+    out: Path
+    skip_list: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceAsked:
+    """What the advice on a user's own pipeline was asked for; its document keeps this.
+
+    Attributes:
+      pipeline: "module:function", as a text to show: a function is run only where the command line names it.
+      model: its name, without folders.
+      classes: of the pipeline's labels, for a known model.
+      batch_size: in which the model is opened.
+    """
+
+    pipeline: str
+    model: str
+    classes: int
+    device: Device
+    batch_size: int
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvicePlan:
+    """Advice on a user's own pipeline: what was asked, and what is run.
+
+    Attributes:
+      pipeline: "module:function" that returns the pipeline.
+      model: as it is opened.
+    """
+
+    asked: AdviceAsked
+    pipeline: str
+    model: str
+    out: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A model and a device for which a check lets the tuner choose."""
+
+    model: str
+    device: Device
+
+
+TARGETS = tuple(
+    Target(model=model, device=parse_device(device))
+    for model, device in (
+        ("cats-dogs-64", "cpu"),
+        ("cats-dogs-128", "cpu"),
+        ("cats-dogs-64", "emulated:1000"),
+        ("cats-dogs-64", "emulated:20000"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckAsked:
+    """What a check was asked for; its document keeps this.
+
+    Attributes:
+      data: what the images were called, without folders.
+      limits: of each search.
+    """
+
+    data: str
+    limits: Limits
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPlan:
+    """A check: what was asked, and where it reads and writes."""
+
+    asked: CheckAsked
+    data: str
+    out: Path
+    skip_list: Path | None = None
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.tune",
+        description="Finds the fastest pipeline for a folder, a model and a device, proves it by measuring, and writes "
+        "it as plain code.",
+    )
+    add = arguments.add_argument
+    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
+    add("--pipeline", metavar="MODULE:FUNCTION", help="a function that returns your tf.data.Dataset, to advise on")
+    add("--classes", type=int, default=2, metavar="N", help="classes of its labels, for a known model (default: 2)")
+    add("--model", metavar="NAME", help=f"a known name, module:function, or FILE.keras (default: {MODEL})")
+    add("--device", metavar="DEV", help="cpu, gpu, or emulated:RATE (default: cpu)")
+    add("--memory-limit", metavar="SIZE", help="for caches and buffers, such as 2GB (default: half of what is free)")
+    add("--disk-limit", metavar="SIZE", help="for caches and prepared copies (default: half of what is free)")
+    add("--exactness", default="close", choices=CLASSES, help="how far images may be from full decode (default: close)")
+    add("--budget", type=float, default=BUDGET_S, metavar="S", help=f"seconds of measuring (default: {BUDGET_S:g})")
+    add("--batch-size", type=int, metavar="N", help="images a batch")
+    add("--config", type=Path, metavar="FILE.toml", help="the draws, batch size and seed to keep")
+    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
+    add("--check", action="store_true", help="holds the tuner against exhaustive search over a small space")
+    add_skip_list_option(arguments)
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"where results.json, report.html, {TOML} and {SCRIPT} go (default: runs/TIME)",
+    )
+    return arguments
+
+
+def read_search(arguments: argparse.Namespace, out: Path) -> Plan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, with the nearest known name where there is one.
+    """
+    settled = _settled(arguments)
+    return Plan(
+        asked=Asked(
+            data=without_folder(arguments.data),
+            model=without_folder(settled.model),
+            device=settled.device,
+            base=settled.base,
+            limits=settled.limits,
+        ),
+        data=arguments.data,
+        model=settled.model,
+        out=out,
+        skip_list=arguments.skip_list,
+    )
+
+
+def read_advice(arguments: argparse.Namespace, out: Path) -> AdvicePlan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, with the nearest known name where there is one.
+    """
+    settled = _settled(arguments)
+    return AdvicePlan(
+        asked=AdviceAsked(
+            pipeline=without_folder(arguments.pipeline),
+            model=without_folder(settled.model),
+            classes=arguments.classes,
+            device=settled.device,
+            batch_size=settled.base.batch_size,
+            limits=settled.limits,
+        ),
+        pipeline=arguments.pipeline,
+        model=settled.model,
+        out=out,
+    )
+
+
+def read_check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, also for options that a check has no use for.
+    """
+    asked = CheckAsked(data=without_folder(arguments.data), limits=_settled(arguments).limits, targets=TARGETS)
+    return CheckPlan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settled:
+    """What the words come to that mean the same in all three: none of them contradicts another."""
+
+    model: str
+    device: Device
+    base: PipelineConfig
+    limits: Limits
+
+
+def _settled(arguments: argparse.Namespace) -> _Settled:
+    ignored = [f"--{name.replace('_', '-')}" for name in _NOT_CHECKED if getattr(arguments, name)]
+    if arguments.check and ignored:
+        raise UserError(f"--check measures models and devices of its own. Leave out: {', '.join(ignored)}.")
+    model = arguments.model or MODEL
+    try:
+        models.check_name(model)
+        device = parse_device(arguments.device or "cpu")
+    except models.ModelError as error:
+        raise UserError(f"--model {error}") from error
+    except ValueError as error:
+        raise UserError(f"--device: {error}") from error
+    if arguments.pipeline is not None and not all(arguments.pipeline.partition(":")[::2]):
+        raise UserError(f"--pipeline needs module:function. Received: {arguments.pipeline!r}.")
+    if arguments.classes < 2:
+        raise UserError(f"--classes must be at least 2. Received: {arguments.classes}.")
+    if not arguments.budget > 0:
+        raise UserError(f"--budget must be above 0 seconds. Received: {arguments.budget}.")
+    return _Settled(model=model, device=device, base=_base(arguments), limits=_limits(arguments))
+
+
+def _base(arguments: argparse.Namespace) -> PipelineConfig:
+    """Returns a pipeline with the user's draws, batch size and seed; how images are made is what is searched."""
+    base = config_from_file(arguments.config) if arguments.config else PipelineConfig()
+    changes = settings(arguments.set)
+    if arguments.batch_size is not None:
+        changes["batch_size"] = arguments.batch_size
+    try:
+        base = config_from_dict(changes, base)
+        return PipelineConfig(
+            batch_size=base.batch_size,
+            augmentation=base.augmentation,
+            shuffle_buffer=base.shuffle_buffer,
+            seed=base.seed,
+        )
+    except ConfigError as error:
+        raise UserError(str(error)) from error
+
+
+def _limits(arguments: argparse.Namespace) -> Limits:
+    memory_bytes = _FREE_RATIO * psutil.virtual_memory().available
+    disk_bytes = _FREE_RATIO * shutil.disk_usage(_existing(cache_root())).free
+    return Limits(
+        memory_bytes=size_bytes(arguments.memory_limit, "--memory-limit") if arguments.memory_limit else memory_bytes,
+        disk_bytes=size_bytes(arguments.disk_limit, "--disk-limit") if arguments.disk_limit else disk_bytes,
+        exactness=arguments.exactness,
+        budget_s=arguments.budget,
+    )
+
+
+def _existing(folder: Path) -> Path:
+    return folder if folder.exists() else _existing(folder.parent)
+
+
+def size_bytes(text: str, option: str) -> float:
+    """Reads a size, such as 500MB.
+
+    Raises:
+      UserError: if the text is none; `option` had the text.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UserError(f"{option} needs a size, such as 500MB or 2GB. Received: {text!r}.")
+    return float(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,256 @@
+"""The document of a search: its table, its sentences, and its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.tune.plan import Asked
+from benchmarks.tune.results import (
+    AUTOTUNE,
+    HEURISTIC,
+    NAIVE,
+    Result,
+    Results,
+    SearchDocument,
+    derive,
+    shared_rounds,
+)
+from benchmarks.tune.samples import SearchSamples
+from benchmarks.tune.tables import Table, page, print_line, print_table
+from pipeline.cost_model import stages_of
+from profiles.report import Kind
+from profiles.statistics import Interval, geometric_mean, range_cell, range_text, ratio_interval
+
+_BAR_WIDTH = 34
+_LEGEND = "(*) chosen.  pixels: class, and mean difference in levels of 255, against full decode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A result beside AUTOTUNE, in the rounds that all results have: so the figures of a row agree."""
+
+    result: Result
+    images_per_sec: float
+    ratio: float
+    interval: Interval | None
+
+
+def compared(results: Results) -> tuple[Compared, ...]:
+    """Returns all results beside AUTOTUNE, the slowest first."""
+    rounds = min((len(result.epoch_images_per_sec) for result in results.results), default=0)
+    rows = []
+    for result in sorted(results.results, key=lambda result: result.rate):
+        rates = result.epoch_images_per_sec[:rounds]
+        ratio, interval = ratio_interval(*shared_rounds(rates, results.incumbent.epoch_images_per_sec))
+        rows.append(Compared(result=result, images_per_sec=geometric_mean(rates), ratio=ratio, interval=interval))
+    return tuple(rows)
+
+
+def _table(document: SearchDocument, results: Results) -> Table:
+    assert document.dataset is not None
+    rows = compared(results)
+    return Table(
+        title=f"{_title(document)}, {document.dataset['images']:,} images",
+        columns=("pipeline", "predicted", "img/s", "of AUTOTUNE", "95 %", "pixels"),
+        rows=tuple(
+            (
+                row.result.name + (" *" if row.result is results.chosen else ""),
+                f"{row.result.subject.prediction.images_per_sec:,.0f}",
+                f"{row.images_per_sec:,.0f}",
+                f"{row.ratio:.2f}x",
+                range_cell(row.interval),
+                _pixels(row.result),
+            )
+            for row in rows
+        ),
+        chosen=next((number for number, row in enumerate(rows) if row.result is results.chosen), None),
+        first_width=30,
+    )
+
+
+def _title(document: SearchDocument) -> str:
+    return f"{document.plan.model} on {document.plan.device.name}"
+
+
+def _pixels(result: Result) -> str:
+    exactness = result.subject.exactness
+    if exactness is None:
+        return "-"
+    return exactness.name if exactness.psnr_db is None else f"{exactness.name} {exactness.mean_levels:.1f}"
+
+
+def _chosen_stages(document: SearchDocument, results: Results) -> list[dict[str, Any]]:
+    """Returns the stages that an image passes in the chosen pipeline, with what each costs."""
+    assert results.chosen is not None
+    costs = {measured.stage: measured.cost for measured in document.samples.stages}
+    return [
+        {
+            "stage": " ".join(stage),
+            "in_parallel_calls": parallel,
+            "us_per_image": costs[stage].us_per_image,
+            "most_calls": costs[stage].most_calls,
+        }
+        for stage, parallel in stages_of(results.chosen.config)
+        if stage in costs
+    ]
+
+
+def _stages_table(document: SearchDocument, results: Results) -> Table:
+    assert results.chosen is not None
+    return Table(
+        title=f"Stages of {results.chosen.name}",
+        columns=("stage", "µs an image", "calls at once"),
+        rows=tuple(
+            (
+                stage["stage"],
+                f"{stage['us_per_image']:,.1f}",
+                _calls(stage),
+            )
+            for stage in _chosen_stages(document, results)
+        ),
+    )
+
+
+def _calls(stage: Mapping[str, Any]) -> str:
+    if not stage["in_parallel_calls"]:
+        return "1"
+    return "any" if stage["most_calls"] is None else f"up to {stage['most_calls']:.1f}"
+
+
+def _print(console: Console, document: SearchDocument, results: Results) -> None:
+    print_table(console, _table(document, results))
+    print_line(console, f"\n{_LEGEND}")
+    print_line(console, "")
+    for line in _bars(results):
+        print_line(console, line)
+    print_line(console, "")
+    for sentence in _sentences(document, results):
+        print_line(console, sentence)
+
+
+def _bars(results: Results) -> list[str]:
+    """Returns a line for each pipeline that people have, and for the chosen one: its name, a bar, its rate."""
+    assert results.chosen is not None
+    bars = [(name, result) for name in (NAIVE, HEURISTIC, AUTOTUNE) if (result := results.named(name)) is not None]
+    rates = [(name, result.rate) for name, result in (*bars, ("tuned", results.chosen))]
+    fastest = max(rate for _, rate in rates)
+    return [f"{name:<10}{'█' * max(1, round(_BAR_WIDTH * rate / fastest))} {rate:,.0f} img/s" for name, rate in rates]
+
+
+def _sentences(document: SearchDocument, results: Results) -> list[str]:
+    chosen, samples = results.chosen, document.samples
+    assert chosen is not None
+    sentences = [_choice(chosen, results), _limit(chosen)]
+    if results.prepare_s:
+        sentences.append(f"Before its first epoch it takes {results.prepare_s:,.1f} s, once.")
+    sentences.append(_price_of_order(chosen, results))
+    exactness = chosen.subject.exactness
+    if exactness is not None and exactness.psnr_db is not None:
+        sentences.append(
+            f"Its pixels are {exactness.name}: {exactness.mean_levels:.1f} levels of 255 off on average, "
+            f"{exactness.largest_levels:.0f} at most, {exactness.psnr_db:.1f} dB."
+        )
+    sentences += [f"could not be measured: {left_out.who}: {left_out.reason}" for left_out in document.left_out]
+    most_first = sorted(samples.rejected.items(), key=lambda item: -item[1])
+    rejected = "; ".join(f"{count:,} {reason}" for reason, count in most_first)
+    sentences.append(
+        f"{samples.predicted:,} pipelines were predicted in {samples.seconds:.0f} s in all. Not measured: {rejected}."
+    )
+    return sentences
+
+
+def _choice(chosen: Result, results: Results) -> str:
+    incumbent = results.incumbent
+    if chosen is incumbent:
+        again = any(result.again_images_per_sec for result in results.results)
+        which = (
+            "the fastest was not significantly faster when both were measured again"
+            if again
+            else "nothing that was measured is significantly faster"
+        )
+        return f"{incumbent.name} stays: {which}."
+    again_against = chosen.again_against(incumbent)
+    ratio, interval = again_against or chosen.against(incumbent)
+    where = "; measured again, in rounds that did not choose it" if again_against else ""
+    return f"{chosen.name} is {ratio:.2f} times as fast as {incumbent.name} ({range_text(interval)}{where})."
+
+
+def _limit(chosen: Result) -> str:
+    prediction = chosen.subject.prediction
+    where = {"compute": "the model itself", "cores": "the cores, which loader and model share"}
+    limit = where.get(prediction.limit, f"the stage {prediction.limit}")
+    return f"By the prediction its rate is set by {limit}; it takes {prediction.memory_bytes / 1e6:,.0f} MB of memory."
+
+
+def _price_of_order(chosen: Result, results: Results) -> str:
+    if chosen.config.workers == 1:
+        return "One call at a time: `deterministic` costs nothing, and stays on."
+    if results.order is None:
+        return "The price of `deterministic`, which stays on, could not be measured."
+    any_order, in_order = results.order.any_order, results.order.in_order
+    ratio, interval = any_order.against(in_order)
+    return (
+        f"The price of `deterministic`, which stays on: {in_order.rate:,.0f} images/sec in a fixed "
+        f"order, {any_order.rate:,.0f} in whatever order they are done: {ratio:.2f} times as fast "
+        f"({range_text(interval)})."
+    )
+
+
+def _copies(document: SearchDocument, results: Results) -> dict[str, Any]:
+    assert results.chosen is not None
+    return {
+        "chosen": results.chosen.name,
+        "results": [
+            {
+                "name": row.result.name,
+                "images_per_sec": row.images_per_sec,
+                "of_autotune": {"ratio": row.ratio, "ci95": row.interval},
+                "exactness_class": row.result.subject.exactness and row.result.subject.exactness.name,
+                "epoch_images_per_sec": row.result.epoch_images_per_sec,
+                "again_images_per_sec": row.result.again_images_per_sec,
+                "loader_images_per_sec": row.result.loader_images_per_sec,
+            }
+            for row in compared(results)
+        ],
+        "stages": _chosen_stages(document, results),
+        "any_order_images_per_sec": results.order and results.order.any_order.rate,
+        "in_order_images_per_sec": results.order and results.order.in_order.rate,
+        "prepare_s": results.prepare_s,
+        "sentences": _sentences(document, results),
+    }
+
+
+def _page(document: SearchDocument, results: Results) -> str:
+    limits = document.plan.limits
+    facts = {
+        "rounds": "each pipeline trains in each round, in an order that is drawn anew; img/s are of whole epochs",
+        "predicted": "images/sec of training, from stages that were measured once, each by itself",
+        "pixels": "class, and mean difference in levels of 255, against full decode",
+        "limits": f"{limits.memory_bytes / 1e9:,.1f} GB of memory, {limits.disk_bytes / 1e9:,.1f} GB of disk, images "
+        f"of class {limits.exactness} at the widest, {limits.budget_s:g} s of measuring",
+    }
+    tables = (_table(document, results), _stages_table(document, results))
+    return page("The fastest pipeline", document, tables, _sentences(document, results), facts)
+
+
+def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
+    return [
+        {
+            "pipeline": row.result.name,
+            "chosen": row.result is results.chosen,
+            "predicted_images_per_sec": row.result.subject.prediction.images_per_sec,
+            "images_per_sec": row.images_per_sec,
+            "of_autotune": row.ratio,
+            "ci95_low": row.interval and row.interval[0],
+            "ci95_high": row.interval and row.interval[1],
+            "exactness_class": row.result.subject.exactness and row.result.subject.exactness.name,
+        }
+        for row in compared(results)
+    ]
+
+
+KIND = Kind(plan=Asked, samples=SearchSamples, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)

@@ -1,0 +1,33 @@
+"""What the search, the advice and the check share while they measure: their child, the rounds, the bar's text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.progress import Progress
+
+from profiles import clock
+
+# What answers in the process that measures.
+SESSION = "benchmarks.tune.child:TuneSession"
+# The fewest and the most rounds of all that is measured.
+LEAST_ROUNDS, MOST_ROUNDS = 4, 15
+
+Say = Callable[[str], None]
+
+
+def say_beside(progress: Progress) -> Say:
+    """Returns what shows, beside the bar, what is going on."""
+    task = progress.add_task("starting", total=None)
+    return lambda text: progress.update(task, description=text[:60], refresh=True)
+
+
+def rounds_within(budget_s: float, began_ns: int) -> Iterator[int]:
+    """Yields round numbers until the next round, as long as the last, would go beyond the budget."""
+    round_s = 0.0
+    for number in range(MOST_ROUNDS):
+        from_ns = clock.now_ns()
+        if number >= LEAST_ROUNDS and (from_ns - began_ns) / 1e9 + round_s > budget_s:
+            return
+        yield number
+        round_s = (clock.now_ns() - from_ns) / 1e9

@@ -1,0 +1,132 @@
+"""The check of the tuner: its choice beside the best there is, from planted rates."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from benchmarks.tune.__main__ import CHECK
+from benchmarks.tune.check import measure
+from benchmarks.tune.check.report import KIND
+from benchmarks.tune.check.results import Checked, Results, derive
+from benchmarks.tune.plan import CheckPlan, Target
+from pipeline import from_folder
+from profiles.devices import Device
+from profiles.report.document import load, write
+from tests.builders import CPU, a_check_document, a_measured_pipeline, a_search_document, samples_at
+
+CHOSEN, BEST = "full, tf_ops a element, 2 calls, prefetch 2", "scaled, composed, 2 calls, prefetch 2"
+
+
+def printed(document):
+    console = Console(width=80, file=io.StringIO())
+    KIND.print(console, document, derive(document))
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("against", "expected"),
+    [((1.0, None), 0), ((0.98, (0.9, 1.05)), 0), ((0.96, (0.93, 0.98)), 4), ((0.9, (0.88, 0.92)), 1), (None, 4)],
+)
+def test_a_check_passes_at_97_per_cent_of_the_best(against, expected):
+    target = Target(model="m", device=CPU)
+    checked = Checked(target=target, chosen="a", best="b", rates={"a": 90.0, "b": 100.0}, against=against)
+    results = Results(targets=(checked,))
+    assert CHECK.exit_code(None, results) == expected
+    console = Console(width=80, file=io.StringIO())
+    KIND.print(console, a_check_document(), results)
+    assert f"{int(expected == 0)} of 1 choices reach 97%" in console.file.getvalue()
+
+
+def test_a_choice_is_held_against_the_best_in_rounds_of_their_own():
+    document = a_check_document(duel={CHOSEN: (90.0, 90.0, 90.0), BEST: (100.0, 100.0, 100.0)})
+    [checked] = derive(document).targets
+    assert (checked.chosen, checked.best, checked.exit_code) == (CHOSEN, BEST, 1)
+    assert (checked.against[0], *checked.against[1]) == pytest.approx((0.9, 0.9, 0.9))
+    assert checked.rates == pytest.approx({CHOSEN: 1500.0, BEST: 1600.0})
+    assert [line.rstrip() for line in printed(document).splitlines()] == [
+        "cats-dogs-64 on cpu",
+        "pipeline                                              img/s",
+        "full, tf_ops a element, 2 calls, prefetch 2 (chosen)  1,500",
+        "scaled, composed, 2 calls, prefetch 2 (best)          1,600",
+        "chosen: full, tf_ops a element, 2 calls, prefetch 2: 0.900 (0.900 to 0.900)",
+        "",
+        "0 of 1 choices reach 97% of the best.",
+    ]
+
+
+def test_a_choice_that_is_the_best_needs_no_more_rounds():
+    document = a_check_document(everything={CHOSEN: (1500.0,) * 3, BEST: (1400.0,) * 3})
+    [checked] = derive(document).targets
+    assert (checked.best, checked.against, checked.exit_code) == (CHOSEN, (1.0, None), 0)
+    assert "chosen: the best of all\n" in printed(document)
+
+
+def test_a_check_that_was_stopped_says_nothing_of_its_last_target():
+    document = a_check_document(everything={CHOSEN: (1500.0,), BEST: (1400.0,)}, complete=False)
+    [checked] = derive(document).targets
+    assert (checked.against, checked.exit_code) == (None, 4)
+    two = replace(document.samples, targets=document.samples.targets * 2)
+    assert [checked.exit_code for checked in derive(replace(document, samples=two)).targets] == [0, 4]
+    assert derive(a_check_document(everything={}, complete=False)).targets == ()
+
+
+def test_all_that_follows_from_a_check_follows_from_its_file(tmp_path):
+    document = a_check_document(duel={CHOSEN: (90.0, 91.0, 90.0), BEST: (100.0, 99.0, 100.0)})
+    write(tmp_path, document, KIND, derive(document))
+    again, kind = load(tmp_path, {"tune --check": KIND})
+    assert again == document
+    assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
+    assert printed(again) == printed(document)
+
+
+class FoundAlready:
+    """A tuner that has found what it will."""
+
+    def __init__(self, *_) -> None:
+        self.samples = a_search_document(a_measured_pipeline(CHOSEN, 1500.0)).samples
+
+    def search(self, after_round) -> None:
+        after_round()
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+
+class FakeGroup:
+    """Measures nothing: each round gives every pipeline its planted rate."""
+
+    def __init__(self, device, source, jobs, log, images) -> None:
+        self.jobs, self.left_out = jobs, []
+        self.measured = {job: SimpleNamespace(samples=samples_at(1000.0)) for job in jobs}
+
+    def open(self) -> None:
+        pass
+
+    def prepare(self, job) -> None:
+        pass
+
+    close = kill = open
+
+    def turns(self, **_):
+        return []
+
+
+def test_every_target_is_searched_and_measured_and_kept_after_each_round(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "Tuner", FoundAlready)
+    monkeypatch.setattr(measure, "Group", FakeGroup)
+    target = Target(model="cats-dogs-64", device=Device(kind="cpu", name="cpu"))
+    asked = replace(a_check_document().plan, targets=(target,))
+    said, kept = [], []
+    run = measure.Run(CheckPlan(asked=asked, data="photos", out=tmp_path), from_folder(photos), said.append)
+    run.measure(lambda: kept.append(run.document(complete=False).samples.targets[-1]))
+    assert [len(measured.everything) for measured in kept[:5]] == [0, 0, 10, 10, 10]
+    assert [measured.searched for measured in kept[:3]] == [False, True, True]
+    assert len(kept) == 15 and len(kept[-1].duel) == 2
+    assert said[0] == "cats-dogs-64 on cpu: exhaustive search"
