@@ -11,7 +11,13 @@ from profiles.report import show as shown
 from profiles.report.measurements import KINDS
 
 # The kinds of document that are defined here, by the command that writes them.
-_OURS = {"devices": "benchmarks.devices.report:KIND", "scaling": "benchmarks.scaling.report:KIND"}
+_OURS = {
+    "devices": "benchmarks.devices.report:KIND",
+    "gate check": "benchmarks.gate.report:CHECK",
+    "gate compare": "benchmarks.gate.report:COMPARISONS",
+    "gate ratios": "benchmarks.gate.report:COMPARISONS",
+    "scaling": "benchmarks.scaling.report:KIND",
+}
 
 
 class _Kinds(Mapping[str, Kind[Any, Any, Any]]):

@@ -15,7 +15,7 @@ from benchmarks.lab import child, command
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import held_out
-from benchmarks.pipeline.plan import parser, read_request
+from benchmarks.pipeline.plan import parser, read_plan
 from benchmarks.scaling import measure as scaling_run
 from benchmarks.tune import own
 from benchmarks.tune.results import Limits
@@ -23,9 +23,10 @@ from pipeline import SourceError, from_folder
 from pipeline.sources import tfds
 from pipeline.sources.folder import check_folder_name, folder_of_links
 from profiles.devices import Device
+from profiles.gate import write
 from profiles.report.write import write_atomically
 from tests import bad_files
-from tests.builders import ONE_VARIANT
+from tests.builders import ONE_VARIANT, a_check_document
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
 
@@ -81,12 +82,12 @@ def test_a_variant_is_named_by_letters_digits_dots_hyphens_and_underscores(name,
     path = tmp_path / f"{name.replace('/', '_ ')}.toml"
     path.write_text("workers = 2\n")
     with pytest.raises(UserError, match="its name is the variant's, of letters, digits"):
-        read_request(parser().parse_args(["--config", str(path)]), tmp_path)
+        read_plan(parser().parse_args(["--config", str(path)]), tmp_path)
 
 
 def test_a_variant_may_have_a_plain_name(tmp_path):
     (tmp_path / "My_own-2.1.toml").write_text("workers = 2\n")
-    request = read_request(parser().parse_args(["--config", str(tmp_path / "My_own-2.1.toml")]), tmp_path)
+    request = read_plan(parser().parse_args(["--config", str(tmp_path / "My_own-2.1.toml")]), tmp_path)
     assert "My_own-2.1" in request.variants
 
 
@@ -115,9 +116,9 @@ WRITES = {
     "benchmarks.tune": ("tune.json", "tuned.toml", "tuned.py"),
     "benchmarks.tune --pipeline=mine:make": ("tune.json",),
     "benchmarks.tune --check": ("tune.json",),
-    "benchmarks.gate compare mine:a mine:b": ("gate.json",),
-    "benchmarks.gate check mine": ("gate.json",),
-    "benchmarks.gate ratios": ("gate.json",),
+    "benchmarks.gate compare mine:a mine:b": ("results.json", "report.html"),
+    "benchmarks.gate check mine": ("results.json", "report.html"),
+    "benchmarks.gate ratios": ("results.json", "report.html"),
     "benchmarks.doctor PETS": ("doctor.json", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("accuracy.json", "accuracy.html"),
@@ -141,6 +142,7 @@ def test_what_lies_where_a_command_writes_stays_as_it_is(words, name, kind, pets
     if kind == "link":
         mine.write_bytes(b"mine")
     (tmp_path / "script.py").write_text("raise SystemExit(7)\n")
+    write(a_check_document().plan.baseline, tmp_path / "benchmarks_baseline" / "mine.json", overwrite=False)
     module, *given = words.replace("PETS", str(pets)).split()
     main = importlib.import_module(f"{module}.__main__").main
     before = tree(tmp_path)

@@ -17,6 +17,7 @@ from benchmarks.accuracy.results import to_document
 from benchmarks.augmentation.report import render as render_augmentation
 from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
+from benchmarks.gate.report import COMPARISONS
 from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
 from profiles.report.document import LeftOut
@@ -27,7 +28,10 @@ from profiles.text import printable
 from tests import PROJECT_ROOT
 from tests.builders import (
     CPU,
+    GATE_INVARIANTS,
+    GATE_QUESTION,
     ONE_VARIANT,
+    a_comparisons_document,
     a_devices_document,
     a_document,
     a_measured_case,
@@ -35,6 +39,8 @@ from tests.builders import (
     a_scaling_document,
     a_telemetry,
     all_trained,
+    gate_measurements,
+    gate_provenance,
 )
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_measured_augmentation as a_measured
@@ -115,12 +121,28 @@ def devices_report(text: str) -> str:
     return DEVICES.page(document, DEVICES.derive(document))
 
 
+def gate_report(text: str) -> str:
+    question = dataclasses.replace(GATE_QUESTION, a=text, b=text)
+    changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
+    provenance = with_text(gate_provenance(), text) | {"packages": {text: text}, text: text}
+    document = a_comparisons_document(
+        gate_measurements(invariants=changed),
+        question=question,
+        name=text,
+        provenance=provenance,
+        dataset=with_text(hostile_source(text).to_dict(), text),
+        created=text,
+    )
+    return COMPARISONS.page(document, COMPARISONS.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
     "augmentation": augmentation_report,
     "accuracy": accuracy_report,
     "devices": devices_report,
+    "gate": gate_report,
 }
 
 

@@ -20,6 +20,7 @@ from benchmarks.doctor.folder import Folder
 from benchmarks.doctor.report import document as doctor_document
 from benchmarks.doctor.report import print_findings, said
 from benchmarks.doctor.results import TROUBLES, Finding
+from benchmarks.gate.report import CHECK, COMPARISONS
 from benchmarks.lab import command
 from benchmarks.lab.options import UserError
 from benchmarks.lab.serve import one_line
@@ -34,12 +35,22 @@ from pipeline.export import export
 from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
+from profiles.report import LeftOut as LeftOutOfDocument
 from profiles.report.text import print_results, print_stages
 from profiles.report.write import to_json, write_atomically
 from profiles.results.verdict import judge
 from profiles.text import Terminal, printable
 from tests import PROJECT_ROOT
-from tests.builders import COMPOSED, ONE_VARIANT, a_result, a_scaling_document
+from tests.builders import (
+    COMPOSED,
+    GATE_INVARIANTS,
+    ONE_VARIANT,
+    a_check_document,
+    a_comparisons_document,
+    a_result,
+    a_scaling_document,
+    gate_measurements,
+)
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_candidate as candidate
 from tests.builders import a_measured_augmentation as a_measured
@@ -77,6 +88,19 @@ def show_scaling(console: Terminal, text: str) -> None:
     rows[1] = dataclasses.replace(rows[1], measurements=(), failure=text)
     document = a_scaling_document(planned, rows)
     SCALING.print(console, document, SCALING.derive(document))
+
+
+def show_comparison(console: Terminal, text: str) -> None:
+    changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
+    for left_out in ((), (LeftOutOfDocument(who=text, reason=text),)):
+        document = a_comparisons_document(gate_measurements(invariants=changed), name=text, left_out=left_out)
+        COMPARISONS.print(console, document, COMPARISONS.derive(document))
+
+
+def show_check(console: Terminal, text: str) -> None:
+    asked = dataclasses.replace(a_check_document().plan, name=text, subject=text)
+    document = a_check_document(plan=asked)
+    CHECK.print(console, document, CHECK.derive(document))
 
 
 def show_doctor(console: Terminal, text: str) -> None:
@@ -136,6 +160,8 @@ TERMINALS = {
     "stages": show_stages,
     "scaling": show_scaling,
     "doctor": show_doctor,
+    "comparison": show_comparison,
+    "check": show_check,
     "left out": show_left_out,
     "errors": show_errors,
     "peers": show_peers,
