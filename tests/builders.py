@@ -33,8 +33,10 @@ from benchmarks.devices.results import Row as DevicesRow
 from benchmarks.devices.samples import CaseFacts, Epoch
 from benchmarks.devices.samples import Measured as DevicesMeasured
 from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
-from benchmarks.gate.results import CheckDocument, ComparisonsDocument, baseline_of
-from benchmarks.gate.samples import INSPECTED, CheckSamples, ComparisonSamples, Process
+from benchmarks.gate.results import CheckDocument as GateCheckDocument
+from benchmarks.gate.results import ComparisonsDocument, baseline_of
+from benchmarks.gate.samples import INSPECTED, ComparisonSamples, Process
+from benchmarks.gate.samples import CheckSamples as GateCheckSamples
 from benchmarks.gate.samples import Measurement as GateMeasurement
 from benchmarks.scaling.plan import Asked as ScalingAsked
 from benchmarks.scaling.plan import Measured as MeasuredPlace
@@ -538,7 +540,7 @@ def gate_provenance() -> dict[str, Any]:
     return a_document([])["provenance"] | {"platform": "Linux x86_64", "python": "3.11.7"}
 
 
-def a_check_document(rate: float = 1000.0, *, processes: int = 6, **changes: Any) -> CheckDocument:
+def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes: Any) -> GateCheckDocument:
     """The check of a benchmark that was recorded at 1,000 images/sec."""
     anchors = {"decode": (2000.0, 2000.0), "copy": (100.0, 100.0)}
     dataset = {"kind": "folder", "name": "photos", "images": 100, "content": "0123"}
@@ -557,7 +559,7 @@ def a_check_document(rate: float = 1000.0, *, processes: int = 6, **changes: Any
         "provenance": gate_provenance(),
         "plan": AskedCheck(**asked, baseline=baseline),
         "dataset": dataset,
-        "samples": CheckSamples(
+        "samples": GateCheckSamples(
             processes=tuple(a_process(rate, number, anchors=anchors) for number in range(processes))
         ),
     }

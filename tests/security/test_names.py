@@ -26,7 +26,7 @@ from profiles.devices import Device
 from profiles.gate import write
 from profiles.report.write import write_atomically
 from tests import bad_files
-from tests.builders import ONE_VARIANT, a_check_document
+from tests.builders import ONE_VARIANT, a_gate_check_document
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
 
@@ -142,7 +142,7 @@ def test_what_lies_where_a_command_writes_stays_as_it_is(words, name, kind, pets
     if kind == "link":
         mine.write_bytes(b"mine")
     (tmp_path / "script.py").write_text("raise SystemExit(7)\n")
-    write(a_check_document().plan.baseline, tmp_path / "benchmarks_baseline" / "mine.json", overwrite=False)
+    write(a_gate_check_document().plan.baseline, tmp_path / "benchmarks_baseline" / "mine.json", overwrite=False)
     module, *given = words.replace("PETS", str(pets)).split()
     main = importlib.import_module(f"{module}.__main__").main
     before = tree(tmp_path)

@@ -45,7 +45,7 @@ from tests.builders import (
     COMPOSED,
     GATE_INVARIANTS,
     ONE_VARIANT,
-    a_check_document,
+    a_gate_check_document,
     a_comparisons_document,
     a_result,
     a_scaling_document,
@@ -98,8 +98,8 @@ def show_comparison(console: Terminal, text: str) -> None:
 
 
 def show_check(console: Terminal, text: str) -> None:
-    asked = dataclasses.replace(a_check_document().plan, name=text, subject=text)
-    document = a_check_document(plan=asked)
+    asked = dataclasses.replace(a_gate_check_document().plan, name=text, subject=text)
+    document = a_gate_check_document(plan=asked)
     CHECK.print(console, document, CHECK.derive(document))
 
 

@@ -14,7 +14,7 @@ from profiles.report.document import DocumentError, LeftOut, load, write
 from tests.builders import (
     GATE_INVARIANTS,
     GATE_QUESTION,
-    a_check_document,
+    a_gate_check_document,
     a_comparisons_document,
     gate_measurements,
 )
@@ -27,10 +27,10 @@ DOCUMENTS = {
     "regression": a_comparisons_document(gate_measurements(700.0, pairs=10)),
     "failed in a pair": a_comparisons_document(gate_measurements(pairs=3)[:5], left_out=(FAILED,)),
     "stopped": a_comparisons_document(gate_measurements(pairs=3), complete=False),
-    "checked": a_check_document(),
-    "checked and slower": a_check_document(700.0),
-    "not comparable": a_check_document(processes=0, dataset=None),
-    "check stopped": a_check_document(processes=3, complete=False),
+    "checked": a_gate_check_document(),
+    "checked and slower": a_gate_check_document(700.0),
+    "not comparable": a_gate_check_document(processes=0, dataset=None),
+    "check stopped": a_gate_check_document(processes=3, complete=False),
 }
 
 
@@ -124,7 +124,7 @@ def test_a_stopped_run_decides_nothing_whatever_its_samples_show():
     "document",
     [
         a_comparisons_document(gate_measurements(pairs=1)[:1], complete=False),
-        a_check_document(processes=0, complete=False),
+        a_gate_check_document(processes=0, complete=False),
     ],
 )
 def test_before_a_pair_is_whole_there_is_nothing_to_keep(document):

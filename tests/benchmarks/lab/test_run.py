@@ -26,7 +26,7 @@ from profiles.report import Document, LeftOut, load
 from profiles.report.show import main as show
 from profiles.text import Terminal
 from tests.builders import (
-    a_check_document,
+    a_gate_check_document,
     a_comparisons_document,
     a_devices_document,
     a_measurement_document,
@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     "pipeline": (PIPELINE, MAIN_JOB, replace(MAIN_JOB, samples=replace(MAIN_JOB.samples, subjects=(), windows={}))),
     "devices": (DEVICES, DEVICES_RUN, replace(DEVICES_RUN, samples=replace(DEVICES_RUN.samples, cases=()))),
     "gate compare": (COMPARE, a_comparisons_document(), a_comparisons_document(measurements=())),
-    "gate check": (CHECK, a_check_document(), a_check_document(processes=0)),
+    "gate check": (CHECK, a_gate_check_document(), a_gate_check_document(processes=0)),
     "scaling": (
         SCALING,
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),
