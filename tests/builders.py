@@ -39,6 +39,12 @@ from benchmarks.devices.samples import Measured as DevicesMeasured
 from benchmarks.doctor.plan import Asked as DoctorAsked
 from benchmarks.doctor.report import DoctorDocument
 from benchmarks.doctor.results import Examination, Examined, Finding
+from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
+from benchmarks.gate.results import CheckDocument as GateCheckDocument
+from benchmarks.gate.results import ComparisonsDocument, baseline_of
+from benchmarks.gate.samples import INSPECTED, ComparisonSamples, Process
+from benchmarks.gate.samples import CheckSamples as GateCheckSamples
+from benchmarks.gate.samples import Measurement as GateMeasurement
 from benchmarks.scaling.plan import Asked as ScalingAsked
 from benchmarks.scaling.plan import Measured as MeasuredPlace
 from benchmarks.scaling.plan import Measurement
@@ -60,6 +66,7 @@ from pipeline.config import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost
 from pipeline.variants import VARIANTS
 from profiles.devices import Device, parse_device
+from profiles.gate import RECORDED, Invariants
 from profiles.machine.page_cache import StorageRates
 from profiles.machine.telemetry import Mark, Trace
 from profiles.remedies import AS_WRITTEN
@@ -554,6 +561,77 @@ def a_scaling_document(asked, rows, **changes) -> ScalingDocument:
         "plan": asked,
         "dataset": a_document([])["dataset"],
         "samples": ScalingMeasurements(places=tuple(places.values())),
+    }
+    return Document(**(values | changes))
+
+
+GATE_INVARIANTS = Invariants(images=768, stages=("range", "map load, 2 calls"), decodes_per_image=1.0)
+GATE_QUESTION = Question(a="mine:a", b="mine:b", threshold=0.05)
+
+
+def a_process(rate: float, number: int, **changes: Any) -> Process:
+    """The process of that number, with a noise of some tenths of a per cent; the first two look at what has none."""
+    rate *= 1 + 0.001 * (number % 4)
+    rates = {"steady": (rate, 1.01 * rate), "epoch": (0.9 * rate, 0.91 * rate)}
+    inspected = {"invariants": GATE_INVARIANTS} if number < INSPECTED else {}
+    return Process(**({"rates": rates, "backend": "tensorflow", **inspected} | changes))
+
+
+def gate_measurements(b: float = 1000.0, *, pairs: int = 6, **changes: Any) -> tuple[GateMeasurement, ...]:
+    """Pairs of an A that serves 1,000 images/sec and a B, in changing order; `changes` are of the processes of B."""
+    sides = {
+        "A": [a_process(1000.0, number) for number in range(pairs)],
+        "B": [a_process(b, number, **changes) for number in range(pairs)],
+    }
+    orders = ("AB" if pair % 3 else "BA" for pair in range(pairs))
+    return tuple(GateMeasurement(side=side, process=sides[side].pop(0)) for order in orders for side in order)
+
+
+def a_comparisons_document(
+    measurements: tuple[GateMeasurement, ...] = gate_measurements(),
+    *,
+    question: Question = GATE_QUESTION,
+    name: str = "mine:b\nagainst mine:a",
+    **changes: Any,
+) -> ComparisonsDocument:
+    values = {
+        "command": "gate compare",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": gate_provenance(),
+        "plan": AskedComparisons(questions={name: question}, seed=7, measure="loader", data=None),
+        "dataset": None,
+        "samples": ComparisonSamples(comparisons={name: measurements}),
+    }
+    return Document(**(values | changes))
+
+
+def gate_provenance() -> dict[str, Any]:
+    return a_document([])["provenance"] | {"platform": "Linux x86_64", "python": "3.11.7"}
+
+
+def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes: Any) -> GateCheckDocument:
+    """The check of a benchmark that was recorded at 1,000 images/sec."""
+    anchors = {"decode": (2000.0, 2000.0), "copy": (100.0, 100.0)}
+    dataset = {"kind": "folder", "name": "photos", "images": 100, "content": "0123"}
+    baseline = baseline_of(
+        [a_process(1000.0, number, anchors=anchors) for number in range(RECORDED)],
+        subject="tf-data",
+        measure="loader",
+        provenance=gate_provenance(),
+        dataset={"images": 100, "content": "0123"},
+    )
+    asked = {"name": "mine", "subject": "tf-data", "measure": "loader", "data": "photos", "threshold": 0.1}
+    values = {
+        "command": "gate check",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": gate_provenance(),
+        "plan": AskedCheck(**asked, baseline=baseline),
+        "dataset": dataset,
+        "samples": GateCheckSamples(
+            processes=tuple(a_process(rate, number, anchors=anchors) for number in range(processes))
+        ),
     }
     return Document(**(values | changes))
 

@@ -60,6 +60,5 @@ def _run(plan: Plan, console: Console, errors: Console) -> int:
     return 1 if results.stops else 0
 
 
-
 if __name__ == "__main__":
     sys.exit(main())

@@ -23,9 +23,10 @@ from pipeline import SourceError, from_folder
 from pipeline.sources import tfds
 from pipeline.sources.folder import check_folder_name, folder_of_links
 from profiles.devices import Device
+from profiles.gate import write
 from profiles.report.files import write_atomically
 from tests import bad_files
-from tests.builders import ONE_VARIANT, an_advice_document
+from tests.builders import ONE_VARIANT, a_gate_check_document, an_advice_document
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
 
@@ -115,9 +116,9 @@ WRITES = {
     "benchmarks.tune": ("results.json", "report.html", "tuned.toml", "tuned.py"),
     "benchmarks.tune --pipeline=mine:make": ("results.json", "report.html"),
     "benchmarks.tune --check": ("results.json", "report.html"),
-    "benchmarks.gate compare mine:a mine:b": ("gate.json",),
-    "benchmarks.gate check mine": ("gate.json",),
-    "benchmarks.gate ratios": ("gate.json",),
+    "benchmarks.gate compare mine:a mine:b": ("results.json", "report.html"),
+    "benchmarks.gate check mine": ("results.json", "report.html"),
+    "benchmarks.gate ratios": ("results.json", "report.html"),
     "benchmarks.doctor PETS": ("results.json", "report.html", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("accuracy.json", "accuracy.html"),
@@ -141,6 +142,7 @@ def test_what_lies_where_a_command_writes_stays_as_it_is(words, name, kind, pets
     if kind == "link":
         mine.write_bytes(b"mine")
     (tmp_path / "script.py").write_text("raise SystemExit(7)\n")
+    write(a_gate_check_document().plan.baseline, tmp_path / "benchmarks_baseline" / "mine.json", overwrite=False)
     module, *given = words.replace("PETS", str(pets)).split()
     main = importlib.import_module(f"{module}.__main__").main
     before = tree(tmp_path)

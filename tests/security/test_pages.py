@@ -20,6 +20,7 @@ from benchmarks.devices.report import Measurements as DevicesMeasurements
 from benchmarks.doctor.plan import Asked as DoctorAsked
 from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
+from benchmarks.gate.report import COMPARISONS
 from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.tune.check.report import KIND as CHECK
@@ -36,8 +37,11 @@ from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
     CPU,
+    GATE_INVARIANTS,
+    GATE_QUESTION,
     ONE_VARIANT,
     a_check_document,
+    a_comparisons_document,
     a_devices_document,
     a_doctor_document,
     a_document,
@@ -49,6 +53,8 @@ from tests.builders import (
     a_telemetry,
     all_trained,
     an_advice_document,
+    gate_measurements,
+    gate_provenance,
     samples_at,
 )
 from tests.builders import STAGE_TABLE as TABLE
@@ -144,6 +150,8 @@ def doctor_report(text: str) -> str:
         created=text,
     )
     return DOCTOR.page(document, DOCTOR.derive(document))
+
+
 def hostile_parts(text: str) -> dict[str, Any]:
     """Fields of a document whose every text is this one."""
     provenance = with_text(a_document([])["provenance"], text) | {"packages": {text: text}, text: text}
@@ -183,6 +191,21 @@ def check_report(text: str) -> str:
     return CHECK.page(document, CHECK.derive(document))
 
 
+def gate_report(text: str) -> str:
+    question = dataclasses.replace(GATE_QUESTION, a=text, b=text)
+    changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
+    provenance = with_text(gate_provenance(), text) | {"packages": {text: text}, text: text}
+    document = a_comparisons_document(
+        gate_measurements(invariants=changed),
+        question=question,
+        name=text,
+        provenance=provenance,
+        dataset=with_text(hostile_source(text).to_dict(), text),
+        created=text,
+    )
+    return COMPARISONS.page(document, COMPARISONS.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
@@ -193,6 +216,7 @@ PAGES = {
     "tune": tune_report,
     "tune --pipeline": advice_report,
     "tune --check": check_report,
+    "gate": gate_report,
 }
 
 

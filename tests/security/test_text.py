@@ -19,6 +19,8 @@ from benchmarks.cli import VERBS
 from benchmarks.doctor.plan import Asked as DoctorAsked
 from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
+from benchmarks.gate.report import CHECK as GATE_CHECK
+from benchmarks.gate.report import COMPARISONS
 from benchmarks.lab import command
 from benchmarks.lab.options import UserError
 from benchmarks.lab.serve import one_line
@@ -37,9 +39,8 @@ from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
 from profiles.remedies import AS_WRITTEN, Change
-from profiles.report import LeftOut as LeftOutSubject
+from profiles.report import LeftOut as LeftOutOfDocument
 from profiles.report import write
-from profiles.report.document import LeftOut as DocumentLeftOut
 from profiles.report.document import content_of
 from profiles.report.files import to_json, write_atomically
 from profiles.report.text import print_results, print_stages
@@ -48,14 +49,18 @@ from profiles.text import Terminal, printable
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
+    GATE_INVARIANTS,
     ONE_VARIANT,
     a_check_document,
+    a_comparisons_document,
     a_doctor_document,
+    a_gate_check_document,
     a_measured_pipeline,
     a_result,
     a_scaling_document,
     a_search_document,
     an_advice_document,
+    gate_measurements,
     samples_at,
 )
 from tests.builders import STAGE_TABLE as TABLE
@@ -95,6 +100,19 @@ def show_scaling(console: Terminal, text: str) -> None:
     SCALING.print(console, document, SCALING.derive(document))
 
 
+def show_comparison(console: Terminal, text: str) -> None:
+    changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
+    for left_out in ((), (LeftOutOfDocument(who=text, reason=text),)):
+        document = a_comparisons_document(gate_measurements(invariants=changed), name=text, left_out=left_out)
+        COMPARISONS.print(console, document, COMPARISONS.derive(document))
+
+
+def show_gate_check(console: Terminal, text: str) -> None:
+    asked = dataclasses.replace(a_gate_check_document().plan, name=text, subject=text)
+    document = a_gate_check_document(plan=asked)
+    GATE_CHECK.print(console, document, GATE_CHECK.derive(document))
+
+
 def show_doctor(console: Terminal, text: str) -> None:
     findings = [Finding(path=text, trouble=trouble, detail=text) for trouble in TROUBLES]
     document = a_doctor_document(*findings, plan=DoctorAsked(folder=text))
@@ -122,14 +140,14 @@ def show_materialized(console: Terminal, text: str) -> None:
 
 
 def show_augmentation(console: Terminal, text: str) -> None:
-    document = an_augmentation(a_measured(), left_out=(LeftOutSubject(who="shear, opencv, batch", reason=text),))
+    document = an_augmentation(a_measured(), left_out=(LeftOutOfDocument(who="shear, opencv, batch", reason=text),))
     AUGMENTATION.print(console, document, AUGMENTATION.derive(document))
 
 
 def show_tuner(console: Terminal, text: str) -> None:
     document = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED))
     plan = dataclasses.replace(document.plan, model=text, device=Device(kind="gpu", name=text))
-    document = dataclasses.replace(document, plan=plan, left_out=(DocumentLeftOut(who=text, reason=text),))
+    document = dataclasses.replace(document, plan=plan, left_out=(LeftOutOfDocument(who=text, reason=text),))
     TUNE.print(console, document, TUNE.derive(document))
 
 
@@ -141,7 +159,7 @@ def show_advice(console: Terminal, text: str) -> None:
     document = an_advice_document(facts, {AS_WRITTEN: samples_at(100.0)})
     gpu = Device(kind="gpu", name=text)
     plan = dataclasses.replace(document.plan, pipeline=text, model=text, device=gpu)
-    document = dataclasses.replace(document, plan=plan, left_out=(DocumentLeftOut(who=text, reason=text),))
+    document = dataclasses.replace(document, plan=plan, left_out=(LeftOutOfDocument(who=text, reason=text),))
     ADVICE.print(console, document, ADVICE.derive(document))
 
 
@@ -158,6 +176,8 @@ TERMINALS = {
     "stages": show_stages,
     "scaling": show_scaling,
     "doctor": show_doctor,
+    "comparison": show_comparison,
+    "gate check": show_gate_check,
     "left out": show_left_out,
     "errors": show_errors,
     "peers": show_peers,

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from benchmarks.devices.__main__ import COMMAND as DEVICES
+from benchmarks.gate.__main__ import CHECK as GATE_CHECK
+from benchmarks.gate.__main__ import COMPARE as GATE_COMPARE
 from benchmarks.lab import command as lab_command
 from benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from benchmarks.lab.options import UserError
@@ -33,7 +35,9 @@ from profiles.text import Terminal
 from tests.builders import (
     COMPOSED,
     a_check_document,
+    a_comparisons_document,
     a_devices_document,
+    a_gate_check_document,
     a_measured_pipeline,
     a_measurement_document,
     a_result,
@@ -67,6 +71,8 @@ PLANNED = a_scaling_plan(axes={"files": (8,)})
 COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     "pipeline": (PIPELINE, MAIN_JOB, replace(MAIN_JOB, samples=replace(MAIN_JOB.samples, subjects=(), windows={}))),
     "devices": (DEVICES, DEVICES_RUN, replace(DEVICES_RUN, samples=replace(DEVICES_RUN.samples, cases=()))),
+    "gate compare": (GATE_COMPARE, a_comparisons_document(), a_comparisons_document(measurements=())),
+    "gate check": (GATE_CHECK, a_gate_check_document(), a_gate_check_document(processes=0)),
     "scaling": (
         SCALING,
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),
