@@ -1,4 +1,4 @@
-"""What is written about results: the document, text for the terminal, the page, its plots."""
+"""Writes and reads documents, and renders results: as text for the terminal, and as an HTML page with plots."""
 
 from profiles.report import document, html, measurements, plots, show, text
 from profiles.report.codec import encode
