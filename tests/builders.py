@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.plan import Plan as AccuracyPlan
+from benchmarks.accuracy.plan import Asked as AccuracyAsked
 from benchmarks.accuracy.plan import Run
-from benchmarks.accuracy.samples import ScriptCount, TestedPass, Trained
+from benchmarks.accuracy.report import AccuracyDocument
+from benchmarks.accuracy.samples import EndedRun, ScriptCount, TestedPass, Trained
+from benchmarks.accuracy.samples import Measurements as AccuracyMeasurements
 from benchmarks.augmentation.libraries import LIBRARIES
 from benchmarks.augmentation.libraries import Subject as AugmentationSubject
 from benchmarks.augmentation.measure import png_of
@@ -220,15 +222,16 @@ def a_cold_result(variant: str = "generator", *step_ms: float, **settings: Any) 
 CPU = Device(kind="cpu", name="cpu")
 
 
-def an_accuracy_plan(**changes: object) -> AccuracyPlan:
+def an_accuracy_plan(**changes: object) -> AccuracyAsked:
     values = {
         "rungs": ("tutorial", "no-augment"),
         "seeds": 2,
         "images_seen": 64,
         "tuned": VARIANTS["tf-data-composed"],
         "tuned_name": "tf-data-composed",
+        "data": "photos",
     }
-    return AccuracyPlan(**{**values, **changes})
+    return AccuracyAsked(**{**values, **changes})
 
 
 def a_trained(right: str, *, rates: tuple[float | None, ...] = (50.0, 100.0, 120.0), script: bool = False) -> Trained:
@@ -244,8 +247,27 @@ def a_trained(right: str, *, rates: tuple[float | None, ...] = (50.0, 100.0, 120
     )
 
 
-def all_trained(plan: AccuracyPlan, **right: str) -> dict[Run, Trained]:
+def all_trained(plan: AccuracyAsked, **right: str) -> dict[Run, Trained]:
     return {run: a_trained(right[run.pipeline], script=run.pipeline == "generator") for run in plan.runs}
+
+
+def an_accuracy_document(plan: AccuracyAsked, trained: Mapping[Run, Trained], **changes: Any) -> AccuracyDocument:
+    """Returns the document of a ladder on 32 photos, tested with 8."""
+    photos = a_document([])["dataset"]
+    values: dict[str, Any] = {
+        "command": "accuracy",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": plan,
+        "dataset": {"train": photos | {"images": 32}, "test": photos | {"images": 8}},
+        "samples": AccuracyMeasurements(
+            device="cpu",
+            tested_with="a fifth of each class",
+            runs=tuple(EndedRun(run=run, trained=ended) for run, ended in trained.items()),
+        ),
+    }
+    return Document(**(values | changes))
 
 
 def an_augmentation_subject(

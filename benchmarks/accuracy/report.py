@@ -1,4 +1,4 @@
-"""What a ladder leaves: a table and a verdict in the terminal, and a page with learning curves as small SVGs."""
+"""The document of a ladder: what follows from it, a table and a verdict, and a page with learning curves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.accuracy.plan import PIPELINES, RUNGS, Plan, Run
-from benchmarks.accuracy.results import Cell, Difference, RungResult, difference_of, judge, rung_results, scripts
-from benchmarks.accuracy.samples import ScriptCount, Trained
+from benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
+from benchmarks.accuracy.results import (
+    VERDICTS,
+    Cell,
+    Difference,
+    RungResult,
+    difference_of,
+    judge,
+    rung_results,
+    scripts,
+)
+from benchmarks.accuracy.samples import Measurements, ScriptCount, Trained
 from benchmarks.lab.backend import named_backend
-from benchmarks.lab.photos import Splits
-from profiles.report import COLOURS, Frame, Tick, html, round_step
+from profiles.report import COLOURS, Document, Frame, Kind, Tick, html, round_step
+from profiles.report.document import content_of
 from profiles.statistics import LEAST_ROUNDS
 
 FRAME = Frame(width=380, height=230, left=44, right=368, top=30, bottom=186)
@@ -46,7 +55,7 @@ class Panel:
     published_y: float
 
 
-def panels_of(plan: Plan, trained: Mapping[Run, Trained], published: Mapping[str, float]) -> tuple[Panel, ...]:
+def panels_of(plan: Asked, trained: Mapping[Run, Trained], published: Mapping[str, float]) -> tuple[Panel, ...]:
     """Lays out every rung with a run, all on the same axes.
 
     Args:
@@ -105,24 +114,84 @@ def ticks(last: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([1, *between, last]))
 
 
-REPORT = "accuracy.html"
+AccuracyDocument = Document[Asked, Measurements]
 
 
-def print_ladder(
-    console: Console, plan: Plan, splits: Splits, trained: Mapping[Run, Trained], failures: Mapping[Run, str]
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What follows from a document.
+
+    Attributes:
+      trained: what each run came to.
+      train_photos, test_photos: numbers of photos.
+      rungs: of each rung, both pipelines.
+      difference: over seeds; None where no seed has a pair of runs on each rung.
+    """
+
+    trained: Mapping[Run, Trained]
+    train_photos: int
+    test_photos: int
+    rungs: tuple[RungResult, ...]
+    difference: Difference | None
+
+    @property
+    def exit_code(self) -> int:
+        """That of the verdict."""
+        return VERDICTS[judge(self.difference)]
+
+
+def derive(document: AccuracyDocument) -> Results:
+    """Derives the rungs, and the difference that the tuned pipeline makes."""
+    assert document.dataset is not None
+    train_photos, test_photos = (document.dataset[part]["images"] for part in ("train", "test"))
+    trained = {ended.run: ended.trained for ended in document.samples.runs}
+    return Results(
+        trained=trained,
+        train_photos=train_photos,
+        test_photos=test_photos,
+        rungs=rung_results(document.plan, trained, train_photos=train_photos, test_photos=test_photos),
+        difference=difference_of(document.plan, trained),
+    )
+
+
+def _copies(document: AccuracyDocument, results: Results) -> dict[str, Any]:
+    return {
+        "passes": document.plan.passes(results.train_photos),
+        "rungs": [result.to_dict() for result in results.rungs],
+        "difference": None if results.difference is None else results.difference.to_dict(),
+        "verdict": judge(results.difference),
+    }
+
+
+def _print(console: Console, document: AccuracyDocument, results: Results) -> None:
     """Prints the table, what its columns mean, the verdict and the prediction experiment."""
-    train_photos, test_photos = splits.train.images, splits.test.images
-    results = rung_results(plan, trained, train_photos=train_photos, test_photos=test_photos)
-    console.print(table(results))
-    for line in legend(plan, splits, trained):
+    console.print(table(results.rungs))
+    for line in legend(document, results):
         console.print(line, style="dim", markup=False, highlight=False)
-    for run, reason in failures.items():
-        console.print(f"no result: {run.label}: {reason}", style="yellow", markup=False, highlight=False)
+    for left_out in document.left_out:
+        console.print(f"no result: {left_out.who}: {left_out.reason}", style="yellow", markup=False, highlight=False)
     console.print()
-    console.print(verdict_text(difference_of(plan, trained)), style="bold", markup=False, highlight=False)
-    for line in script_lines(scripts(trained)):
+    console.print(verdict_text(results.difference), style="bold", markup=False, highlight=False)
+    for line in script_lines(scripts(results.trained)):
         console.print(line, markup=False, highlight=False)
+
+
+def _flat(results: Results) -> list[dict[str, Any]]:
+    return [
+        {
+            "rung": result.rung,
+            "pipeline": pipeline,
+            "runs": cell.runs,
+            "accuracy": cell.accuracy,
+            "accuracy_low": cell.low,
+            "accuracy_high": cell.high,
+            "images_per_sec": cell.images_per_sec,
+            "published": result.published,
+        }
+        for result in results.rungs
+        for pipeline, cell in result.cells.items()
+        if cell is not None
+    ]
 
 
 def table(results: Sequence[RungResult]) -> Table:
@@ -159,17 +228,18 @@ def _accuracy(cell: Cell | None) -> str:
     return "-" if cell is None else f"{100 * cell.accuracy:.1f} ({100 * cell.low:.0f}-{100 * cell.high:.0f})"
 
 
-def legend(plan: Plan, splits: Splits, trained: Mapping[Run, Trained]) -> list[str]:
+def legend(document: AccuracyDocument, results: Results) -> list[str]:
     """Returns what the table shows."""
-    photos, passes = splits.train.images, plan.passes(splits.train.images)
-    compared = [plan.as_published(rung, train_photos=photos, test_photos=splits.test.images) for rung in plan.rungs]
+    asked, photos = document.plan, results.train_photos
+    passes = asked.passes(photos)
+    compared = [asked.as_published(rung, train_photos=photos, test_photos=results.test_photos) for rung in asked.rungs]
     lines = [
         f"{passes * photos:,} images seen by each run: {passes:,} {'pass' if passes == 1 else 'passes'} over "
-        f"{photos:,} photos; {plan.seeds} {'seed' if plan.seeds == 1 else 'seeds'}. tuned: {plan.tuned_name}.",
-        f"accuracy: mean over seeds, on {splits.test.images:,} test photos ({splits.how}), and the 95 % interval that "
-        "so many photos allow.",
+        f"{photos:,} photos; {asked.seeds} {'seed' if asked.seeds == 1 else 'seeds'}. tuned: {asked.tuned_name}.",
+        f"accuracy: mean over seeds, on {results.test_photos:,} test photos ({document.samples.tested_with}), and the "
+        "95 % interval that so many photos allow.",
         "img/s: training as it ran, whole passes after a run's first.",
-        *dict.fromkeys(f"trained by {named_backend(ended.backend)}." for ended in trained.values()),
+        *dict.fromkeys(f"trained by {named_backend(trained.backend)}." for trained in results.trained.values()),
     ]
     if not all(compared):
         lines.append(
@@ -215,26 +285,24 @@ def script_lines(tried: Sequence[tuple[Run, ScriptCount]]) -> list[str]:
     ]
 
 
-def render(document: Mapping[str, Any], plan: Plan, splits: Splits, trained: Mapping[Run, Trained]) -> str:
-    """Renders the page.
-
-    Args:
-      document: as the results file holds it.
-    """
-    results = rung_results(plan, trained, train_photos=splits.train.images, test_photos=splits.test.images)
+def _page(document: AccuracyDocument, results: Results) -> str:
+    published = {result.rung: result.published for result in results.rungs}
     return (
         html.environment(Path(__file__).parent)
         .get_template("accuracy.html.j2")
         .render(
-            document=document,
+            document=content_of(document, KIND, results),
             rungs=RUNGS,
-            table=[cells(result) for result in results],
+            table=[cells(result) for result in results.rungs],
             pipelines=PIPELINES,
             colours=PIPELINE_COLOURS,
-            legend=legend(plan, splits, trained),
-            verdict=verdict_text(difference_of(plan, trained)),
-            scripts=scripts(trained),
-            panels=panels_of(plan, trained, {result.rung: result.published for result in results}),
+            legend=legend(document, results),
+            verdict=verdict_text(results.difference),
+            scripts=scripts(results.trained),
+            panels=panels_of(document.plan, results.trained, published),
             frame=FRAME,
         )
     )
+
+
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)

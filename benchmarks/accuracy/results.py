@@ -1,4 +1,4 @@
-"""What runs come to, by pure functions: the result of each rung, the difference over seeds, the document that is kept.
+"""What runs come to, by pure functions: the result of each rung, and the difference over seeds.
 
 Two runs of the same rung and seed, one with each pipeline, are a pair. The difference of a seed is the mean over the
 rungs of accuracy with the tuned pipeline less accuracy with the generator. Another seed gives other first weights,
@@ -15,20 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.plan import PIPELINES, RUNGS, Plan, Run
+from benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
 from benchmarks.accuracy.samples import ScriptCount, Trained
-from benchmarks.lab.photos import Splits
-from pipeline.config import config_to_dict
-from profiles import Device, provenance
-from profiles.report import SCHEMA_VERSION
 from profiles.statistics import median, share_interval, t_interval
 
 # What a faster pipeline may cost, as a share of the test photos: two points of accuracy.
 MARGIN = 0.02
 # Verdicts, and the exit code of each.
 VERDICTS = {"costs no more than 2 points": 0, "costs": 1, "not shown either way": 4}
-
-RESULTS = "accuracy.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +49,7 @@ class Difference:
         return {"mean": self.mean, **asdict(self)}
 
 
-def difference_of(plan: Plan, trained: Mapping[Run, Trained]) -> Difference | None:
+def difference_of(plan: Asked, trained: Mapping[Run, Trained]) -> Difference | None:
     """Returns the difference over seeds.
 
     Rungs differ in what a pipeline costs on them, so every seed must stand for the same rungs: those that have a pair
@@ -154,7 +148,7 @@ def images_per_sec(trained: Trained) -> float | None:
 
 
 def rung_results(
-    plan: Plan, trained: Mapping[Run, Trained], *, train_photos: int, test_photos: int
+    plan: Asked, trained: Mapping[Run, Trained], *, train_photos: int, test_photos: int
 ) -> tuple[RungResult, ...]:
     """Returns the result of each rung of the plan."""
 
@@ -199,54 +193,3 @@ def _cell(runs: Sequence[Trained], published: float | None) -> Cell | None:
 def scripts(trained: Mapping[Run, Trained]) -> tuple[tuple[Run, ScriptCount], ...]:
     """Returns the runs on whose networks the published prediction script was tried, with what it got wrong."""
     return tuple((run, ended.script) for run, ended in trained.items() if ended.script is not None)
-
-
-def to_document(
-    plan: Plan,
-    splits: Splits,
-    device: Device,
-    trained: Mapping[Run, Trained],
-    failures: Mapping[Run, str],
-    *,
-    data: str,
-    created: str,
-    complete: bool,
-) -> dict[str, Any]:
-    """Returns the content of accuracy.json."""
-    photos = splits.train.images
-    difference = difference_of(plan, trained)
-    backend = next((ended.backend for ended in trained.values()), {})
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "created": created,
-        "complete": complete,
-        "provenance": {**provenance.machine(), **backend},
-        "settings": {
-            "data": provenance.without_folder(data),
-            "rungs": list(plan.rungs),
-            "seeds": plan.seeds,
-            "images_seen": plan.images_seen,
-            "passes": plan.passes(photos),
-            "tuned_name": plan.tuned_name,
-            "tuned": config_to_dict(plan.tuned),
-            "device": device.name,
-            "tested_with": splits.how,
-        },
-        "dataset": {"train": splits.train.to_dict(), "test": splits.test.to_dict()},
-        "rungs": [
-            result.to_dict()
-            for result in rung_results(plan, trained, train_photos=photos, test_photos=splits.test.images)
-        ],
-        "difference": None if difference is None else difference.to_dict(),
-        "verdict": judge(difference),
-        "runs": [
-            {**_run(run), "images_seen": plan.passes(photos) * photos, **trained[run].to_dict()}
-            for run in plan.runs
-            if run in trained
-        ],
-        "failures": [{**_run(run), "reason": reason} for run, reason in failures.items()],
-    }
-
-
-def _run(run: Run) -> dict[str, Any]:
-    return {"rung": run.rung, "pipeline": run.pipeline, "seed": run.seed}

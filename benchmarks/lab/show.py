@@ -12,6 +12,7 @@ from profiles.report.measurements import KINDS
 
 # The kinds of document that are defined here, by the command that writes them.
 _OURS = {
+    "accuracy": "benchmarks.accuracy.report:KIND",
     "augmentation": "benchmarks.augmentation.report:KIND",
     "devices": "benchmarks.devices.report:KIND",
     "doctor": "benchmarks.doctor.report:KIND",

@@ -17,6 +17,7 @@ from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import held_out
 from benchmarks.pipeline.plan import parser, read_plan
 from benchmarks.scaling import measure as scaling_run
+from benchmarks.scaling.plan import Plan as ScalingPlan
 from benchmarks.tune.own import measure as advice_run
 from benchmarks.tune.plan import AdvicePlan
 from pipeline import SourceError, from_folder
@@ -121,7 +122,7 @@ WRITES = {
     "benchmarks.gate ratios": ("results.json", "report.html"),
     "benchmarks.doctor PETS": ("results.json", "report.html", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
-    "benchmarks.accuracy --data=PETS": ("accuracy.json", "accuracy.html"),
+    "benchmarks.accuracy --data=PETS": ("results.json", "report.html"),
     "benchmarks.scaling": ("results.json", "report.html"),
     "benchmarks.augmentation": ("results.json", "report.html"),
     "benchmarks.peers": ("peers.json",),
@@ -193,14 +194,14 @@ def holder(photos, folder):
 
 
 def places(photos, folder):
-    some = plan(axes={"files": (2,)}, variants=ONE_VARIANT)
-    scaling_run.Run(some, from_folder(photos), folder).measure(command.progress_bar(Console(quiet=True)))
+    some = ScalingPlan(asked=plan(axes={"files": (2,)}, variants=ONE_VARIANT), data=str(photos), out=folder)
+    scaling_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
 
 
 def ladder(photos, folder):
     splits = held_out(from_folder(photos), seed=0)
-    climbed = measure.Ladder(a_plan(rungs=("tutorial",)), splits, CPU, folder / "children.log")
-    climbed.measure(command.progress_bar(Console(quiet=True)), lambda: None)
+    bar = command.progress_bar(Console(quiet=True))
+    measure.Ladder(a_plan(rungs=("tutorial",)), splits, CPU, folder / "children.log", bar).measure(lambda: None)
 
 
 def advice(photos, folder):

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.accuracy.report import render as render_accuracy
-from benchmarks.accuracy.results import to_document
+from benchmarks.accuracy.report import KIND as ACCURACY
 from benchmarks.augmentation.report import KIND as AUGMENTATION
 from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
@@ -21,7 +20,6 @@ from benchmarks.doctor.plan import Asked as DoctorAsked
 from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.gate.report import COMPARISONS
-from benchmarks.lab.photos import held_out
 from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
@@ -36,7 +34,6 @@ from profiles.text import printable
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
-    CPU,
     GATE_INVARIANTS,
     GATE_QUESTION,
     ONE_VARIANT,
@@ -52,6 +49,7 @@ from tests.builders import (
     a_search_document,
     a_telemetry,
     all_trained,
+    an_accuracy_document,
     an_advice_document,
     gate_measurements,
     gate_provenance,
@@ -119,15 +117,22 @@ def augmentation_report(text: str) -> str:
 
 def accuracy_report(text: str) -> str:
     planned = a_plan(tuned_name=text)
-    splits = held_out(hostile_source(text), seed=0)
     trained = all_trained(planned, generator="11", tuned="10")
-    failures = {planned.runs[0]: text}
-    document = to_document(planned, splits, CPU, trained, failures, data="d", created="c", complete=False)
-    for part in ("dataset", "provenance"):
-        document[part] = with_text(document[part], text)
-    document["provenance"] |= {"packages": {text: text}, text: text}
-    document["settings"]["tested_with"] = document["settings"]["device"] = document["created"] = text
-    return render_accuracy(document, planned, splits, trained)
+    document = an_accuracy_document(
+        planned,
+        trained,
+        provenance=hostile_provenance(text),
+        left_out=(LeftOut(who=text, reason=text),),
+        created=text,
+        complete=False,
+    )
+    photos = with_text(hostile_source(text).to_dict(), text) | {"images": 4}
+    document = dataclasses.replace(
+        document,
+        dataset={"train": photos, "test": photos},
+        samples=dataclasses.replace(document.samples, device=text, tested_with=text),
+    )
+    return ACCURACY.page(document, ACCURACY.derive(document))
 
 
 def devices_report(text: str) -> str:

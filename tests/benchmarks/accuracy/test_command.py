@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 
 import pytest
 from rich.console import Console
 
-from benchmarks.accuracy.plan import PIPELINES, RUNGS, Run, published_images_seen
-from benchmarks.accuracy.report import cells, legend, panels_of, render, script_lines, table, ticks, verdict_text
-from benchmarks.accuracy.results import Difference, difference_of, images_per_sec, rung_results, scripts, to_document
+from benchmarks.accuracy.plan import PIPELINES, RUNGS, Run, parser, published_images_seen, read_plan
+from benchmarks.accuracy.report import KIND, cells, derive, legend, panels_of, script_lines, table, ticks, verdict_text
+from benchmarks.accuracy.results import Difference, difference_of, images_per_sec, rung_results, scripts
 from benchmarks.lab.photos import held_out
 from pipeline import from_folder
 from pipeline.variants import VARIANTS
-from profiles.report.files import to_json
-from tests.builders import CPU, a_trained, all_trained
+from profiles.report import LeftOut, encode, load, write
+from tests.builders import a_trained, all_trained
+from tests.builders import an_accuracy_document as a_document
 from tests.builders import an_accuracy_plan as a_plan
 
 
@@ -169,22 +171,40 @@ def test_the_prediction_experiment_has_a_line_a_network():
     assert script_lines(()) == []
 
 
-def test_the_document_holds_every_run_and_nothing_of_the_users_folder(splits):
+def test_the_document_holds_every_run_and_loads_again(tmp_path):
     plan = a_plan()
     trained = all_trained(plan, generator="1100", tuned="1110")
-    document = to_document(plan, splits, CPU, trained, {}, data="/home/someone/photos", created="now", complete=False)
-    kept = json.loads(to_json(document))
-    assert [(run["rung"], run["pipeline"], run["seed"]) for run in kept["runs"]] == [
+    document = a_document(plan, trained)
+    write(tmp_path, document, KIND, derive(document))
+    content = json.loads((tmp_path / "results.json").read_text())
+    runs = [ended["run"] for ended in content["samples"]["runs"]]
+    assert [(run["rung"], run["pipeline"], run["seed"]) for run in runs] == [
         (run.rung, run.pipeline, run.seed) for run in plan.runs
     ]
-    for run in kept["runs"]:
-        assert run["right"] == {"generator": "1100", "tuned": "1110"}[run["pipeline"]]
-        assert [tested["correct"] for tested in run["passes"]] == [run["right"].count("1")] * 3
-    assert kept["difference"] == {"mean": 0.25, "by_seed": [0.25, 0.25], "low": None, "high": None, "photos": 4}
-    assert "someone" not in to_json({key: document[key] for key in ("settings", "dataset", "runs")})
+    for ended in content["samples"]["runs"]:
+        assert ended["trained"]["right"] == {"generator": "1100", "tuned": "1110"}[ended["run"]["pipeline"]]
+        assert [tested["correct"] for tested in ended["trained"]["passes"]] == [
+            ended["trained"]["right"].count("1")
+        ] * 3
+    assert content["difference"] == {"mean": 0.25, "by_seed": [0.25, 0.25], "low": None, "high": None, "photos": 4}
+    again, kind = load(tmp_path, {"accuracy": KIND})
+    assert again == document
+    assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
+    assert printed(again) == printed(document)
 
 
-def test_curves_lie_on_common_axes(splits):
+def printed(document):
+    console = Console(file=io.StringIO(), width=80)
+    KIND.print(console, document, derive(document))
+    return console.file.getvalue()
+
+
+def test_the_plan_holds_nothing_of_the_users_folder(tmp_path):
+    plan = read_plan(parser().parse_args(["--data", "/home/someone/photos"]), tmp_path)
+    assert "someone" not in str(encode(plan.asked)) and plan.data == "/home/someone/photos"
+
+
+def test_curves_lie_on_common_axes():
     plan = a_plan(seeds=1)
     trained = all_trained(plan, generator="1110", tuned="1111")
     panels = panels_of(plan, trained, {"tutorial": 0.8, "no-augment": 0.85})
@@ -205,19 +225,20 @@ def test_passes_are_marked_at_round_numbers(last, expected):
     assert ticks(last) == expected
 
 
-def test_the_legend_says_once_what_trained(splits):
+def test_the_legend_says_once_what_trained():
     plan = a_plan()
     first, *others = all_trained(plan, generator="1100", tuned="1110").items()
     on_gpu = dataclasses.replace(first[1], backend={"keras_backend": "jax", "gpus": ["H100"]})
-    said = [line for line in legend(plan, splits, dict([(first[0], on_gpu), *others])) if "trained by" in line]
-    assert said == ["trained by Keras on jax, H100.", "trained by Keras on tensorflow, CPU."]
+    document = a_document(plan, dict([(first[0], on_gpu), *others]))
+    lines = [line for line in legend(document, derive(document)) if "trained by" in line]
+    assert lines == ["trained by Keras on jax, H100.", "trained by Keras on tensorflow, CPU."]
 
 
-def test_the_page_has_no_scripts_and_escapes_what_it_shows(splits):
+def test_the_page_has_no_scripts_and_escapes_what_it_shows():
     plan = a_plan(tuned_name="<script>alert(1)</script>.toml")
     trained = all_trained(plan, generator="1100", tuned="1110")
-    failures = {plan.runs[0]: "it <b>failed</b>"}
-    document = to_document(plan, splits, CPU, trained, failures, data="d", created="now", complete=False)
-    page = render(document, plan, splits, trained)
+    failed = LeftOut(who=plan.runs[0].label, reason="it <b>failed</b>")
+    document = a_document(plan, trained, left_out=(failed,), complete=False)
+    page = KIND.page(document, derive(document))
     assert "<script>" not in page and "<b>" not in page and "&lt;script&gt;" in page
     assert "default-src 'none'" in page and page.count("<svg class=") == 2 and "Not all runs have ended" in page

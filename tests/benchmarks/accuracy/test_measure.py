@@ -24,6 +24,7 @@ from pipeline import from_folder
 from pipeline.config import config_to_toml
 from pipeline.variants import BASELINE, VARIANTS
 from profiles.devices import Device
+from profiles.report import LeftOut
 from tests.builders import CPU, a_trained
 from tests.builders import an_accuracy_plan as a_plan
 from tests.fakes import FakeTrainingChild as FakeChild
@@ -38,7 +39,7 @@ def splits(photos):
 
 def a_ladder(splits, tmp_path) -> Ladder:
     FakeChild.asked = []
-    return Ladder(a_plan(rungs=("tutorial",)), splits, CPU, tmp_path / "log")
+    return Ladder(a_plan(rungs=("tutorial",)), splits, CPU, tmp_path / "log", no_bar())
 
 
 def no_bar():
@@ -48,11 +49,11 @@ def no_bar():
 def test_a_run_that_fails_is_left_out_and_the_rest_goes_on(splits, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.accuracy.measure.Child", FakeChild)
     ladder, kept = a_ladder(splits, tmp_path), []
-    ladder.measure(no_bar(), lambda: kept.append((len(ladder.trained), len(ladder.failures))))
-    assert {run.label: why for run, why in ladder.failures.items()} == {
-        "tutorial, tuned, seed 0": "out of memory (MemoryError)"
-    }
-    assert kept == [(1, 0), (1, 1), (2, 1), (3, 1)]
+    ladder.measure(lambda: kept.append(ladder.document(complete=False)))
+    document = ladder.document(complete=True)
+    assert document.left_out == (LeftOut(who="tutorial, tuned, seed 0", reason="out of memory (MemoryError)"),)
+    assert document.complete is False
+    assert [(len(one.samples.runs), len(one.left_out)) for one in kept] == [(1, 0), (1, 1), (2, 1), (3, 1)]
     assert [order.passes for order in FakeChild.asked] == [2] * 4  # 32 photos
     assert [order.script for order in FakeChild.asked] == [True, False, False, True]
 
@@ -65,9 +66,10 @@ def test_a_run_that_trains_nothing_is_ended(splits, tmp_path, monkeypatch):
     times = iter(range(0, 10**15, 10**12))  # a look each 1,000 s
     monkeypatch.setattr("benchmarks.accuracy.measure.Child", Stuck)
     monkeypatch.setattr("profiles.clock.now_ns", lambda: next(times))
-    ladder = Ladder(a_plan(rungs=("tutorial",), seeds=1), splits, CPU, tmp_path / "log")
-    ladder.measure(no_bar(), lambda: None)
-    assert set(ladder.failures.values()) == {"nothing was trained for 1800 s: it hung and was ended"}
+    ladder = Ladder(a_plan(rungs=("tutorial",), seeds=1), splits, CPU, tmp_path / "log", no_bar())
+    ladder.measure(lambda: None)
+    reasons = {left_out.reason for left_out in ladder.document(complete=True).left_out}
+    assert reasons == {"nothing was trained for 1800 s: it hung and was ended"}
 
 
 def test_a_session_tells_of_its_end_or_failure(splits):
@@ -115,7 +117,7 @@ def test_a_gpu_that_keras_cannot_use_leaves_the_cpu_to_train(capsys, tmp_path, p
     out = tmp_path / "out"
     assert accuracy.main(["--data", str(photos), "--rungs", "tutorial", "--out", str(out)]) == 0
     assert "left out gpu: there is no GPU that Keras can use here" in " ".join(capsys.readouterr().err.split())
-    assert json.loads((out / "accuracy.json").read_text())["settings"]["device"] == "cpu" and set(on) == {CPU}
+    assert json.loads((out / "results.json").read_text())["samples"]["device"] == "cpu" and set(on) == {CPU}
 
 
 def test_a_gpu_that_keras_can_use_trains(splits, tmp_path, monkeypatch):
@@ -214,12 +216,12 @@ def test_a_ladder_that_is_stopped_keeps_what_has_ended(capsys, tmp_path, photos,
     monkeypatch.setattr(FakeChild, "ask", stopped_at_the_third)
     words = ["--data", str(photos), "--rungs", "tutorial", "--seeds", "2", "--out", str(out)]
     assert accuracy.main(words) == 128 + signal.SIGTERM
-    assert f"stopped: what was trained so far is in {out}" in capsys.readouterr().err.replace("\n", "")
-    kept = json.loads((out / "accuracy.json").read_text())
-    assert kept["complete"] is False and len(kept["runs"]) == 2 and (out / "accuracy.html").is_file()
+    assert f"stopped: what was measured so far is in {out}" in capsys.readouterr().err.replace("\n", "")
+    kept = json.loads((out / "results.json").read_text())
+    assert kept["complete"] is False and len(kept["samples"]["runs"]) == 2 and (out / "report.html").is_file()
     assert kept["difference"]["by_seed"] == [0.0] and kept["verdict"] == "not shown either way"
     assert accuracy.main(words) == 2  # it holds results
-    assert "holds accuracy.json already" in capsys.readouterr().err
+    assert "holds results.json already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_a_ladder_without_a_run_is_exit_code_3(capsys, tmp_path, photos, monkeyp
     monkeypatch.setattr("benchmarks.accuracy.measure.Child", Dies)
     out = tmp_path / "out"
     assert accuracy.main(["--data", str(photos), "--out", str(out), "--device", "cpu"]) == 3
-    assert "nothing could be trained. the process was killed" in capsys.readouterr().err
+    assert "nothing could be measured. tutorial, generator, seed 0: the process was killed" in capsys.readouterr().err
     assert [path.name for path in out.iterdir()] == ["children.log"]
 
 
@@ -262,11 +264,12 @@ def test_a_tiny_ladder_trains_in_children_of_its_own(capsys, tmp_path, photos):
     out = tmp_path / "out"
     words = ["--data", str(photos), "--rungs", "tutorial", "--seeds", "2", "--images-seen", "64", "--device", "cpu"]
     code = accuracy.main([*words, "--out", str(out)])
-    document = json.loads((out / "accuracy.json").read_text())
+    document = json.loads((out / "results.json").read_text())
     assert document["complete"] is True and code == 4
-    assert [len(run["passes"]) for run in document["runs"]] == [2] * 4
-    assert all(run["images_seen"] == 64 and len(run["right"]) == 8 for run in document["runs"])
-    assert [run["script"] is not None for run in document["runs"]] == [True, False, False, True]
-    assert sorted(path.name for path in out.iterdir()) == ["accuracy.html", "accuracy.json"]
+    runs = [ended["trained"] for ended in document["samples"]["runs"]]
+    assert [len(run["passes"]) for run in runs] == [2] * 4
+    assert all(len(run["right"]) == 8 for run in runs) and document["passes"] == 2
+    assert [run["script"] is not None for run in runs] == [True, False, False, True]
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "results.json"]
     assert "over 2 seeds, and an interval needs 3." in " ".join(capsys.readouterr().out.split())
-    assert (out / "accuracy.html").read_text().count("<polyline") == 4
+    assert (out / "report.html").read_text().count("<polyline") == 4
