@@ -26,6 +26,7 @@ from benchmarks.augmentation.results import DIFFERENCE_BOUND
 from benchmarks.augmentation.workers import SubjectFailed
 from benchmarks.lab.command import run_plan
 from benchmarks.lab.options import UserError
+from benchmarks.lab.show import show
 from pipeline.commands.terminal import Stopped
 from tests import PROJECT_ROOT
 from tests.builders import an_augmentation_document as a_document
@@ -203,6 +204,8 @@ def test_a_small_run_leaves_its_table_and_its_pictures(photos, tmp_path, capsys)
     assert samples and all(sample["images"] > 0 for sample in samples)
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 3  # the original, and one of each library
-    shown = capsys.readouterr().out
-    assert "keras_generator" in shown
-    assert max(map(len, shown.splitlines()[: len(subjects) + 1])) <= 80
+    printed = capsys.readouterr().out
+    assert "keras_generator" in printed
+    assert max(map(len, printed.splitlines()[: len(subjects) + 1])) <= 80
+    assert show([str(out)]) == 0
+    assert printed.startswith(capsys.readouterr().out)
