@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -571,8 +572,8 @@ def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypat
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        ("dies_later", "the process ended with exit code 7: planted: out of luck"),
-        ("hangs_later", "no answer within 1 s: it hung and was ended"),
+        ("dies_later", r"the process ended with exit code 7: planted: out of luck"),
+        ("hangs_later", r"no answer within \d+ s: it hung and was ended"),  # beside other work it has longer
     ],
 )
 def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, monkeypatch, function, reason):
@@ -583,7 +584,8 @@ def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, mo
     workshop[2].touch()
     run.measure(0)
     run.measure(1)
-    assert [(peer.name, peer.reason) for peer in run.left_out] == [(function, reason)]
+    (left_out,) = run.left_out
+    assert left_out.name == function and re.fullmatch(reason, left_out.reason)
     assert [len(result.samples) for result in run.results] == [2]
     assert left_of(process.pid) == []
 
