@@ -33,7 +33,6 @@ PRIVATE_NAMES = {
 # Where one name alone is needed.
 ONE_NAME = {
     "models/saved.py": {"model._flatten_layers"},
-    "benchmarks/devices/flops.py": {"layer._layers", "model._layers"},
 }
 # Python's own private names, with no public way to the same.
 OF_PYTHON = {

@@ -134,7 +134,7 @@ class Row:
       published: the training, as it was published.
       training: how long all of it takes, tracing included.
       reached: the accuracy that was asked for; None if none was, or nothing learns.
-      flops_per_image: a training step's, forward and backward; None where a layer is not known.
+      flops_per_image: a training step's, forward and backward; None where the framework does not count them.
       flops_unknown: why not.
       achieved_flops_per_sec: those of the images trained; `compute_flops_per_sec` of the model alone. None on a device
         that computes nothing.

@@ -46,7 +46,7 @@ def test_unknown_operations_leave_the_rest_as_it_is() -> None:
     work = Work(
         forward_flops=None,
         training_flops=None,
-        reason="how much X multiplies is not known here",
+        reason="TensorFlow's profiler does not count the While of LSTM",
         activation_bytes=1,
         input_bytes=1,
     )
