@@ -23,6 +23,7 @@ from profiles.gate.feed import Feed
 from profiles.gate.inspection import inspect
 from profiles.measure import schedule
 from profiles.measure.windows import Windows
+from profiles.report.measurements import derive
 from profiles.script import ceilings
 from profiles.script.ceilings import NotPossible, measure_ceilings, put_back
 from profiles.script.epochs import Told
@@ -247,9 +248,9 @@ def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatc
     finally:
         profiler.detach()
     assert profiler.fits[0].ceilings.reason == said
-    found, blocked = with_stages(report_on([profiler], script="train.py", complete=True), profiler, lines=False)
-    assert not blocked and not found.unknown
-    [verdict] = found.verdicts
+    document, blocked = with_stages(report_on([profiler], script="train.py", complete=True), profiler, lines=False)
+    assert not blocked and document.left_out == ()
+    [verdict] = derive(document)
     assert verdict.result.stages is not None and verdict.result.stages.stages
     assert verdict.result.images_per_sec > 0
 
