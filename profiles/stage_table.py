@@ -79,7 +79,7 @@ class StageTable:
 
     Attributes:
       stages: in the order in which an image passes them; empty where `reason` says why.
-      cores: that this process may use.
+      cores: number of cores that this process may use.
       loader_cpu_us_per_image: CPU time of the whole loader as it runs, measured separately. The stages must sum to it.
       effective_parallelism: CPU time over wall time of the loader alone, as it runs; None where it was not measured.
       workers: threads or processes that were asked for, where the loader is Keras'.
@@ -157,7 +157,7 @@ def without_stages(reason: str, *, cores: float) -> StageTable:
 
     Args:
       reason: why not, as a clause.
-      cores: that this process may use.
+      cores: number of cores that this process may use.
     """
     return StageTable(stages=(), cores=cores, reason=reason)
 

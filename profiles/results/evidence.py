@@ -52,7 +52,7 @@ class Evidence:
       result: the result that is judged.
       advice: variants that were measured in the same rounds and are significantly faster, the fastest first.
       stages: the costs of the loader's stages.
-      cores: that the run may use.
+      cores: number of cores that the run may use.
       workers_asked, workers_seen: workers of a Keras loader: as configured, and the most that were busy at once.
       frozen_by_cache: random operations upstream of a cache.
       throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run.

@@ -1,1 +1,1 @@
-"""Somebody's unmodified script, run and watched."""
+"""Runs a user's unmodified script, and watches each Keras `fit` and each loop over a `DataLoader` in it."""

@@ -1,4 +1,4 @@
-"""The rates of a user's own model without its loader, measured after its `fit`, and everything put back."""
+"""Measures the rate of a user's model without its loader after its `fit`, and restores the model."""
 
 from __future__ import annotations
 
@@ -25,80 +25,83 @@ from profiles.script.watch import Watch, traced_as
 from profiles.stages.tf_graph import CutError, every_node, is_stateful
 from profiles.statistics import median
 
-# Rounds beside which nothing else runs, and how many are tried for them at most, while there is time.
+# How many rounds without other programs are wanted, and how many rounds are tried to get them, while there is time.
 _ROUNDS, _MOST_ROUNDS = 3, 12
-# The shortest window. Its first two steps are not steady, so that three rounds of it have 12 steady steps.
+# The shortest window. Its first two steps are not steady, so that three rounds have 12 steady steps.
 _SHORTEST_WINDOW_STEPS = 6
 _WARM_STEPS = 3
 # Stateful operations that a step may use: those that read and write variables, which are saved before; those that call
-# functions, whose own operations are looked at as well; and those that leave nothing behind. Any other could not be
-# undone: Python functions, queues, tables, random numbers without a seed of their own.
+# functions, whose own operations are checked as well; and those without lasting effects. The effects of all others
+# cannot be undone: Python functions, queues, tables, random numbers without a seed of their own.
 _VARIABLES = re.compile(
     r"VarHandleOp|ReadVariableOp|Assign\w*VariableOp|VariableShape|VarIsInitializedOp|Resource(Gather|Scatter|Apply"
     r"|SparseApply)\w*|RngReadAndSkip|RngSkip"
 )
 _CALLS = re.compile(r"StatefulPartitionedCall|If|While|Case|SymbolicGradient")
 _HARMLESS = re.compile(r"Assert|StatelessRandomGet\w+|CudnnRNN\w*|LookupTable(Find|Size)V2")
-# It has no state of its own, and runs Python code that may have some.
+# Not stateful for TensorFlow, but runs Python code that may have state.
 _PYTHON = "PyFuncStateless"
 
 
 class NotPossible(Exception):
-    """The model cannot be run apart; the message says why."""
+    """The model cannot be run without its loader; the message says why."""
 
 
 def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: float = 5.0) -> Ceilings:
-    """Runs short windows on the batches that a watch has kept, and puts the model back as it was.
+    """Runs short windows of the model on the batches that a watch has kept, and restores the model.
 
     Weights, optimizer, metrics, seeds, the global random states and the attributes of model and layers are saved
-    before, and put back whatever happens.
+    before, and restored even after an error.
 
     Args:
       model: after its `fit`.
       watch: of that `fit`.
-      first_round: the number of the first round.
-      limit_s: how long its windows may take; a round that has begun is ended.
+      first_round: number of the first round.
+      limit_s: how long the windows may take; a round that has begun is completed.
+    Returns:
+      The samples; none, and the reason, where the model could not be measured. Errors are not raised.
     """
     try:
         step, used = _own_step(model, watch)
-        with put_back(model, used), warnings.catch_warnings(action="ignore"):  # Keras warns of what our `fit` is fed
+        # Keras warns of the data that the windows pass to `fit`.
+        with put_back(model, used), warnings.catch_warnings(action="ignore"):
             return Ceilings(samples=tuple(_run(model, watch, step, first_round, limit_s)))
     except (NotPossible, CutError) as error:
         return Ceilings(samples=(), reason=str(error))
-    except Exception as error:  # whatever a user's model does here, the script that it belongs to must go on
+    except Exception as error:  # a user's model can raise anything here, and the user's script must go on
         first_line = (str(error).strip().splitlines() or [""])[0][:160]
         return Ceilings(samples=(), reason=f"the model could not be run apart ({type(error).__name__}: {first_line})")
 
 
 @contextmanager
 def put_back(model: Any, used: Sequence[Any] = ()) -> Iterator[None]:
-    """Saves all that training changes, and puts it back bit for bit, also when the body fails or is interrupted.
+    """Saves everything that training changes, and restores it bit for bit when the block ends, also by an error.
 
-    Other models are left alone: they may be training in other threads.
+    Variables of other models are not touched: these may be training in other threads.
 
     Args:
-      used: variables that a step uses beside the model's own.
+      used: variables that a step uses in addition to the model's own.
     Raises:
-      NotPossible: if the copies would not fit into memory, or Keras lacks a private name that this needs.
+      NotPossible: if the copies would not fit into memory, or Keras lacks a private name that saving needs.
     """
     missing = missing_to_put_back(model)
     if missing is not None:
         raise NotPossible(missing)
     variables = _variables(model, used)
-    size_bytes = sum(int(np.prod(one.shape)) * _itemsize(one) for one in variables)
+    size_bytes = sum(int(np.prod(variable.shape)) * _itemsize(variable) for variable in variables)
     if size_bytes > psutil.virtual_memory().available / 2:
         raise NotPossible(f"a copy of its {size_bytes / 1e9:.1f} GB of variables would not fit into memory")
-    values = [np.array(keras.ops.convert_to_numpy(one)) for one in variables]
-    objects = _objects(model)
-    attributes = [dict(vars(one)) for one in objects]
+    values = [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
+    owners = _attribute_owners(model)
+    attributes = [dict(vars(owner)) for owner in owners]
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         yield
     finally:
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
-        for one, before in zip(objects, attributes, strict=True):
-            now = vars(one)
+        for owner, before in zip(owners, attributes, strict=True):
+            now = vars(owner)
             for key in now.keys() - before.keys():
                 del now[key]
             now.update({key: value for key, value in before.items() if key not in now or now[key] is not value})
@@ -106,19 +109,21 @@ def put_back(model: Any, used: Sequence[Any] = ()) -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _objects(model: Any) -> list[Any]:
-    """Returns the objects whose own attributes a step or an epoch may set."""
-    found = [model, model.optimizer, *layers_at_any_depth(model), *model.metrics]
-    return list({id(one): one for one in found if hasattr(one, "__dict__")}.values())
+def _attribute_owners(model: Any) -> list[Any]:
+    """Returns the objects whose attributes a step or an epoch may set, each once."""
+    owners = [model, model.optimizer, *layers_at_any_depth(model), *model.metrics]
+    return list({id(owner): owner for owner in owners if hasattr(owner, "__dict__")}.values())
 
 
 def _variables(model: Any, used: Sequence[Any]) -> list[Any]:
-    """Returns the variables of a model, seeds and metrics among them, of its optimizer, and those used besides."""
-    found = [*model.variables, *model.metrics_variables]
+    """Returns the variables of a model, its seeds, metrics and optimizer, and those in `used`, each once."""
+    variables = [*used, *model.variables, *model.metrics_variables]
     if model.optimizer is not None:
-        found += model.optimizer.variables
-    values = {id(one.value if isinstance(one, keras.Variable) else one): one for one in (*used, *found)}
-    return [one for one in values.values() if _has_value(one)]
+        variables += model.optimizer.variables
+    by_value = {
+        id(variable.value if isinstance(variable, keras.Variable) else variable): variable for variable in variables
+    }
+    return [variable for variable in by_value.values() if _has_value(variable)]
 
 
 def _has_value(variable: Any) -> bool:
@@ -126,7 +131,7 @@ def _has_value(variable: Any) -> bool:
         return has_value(variable)
     import tensorflow as tf
 
-    # One that was made while a function was traced, or of a type that holds no numbers, has none.
+    # A variable that was made while a function was traced, or whose type holds no numbers, has no value.
     return tf.is_tensor(getattr(variable, "handle", None)) and hasattr(variable.handle, "numpy")
 
 
@@ -135,10 +140,10 @@ def _itemsize(variable: Any) -> int:
 
 
 def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """Returns the model's train function as `fit` has traced it, and the variables that it uses.
+    """Returns (the model's train function as `fit` has traced it, the variables that it uses).
 
     Raises:
-      NotPossible: if running it would leave behind what cannot be put back.
+      NotPossible: if running the train function could have effects that cannot be undone.
     """
     if model.steps_per_execution != 1:
         raise NotPossible(f"it takes {model.steps_per_execution} steps a call (steps_per_execution)")
@@ -172,7 +177,7 @@ def _functions_run_eagerly() -> bool:
 
 
 def _lasting(graph: Any) -> list[str]:
-    """Returns the operations of a traced function, and of those it calls, whose effects could not be undone."""
+    """Returns the operations of a traced function, and of functions that it calls, whose effects cannot be undone."""
 
     def lasts(name: str) -> bool:
         if name == _PYTHON:
@@ -187,14 +192,14 @@ def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, l
     steady = [record for record in watch.records if record.steady_steps]
     if not steady:
         raise NotPossible("it made too few steps")
-    step_s = median([(one.steady_ns - (one.steady_wait_ns or 0)) / one.steady_steps for one in steady]) / 1e9
+    step_s = median([(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]) / 1e9
     steps = _plan(step_s, limit_s, len(watch.kept))
     if not steps:
         raise NotPossible(f"a step takes {step_s:.2g} s, so that too few fit into {limit_s:g} s to tell its rate")
     model.train_function = step
     windows = Windows(model, device_here())
     began_ns = clock.now_ns()
-    for number, batch in enumerate(watch.kept):  # its first steps outside of `fit` are slower
+    for number, batch in enumerate(watch.kept):  # warm-up: the first steps outside of `fit` are slower
         windows.resident(batch, steps=1 if number else _WARM_STEPS, round_=first_round)
     samples: list[Sample] = []
     quiet, order = 0, random.Random()
@@ -217,14 +222,14 @@ def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, l
 
 
 def _plan(step_s: float, limit_s: float, kept: int) -> int:
-    """Returns how many steps a window has, so that the warm-up and two windows a round fit into the time.
+    """Returns the number of steps of a window, such that the warm-up and two windows a round fit into the time.
 
     Args:
       step_s: how long a step took in `fit`.
-      limit_s: the time.
-      kept: how many batches are warmed up.
+      limit_s: how long all windows may take.
+      kept: number of batches that were kept, which the warm-up runs on.
     Returns:
-      The steps; 0 if not even the shortest windows fit.
+      The number of steps; 0 if not even the shortest windows fit.
     """
     for steps in (max(_SHORTEST_WINDOW_STEPS, math.ceil(READY_WINDOW_S / step_s)), _SHORTEST_WINDOW_STEPS):
         if (_WARM_STEPS + kept - 1 + 2 * _ROUNDS * steps) * step_s <= limit_s:

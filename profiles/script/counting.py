@@ -1,4 +1,4 @@
-"""How many images a watched `fit` has had: counted in a batch, or told by tf.data or Keras where nobody sees one."""
+"""Counts the images of a watched `fit`, in its batches or, where only TensorFlow draws these, by tf.data's counters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def images_in(batch: Any, model: Any) -> int | None:
 
 
 def size_bytes(part: Any) -> int:
-    """Returns the bytes of one tensor of a batch; 0 where they cannot be known."""
+    """Returns the bytes of one tensor of a batch; 0 where they are unknown."""
     try:
         return int(np.prod(part.shape)) * np.dtype(keras.backend.standardize_dtype(part.dtype)).itemsize
     except (AttributeError, TypeError, ValueError):
@@ -33,30 +33,33 @@ def size_bytes(part: Any) -> int:
 
 
 def told_of(iterator: Any, steps: int, expected_steps: int | None) -> Told:
-    """Returns what tf.data counted since the iterator was made.
+    """Returns the batches and images that tf.data has counted since the iterator was made.
+
+    Where tf.data does not count, they follow from the numbers of steps and a fixed batch size, if there is one.
 
     Args:
-      steps: that were made at most: the last call may have found fewer.
-      expected_steps: of an epoch, where Keras knows it.
+      iterator: that `fit` draws from.
+      steps: upper limit of the steps so far: the last call of several steps may have found fewer batches.
+      expected_steps: steps of an epoch, where Keras knows their number.
     """
     import tensorflow as tf
 
     try:
         model = tf.data.experimental.get_model_proto(iterator)
     except (tf.errors.OpError, ValueError, AttributeError, TypeError):
-        known = min(steps, expected_steps) if expected_steps else None
+        exact_steps = min(steps, expected_steps) if expected_steps else None
         size = _static_batch(iterator)
-        return Told(steps=known or steps, images=known * size if known and size else None)
+        return Told(steps=exact_steps or steps, images=exact_steps * size if exact_steps and size else None)
     node = model.nodes[model.output]
     images = _images_of(iterator, node.num_elements, node.bytes_produced)
     return Told(steps=node.num_elements, images=images)
 
 
 def _images_of(iterator: Any, elements: int, size_bytes: int) -> int | None:
-    """Returns the images in so many batches: by their size in bytes where one image's is known."""
-    fixed = _static_batch(iterator)
-    if fixed is not None:
-        return elements * fixed
+    """Returns the images in so many batches, by a fixed batch size or the bytes of an image; None without both."""
+    batch_size = _static_batch(iterator)
+    if batch_size is not None:
+        return elements * batch_size
     image_bytes = 0
     for spec in keras.tree.flatten(iterator.element_spec):
         shape = getattr(spec, "shape", None)
@@ -68,7 +71,7 @@ def _images_of(iterator: Any, elements: int, size_bytes: int) -> int | None:
 
 
 def _static_batch(iterator: Any) -> int | None:
-    """Returns the images of every batch where the pipeline promises a number."""
+    """Returns the batch size where the pipeline's `element_spec` fixes it, else None."""
     try:
         return keras.tree.flatten(iterator.element_spec)[0].shape[0]
     except (AttributeError, IndexError, ValueError, TypeError):

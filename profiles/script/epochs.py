@@ -1,4 +1,4 @@
-"""The sums of an epoch of a watched `fit`, as it runs, and what they come to."""
+"""The times of an epoch of a watched `fit` or loop: sums while the epoch runs, and the record at its end."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from dataclasses import dataclass
 from profiles import clock
 from profiles.machine.others import Others
 
-# Epochs kept of a run: enough for any statistic, and no more on very long runs.
+# The last so many epochs of a run are kept: enough for any statistic, with bounded memory on long runs.
 KEPT_EPOCHS = 200
-# Step times kept of an epoch: an even draw, so that memory stays bounded on very long ones.
+# The times of so many steps of an epoch are kept, drawn evenly, with bounded memory on long epochs.
 _KEPT_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord:
-    """What one epoch of a watched `fit` came to. What could not be known is None.
+    """The times of one epoch of a watched `fit` or loop. None stands for unknown.
 
     Attributes:
-      epoch: its number, from 0.
-      steps, images: all that were trained on.
-      steady_steps, steady_images: without the first steps of the epoch and those that traced the model.
-      steady_ns: wall time of the steady steps and of what Keras and callbacks did between them.
-      steady_wait_ns: of that, inside `next(iterator)`; on an asynchronous device what the host waited.
-      between_ns: of that, between the steps.
-      first_batch_ns: from "epoch begins" to the first batch.
-      before_ns: from "epoch begins" to the first step's call.
-      wall_ns: from there to the end of the last step.
-      after_ns: from there until the iterator is torn down: to validation or "epoch ends".
-      traced_ns: of `wall_ns`, beyond what steady steps take: tracing and compiling.
-      other_ns: after that, to the end of the epoch: validation.
-      cpu_ns: CPU time of this process and its workers, over the epoch without `other_ns`.
-      step_ns: some steady steps, at most 256, drawn evenly; the last of them is the last of the epoch.
-      asynchronous: whether the device runs on behind the host, so that the host's wait is not the device's.
-      callbacks_ns: of `between_ns`, inside the batch hooks of callbacks; None where the hooks were not timed.
-      claimed_ns: edges, steps and batch hooks, each timed by itself: what `outer_ns` ought to be. None where the hooks
-        were not timed, and on an asynchronous device.
-      whole: whether its steps came to their end: not where `fit` was left by an error or by the user.
-      batch_size: images of its largest batch.
-      others_ratio: what other programs took of the cores' time meanwhile; None where it is not known.
+      epoch: number of the epoch, from 0.
+      steps, images: of the whole epoch.
+      steady_steps, steady_images: without the first steps of the epoch and without steps that traced the model.
+      steady_ns: wall time of the steady steps, and of Keras and callbacks between them.
+      steady_wait_ns: part of `steady_ns` inside `next(iterator)`. On an asynchronous device the host waits there, not
+        the device.
+      between_ns: part of `steady_ns` between the steps.
+      first_batch_ns: from the beginning of the epoch to the first batch.
+      before_ns: from the beginning of the epoch to the call of the first step.
+      wall_ns: from the call of the first step to the end of the last step.
+      after_ns: from the end of the last step to the beginning of validation or the end of the epoch. The iterator is
+        torn down in this time.
+      traced_ns: part of `wall_ns`: what steps that traced and compiled took longer than steady steps.
+      other_ns: from the end of `after_ns` to the end of the epoch: validation.
+      cpu_ns: CPU time of this process and its workers in the epoch, without `other_ns`.
+      step_ns: times of at most 256 steady steps, drawn evenly, and last the time of the epoch's last step.
+      asynchronous: whether the device runs behind the host, so that the host's wait is not the device's wait.
+      callbacks_ns: part of `between_ns` inside the batch hooks of callbacks; None where the hooks were not timed.
+      claimed_ns: sum of edges, steps and batch hooks, each timed separately. It should equal `outer_ns`. None where the
+        hooks were not timed, and on an asynchronous device.
+      whole: whether the epoch ran to its end: False where an error or the user ended `fit` before.
+      batch_size: images in the epoch's largest batch.
+      others_ratio: part of the cores' time that other programs took during the epoch; None where unknown.
     """
 
     epoch: int
@@ -68,41 +70,42 @@ class EpochRecord:
 
     @property
     def outer_ns(self) -> int:
-        """One clock around the epoch, validation included.
+        """The time of the epoch by one clock, with validation.
 
-        Each of the four begins where the one before it ends, so that only the first and the last reading count.
+        Each of the four summands begins where the previous one ends, so that the sum depends on the first and the last
+        reading only.
         """
         return self.before_ns + self.wall_ns + self.after_ns + self.other_ns
 
     @property
     def images_per_sec(self) -> float | None:
-        """Images over the seconds of steady steps."""
+        """Images per second in steady steps; None if unknown."""
         if not self.steady_images or not self.steady_ns:
             return None
         return self.steady_images / self.steady_ns * 1e9
 
     @property
     def epoch_images_per_sec(self) -> float | None:
-        """Images over the seconds of the epoch, its edges included, without tracing and validation."""
+        """Images per second in the epoch with its edges, without tracing and validation; None if unknown."""
         return self.images / self.epoch_ns * 1e9 if self.images and self.epoch_ns else None
 
     @property
     def wait_ms_per_step(self) -> float | None:
-        """The host's wait for a batch, in a steady step."""
+        """The host's mean wait for a batch in steady steps, in milliseconds; None if unknown."""
         if self.steady_wait_ns is None or not self.steady_steps:
             return None
         return self.steady_wait_ns / self.steady_steps / 1e6
 
     @property
     def epoch_ns(self) -> int:
-        """The epoch's steps and edges, without tracing and validation."""
+        """The time of the epoch's steps and edges, without tracing and validation."""
         return self.before_ns + self.wall_ns - self.traced_ns + self.after_ns
 
     @property
     def loading_ratio(self) -> float | None:
-        """Part of the epoch in which nothing was computed: waiting and edges.
+        """Part of the epoch in which nothing was computed: waiting and edges. None if unknown.
 
-        What a loader takes from the model by using its cores is not in it: that needs the model's own rate.
+        Does not contain what the loader takes by using the model's cores: that would need the rate of the model alone.
         """
         if self.asynchronous or self.steady_wait_ns is None or not self.steady_steps:
             return None
@@ -114,21 +117,21 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What tf.data says of an iterator: batches and images until now."""
+    """Batches and images that tf.data has counted for an iterator so far; the images are None if unknown."""
 
     steps: int
     images: int | None
 
 
 class Tally:
-    """Sums up one epoch.
+    """Sums up the times of one epoch while it runs.
 
     Attributes:
-      steps, calls: until now; a call can make several steps.
-      unread_steps: of calls whose wait nobody has asked for yet.
-      read_steps: of those before.
+      steps, calls: of the train function so far. One call can make several steps.
+      unread_steps: steps since the last `read`.
+      read_steps: steps until the last `read`.
       last_ns: when the last call ended.
-      ended: whether the steps are over.
+      ended: whether the steps of the epoch have ended.
     """
 
     def __init__(self, *, epoch: int, expected_steps: int | None, ramp_steps: int, random_: random.Random) -> None:
@@ -153,16 +156,23 @@ class Tally:
         self._traced_ns: list[int] = []
         self._step_ns: list[int] = []
         self._last_step_ns: int | None = None
-        # For `claimed_ns`: each call of the train function and each batch hook by two readings of its own.
+        # For `claimed_ns`: each call of the train function and each batch hook has two clock readings of its own.
         self._calls_ns = self._opening_ns = self._hooks = self._hooks_ns = self._hook_ended_ns = 0
         self._hooks_before_call_ns = self._callbacks_ns = 0
-        # Of an epoch without any steady step, the first that did not trace stands for all.
+        # The last early step that did not trace. It stands for the steady steps of an epoch that has none.
         self._instead: tuple[int, int, int | None, int | None] | None = None
 
     def add(
         self, before_ns: int, fetched_ns: int, done_ns: int, images: int | None, steps: int, *, traced: bool
     ) -> None:
-        """Adds a call whose batches were timed."""
+        """Adds a call whose fetching of batches was timed.
+
+        Args:
+          before_ns, fetched_ns, done_ns: when the call asked for a batch, when it had the batch, and when it ended.
+          images: in its batches; None if unknown.
+          steps: that the call made.
+          traced: whether the call traced the model.
+        """
         wait_ns = fetched_ns - before_ns
         if not self.calls:
             self._first_ns, self._first_batch_ns = before_ns, fetched_ns - self._begin_ns
@@ -180,11 +190,11 @@ class Tally:
         self._end_call(done_ns, steps)
 
     def add_whole_call(self, entered_ns: int, left_ns: int) -> None:
-        """Adds a call of the train function together with what watching it took."""
+        """Adds the time of a whole call of the train function, including the work of the watch."""
         self._calls_ns += left_ns - entered_ns
 
     def add_call(self, before_ns: int, done_ns: int, steps: int, *, traced: bool) -> None:
-        """Adds a call that made several steps; `read` says later how long it waited."""
+        """Adds a call whose batches only TensorFlow saw; `read` adds their images later."""
         if not self.calls:
             self._first_ns = self._read_ns = before_ns
         if traced:
@@ -197,7 +207,7 @@ class Tally:
         self._end_call(done_ns, steps)
 
     def add_hook(self, before_ns: int, done_ns: int) -> None:
-        """Adds one of Keras' batch hooks, with all callbacks in it."""
+        """Adds a call of one of Keras' batch hooks, which runs this hook of all callbacks."""
         if not self._hooks:
             self._opening_ns = before_ns - self._begin_ns
         self._hooks += 1
@@ -205,27 +215,28 @@ class Tally:
         self._hooks_before_call_ns += done_ns - before_ns
         self._hook_ended_ns = done_ns
 
-    def read(self, told: Told) -> None:
-        """Takes in what tf.data says of the calls since the last time; how long they waited it does not say."""
-        stretch_ns, steps = self.last_ns - self._read_ns, told.steps - self.read_steps
-        images = None if told.images is None or self._read_images is None else told.images - self._read_images
+    def read(self, counted: Told) -> None:
+        """Adds the batches and images that tf.data has counted since the last `read`; their waiting stays unknown."""
+        stretch_ns, steps = self.last_ns - self._read_ns, counted.steps - self.read_steps
+        images = None if counted.images is None or self._read_images is None else counted.images - self._read_images
         if self.read_steps:
             self._steady(steps, stretch_ns, images, None)
         elif not self._traced_ns:
             self._instead = (steps, stretch_ns, images, None)
         self._note_batch(images, steps)
-        self.steps, self._images = told.steps, told.images
-        self._read_ns, self.read_steps, self._read_images = self.last_ns, told.steps, told.images
+        self.steps, self._images = counted.steps, counted.images
+        self._read_ns, self.read_steps, self._read_images = self.last_ns, counted.steps, counted.images
         self.unread_steps = 0
 
     def rest(self) -> None:
-        """Notes that an asynchronous device has come to rest: what it still had to do belongs to the steps."""
+        """Notes that an asynchronous device has finished its steps now, which belong to the epoch."""
         now_ns = clock.now_ns()
         if self._steady_steps:
             self._steady_ns += now_ns - self.last_ns
         self.last_ns = now_ns
 
     def end_steps(self, *, whole: bool = True) -> None:
+        """Notes that the steps of the epoch end now; `whole` says whether all of them were made."""
         self._whole = whole
         self.ended = True
         self._ended_ns = clock.now_ns()
@@ -233,7 +244,7 @@ class Tally:
         self._others_ratio = self._others.ratio()
 
     def record(self, *, asynchronous: bool) -> EpochRecord:
-        """Returns the sums; the epoch ends now."""
+        """Returns the record of the epoch, which ends now."""
         if not self._steady_steps and self._instead is not None:
             self._steady(*self._instead)
             self._draw(self._instead[1] // max(1, self._instead[0]))
@@ -241,7 +252,7 @@ class Tally:
         if self._steady_steps:
             step_ns = (self._steady_ns - (self._steady_wait_ns or 0)) // self._steady_steps
         now_ns = clock.now_ns()
-        # A call has a hook before it and one behind it, unless `fit` was left in between.
+        # Each call has a hook before it and one behind it; the last hook is missing if the call ended `fit`.
         hooked = self._hooks >= 2 * self.calls - 1
         return EpochRecord(
             epoch=self._epoch,
@@ -269,11 +280,11 @@ class Tally:
         )
 
     def _claimed_ns(self, now_ns: int) -> int:
-        """Adds up the opening edge, the calls, the batch hooks, and the closing edge with validation.
+        """Returns the sum of the opening edge, the calls, the batch hooks, and the closing edge with validation.
 
-        Calls that the watch did not see, and time between calls and hooks, are missing from the sum. The opening edge
-        ends at Keras' first batch hook and the closing one begins behind the last: edges up to the first and from the
-        last call that was seen would contain the calls that were not.
+        Calls that the watch did not see are missing from the sum, and so is time between calls and hooks: this is what
+        the check of this sum finds. So the opening edge ends at Keras' first batch hook, and the closing edge begins
+        behind the last hook: edges from and to calls that were seen would contain calls that were not.
         """
         closing_ns = now_ns - max(self._hook_ended_ns, self.last_ns)
         return self._opening_ns + self._calls_ns + self._hooks_ns + closing_ns
@@ -295,7 +306,7 @@ class Tally:
         self._steady_wait_ns = _plus(self._steady_wait_ns, wait_ns)
 
     def _draw(self, step_ns: int) -> None:
-        """Keeps the last step, and an even draw of those before it. Source: Vitter's algorithm R."""
+        """Keeps the time of the last step, and an even draw of the steps before it. Source: Vitter's algorithm R."""
         before_ns, self._last_step_ns = self._last_step_ns, step_ns
         if before_ns is None:
             return

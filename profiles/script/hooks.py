@@ -1,4 +1,4 @@
-"""Times the batch hooks that Keras calls before and behind each step, so that callbacks are told apart from steps."""
+"""Times the batch hooks of callbacks, which Keras calls before and after each step, so that they count for no step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _HOOKS = ("on_train_batch_begin", "on_train_batch_end")
 
 
 def time_hooks() -> Callable[[], None]:
-    """Makes each of Keras' callback lists tell the watch in it how long the batch hooks of the list took.
+    """Makes each of Keras' callback lists tell its `WatchCallback` how long the batch hooks of the list took.
 
-    The list is timed and not each callback: if the watch had batch hooks of its own, Keras would wait for each step.
+    The hooks of the list are timed, because Keras waits for each step once a callback has batch hooks of its own: so
+    `WatchCallback` has none.
 
     Returns:
-      A function that gives Keras its own hooks back.
+      A function that restores Keras' own hooks.
     """
     owner = keras.callbacks.CallbackList
     originals = {name: vars(owner)[name] for name in _HOOKS}

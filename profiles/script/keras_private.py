@@ -1,4 +1,4 @@
-"""What Keras has no public name for: all private names of Keras that this package uses stand here."""
+"""All private names of Keras that this package uses, for what Keras has no public name."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 
 def missing_to_put_back(model: Any) -> str | None:
-    """Says which private name that saving all of a model's state needs Keras does not have; None if it has all."""
+    """Says which private name Keras lacks that saving all of a model's state needs; None if Keras has all of them."""
     if not callable(getattr(model, "_flatten_layers", None)):
         return _lacks("putting a model back needs", "Model._flatten_layers")
-    if not all(hasattr(one, "_value") for one in model.variables if isinstance(one, keras.Variable)):
+    if not all(hasattr(variable, "_value") for variable in model.variables if isinstance(variable, keras.Variable)):
         return _lacks("putting a model back needs", "Variable._value")
     return None
 
 
 def missing_to_count(model: Any) -> str | None:
-    """Says that Keras does not have the private name that holds an epoch's images; None if it has."""
+    """Says that Keras lacks the private name that `images_weighed` reads; None if Keras has it."""
     if hasattr(model, "_loss_tracker"):
         return None
     return _lacks("counting images needs", "Model._loss_tracker")
@@ -29,17 +29,17 @@ def _lacks(needs: str, name: str) -> str:
 
 
 def layers_at_any_depth(model: Any) -> list[Any]:
-    """Returns a model's layers, and those inside of them."""
+    """Returns a model's layers, and the layers inside these."""
     return list(model._flatten_layers(include_self=False))
 
 
 def has_value(variable: keras.Variable) -> bool:
-    """Whether a variable has been given its first value: not before its layer is built."""
+    """Whether a variable has a value, which it gets when its layer is built."""
     return variable._value is not None
 
 
 def images_weighed(model: Any) -> int | None:
-    """Returns the epoch's images so far, by which Keras weighs its loss; None where it does not."""
+    """Returns the images of the epoch so far, which Keras counts to weigh the loss; None where Keras does not count."""
     try:
         return int(np.asarray(model._loss_tracker.count)) or None
     except (AttributeError, TypeError, ValueError):

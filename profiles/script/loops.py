@@ -1,4 +1,4 @@
-"""Watches the loops of a PyTorch script, from outside: each pass over a `DataLoader` is an epoch, each batch a step."""
+"""Watches the loops of a PyTorch script: each pass over a `DataLoader` is an epoch, each batch a step."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.results import Ceilings, FitRecord
 from profiles.script.run import wait_for_threads
 
-# As of a `fit`: the first steps of an epoch in which buffers fill, unless there are more workers.
+# The first steps of an epoch are not steady, as in a `fit`: buffers fill. There are more of them with more workers.
 _RAMP_STEPS = 2
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _LIBRARIES = ("site-packages", "dist-packages")
 
 
 class Loops:
-    """Collects what a script's passes over its `DataLoader`s come to.
+    """Collects a record of each of a script's loops over a `DataLoader`.
 
-    A step is what the script does from one batch to the next: with a loop that trains, the model's forward and backward
-    pass. It is the script's own, so that nothing of it is run apart and the model's own rate stays unknown.
+    A step is what the script does from one batch to the next; in a loop that trains, the model's forward and backward
+    pass. This package cannot run such a step by itself, so that the rate of the model alone stays unknown.
 
     Args:
-      max_steps: steps after which the loop is left with SystemExit(0), counted over the whole script; None for no end.
+      max_steps: number of steps, over the whole script, after which the loop raises SystemExit(0); None for no limit.
 
     Attributes:
       fits: a record for each place in the script with a loop that made a step, in order.
-      seen: nothing: no data of a loop is read again.
+      seen: empty: the data of a loop are not read again.
     """
 
     seen: Mapping[str, Any] = {}
@@ -72,14 +72,14 @@ class Loops:
         DataLoader.__iter__ = __iter__
 
     def wait(self) -> None:
-        """Waits for threads that may train."""
+        """Waits for all threads that may train."""
         wait_for_threads()
 
     def pause(self) -> None:
-        """From now on nothing is watched; passes that the script has left are at their end."""
+        """Stops watching, and ends the passes that the script has begun and not finished."""
         self._ended = True
-        for running in list(self._running):
-            running.close(whole=False)
+        for unfinished in list(self._running):
+            unfinished.close(whole=False)
 
     def backend(self) -> dict[str, Any]:
         """Describes PyTorch."""
@@ -91,7 +91,8 @@ class Loops:
     def _watched(self, loader: Any, original: Callable[[Any], Iterator[Any]], place: str) -> _Pass:
         import torch
 
-        # By its data, too: one generator of the script's may go over several loaders, each made anew for an epoch.
+        # A generator of the script can loop over several loaders on one line, and make each anew for every epoch. So a
+        # loop is identified by its place and its data.
         key = place, torch.is_grad_enabled(), id(loader.dataset)
         with self._noting:
             loop = self._loops.get(key)
@@ -112,7 +113,12 @@ class Loops:
 
 
 class _Loop:
-    """A place in a script that goes over a `DataLoader`, again and again."""
+    """A place in a script that loops over a `DataLoader`, and the epochs of these loops.
+
+    Attributes:
+      begun: number of passes that have begun.
+      mixed: whether another loader is drawn from on the same line while this one runs.
+    """
 
     def __init__(self, place: str, loader: Any) -> None:
         import torch
@@ -146,7 +152,7 @@ class _Loop:
 
 
 class _Pass:
-    """Stands in for the iterator of one pass, and notes when a batch is asked for and when it comes."""
+    """Takes the place of the iterator of one pass, and notes when a batch is asked for and when it arrives."""
 
     def __init__(
         self, place: str, loader: Any, original: Callable[[Any], Iterator[Any]], loop: _Loop, count: Callable[[], None]
@@ -159,7 +165,7 @@ class _Pass:
             epoch=loop.begun,
             expected_steps=None,
             ramp_steps=max(_RAMP_STEPS, loader.num_workers),
-            random_=random.Random(loop.begun),  # its own: the global one is the user's
+            random_=random.Random(loop.begun),  # not the global random state, which is the user's
         )
         loop.begun += 1
         self._batches = original(loader)
@@ -183,29 +189,29 @@ class _Pass:
         return len(self._batches)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_batches":  # a copy that is being made has none yet
+        if name == "_batches":  # `copy` asks for attributes of an object before the object has any
             raise AttributeError(name)
         return getattr(self._batches, name)
 
     @property
     def runs(self) -> bool:
-        """Whether its epoch has not ended."""
+        """Whether this epoch has not ended."""
         return self._loop is not None
 
     def mark_mixed(self) -> None:
-        """Notes that another loader is drawn from in the same line."""
+        """Notes that another loader is drawn from on the same line."""
         if self._loop is not None:
             self._loop.mixed = True
 
     def __del__(self) -> None:
-        with suppress(Exception):  # as Python ends, what this needs may be gone
+        with suppress(Exception):  # while Python ends, modules that `close` needs may be gone
             self.close()
 
     def close(self, *, whole: bool = True) -> None:
-        """Ends the epoch. Nobody knows when the step of a batch ended after which none was asked for.
+        """Ends the epoch. Leaves out a last batch after which none was asked for: the end of its step is unknown.
 
         Args:
-          whole: whether the script left its loop by itself: at the end of its data, or before it by `break`.
+          whole: whether the script ended the loop itself, at the end of the data or before by `break`.
         """
         loop, self._loop = self._loop, None
         if loop is not None and self._tally.steps:
@@ -222,24 +228,24 @@ class _Pass:
 
 
 def _images_in(batch: Any) -> int | None:
-    """Returns the length of the first tensor of a batch; None where there is none."""
+    """Returns the length of the first tensor of a batch; None if there is no tensor."""
     try:
         while isinstance(batch, dict | tuple | list):
             batch = next(iter(batch.values() if isinstance(batch, dict) else batch), None)
         return int(batch.shape[0])
-    except Exception:  # a batch can be any object of the script's, and its attributes any code
+    except Exception:  # a batch can be any object of the script, and its attributes can run any code
         return None
 
 
 def _place(frame: Any) -> str | None:
-    """Returns where the user's own code began the loop, as "/home/train.py:12"; None where a `fit` of Keras' did."""
+    """Returns where the user's own code began the loop, as "/home/train.py:12"; None if Keras' `fit` began it."""
     places = []
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith("keras."):
             return None
         places.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
-    of_script = (one for one in places if not _is_library(one[0]))
+    of_script = (place for place in places if not _is_library(place[0]))
     file, line = next(of_script, places[0])
     return f"{file}:{line}"
 
@@ -249,7 +255,7 @@ def _is_library(file: str) -> bool:
 
 
 def _device() -> Device:
-    """Returns the device that PyTorch computes on, as far as it can be seen: a GPU once the script has used one."""
+    """Returns the device that PyTorch computes on: the GPU if the script has used one by now, else the CPU."""
     import torch
 
     return Device(kind="gpu", name="gpu") if torch.cuda.is_initialized() else Device(kind="cpu", name="cpu")

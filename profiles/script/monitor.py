@@ -1,4 +1,4 @@
-"""A Keras callback for long runs: images/sec and waiting, epoch by epoch, in Keras' own logs."""
+"""A Keras callback for long runs: adds images/sec and waiting of each epoch to Keras' logs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from profiles.statistics import median
 
 
 class StallMonitor(WatchCallback):
-    """Logs how fast each epoch trained and how much of it waited for data.
+    """Logs how fast each epoch trained, and how much of the epoch was spent waiting for data.
 
-    Put it first in `callbacks`: Keras hands one dictionary of logs from callback to callback, so that those behind it
-    (TensorBoard, W&B, MLflow, CSVLogger) see what it adds:
+    Put this callback first in `callbacks`: Keras passes one dictionary of logs from callback to callback, so that
+    callbacks behind this one (TensorBoard, W&B, MLflow, CSVLogger) see the values that it adds:
 
-    - `images_per_sec`: over the epoch's steady steps, without the first two and those that traced the model;
-    - `loading_ratio`: the part of the epoch, without validation and tracing, that waited for a batch, or went by
-      before its first step and behind its last; what a loader takes by using the model's cores is not in it;
-    - `wait_ms_per_step`: what a step waited for its batch.
+    - `images_per_sec`: in the epoch's steady steps, without the first two steps and steps that traced the model;
+    - `loading_ratio`: the part of the epoch, without validation and tracing, that was spent waiting for batches, before
+      the first step, or behind the last step. Cores that the loader takes from the model do not count;
+    - `wait_ms_per_step`: how long a steady step waited for its batch.
 
-    What cannot be known is left out: on a GPU, whose host runs ahead, the loading ratio; with `steps_per_execution`
-    above 1 the wait, since TensorFlow then draws batches while it computes. What is trained stays the same bit for bit.
+    Unknown values are left out: the loading ratio on a GPU, whose host runs ahead; the wait with `steps_per_execution`
+    above 1, because TensorFlow then draws batches while it computes. The training stays the same bit for bit.
     """
 
     def __init__(self) -> None:
@@ -35,15 +35,18 @@ class StallMonitor(WatchCallback):
         logs.update({key: value for key, value in _values(self.watch.records[-1]).items() if value is not None})
 
     def summary(self) -> dict[str, float | str]:
-        """Returns the medians over the last `fit`'s epochs; "unknown" for what could not be known, and then `why`."""
+        """Returns the median of each value over the epochs of the last `fit`; "unknown" where there is none.
+
+        Where a value is unknown, "why" says why.
+        """
         records = list(self.watch.records) if self.watch is not None else []
-        found: dict[str, float | str] = {}
+        medians: dict[str, float | str] = {}
         for key in ("images_per_sec", "loading_ratio", "wait_ms_per_step"):
             values = [value for record in records if (value := _values(record)[key]) is not None]
-            found[key] = median(values) if values else "unknown"
-        if "unknown" in found.values():
-            found["why"] = self._why(records)
-        return found
+            medians[key] = median(values) if values else "unknown"
+        if "unknown" in medians.values():
+            medians["why"] = self._why(records)
+        return medians
 
     def _why(self, records: list[EpochRecord]) -> str:
         if self.watch is not None and self.watch.why_unknown is not None:

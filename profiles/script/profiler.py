@@ -1,4 +1,4 @@
-"""Watches every `fit` of a script, from outside: Keras' own `fit` is replaced by one that adds a callback."""
+"""Watches every `fit` of a script: replaces Keras' `fit` by a function that adds a callback."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ from profiles.script.results import Ceilings, FitRecord, again
 from profiles.script.run import wait_for_threads
 from profiles.script.watch import Watch, WatchCallback
 
-# Batches kept for the ceilings; data that is read again for stage tables.
+# How many batches are kept for the ceilings, and the data of how many `fit` are read again for stage tables.
 _KEPT_BATCHES, _READ_AGAIN = 4, 3
-# What all ceilings of a script may take: so much, and this part of what its `fit` calls took.
+# How long measuring all ceilings of a script may take: these seconds, plus this part of the time of its `fit` calls.
 _CEILINGS_S, _CEILINGS_RATIO = 20.0, 0.1
 
 
 class Profiler:
-    """Collects what the `fit` calls of a script come to.
+    """Collects a record of each `fit` of a script.
 
-    Of a `fit` that has ended neither the model nor a batch is held. For the stage tables data is read again when the
-    script has ended: that of the `fit` that took longest is held for this, other data is read where the script still
-    holds it.
+    Once a `fit` has ended, no reference to its model or its batches is held. For the stage tables, data are read again
+    after the script has ended. So a reference is held to the data of the `fit` that took longest; other data are read
+    again if the script still holds them.
 
     Args:
-      ceilings: whether to run the model apart after each `fit`.
-      max_steps: steps after which `fit` is left with SystemExit(0), counted over the whole script; None for no end.
+      ceilings: whether to measure the model without its loader after each `fit`.
+      max_steps: number of steps, over the whole script, after which `fit` raises SystemExit(0); None for no limit.
 
     Attributes:
-      fits: those that made a step, in order; calls of one line on one model count as one.
+      fits: a record for each place in the script where `fit` made a step, in order. Calls on one line with the same
+        model and kind of data share a record.
     """
 
     def __init__(self, *, ceilings: bool, max_steps: int | None) -> None:
@@ -51,13 +52,13 @@ class Profiler:
         self._ceilings = ceilings
         self._max_steps = max_steps
         self._steps = 0
-        # A script may train in several threads.
-        self._here = _ThisThread()
+        # A script can train in several threads.
+        self._thread_state = _ThreadState()
         self._running: set[threading.Thread] = set()
         self._changed = threading.Condition()
         self._ended = False
         self._noting = threading.Lock()
-        self._called: list[_Called] = []
+        self._callers: list[_Caller] = []
         self._data: dict[str, _Data] = {}
         self._held: Any = None
         self._fit_s = self._ceilings_s = 0.0
@@ -66,33 +67,33 @@ class Profiler:
 
     @property
     def seen(self) -> Mapping[str, Any]:
-        """The data of each `fit` whose kind can be read again, by the name of the `fit`, for the stage tables.
+        """The data of each `fit` that can be read again for stage tables, by the name of the `fit`.
 
-        None for data that is gone, for what a longer `fit` was fed as well, and beyond three.
+        None for data that no longer exist, for data that a longer `fit` had as well, and for all but three.
         """
-        found: dict[str, Any] = dict.fromkeys(self._data)
+        data_by_name: dict[str, Any] = dict.fromkeys(self._data)
         left = _READ_AGAIN
         for name, fed in sorted(self._data.items(), key=lambda item: item[1].took_ns, reverse=True):
             data = fed.data()
-            if left and data is not None and not any(data is other for other in found.values()):
-                found[name] = data
+            if left and data is not None and not any(data is other for other in data_by_name.values()):
+                data_by_name[name] = data
                 left -= 1
-        return found
+        return data_by_name
 
     def attach(self) -> None:
-        """Replaces `fit` in the class that Keras models get it from, and times the hooks of callback lists."""
-        owner = next(one for one in keras.Model.__mro__ if "fit" in vars(one))
+        """Replaces `fit` in the class that Keras models inherit it from, and times the hooks of callback lists."""
+        owner = next(parent for parent in keras.Model.__mro__ if "fit" in vars(parent))
         original = vars(owner)["fit"]
         profiler, signature = self, inspect.signature(original)
 
         @functools.wraps(original)
         def fit(model: Any, *arguments: Any, **options: Any) -> Any:
-            if profiler._ended or profiler._here.paused:
+            if profiler._ended or profiler._thread_state.paused:
                 return original(model, *arguments, **options)
             try:
                 bound = signature.bind(model, *arguments, **options)
             except TypeError:
-                return original(model, *arguments, **options)  # says what is wrong
+                return original(model, *arguments, **options)  # raises Keras' own error
             return profiler._fit(original, bound, _place(sys._getframe(1)))
 
         owner.fit = fit
@@ -100,7 +101,7 @@ class Profiler:
         self._untime_hooks = time_hooks()
 
     def detach(self) -> None:
-        """Gives Keras its own `fit` and hooks back."""
+        """Restores Keras' own `fit` and hooks."""
         if self._patched is not None:
             owner, original = self._patched
             owner.fit = original  # type: ignore[attr-defined]
@@ -114,28 +115,28 @@ class Profiler:
         return backends.backend()
 
     def wait(self) -> None:
-        """Waits for threads that may train; of an executor's, for those that do."""
+        """Waits for all threads that may train. Of an executor's threads, waits only for those inside `fit`."""
         wait_for_threads()
         with self._changed:
-            self._changed.wait_for(lambda: all(one.daemon or not one.is_alive() for one in self._running))
+            self._changed.wait_for(lambda: all(thread.daemon or not thread.is_alive() for thread in self._running))
 
     def pause(self) -> None:
-        """From now on `fit` is ours: nothing of it is watched."""
+        """Stops watching: the script has ended, and from now on only this package calls `fit`."""
         self._ended = True
 
     @contextmanager
     def _counted_as_running(self) -> Iterator[None]:
-        """Notes that this thread is inside a `fit` of the script's."""
+        """Notes that this thread is inside a `fit` of the script, until the block ends."""
         thread = threading.current_thread()
-        self._here.depth += 1
+        self._thread_state.depth += 1
         with self._changed:
             self._running.add(thread)
         try:
             yield
         finally:
-            self._here.depth -= 1
+            self._thread_state.depth -= 1
             with self._changed:
-                if not self._here.depth:
+                if not self._thread_state.depth:
                     self._running.discard(thread)
                 self._changed.notify_all()
 
@@ -148,13 +149,13 @@ class Profiler:
             ramp_steps=max(2, workers if isinstance(workers, int) else 0),
             on_steps=self._count,
         )
-        given = bound.arguments.get("callbacks")
-        if isinstance(given, keras.callbacks.CallbackList):
+        user_callbacks = bound.arguments.get("callbacks")
+        if isinstance(user_callbacks, keras.callbacks.CallbackList):
             callback.set_model(model)
-            callback.set_params(given.params)
-            given.callbacks.insert(0, callback)
+            callback.set_params(user_callbacks.params)
+            user_callbacks.callbacks.insert(0, callback)
         else:
-            bound.arguments["callbacks"] = [callback, *keras.tree.flatten(given or [])]
+            bound.arguments["callbacks"] = [callback, *keras.tree.flatten(user_callbacks or [])]
         whole = interrupted = False
         with self._counted_as_running():
             try:
@@ -165,8 +166,8 @@ class Profiler:
                 raise
             finally:
                 self._fit_s += (clock.now_ns() - began_ns) / 1e9
-                if isinstance(given, keras.callbacks.CallbackList):
-                    given.callbacks.remove(callback)
+                if isinstance(user_callbacks, keras.callbacks.CallbackList):
+                    user_callbacks.callbacks.remove(callback)
                 if callback.watch is not None:
                     callback.watch.close()
                     try:
@@ -174,7 +175,7 @@ class Profiler:
                             self._note(
                                 place, model, data, callback.watch, canary_ns, whole=whole, interrupted=interrupted
                             )
-                    finally:  # the frames of an error that the script keeps hold the callback
+                    finally:  # if the script keeps an error, the error's frames keep the callback and its batches alive
                         callback.watch.kept.clear()
         return returned
 
@@ -187,10 +188,10 @@ class Profiler:
         self, place: str, model: Any, data: Any, watch: Watch, canary_ns: int, *, whole: bool, interrupted: bool
     ) -> None:
         with self._noting:
-            called = next((one for one in self._called if one.is_of(place, model, data)), None)
-            ceilings = self._ceilings_of(model, watch, interrupted, called)
+            caller = next((other for other in self._callers if other.is_of(place, model, data)), None)
+            ceilings = self._ceilings_of(model, watch, interrupted, caller)
             fit = FitRecord(
-                name=f"fit {len(self.fits) + 1} ({place})" if called is None else self.fits[called.at].name,
+                name=f"fit {len(self.fits) + 1} ({place})" if caller is None else self.fits[caller.at].name,
                 model=model.name,
                 data_kind=data_kind(data),
                 epochs=tuple(watch.records),
@@ -201,49 +202,53 @@ class Profiler:
                 why_unknown=watch.why_unknown,
                 whole=whole,
             )
-            if called is None:
-                self._called.append(_Called(place, model, data, at=len(self.fits)))
+            if caller is None:
+                self._callers.append(_Caller(place, model, data, at=len(self.fits)))
                 self.fits.append(fit)
             else:
-                self.fits[called.at] = again(self.fits[called.at], fit)
+                self.fits[caller.at] = again(self.fits[caller.at], fit)
             if _is_re_iterable(data):
                 fed = self._data.setdefault(fit.name, _Data())
                 fed.data = weakref.ref(data)
                 fed.took_ns += _took_ns(watch)
-                if fed is max(self._data.values(), key=lambda one: one.took_ns):
+                if fed is max(self._data.values(), key=lambda other: other.took_ns):
                     self._held = data
 
-    def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, called: _Called | None) -> Ceilings:
+    def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, caller: _Caller | None) -> Ceilings:
         if not self._ceilings:
             return Ceilings(samples=(), reason="--no-ceilings")
         if interrupted:
             return Ceilings(samples=(), reason="fit was interrupted")
-        if self._here.depth > 1:
+        if self._thread_state.depth > 1:
             return Ceilings(samples=(), reason="fit was called inside another fit")
-        if called is not None and self.fits[called.at].ceilings.samples:
-            return self.fits[called.at].ceilings
+        if caller is not None and self.fits[caller.at].ceilings.samples:
+            return self.fits[caller.at].ceilings
         if self._ceilings_s > _CEILINGS_S + _CEILINGS_RATIO * self._fit_s:
             return Ceilings(samples=(), reason=f"those of earlier fits took {self._ceilings_s:.0f} s")
         began_ns = clock.now_ns()
-        self._here.paused = True
+        self._thread_state.paused = True
         try:
             return measure_ceilings(model, watch, first_round=watch.records[-1].epoch + 1)
         finally:
-            self._here.paused = False
+            self._thread_state.paused = False
             self._ceilings_s += (clock.now_ns() - began_ns) / 1e9
 
 
-class _ThisThread(threading.local):
-    """How many `fit` calls this thread is inside of, and whether those it makes now are ours."""
+class _ThreadState(threading.local):
+    """State of each thread: how many `fit` calls it is inside of, and whether its `fit` calls are not to be watched."""
 
     depth = 0
     paused = False
 
 
-class _Called:
-    """One place of a script that has called `fit`: what it comes to there, again and again, is summed up.
+class _Caller:
+    """A place in a script that has called `fit`, whose calls share a record.
 
-    Another model, or one that was compiled anew, is another one. None of them is kept alive.
+    Calls with another model, a model that was compiled anew, or another kind of data do not belong to it. The model and
+    its optimizer are not kept alive.
+
+    Attributes:
+      at: index of the record in `Profiler.fits`.
     """
 
     def __init__(self, place: str, model: Any, data: Any, at: int) -> None:
@@ -259,7 +264,7 @@ class _Called:
 
 @dataclass(slots=True)
 class _Data:
-    """What the calls of one row were fed: a reference to the data of the last, and how long all of them took."""
+    """The data of the calls that share a record: a reference to those of the last call, and the time of all calls."""
 
     data: Callable[[], Any] = lambda: None
     took_ns: int = 0
@@ -270,10 +275,11 @@ def _took_ns(watch: Watch) -> int:
 
 
 def data_kind(data: Any) -> str:
-    """Says in plain words what `fit` was given."""
+    """Returns the kind of the data that `fit` was given, in plain words."""
     if hasattr(data, "element_spec"):
         return "a tf.data.Dataset"
-    if any(one.__module__.endswith("preprocessing.image") and one.__name__ == "Iterator" for one in type(data).__mro__):
+    parents = type(data).__mro__
+    if any(parent.__module__.endswith("preprocessing.image") and parent.__name__ == "Iterator" for parent in parents):
         return "an ImageDataGenerator iterator"
     if isinstance(data, keras.utils.PyDataset):
         return f"a PyDataset ({type(data).__name__})"
@@ -287,6 +293,7 @@ def data_kind(data: Any) -> str:
 
 
 def _is_re_iterable(data: Any) -> bool:
+    """Whether the data can be read again and taken apart into stages."""
     return hasattr(data, "element_spec") or isinstance(data, keras.utils.PyDataset)
 
 

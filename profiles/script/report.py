@@ -1,4 +1,4 @@
-"""What the `fit` calls and loops of a script leave behind, as the document of a measurement."""
+"""Makes the document of a measurement from the `fit` calls and loops of a script."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 
 def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bool) -> MeasurementDocument:
-    """Returns the document of what was watched; nothing of the script's is run for it.
+    """Returns the document of all `fit` calls and loops that were watched. Runs no code of the script.
 
     Args:
-      script: its file name.
-      complete: whether the script came to its end.
+      watchers: which watched the script.
+      script: file name of the script.
+      complete: whether the script ran to its end.
     """
     subjects: list[Measurement] = []
     windows: dict[str, tuple[Sample, ...]] = {}
@@ -44,8 +45,8 @@ def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bo
             subject = with_facts_of(replace(subject, cores=usable_cores()), watcher.seen.get(fit.name))
             subjects.append(Measurement(subject=subject, windows=(fit.name,)))
             windows[fit.name] = tuple(samples)
-    rounds = max((_trained(samples) for samples in windows.values()), default=0)
-    images = next((one.subject.images for one in subjects if one.subject.images), None)
+    rounds = max((_train_windows(samples) for samples in windows.values()), default=0)
+    images = next((measurement.subject.images for measurement in subjects if measurement.subject.images), None)
     return Document(
         command=SCRIPT,
         created=now(),
@@ -59,10 +60,11 @@ def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bo
 
 
 def with_facts_of(subject: Subject, data: Any) -> Subject:
-    """Adds what the graph of a subject's data tells.
+    """Adds the random operations before a cache in a subject's data, or a doubt if they cannot be looked for.
 
     Args:
-      data: that `fit` was fed; None where it cannot be read again.
+      subject: to add them to.
+      data: of the `fit`; None where it cannot be read again.
     """
     if data is None:
         return subject
@@ -72,5 +74,5 @@ def with_facts_of(subject: Subject, data: Any) -> Subject:
         return replace(subject, doubts=(*subject.doubts, str(error)))
 
 
-def _trained(samples: Iterable[Sample]) -> int:
+def _train_windows(samples: Iterable[Sample]) -> int:
     return sum(sample.window == "train" for sample in samples)

@@ -1,4 +1,4 @@
-"""What a watched `fit` leaves behind: from its epochs and the model's ceilings to a subject and its samples."""
+"""Derives a subject and its samples from a watched `fit` or loop: from its epochs and the ceilings of its model."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from profiles.samples import Sample
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
 from profiles.statistics import LEAST_ROUNDS, median
 
-# What Keras itself does between two steps takes some 0.1 to 0.3 ms; beyond this, and beyond that part of the steps,
-# callbacks are at work.
+# Keras itself takes 0.1 to 0.3 ms between two steps. More time than the first figure between steps is counted as that
+# of callbacks, if it is more than the second part of the steps' time.
 _KERAS_BETWEEN_NS, _CALLBACKS_RATIO = 500_000, 0.05
-# Others that take no more of the cores than this leave an epoch as it is: every machine does a little beside.
+# Other programs that take no more of the cores than this do not disturb an epoch: every machine does a little beside.
 _QUIET_RATIO = 0.05
-# Steady steps of the model alone, of all rounds, below which its rate is unknown: three rounds of one step each once
-# gave a steady model 45 % of interference. Source: issue 16 of this project.
+# With fewer steady steps of the model alone, over all rounds, its rate counts as unknown: three rounds of one step each
+# once gave a steady model 45 % of interference. Source: issue 16 of this project.
 LEAST_STEADY_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """What the model can do without its loader.
+    """Measurements of the model without its loader.
 
     Attributes:
-      samples: `resident` and `replay`, some rounds of each; empty where `reason` says why.
+      samples: `resident` and `replay`, some rounds of each; empty where `reason` says why there are none.
     """
 
     samples: tuple[Sample, ...]
@@ -37,21 +37,21 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRecord:
-    """One call of `fit` in somebody's script, or a loop of theirs over batches.
+    """The calls of `fit` in one place of a user's script, or a loop over a `DataLoader` there.
 
     Attributes:
       name: "fit 1 (train.py:42)".
-      model: its name.
-      data_kind: what it was fed, in plain words.
-      epochs: the last ones, at most `KEPT_EPOCHS`.
-      device: what trained.
-      training: loss, optimizer, `jit_compile`, workers asked for.
+      model: name of the model.
+      data_kind: kind of the data, in plain words.
+      epochs: the last epochs, at most `KEPT_EPOCHS`.
+      device: the device that trained.
       ceilings: of the model alone.
-      why_unknown: why its wait could not be known, or None.
-      canary_ns: the canary loop, right before.
-      whole: whether `fit` came to its end by itself.
-      calls: of the same line on the same model, one after another.
-      loop: whether it is a loop of the script's own: the time of its steps is known from their edges alone.
+      canary_ns: time of `clock.canary_ns`, right before.
+      training: loss, optimizer, `jit_compile`, workers asked for.
+      why_unknown: why the waiting is unknown, or None.
+      whole: whether `fit` ran to its end.
+      calls: how many calls on the same line and model this record sums up.
+      loop: whether this is a loop of the script. A step of a loop is the time between two batches.
     """
 
     name: str
@@ -74,14 +74,14 @@ class FitRecord:
 
     @property
     def batch_size(self) -> int | None:
-        return max((one.batch_size for one in self.epochs if one.batch_size), default=None)
+        return max((epoch.batch_size for epoch in self.epochs if epoch.batch_size), default=None)
 
 
 def again(before: FitRecord, more: FitRecord) -> FitRecord:
-    """Adds another call of the same line on the same model; its epochs go on where the last ones ended."""
+    """Adds another call on the same line and model to a record. Epochs are numbered on."""
     first = before.epochs[-1].epoch + 1
-    epochs = [*before.epochs, *(replace(one, epoch=first + number) for number, one in enumerate(more.epochs))]
-    # Their rounds stay behind all epochs: they are not the same rounds.
+    epochs = [*before.epochs, *(replace(epoch, epoch=first + number) for number, epoch in enumerate(more.epochs))]
+    # The rounds of the ceilings are numbered behind all epochs: they were not measured side by side with any.
     later = first - more.epochs[0].epoch if more.ceilings.samples else len(more.epochs)
     samples = tuple(
         replace(sample, round=sample.round + later) for sample in more.ceilings.samples or before.ceilings.samples
@@ -97,23 +97,25 @@ def again(before: FitRecord, more: FitRecord) -> FitRecord:
 
 
 class UnknownError(Exception):
-    """A `fit` of which loading and compute cannot be told apart; the message says why, and what is known."""
+    """Loading and compute of a `fit` cannot be separated; the message says why, and what is known."""
 
 
 def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
-    """Returns what a result is derived from: the epochs of a `fit`, and its model's ceilings where there are any.
+    """Returns (subject, samples) to derive a result from: the epochs of a `fit`, and the ceilings of its model if any.
 
     Raises:
-      UnknownError: if nothing can be derived.
+      UnknownError: if the epochs do not say how much of them was loading.
     """
-    measured = [one for one in fit.epochs if one.steady_images and one.steady_wait_ns is not None and one.steady_ns]
+    measured = [
+        epoch for epoch in fit.epochs if epoch.steady_images and epoch.steady_wait_ns is not None and epoch.steady_ns
+    ]
     if not measured:
         raise UnknownError(_unknown(fit, fit.why_unknown or "it made too few steps"))
-    asynchronous = any(one.asynchronous for one in measured)
+    asynchronous = any(epoch.asynchronous for epoch in measured)
     if asynchronous and not fit.ceilings.samples:
         raise UnknownError(_unknown(fit, f"the device runs on behind the host, and {_no_ceilings(fit)}"))
     callbacks_ratio = 0.0 if asynchronous else _callbacks_ratio(measured)
-    samples = [_sample(one, fit, callbacks_ratio) for one in measured]
+    samples = [_sample(epoch, fit, callbacks_ratio) for epoch in measured]
     if len(samples) > 1 and measured[0].epoch == 0:
         samples[0] = replace(samples[0], window="warmup")
     notes = [f"fed by {fit.data_kind}"]
@@ -129,9 +131,9 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
         notes.append(f"callbacks took {callbacks_ratio:.0%} of the time of the steps; it is left out")
     if not fit.whole:
         notes.append("fit was left before its end")
-    if not any(one.whole for one in samples if one.window == "train"):
+    if not any(sample.whole for sample in samples if sample.window == "train"):
         notes.append("no epoch behind the first came to its end: what epochs take at their edges is unknown")
-    if not fit.loop and all(one.claimed_ns is None for one in measured):
+    if not fit.loop and all(epoch.claimed_ns is None for epoch in measured):
         why = "the device runs on behind the host" if asynchronous else "the batch hooks of callbacks were not timed"
         notes.append(f"not checked whether steps and edges add up to the time of an epoch: {why}")
     subject = Subject(
@@ -150,12 +152,12 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
 
 
 def is_quiet(samples: Sequence[Sample]) -> bool:
-    """Whether nothing else ran beside all of these, as far as that is known."""
-    return all((one.others_ratio or 0.0) <= _QUIET_RATIO for one in samples)
+    """Whether no other program ran beside these samples, as far as that is known."""
+    return all((sample.others_ratio or 0.0) <= _QUIET_RATIO for sample in samples)
 
 
 def _quiet_rounds(ceilings: Sequence[Sample]) -> Sequence[Sample]:
-    """Returns the samples of the rounds beside which nothing else ran; all where these are too few for a rate."""
+    """Returns the samples of rounds beside which no other program ran; all samples if those are too few for a rate."""
     loud = {sample.round for sample in ceilings if not is_quiet([sample])}
     quiet = [sample for sample in ceilings if sample.round not in loud]
     alone = [sample for sample in quiet if sample.window == "resident"]
@@ -164,11 +166,11 @@ def _quiet_rounds(ceilings: Sequence[Sample]) -> Sequence[Sample]:
 
 
 def _images_per_epoch(samples: Sequence[Sample]) -> int:
-    """Returns the mean of the whole epochs behind the first: what all edges take is then what they take by image.
+    """Returns the mean images of the whole epochs behind the first; those of the last epoch if none was whole.
 
-    Where no epoch was whole, the images that were seen of the last.
+    With this mean, the edges per image of an epoch are the edges of all epochs over the images of all epochs.
     """
-    images = [one.epoch_images for one in samples if one.window == "train" and one.whole]
+    images = [sample.epoch_images for sample in samples if sample.window == "train" and sample.whole]
     return round(sum(images) / len(images)) if images else samples[-1].epoch_images
 
 
@@ -182,36 +184,37 @@ def _unknown(fit: FitRecord, why: str) -> str:
 
 
 def _callbacks_ratio(records: Sequence[EpochRecord]) -> float:
-    """Returns the part of steady time that callbacks took between steps, beyond what Keras takes; 0 where it is little.
+    """Returns the part of the time of steady steps that callbacks took between them; 0 if it is below 5 %.
 
-    Where their hooks were not timed, all that went by between the steps is taken for theirs.
+    Where the hooks of callbacks were not timed, all time between the steps counts, less what Keras itself takes.
     """
 
     def ratio_of(record: EpochRecord) -> float:
         callbacks_ns = record.between_ns if record.callbacks_ns is None else record.callbacks_ns
         return (callbacks_ns - _KERAS_BETWEEN_NS * record.steady_steps) / record.steady_ns
 
-    ratio = median([ratio_of(one) for one in records])
+    ratio = median([ratio_of(record) for record in records])
     return ratio if ratio > _CALLBACKS_RATIO else 0.0
 
 
 def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Sample:
     assert record.steady_images is not None and record.steady_wait_ns is not None
-    kept = 1 - callbacks_ratio
+    """Returns an epoch as a sample of `train`, without the time of callbacks."""
+    kept_ratio = 1 - callbacks_ratio
     left_out_ns = int(record.wall_ns - record.traced_ns) * callbacks_ratio
     images = record.images or record.steady_images
     return Sample(
         window="train",
         round=record.epoch,
         images=record.steady_images,
-        wall_ns=max(1, int(record.steady_ns * kept)),
+        wall_ns=max(1, int(record.steady_ns * kept_ratio)),
         wait_ns=record.steady_wait_ns,
         step_ns=record.step_ns,
         epochs=1,
         epoch_images=images,
         epoch_ns=max(1, int(record.epoch_ns - left_out_ns)),
         first_batch_ns=(record.before_ns if record.first_batch_ns is None else record.first_batch_ns,),
-        # With what callbacks took, on both sides: their hooks were timed.
+        # Both include the time of callbacks, whose hooks were timed.
         outer_ns=max(1, record.outer_ns),
         claimed_ns=record.claimed_ns,
         cpu_ns=record.cpu_ns,

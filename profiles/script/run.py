@@ -1,4 +1,4 @@
-"""Runs somebody's script as `python script.py` would."""
+"""Runs a user's script as `python script.py` would."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROFILES = Path(__file__).resolve().parents[1]
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
-    """Calls a function right after a module has been imported for the first time: whoever imports it, whenever."""
+    """Calls `then` right after the first import of a module, wherever that import is; at once if it is imported."""
     if name in sys.modules:
         then()
         return
@@ -31,7 +31,7 @@ def after_import(name: str, then: Callable[[], None]) -> None:
 
 
 class _After:
-    """A finder that finds nothing itself, but adds to what the others find of one module."""
+    """An import finder that adds a call of `then` to the loader that other finders find for one module."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name = name
@@ -63,12 +63,12 @@ class _After:
 def run_script(path: str, arguments: Sequence[str], before_end: Callable[[BaseException | None], None]) -> int:
     """Runs a script as the main program and returns its exit code.
 
-    What it prints, raises and returns is its own. An error that nobody catches is shown as Python shows it, without
-    the frames that are ours.
+    An uncaught error of the script is printed as Python prints it, without the frames of this package.
 
     Args:
-      path: as given at the command line.
-      before_end: called when the script has ended, with what ended it.
+      path: of the script, as given at the command line.
+      arguments: of the script.
+      before_end: called when the script has ended, with the exception that ended it, or None.
     """
     module = types.ModuleType("__main__")
     absolute = os.path.abspath(path)
@@ -89,7 +89,7 @@ def run_script(path: str, arguments: Sequence[str], before_end: Callable[[BaseEx
         with io.open_code(absolute) as file:
             source = file.read()
         exec(compile(source, absolute, "exec", dont_inherit=True), module.__dict__)
-    except BaseException as error:  # all of them are the script's own: its exit code depends on which
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt, which decide the exit code
         ended_by = error
     with suppress(Exception):
         sys.stdout.flush()
@@ -99,15 +99,15 @@ def run_script(path: str, arguments: Sequence[str], before_end: Callable[[BaseEx
 
 
 def wait_for_threads() -> None:
-    """Waits for threads that Python would wait for at its end, but for those of an executor: they wait for work."""
-    idle = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
+    """Waits for the threads that Python waits for at its end, except those of executors, which may be idle for ever."""
+    of_executors = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
     for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon and thread not in idle:
+        if thread is not threading.current_thread() and not thread.daemon and thread not in of_executors:
             thread.join()
 
 
 def _exit_code(ended_by: BaseException | None) -> int:
-    """Returns the exit code that Python would give, and shows what it would show."""
+    """Returns the exit code that Python would return, and prints the error that Python would print."""
     if ended_by is None:
         return 0
     if isinstance(ended_by, SystemExit):
@@ -116,30 +116,30 @@ def _exit_code(ended_by: BaseException | None) -> int:
         print(ended_by.code, file=sys.stderr)
         return 1
     if sys.excepthook is not sys.__excepthook__:
-        sys.excepthook(type(ended_by), ended_by, _without_ours(ended_by.__traceback__))
+        sys.excepthook(type(ended_by), ended_by, _without_own_frames(ended_by.__traceback__))
     else:
-        shown = traceback.TracebackException.from_exception(ended_by)
-        _strip(shown)
-        print("".join(shown.format()), end="", file=sys.stderr)
+        error = traceback.TracebackException.from_exception(ended_by)
+        _drop_own_frames(error)
+        print("".join(error.format()), end="", file=sys.stderr)
     return 128 + signal.SIGINT if isinstance(ended_by, KeyboardInterrupt) else 1
 
 
-def _frame_is_ours(filename: str) -> bool:
+def _is_own_file(filename: str) -> bool:
     return _PROFILES in Path(filename).parents
 
 
-def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
+def _without_own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
     if trace is None:
         return None
-    rest = _without_ours(trace.tb_next)
-    if _frame_is_ours(trace.tb_frame.f_code.co_filename):
+    rest = _without_own_frames(trace.tb_next)
+    if _is_own_file(trace.tb_frame.f_code.co_filename):
         return rest
     return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
-def _strip(shown: traceback.TracebackException) -> None:
-    """Drops our frames from an error and from those behind it."""
-    shown.stack[:] = [frame for frame in shown.stack if not _frame_is_ours(frame.filename)]
-    for behind in (shown.__cause__, shown.__context__, *(shown.exceptions or ())):
-        if behind is not None:
-            _strip(behind)
+def _drop_own_frames(error: traceback.TracebackException) -> None:
+    """Drops the frames of this package from an error, its causes and its parts."""
+    error.stack[:] = [frame for frame in error.stack if not _is_own_file(frame.filename)]
+    for related in (error.__cause__, error.__context__, *(error.exceptions or ())):
+        if related is not None:
+            _drop_own_frames(related)

@@ -1,4 +1,4 @@
-"""The stage tables of a script's data, which are read again for them once the script has ended."""
+"""Measures the stage tables of a script's data, by reading the data again once the script has ended."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from profiles.script.profiler import Profiler
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 from profiles.stages.take_apart import stages_and_lines
 
-# The stage pass reads a script's data again, and that may block for ever: a queue that nobody fills any more.
+# How long reading a script's data again may take. It can block for ever, as on a queue that nothing fills any more.
 STAGES_LIMIT_S = 90.0
 
-_Apart = tuple[StageTable, tuple[AnnotatedFunction, ...]]
+_StagesAndLines = tuple[StageTable, tuple[AnnotatedFunction, ...]]
 
 
 def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: bool) -> tuple[MeasurementDocument, bool]:
-    """Adds the stage tables of data that can be read again.
+    """Adds the stage tables of data that can be read again, and to all others the reason why they have none.
 
     Args:
+      document: of the script.
+      profiler: that watched the script.
       lines: whether to time the lines of the data's Python functions as well.
     Returns:
-      The document, and whether reading still blocks: then a thread of ours waits for ever, and no more data is read.
+      (the document, whether reading blocked). If reading blocked, a daemon thread still waits for the data, and no
+      further data was read.
     """
     seen = profiler.seen
     kinds = {fit.name: fit.data_kind for fit in profiler.fits}
@@ -41,55 +44,57 @@ def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: boo
     blocked_by: str | None = None
     for measurement in document.samples.subjects:
         name = measurement.subject.variant
-        if name not in kinds:  # a loop, which Keras has no part in
+        if name not in kinds:  # a loop without Keras
             subjects.append(measurement)
             continue
         data = seen.get(name)
-        apart: _Apart | None
+        tables: _StagesAndLines | None
         if name not in seen:
-            apart = _not_apart(f"{kinds[name]} cannot be read again: only the waiting was seen")
+            tables = _no_stages(f"{kinds[name]} cannot be read again: only the waiting was seen")
         elif data is None:
-            apart = _not_apart("only the data of the longest fit is read again, and of two more if the script keeps it")
+            tables = _no_stages(
+                "only the data of the longest fit is read again, and of two more if the script keeps it"
+            )
         elif blocked_by is not None:
-            apart = _not_apart(f"the data of {blocked_by} was waited for in vain: no more was read")
+            tables = _no_stages(f"the data of {blocked_by} was waited for in vain: no more was read")
         else:
-            apart = _within(STAGES_LIMIT_S, partial(_taken_apart, data, rates[name], lines))
-        if apart is None:
+            tables = _within(STAGES_LIMIT_S, partial(_take_apart, data, rates[name], lines))
+        if tables is None:
             blocked_by = name
-            apart = _not_apart(f"reading the data again did not end within {STAGES_LIMIT_S:g} s")
-        subjects.append(replace(measurement, stages=apart[0], lines=apart[1]))
+            tables = _no_stages(f"reading the data again did not end within {STAGES_LIMIT_S:g} s")
+        subjects.append(replace(measurement, stages=tables[0], lines=tables[1]))
     return replace(document, samples=replace(document.samples, subjects=tuple(subjects))), blocked_by is not None
 
 
-def _within(limit_s: float, call: Callable[[], _Apart]) -> _Apart | None:
-    """Calls in a thread; returns None where it has not ended in time, and leaves it to itself."""
-    came: list[_Apart] = []
-    thread = threading.Thread(target=lambda: came.append(call()), name="unstall stage pass", daemon=True)
+def _within(limit_s: float, call: Callable[[], _StagesAndLines]) -> _StagesAndLines | None:
+    """Runs a call in a daemon thread; returns None if the call does not end in time, and lets its thread go on."""
+    results: list[_StagesAndLines] = []
+    thread = threading.Thread(target=lambda: results.append(call()), name="unstall stage pass", daemon=True)
     thread.start()
     thread.join(limit_s)
-    return None if thread.is_alive() else came[0]
+    return None if thread.is_alive() else results[0]
 
 
-def _taken_apart(data: Any, compute_images_per_sec: float, lines: bool) -> _Apart:
-    """Takes apart what a `fit` was fed, at the pace of its model, in whose place another one sleeps."""
+def _take_apart(data: Any, compute_images_per_sec: float, lines: bool) -> _StagesAndLines:
+    """Measures the stages of a `fit`'s data, on an emulated device that computes as fast as the script's model did."""
     pace = parse_device(f"emulated:{min(max(compute_images_per_sec, 0.1), 1e7)}")
     try:
         with warnings.catch_warnings(action="ignore"):
-            windows = Windows(_a_model(), pace)
+            windows = Windows(_stand_in_model(), pace)
             windows.prepare([(np.zeros((1, 1), np.float32), np.zeros((1,), np.float32))])
             return stages_and_lines(data, windows, lines=lines)
-    except (Exception, SystemExit) as error:  # anything can happen in a user's pipeline; the rest of the report stands
+    except (Exception, SystemExit) as error:  # a user's pipeline can raise anything; the rest of the report must stay
         first_line = (str(error).strip().splitlines() or [""])[0][:160]
         reason = f"it could not be taken apart ({type(error).__name__}: {first_line})"
-        return _not_apart(reason)
+        return _no_stages(reason)
 
 
-def _a_model() -> Any:
-    """Returns a model that `fit` can be called on; it takes no step on the data. Its zeros are drawn from no seed."""
+def _stand_in_model() -> Any:
+    """Returns a model to call `fit` on, which takes no step on the data. Initial zeros change no random state."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
     model.compile("sgd", "mse", jit_compile=False)
     return model
 
 
-def _not_apart(reason: str) -> _Apart:
+def _no_stages(reason: str) -> _StagesAndLines:
     return without_stages(reason, cores=usable_cores()), ()

@@ -1,4 +1,4 @@
-"""Watches a running `fit`: how long it waits for batches, step by step, without changing what it computes."""
+"""Watches a running `fit`: times how long each step waits for its batch, without changing what `fit` computes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from profiles.script.counting import images_in, size_bytes, told_of
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.keras_private import images_weighed, missing_to_count
 
-# The first steps of an epoch that are not steady: tf.data's buffers and workers fill.
+# How many first steps of an epoch are not steady, because buffers fill and workers start.
 _RAMP_STEPS = 2
-# New batch sizes after which a step is no longer taken for one that traces: then every batch has its own size.
+# The step of a new batch size is taken for one that traces, for so many sizes: beyond, every batch has its own size.
 _TRACED_SIZES = 8
 
 
 class _Ready:
-    """A batch on its way to the original train function, for a watch inside.
+    """An iterator over one fetched batch, which a watch passes to a train function that may be a watch as well.
 
     Attributes:
       entered_ns: when the outermost watch was called.
-      wait_ns: how long the batch was waited for.
+      wait_ns: how long the outermost watch waited for the batch.
     """
 
     def __init__(self, batch: Any, entered_ns: int, wait_ns: int, element_spec: Any) -> None:
@@ -48,12 +48,12 @@ class _Ready:
 
 
 class _Watched:
-    """Stands in for a model's train function until it is told to stop, or until another `fit` has begun.
+    """Takes the place of a model's train function until `stop` is called, or until another `fit` begins.
 
-    The model alone holds it, and with it what belongs to the running epoch: both go when the model does.
+    Only the model holds a reference to this object, so that it is freed with the model.
 
     Attributes:
-      last_result: of an asynchronous device, to wait for.
+      last_result: of the last step, which an asynchronous device may still be computing.
       iterator: that the last call drew from, where only TensorFlow sees the batches.
     """
 
@@ -76,7 +76,7 @@ class _Watched:
 
     def __call__(self, *arguments: Any) -> Any:
         if self._watch is not None and getattr(self._model, "history", None) is not self._history:
-            self.stop()  # the `fit` that was watched has died between two steps
+            self.stop()  # an error between two steps has ended the `fit` that was watched
         if self._watch is None:
             return self.original(*arguments)
         try:
@@ -88,7 +88,7 @@ class _Watched:
             raise
 
     def stop(self) -> None:
-        """Gives the model its own train function back; one that watches outside of this one goes on."""
+        """Restores the model's train function. An outer watch that is still active stays in its place."""
         self._watch = None
         function = self._model.train_function
         while isinstance(function, _Watched) and not function.active:
@@ -101,20 +101,20 @@ class Watch:
     """Times the steps of one `fit` of one model, and sums them up by epoch.
 
     The original train function runs on the same batches, in the same trace, so that results stay the same bit for bit.
-    A watch holds neither the model nor its data: who keeps the watch keeps figures, and the batches in `kept`.
+    A watch holds no reference to the model or its data, except to the batches in `kept`.
 
     Args:
       model: about to be trained.
-      ramp_steps: first steps of an epoch that are not steady.
-      keep_batches: how many batches to hold, one of each size first.
-      on_steps: told how many steps were just made; what it raises leaves `fit`.
+      ramp_steps: number of first steps of an epoch that are not steady.
+      keep_batches: how many batches to keep; batches of different sizes are preferred.
+      on_steps: called with the number of steps that were just made. An error that it raises ends `fit`.
 
     Attributes:
       records: of the last epochs.
-      epochs: how many there were.
-      kept: batches, until who asked for them empties the list.
-      element_spec: what tf.data promised of a batch.
-      why_unknown: why there is no wait, or nothing at all.
+      epochs: number of all epochs so far.
+      kept: batches; the caller empties the list when it has used them.
+      element_spec: of the tf.data iterator of the batches.
+      why_unknown: why the waiting, or everything, is unknown; None if known.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Watch:
         self._watched: Callable[[], _Watched | None] = _nothing
         self._tally: Tally | None = None
         self._sizes: set[int | None] = set()
-        self._random = random.Random(0)  # its own: the global one is the user's
+        self._random = random.Random(0)  # not the global random state, which is the user's
         self._synchronise: Callable[[Any], None] | None = None
         try:
             backend = check_backend()
@@ -154,10 +154,10 @@ class Watch:
         return self._model_ref()
 
     def begin_epoch(self, epoch: int, steps: int | None) -> None:
-        """Begins to watch.
+        """Begins to watch epoch number `epoch`.
 
         Args:
-          steps: of an epoch, where Keras knows it.
+          steps: of an epoch; None where Keras does not know it.
         """
         self.close()
         if keras.backend.backend() not in BACKENDS:
@@ -168,10 +168,10 @@ class Watch:
         self._watched = weakref.ref(watched)
 
     def end_steps(self, *, whole: bool = True) -> None:
-        """Notes that the steps of the epoch have ended, and that what comes now is validation.
+        """Notes that the steps of the epoch have ended. What follows is validation.
 
         Args:
-          whole: whether they came to their end.
+          whole: whether all steps were made.
         """
         watched, self._watched = self._watched(), _nothing
         if watched is not None:
@@ -187,10 +187,10 @@ class Watch:
         tally.end_steps(whole=whole)
 
     def close(self, *, whole: bool = False) -> None:
-        """Ends the epoch and gives the model its train function back.
+        """Ends the epoch and restores the model's train function.
 
         Args:
-          whole: whether the epoch's steps came to their end; not asked where `end_steps` has said so.
+          whole: whether all steps were made; ignored after a call of `end_steps`.
         """
         self.end_steps(whole=whole)
         tally, self._tally = self._tally, None
@@ -199,7 +199,7 @@ class Watch:
             self.epochs += 1
 
     def add_hook(self, before_ns: int, done_ns: int) -> None:
-        """Takes in how long one of Keras' batch hooks took."""
+        """Adds the time of one of Keras' batch hooks."""
         if self._tally is not None and not self._tally.ended:
             self._tally.add_hook(before_ns, done_ns)
 
@@ -209,7 +209,7 @@ class Watch:
         assert tally is not None
         entered_ns = clock.now_ns()
         *state, iterator = arguments
-        if isinstance(iterator, _Ready):  # another watch has pulled the batch already
+        if isinstance(iterator, _Ready):  # an outer watch has drawn the batch already
             entered_ns = iterator.entered_ns
         steps_before = tally.steps
         if self._jax:
@@ -220,7 +220,7 @@ class Watch:
             result = self._run_whole(tally, original, iterator)
             watched.iterator = iterator
         if self._synchronise is not None:
-            # An asynchronous device comes to rest where the steady steps begin: its clock is read at edges only.
+            # Wait for an asynchronous device only where the steady steps begin and end, since waiting slows steps down.
             watched.last_result = result
             if tally.calls == self._ramp_steps:
                 self._synchronise(result)
@@ -236,10 +236,10 @@ class Watch:
             batch = next(iterator)
         except StopIteration:
             if not self._sizes:
-                return original(iterator)  # there is no batch at all: Keras builds the model's state all the same
+                return original(iterator)  # without any batch, Keras builds the model's state in this call
             raise
         fetched_ns = clock.now_ns()
-        if isinstance(iterator, _Ready):  # another watch has pulled it already
+        if isinstance(iterator, _Ready):  # an outer watch has drawn the batch already
             before_ns -= iterator.wait_ns
         images = images_in(batch, self._model)
         self._keep(batch, images, iterator.element_spec)
@@ -251,7 +251,7 @@ class Watch:
         return result
 
     def _run_on_jax(self, tally: Tally, original: Callable[..., Any], state: list[Any], iterator: Any) -> Any:
-        """On JAX an iterator is plain Python, so that each of its batches can be timed on the way."""
+        """Runs steps on JAX, where the iterator is plain Python: each batch is timed when the original draws it."""
         pulls: list[tuple[int, int | None]] = []
 
         def timed() -> Iterator[Any]:
@@ -268,15 +268,15 @@ class Watch:
         before_ns = clock.now_ns()
         result = original(*state, timed())
         images = [number for _, number in pulls if number is not None]
-        known = sum(images) if len(images) == len(pulls) else None
-        self._add(tally, before_ns, before_ns + sum(wait for wait, _ in pulls), known, steps=len(pulls))
+        total = sum(images) if len(images) == len(pulls) else None
+        self._add(tally, before_ns, before_ns + sum(wait for wait, _ in pulls), total, steps=len(pulls))
         return result
 
     def _run_whole(self, tally: Tally, original: Callable[..., Any], iterator: Any) -> Any:
-        """Several steps in one call: the batches are pulled where nobody sees it, but tf.data keeps count.
+        """Runs several steps in one call: only TensorFlow sees their batches, but tf.data counts them.
 
-        It knows the pauses between its batches, too, and they do not tell the wait: TensorFlow draws the next batch
-        while it computes.
+        tf.data also knows the pauses between batches. They do not say how long steps wait, since TensorFlow draws the
+        next batch while it computes.
         """
         before_ns = clock.now_ns()
         result = original(iterator)
@@ -289,11 +289,11 @@ class Watch:
 
     def _read(self, tally: Tally, iterator: Any) -> None:
         self.why_unknown = "batches are drawn where only TensorFlow sees it, several in a call or for several devices"
-        told = told_of(iterator, tally.steps, tally.expected_steps)
-        missing = missing_to_count(self._model) if told.images is None else None
+        counted = told_of(iterator, tally.steps, tally.expected_steps)
+        missing = missing_to_count(self._model) if counted.images is None else None
         if missing is not None:
             self.why_unknown += f"; {missing}"
-        tally.read(told if told.images is not None else replace(told, images=images_weighed(self._model)))
+        tally.read(counted if counted.images is not None else replace(counted, images=images_weighed(self._model)))
 
     def _add(self, tally: Tally, before_ns: int, fetched_ns: int, images: int | None, steps: int = 1) -> None:
         traced = images not in self._sizes and len(self._sizes) < _TRACED_SIZES
@@ -304,16 +304,16 @@ class Watch:
         self.element_spec = element_spec
         if len(self.kept) >= self._keep_batches or images is None:
             return
-        if images not in self._sizes or len(self.kept) < self._keep_batches - 1:  # the last place: another size
+        if images not in self._sizes or len(self.kept) < self._keep_batches - 1:  # the last place is for another size
             weight = sum(size_bytes(part) for part in keras.tree.flatten(batch))
             if not self.kept or weight * (len(self.kept) + 1) <= REPLAY_BYTES:
                 self.kept.append(batch)
 
 
 class WatchCallback(keras.callbacks.Callback):
-    """Tells a watch when epochs begin and end. It has no batch hooks, which would make Keras wait for each step.
+    """Tells a watch when epochs begin and end. Has no batch hooks, which would make Keras wait for each step.
 
-    It does not hold the model, unlike Keras' own callbacks: a script may keep it longer than the model.
+    Unlike Keras' own callbacks, holds no reference to the model: a script may keep the callback longer than the model.
 
     Args:
       keep_batches, ramp_steps, on_steps: of `Watch`.
@@ -334,7 +334,7 @@ class WatchCallback(keras.callbacks.Callback):
 
     @property
     def model(self) -> Any:
-        """The model that `fit` trains, as Keras shows it to callbacks; None where it is gone."""
+        """The model that `fit` trains, as Keras' callbacks see it; None if the model no longer exists."""
         super().set_model(self._model_ref())
         try:
             return super().model
@@ -364,30 +364,30 @@ class WatchCallback(keras.callbacks.Callback):
 
 
 def _nothing() -> None:
-    """Stands in for a weak reference where there is nothing to refer to."""
+    """Takes the place of a weak reference where there is no object to refer to."""
 
 
 def traced_as(original: Callable[..., Any], element_spec: Any) -> Any:
-    """Returns the train function of one batch, traced for the shapes that the iterator promises.
+    """Returns a train function of one batch, traced for the iterator's `element_spec` as `fit` would trace it.
 
-    `fit` traces it so. Traced for the shapes of one batch, sums come in another order, and a short last batch is
-    traced again. It is kept with the original, so that it is traced once.
+    Traced for the shapes of one batch, it would sum in another order, and be traced again for a short last batch. The
+    function is kept in an attribute of the original, so that it is traced once.
     """
     import tensorflow as tf
 
-    known = vars(original).setdefault("_unstall_traced", [])
-    for spec, function in known:
+    traced = vars(original).setdefault("_unstall_traced", [])
+    for spec, function in traced:
         if spec == element_spec:
             return function
     function = tf.function(lambda batch: original(iter((batch,))), input_signature=[element_spec], autograph=False)
-    known.append((element_spec, function))
+    traced.append((element_spec, function))
     return function
 
 
 def _can_be_pulled(model: Any, original: Callable[..., Any], iterator: Any) -> bool:
-    """Whether a batch can be drawn outside the train function: of tf.data, or spread over the devices of one host.
+    """Whether a batch can be drawn before the train function runs: from tf.data, or for several devices of one host.
 
-    A train function that is not Keras' own may want the iterator itself.
+    False for a train function that is not Keras' own, which may do anything with the iterator.
     """
     import tensorflow as tf
 

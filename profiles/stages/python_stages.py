@@ -239,7 +239,7 @@ def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
     Args:
       data: a `keras.utils.PyDataset`, such as one of Keras' old generators.
       windows: of the model that trains on the data. The model takes no step here.
-      cores: that this process may use.
+      cores: number of cores that this process may use.
     Returns:
       The table; without stages, and with the reason, where the worker processes are not forked.
     """

@@ -54,7 +54,7 @@ def tfdata_table(
 
     Args:
       dataset: yields batches and can be read again; its caches are full.
-      cores: that this process may use.
+      cores: number of cores that this process may use.
       running: what was observed of the pipeline while a model trained on it, by position in `nodes(dataset)`.
       names: names of the images, where the pipeline begins with an index into them.
       limit_s: about how long all runs together may take.
