@@ -1,4 +1,4 @@
-"""The data behind the published experiments: a file's, this machine's own, or generated of the same form."""
+"""The data sets of the published experiments: from a file, from this machine's caches, or generated in their form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, check
 from pipeline.sources.published_files import IMDB_SHA256, read_cifar10, read_idx, read_npz
 from pipeline.text import did_you_mean, shown
 
-# What Keras' own loaders fetch: file, address, SHA-256 (keras/src/datasets).
+# What Keras' own loaders download: file, address, SHA-256 (keras/src/datasets).
 DOWNLOADS = {
     "mnist": (
         "mnist.npz",
@@ -32,7 +32,7 @@ DOWNLOADS = {
     ),
     "text": ("imdb.npz", "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz", IMDB_SHA256),
 }
-# Where Keras leaves them, by its versions.
+# Where the versions of Keras store the data, below its folder `datasets`.
 _IN_KERAS = {
     "mnist": ("mnist.npz",),
     "cifar10": (
@@ -52,15 +52,13 @@ class Dataset:
     """A data set in memory, and where it comes from.
 
     Attributes:
-      x_train: (examples, *shape), as stored: images uint8, tokens int32, features float32.
-      y_train: (examples,) int64.
-      x_test: likewise.
-      y_test: likewise.
+      x_train, x_test: (examples, *shape), as stored: images uint8, tokens int32, features float32.
+      y_train, y_test: (examples,) int64.
       name: "cifar10", "mnist", "text" or "features".
       kind: "file", "keras" (in Keras' cache), "tfds" (prepared by TFDS) or "generated".
       class_names: a label is an index into them.
-      fingerprint: of the arrays' content.
-      note: one sentence for people, which says what the data are, and whether an accuracy can be read from them.
+      fingerprint: digest of the arrays.
+      note: a sentence for people: what the data are, and whether an accuracy on them means anything.
     """
 
     x_train: NDArray[Any] = field(repr=False)
@@ -98,17 +96,17 @@ def open_dataset(
 ) -> Dataset:
     """Opens the data of a published experiment.
 
-    In this order: `path`; what Keras or TFDS left on this machine; with `download` what Keras would fetch; data
-    generated of the same form, from which no accuracy is to be read. Nothing is fetched unless asked for.
+    Takes the first of: `path`; what Keras or TFDS stored on this machine; with `download`, what Keras downloads; data
+    generated in the same form, on which an accuracy means nothing. Nothing is downloaded without `download`.
 
     Args:
       name: a key of `FORMS`: "cifar10", "mnist", "text" or "features".
       path: a file or folder in one of the published formats, or a `.npz` file of the four arrays.
-      examples: to train on, at most; tests shrink with them. All of them unless given.
-      seed: of generated data.
-      download: whether Keras may fetch the published file, into its own cache.
+      examples: the most training examples; test examples are cut in proportion. By default all.
+      seed: for generated data.
+      download: whether Keras may download the published file into its own cache.
     Raises:
-      DatasetError: if the data are there and cannot be read, or what was asked for cannot be had.
+      DatasetError: if `name` or `examples` is wrong, or the data cannot be read or downloaded.
     """
     if name not in FORMS:
         known = ", ".join(FORMS)
@@ -119,15 +117,15 @@ def open_dataset(
         )
     if path is not None:
         return _dataset(name, "file", _read(name, Path(path)), examples)
-    found = _keras_file(name)
-    if found is None and name in _IN_TFDS:
+    file = _keras_file(name)
+    if file is None and name in _IN_TFDS:
         splits = _prepared_by_tfds(name)
         if splits is not None:
             return _dataset(name, "tfds", splits, examples)
-    if found is None and download and name in DOWNLOADS:
-        found = _download(name)
-    if found is not None:
-        return _dataset(name, "keras", _read(name, found), examples)
+    if file is None and download and name in DOWNLOADS:
+        file = _download(name)
+    if file is not None:
+        return _dataset(name, "keras", _read(name, file), examples)
     form = FORMS[name]
     train = min(examples or form.train, form.train)
     test = form.test if train == form.train else max(1, form.test * train // form.train)
@@ -197,28 +195,28 @@ def _download(name: str) -> Path:
     file, address, sha256 = DOWNLOADS[name]
     try:
         return Path(keras.utils.get_file(file, address, file_hash=sha256))
-    except Exception as error:  # Keras raises bare ones
+    except Exception as error:  # Keras raises plain `Exception`
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise DatasetError(f"{FORMS[name].title} cannot be fetched from {address}: {reason}.") from error
 
 
 def _prepared_by_tfds(name: str) -> Splits | None:
-    """Reads what TFDS has prepared on this machine, the newest version of it; None where it has not.
+    """Reads the newest version of a data set that TFDS has prepared on this machine; None if there is none.
 
-    It is opened by its folder, which needs none of the code that could fetch it.
+    The data set is opened by its folder, without TFDS' code that could download it.
     """
     folder = Path(os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets") / _IN_TFDS[name]
     prepared = [path.parent for place in ("*", "plain_text/*") for path in folder.glob(f"{place}/dataset_info.json")]
-    versions = [path for path in prepared if _VERSION.fullmatch(path.name)]  # others are begun, and not whole
+    versions = [path for path in prepared if _VERSION.fullmatch(path.name)]  # other folders are incomplete
     if not versions:
         return None
     newest = max(versions, key=lambda path: tuple(map(int, path.name.split("."))))
-    import tensorflow_datasets as tfds  # 3 s: only where there is something to read
+    import tensorflow_datasets as tfds  # takes 3 s: only if there is something to read
 
     try:
         builder = tfds.builder_from_directory(newest)
         read = {split: tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1)) for split in ("train", "test")}
-    except Exception as error:  # TFDS raises its own many kinds; all mean the same to the user
+    except Exception as error:  # TFDS raises many types; all mean the same to the user
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise DatasetError(f"{shown(newest)} cannot be read as TFDS prepared it: {reason}.") from error
     examples = {split: part["image"] if name != "text" else part["text"] for split, part in read.items()}
@@ -230,7 +228,7 @@ def _prepared_by_tfds(name: str) -> Splits | None:
 
 
 def _tokenised(reviews: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Numbers the words of reviews by how often they come in training; 0 pads on the right, 1 is a rare word."""
+    """Numbers the words of reviews, the most frequent in training first; 0 pads on the right, 1 is a rare word."""
     import tensorflow as tf
     from keras import layers
 

@@ -32,8 +32,8 @@ def bare_machine(tmp_path, monkeypatch):
 
 def some(name: str, examples: int = 12) -> dict[str, np.ndarray]:
     """The four arrays of a data set, for a .npz file."""
-    made = open_dataset(name, examples=examples, seed=7)
-    return {key: getattr(made, key) for key in ("x_train", "y_train", "x_test", "y_test")}
+    data = open_dataset(name, examples=examples, seed=7)
+    return {key: getattr(data, key) for key in ("x_train", "y_train", "x_test", "y_test")}
 
 
 def npz(path: pathlib.Path, name: str, **keywords: int) -> pathlib.Path:
@@ -47,25 +47,25 @@ def npz(path: pathlib.Path, name: str, **keywords: int) -> pathlib.Path:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_generated_data_have_the_published_form(name):
-    form, made = FORMS[name], open_dataset(name, examples=100)
-    assert (made.name, made.kind, made.class_names) == (name, "generated", form.class_names)
-    assert made.x_train.shape == (100, *form.shape) and made.x_train.dtype == form.dtype
-    assert made.x_test.shape[1:] == form.shape and made.x_test.dtype == form.dtype
-    assert len(made.y_test) == form.test * 100 // form.train
-    for labels in (made.y_train, made.y_test):
+    form, data = FORMS[name], open_dataset(name, examples=100)
+    assert (data.name, data.kind, data.class_names) == (name, "generated", form.class_names)
+    assert data.x_train.shape == (100, *form.shape) and data.x_train.dtype == form.dtype
+    assert data.x_test.shape[1:] == form.shape and data.x_test.dtype == form.dtype
+    assert len(data.y_test) == form.test * 100 // form.train
+    for labels in (data.y_train, data.y_test):
         assert labels.dtype == np.int64 and set(labels) == set(range(len(form.class_names)))
     if name == "text":
-        assert made.x_train.min() == 0 and made.x_train.max() < WORDS
-        lengths = (made.x_train > 0).sum(1)
+        assert data.x_train.min() == 0 and data.x_train.max() < WORDS
+        lengths = (data.x_train > 0).sum(1)
         assert lengths.min() >= 20 and lengths.max() == 200
-        for row, length in zip(made.x_train, lengths, strict=True):
+        for row, length in zip(data.x_train, lengths, strict=True):
             assert not row[: 200 - length].any()  # padded on the left
 
 
 @pytest.mark.parametrize("name", ["text", "features"])
 def test_whole_data_sets_have_the_published_sizes(name):
-    made = open_dataset(name)
-    assert (len(made.x_train), len(made.x_test)) == (FORMS[name].train, FORMS[name].test)
+    data = open_dataset(name)
+    assert (len(data.x_train), len(data.x_test)) == (FORMS[name].train, FORMS[name].test)
 
 
 def test_the_published_sizes():
@@ -88,25 +88,25 @@ def test_the_same_seed_gives_the_same_data_and_another_gives_others(name):
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "features"])
 def test_generated_classes_can_be_learnt(name):
-    made = open_dataset(name, examples=3000)
-    train, test = (x.reshape(len(x), -1).astype(np.float32) for x in (made.x_train, made.x_test))
-    middles = np.stack([train[made.y_train == label].mean(0) for label in range(len(made.class_names))])
+    data = open_dataset(name, examples=3000)
+    train, test = (x.reshape(len(x), -1).astype(np.float32) for x in (data.x_train, data.x_test))
+    middles = np.stack([train[data.y_train == label].mean(0) for label in range(len(data.class_names))])
     nearest = (test @ middles.T - np.square(middles).sum(1) / 2).argmax(1)
-    assert (nearest == made.y_test).mean() > 0.7
+    assert (nearest == data.y_test).mean() > 0.7
 
 
 def test_generated_reviews_can_be_learnt_by_their_words():
-    made = open_dataset("text", examples=4000)
-    counts = np.stack([np.bincount(made.x_train[made.y_train == label].ravel(), minlength=WORDS) for label in (0, 1)])
+    data = open_dataset("text", examples=4000)
+    counts = np.stack([np.bincount(data.x_train[data.y_train == label].ravel(), minlength=WORDS) for label in (0, 1)])
     weight = np.log(counts[1] + 1) - np.log(counts[0] + 1)
-    right = (weight[made.x_test].sum(1) > 0) == made.y_test
+    right = (weight[data.x_test].sum(1) > 0) == data.y_test
     assert right.mean() > 0.9
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "text"])
 def test_a_note_says_that_no_accuracy_is_to_be_read_from_what_is_generated(name):
-    made = open_dataset(name, examples=20)
-    assert made.note == f"generated in the form of {FORMS[name].title}: no accuracy is to be read from it."
+    data = open_dataset(name, examples=20)
+    assert data.note == f"generated in the form of {FORMS[name].title}: no accuracy is to be read from it."
 
 
 def test_features_are_random_as_published():
@@ -114,24 +114,24 @@ def test_features_are_random_as_published():
 
 
 def test_a_results_file_can_say_all_of_it():
-    made = open_dataset("text", examples=10)
-    assert json.loads(json.dumps(made.to_dict(), allow_nan=False)) == {
+    data = open_dataset("text", examples=10)
+    assert json.loads(json.dumps(data.to_dict(), allow_nan=False)) == {
         "kind": "generated",
         "name": "text",
         "examples": 10,
         "test_examples": 10,
         "shape": [200],
         "classes": {"negative": 5, "positive": 5},
-        "fingerprint": made.fingerprint,
-        "note": made.note,
+        "fingerprint": data.fingerprint,
+        "note": data.note,
     }
 
 
 def test_a_data_set_cannot_be_changed_and_is_short_when_printed():
-    made = open_dataset("features", examples=10)
+    data = open_dataset("features", examples=10)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        made.kind = "file"
-    assert len(repr(made)) < 300
+        data.kind = "file"
+    assert len(repr(data)) < 300
 
 
 # Files, then Keras, then TFDS
@@ -161,8 +161,8 @@ def test_what_keras_has_kept_is_next(tmp_path, name):
 )
 def test_cifar10_is_found_where_any_keras_has_put_it(tmp_path, monkeypatch, file):
     seen = []
-    made = some("cifar10", 20)
-    monkeypatch.setattr(datasets, "read_cifar10", lambda path: seen.append(path) or datasets.Splits(**made))
+    arrays = some("cifar10", 20)
+    monkeypatch.setattr(datasets, "read_cifar10", lambda path: seen.append(path) or datasets.Splits(**arrays))
     folder = tmp_path / "keras" / "datasets" / file
     folder.mkdir(parents=True)
     assert open_dataset("cifar10").kind == "keras"
@@ -290,8 +290,8 @@ def test_opening_generated_data_imports_neither_keras_nor_tensorflow():
         "import sys; from pipeline.sources.datasets import open_dataset; open_dataset('text', examples=9);"
         "print({'keras', 'tensorflow', 'tensorflow_datasets'} & set(sys.modules))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "set()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("name", ["mnist", "text"])
