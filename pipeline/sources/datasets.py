@@ -109,8 +109,7 @@ def open_dataset(
       DatasetError: if `name` or `examples` is wrong, or the data cannot be read or downloaded.
     """
     if name not in FORMS:
-        known = ", ".join(FORMS)
-        raise DatasetError(f"{name!r} is not a data set.{did_you_mean(name, FORMS)} Known: {known}.")
+        raise DatasetError(f"{name!r} is not a data set.{did_you_mean(name, FORMS)} Known: {', '.join(FORMS)}.")
     if examples is not None and examples < len(FORMS[name].class_names):
         raise DatasetError(
             f"`examples` must be at least {len(FORMS[name].class_names)}, one a class. Received: examples={examples}."
