@@ -13,7 +13,7 @@ python -m models VERB --help says more."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb. Returns its exit code, or 2 for one that there is not."""
+    """Runs the verb in `argv[0]`. Returns its exit code, or 2 for an unknown or missing verb."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["predict"]:
         from models import predict

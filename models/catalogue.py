@@ -1,4 +1,4 @@
-"""The catalogue: every network of the published experiments, with its data, its training and its figures."""
+"""`MODELS`: every network of the published experiments, with its data, its training and its published figures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from models.layers import Cifar10Tutorial, ConvNet, DenseNet, TextNet
-from models.network import Figure, Network, Training, one
+from models.network import Figure, Network, Training, figure
 
 _TUTORIAL = "the Keras cat/dog tutorial: two pairs of convolution and max-pool"
 _UPGRADE = "the write-up that grew from it"
 
-# 25 epochs of 8,000 steps of 32: 6.4 million images, 800 passes over 8,000 photos where 25 seem to be meant.
+# As published. 25 epochs of 8,000 steps of 32 images are 800 passes over the 8,000 photos; probably 25 were meant.
 _CATS_DOGS = Training(
     optimizer="adam", batch_size=32, epochs=25, steps_per_epoch=8000, loss="binary_crossentropy", metrics=("accuracy",)
 )
@@ -27,11 +27,11 @@ _NETWORKS: dict[str, Network] = {
         source=_TUTORIAL,
         published=(
             Figure(quantity="images_per_sec", low=47, high=64, on="VM", when="workers 1 and 4, batches of 32 and 64"),
-            one("rate_ratio", 3, "GPU", "the best workers and batch against one worker and 32; about"),
-            one("rate_ratio", 1, "VM and GPU", "a longer queue, and files in RAM"),
-            one("images_per_sec", 425, "V100"),
-            one("images_per_sec", 533, "V100", "without shear, zoom and flip"),
-            one("accuracy", 0.80, "GPU", _TEST),
+            figure("rate_ratio", 3, "GPU", "the best workers and batch against one worker and 32; about"),
+            figure("rate_ratio", 1, "VM and GPU", "a longer queue, and files in RAM"),
+            figure("images_per_sec", 425, "V100"),
+            figure("images_per_sec", 533, "V100", "without shear, zoom and flip"),
+            figure("accuracy", 0.80, "GPU", _TEST),
         ),
     ),
     "cats-dogs-64-deeper": ConvNet(
@@ -41,10 +41,10 @@ _NETWORKS: dict[str, Network] = {
         training=_CATS_DOGS,
         source=_UPGRADE,
         published=(
-            one("rate_ratio", 1, "CPU and GPU", "against cats-dogs-64: no noticeable change"),
+            figure("rate_ratio", 1, "CPU and GPU", "against cats-dogs-64: no noticeable change"),
             Figure(quantity="gpu_ratio", low=0, high=0.10, on="GPU", when="64 px"),
-            one("speed_up", 4, "GPU against CPU", "64 px"),
-            one("accuracy", 0.84, "GPU", _TEST),
+            figure("speed_up", 4, "GPU against CPU", "64 px"),
+            figure("accuracy", 0.84, "GPU", _TEST),
         ),
     ),
     "cats-dogs-64-dropout": ConvNet(
@@ -55,9 +55,9 @@ _NETWORKS: dict[str, Network] = {
         training=_CATS_DOGS,
         source=_UPGRADE,
         published=(
-            one("rate_ratio", 1, "CPU and GPU", "against cats-dogs-64-deeper: no noticeable change"),
-            one("accuracy", 0.90, "GPU", _TEST),
-            one("accuracy", 0.85, "GPU", f"{_TEST}, trained without shear, zoom and flip"),
+            figure("rate_ratio", 1, "CPU and GPU", "against cats-dogs-64-deeper: no noticeable change"),
+            figure("accuracy", 0.90, "GPU", _TEST),
+            figure("accuracy", 0.85, "GPU", f"{_TEST}, trained without shear, zoom and flip"),
         ),
     ),
     "cats-dogs-128": ConvNet(
@@ -68,12 +68,12 @@ _NETWORKS: dict[str, Network] = {
         training=_CATS_DOGS,
         source=_UPGRADE,
         published=(
-            one("images_per_sec", 333, "V100"),
-            one("rate_ratio", 0.80, "GPU", "against 64 px"),
-            one("rate_ratio", 0.15, "CPU", "against 64 px"),
-            one("gpu_ratio", 0.50, "GPU", "about"),
-            one("speed_up", 23, "GPU against CPU"),
-            one("accuracy", 0.94, "GPU", _TEST),
+            figure("images_per_sec", 333, "V100"),
+            figure("rate_ratio", 0.80, "GPU", "against 64 px"),
+            figure("rate_ratio", 0.15, "CPU", "against 64 px"),
+            figure("gpu_ratio", 0.50, "GPU", "about"),
+            figure("speed_up", 23, "GPU against CPU"),
+            figure("accuracy", 0.94, "GPU", _TEST),
         ),
     ),
     "cats-dogs-very-deep": ConvNet(
@@ -81,16 +81,16 @@ _NETWORKS: dict[str, Network] = {
         data="photos",
         filters=(64, 64, 64, 64),
         dropout=0.5,
-        # Where the sides are 63 px: deep and slow, as the write-up found it ("CPU about 3 images/sec").
+        # After the first pair, where images are 63 px wide: this makes the network as slow as the write-up says.
         extra=30,
         extra_after=1,
         training=_CATS_DOGS,
         source=_UPGRADE,
         published=(
-            one("gpu_ratio", 1, "GPU"),
-            one("rate_ratio", 1, "GPU", "against cats-dogs-128: about as fast"),
-            one("images_per_sec", 3, "CPU", "about"),
-            one("speed_up", 100, "GPU against CPU", "about"),
+            figure("gpu_ratio", 1, "GPU"),
+            figure("rate_ratio", 1, "GPU", "against cats-dogs-128: about as fast"),
+            figure("images_per_sec", 3, "CPU", "about"),
+            figure("speed_up", 100, "GPU against CPU", "about"),
         ),
     ),
     "cifar10-mlp": DenseNet(
@@ -99,34 +99,34 @@ _NETWORKS: dict[str, Network] = {
         classes=10,
         hidden=(3000, 1000),
         output="sigmoid",
-        # Published with one-hot labels and `categorical_crossentropy`: the same number for the label's class, since
-        # both divide by the sum of the outputs first (a test holds it, and the gradients).
+        # The publication has one-hot labels and `categorical_crossentropy`. Losses and gradients are the same, since
+        # both losses divide the outputs by their sum first; a test compares them.
         training=Training(optimizer="sgd", batch_size=32, epochs=10, loss=_SPARSE),
         source="a write-up of Azure's NC4as T4 v3 machines",
         published=(
-            one("train_s", 485, "CPU", "10 epochs"),
-            one("train_s", 40, "Tesla T4 (NC4as T4 v3)", "10 epochs"),
-            one("speed_up", 12, "Tesla T4 (NC4as T4 v3) against CPU", "10 epochs"),
+            figure("train_s", 485, "CPU", "10 epochs"),
+            figure("train_s", 40, "Tesla T4 (NC4as T4 v3)", "10 epochs"),
+            figure("speed_up", 12, "Tesla T4 (NC4as T4 v3) against CPU", "10 epochs"),
         ),
     ),
     "cifar10-cnn": Cifar10Tutorial(
-        # The tutorial crops 24x24 of the 32x32 pixels: at random to train, from the middle to test.
+        # The tutorial crops the 32x32 images to 24x24 pixels: at random in training, in the middle in testing.
         input_shape=(24, 24, 3),
         data="cifar10",
         classes=10,
-        # The tutorial runs for a million steps and the publication gives rates only: 10 epochs as the MLP has. Its
-        # rate of learning falls tenfold after 350 epochs, which nobody reaches here.
+        # The tutorial runs a million steps, and the publication gives rates only: 10 epochs, as for the MLP. The
+        # tutorial divides its learning rate by 10 after 350 epochs, which this training does not reach.
         training=Training(optimizer="sgd", learning_rate=0.1, batch_size=128, epochs=10, loss=_SPARSE),
         source="TensorFlow's CIFAR-10 tutorial, 2015",
         published=(
             Figure(quantity="images_per_sec", low=15_000, high=17_000, on="V100", when="batches of 128 and 512"),
-            one("gpu_ratio", 0.45, "V100", "batches of 128 and 512"),
-            one("images_per_sec", 210, "16 Xeon cores"),
-            one("images_per_sec", 90, "VM"),
+            figure("gpu_ratio", 0.45, "V100", "batches of 128 and 512"),
+            figure("images_per_sec", 210, "16 Xeon cores"),
+            figure("images_per_sec", 90, "VM"),
         ),
     ),
     "mnist-digits": ConvNet(
-        # The publication says "extremely simple" and no more; this is Keras' own example, "Simple MNIST convnet".
+        # The publication only says "extremely simple". This is Keras' example "Simple MNIST convnet".
         input_shape=(28, 28, 1),
         data="mnist",
         classes=10,
@@ -136,16 +136,16 @@ _NETWORKS: dict[str, Network] = {
         training=Training(optimizer="adam", batch_size=128, epochs=15, loss=_SPARSE),
         source='Keras\' example "Simple MNIST convnet"',
         published=(
-            one("train_s", 112, "laptop CPU"),
-            one("cpu_ratio", 1, "laptop CPU"),
-            one("train_s", 8.43, "Tesla P100"),
-            one("gpu_ratio", 0.26, "Tesla P100"),
-            one("speed_up", 13, "Tesla P100 against laptop CPU"),
+            figure("train_s", 112, "laptop CPU"),
+            figure("cpu_ratio", 1, "laptop CPU"),
+            figure("train_s", 8.43, "Tesla P100"),
+            figure("gpu_ratio", 0.26, "Tesla P100"),
+            figure("speed_up", 13, "Tesla P100 against laptop CPU"),
         ),
     ),
     "text-classifier": TextNet(
-        # The publication names no layers; these, the batch and the two epochs are those of Keras' example `imdb_cnn`.
-        # Words and length are those that Keras' later examples with the same reviews use.
+        # The publication names no layers. Layers, batch size and epochs come from Keras' example `imdb_cnn`; the number
+        # of words and the length of a review come from Keras' later examples with the same reviews.
         input_shape=(200,),
         input_dtype="int32",
         data="text",
@@ -158,9 +158,9 @@ _NETWORKS: dict[str, Network] = {
         training=Training(optimizer="adam", batch_size=32, epochs=2, loss="binary_crossentropy"),
         source="Keras' example imdb_cnn",
         published=(
-            one("train_s", 198.2, "Colab CPU"),
-            one("train_s", 14.4, "Colab GPU"),
-            one("speed_up", 13.76, "Colab GPU against CPU"),
+            figure("train_s", 198.2, "Colab CPU"),
+            figure("train_s", 14.4, "Colab GPU"),
+            figure("speed_up", 13.76, "Colab GPU against CPU"),
         ),
     ),
     "feed-forward": DenseNet(

@@ -1,4 +1,4 @@
-"""The networks by their layers: convolution and pooling, dense layers, tokenised text, the CIFAR-10 tutorial."""
+"""The kinds of network in the catalogue: convolutional, dense, for text, and that of the CIFAR-10 tutorial."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from models.network import Network, check_classes, output_layer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cifar10Tutorial(Network):
-    """Two convolutions, each pooled and normalised over its channels, then two hidden layers.
+    """Two convolutions, each pooled and normalised over its channels, then two hidden layers. One output per class.
 
-    Convolution, pool, normalisation; convolution, normalisation, pool: that order, the initial weights and the weight
-    decay are the tutorial's. It ends in a softmax where the tutorial has logits, which its loss puts through one.
+    The order (convolution, pool, normalisation, then convolution, normalisation, pool), the initial weights and the
+    weight decay are the tutorial's. The last layer is a softmax; the tutorial ends in logits, and its loss applies the
+    softmax.
 
     Attributes:
-      filters: of both convolutions, 5x5, relu, padding "same".
-      dense: units of the hidden layers, relu.
-      weight_decay: on the hidden layers' weights; the factor in front of half their squared sum.
+      filters: number of filters in each convolution (5x5, relu, padding "same").
+      dense: units of each hidden layer (relu).
+      weight_decay: the loss contains this factor times half the sum of the squares of the hidden layers' weights.
     Source: tensorflow/models, tutorials/image/cifar10/cifar10.py.
     """
 
@@ -27,11 +28,7 @@ class Cifar10Tutorial(Network):
     weight_decay: float = 0.004
 
     def build(self, classes: int) -> Any:
-        """Builds the network, not compiled: as many outputs as there are classes, for two as well.
-
-        Args:
-          classes: at least 2.
-        """
+        """See `Network.build`."""
         check_classes(classes)
         import keras
         from keras import initializers, layers, regularizers
@@ -63,7 +60,7 @@ class Cifar10Tutorial(Network):
                     activation="relu",
                     kernel_initializer=initializers.TruncatedNormal(stddev=0.04),
                     bias_initializer=initializers.Constant(0.1),
-                    # TensorFlow's `l2_loss` halves the sum of squares, Keras' regulariser does not.
+                    # The tutorial's `tf.nn.l2_loss` halves the sum of squares; Keras' regulariser does not.
                     kernel_regularizer=regularizers.L2(self.weight_decay / 2),
                 )
             )
@@ -78,13 +75,13 @@ class Cifar10Tutorial(Network):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextNet(Network):
-    """An embedding, one convolution over the words, its largest response in the text, and a hidden layer.
+    """An embedding, a convolution over the words, global max-pooling, a hidden layer and `output_layer`.
 
     Attributes:
-      words: tokens are 0 (padding) to words - 1.
-      embedding: numbers a word.
-      filters: of the convolution, three words wide; relu, padding "valid".
-      dense: units of the hidden layer, relu.
+      words: size of the vocabulary; tokens are 0 (padding) to words - 1.
+      embedding: length of a word's vector.
+      filters: number of filters in the convolution, which is three words wide (relu, padding "valid").
+      dense: units of the hidden layer (relu).
       dropout: rate after the embedding and after the hidden layer.
     """
 
@@ -95,11 +92,7 @@ class TextNet(Network):
     dropout: float
 
     def build(self, classes: int) -> Any:
-        """Builds the network, not compiled: one sigmoid output for two classes, else a softmax of all.
-
-        Args:
-          classes: at least 2.
-        """
+        """See `Network.build`."""
         check_classes(classes)
         import keras
         from keras import layers
@@ -120,13 +113,13 @@ class TextNet(Network):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvNet(Network):
-    """A stack of 3x3 convolutions and pooling, then a hidden and an output layer.
+    """Pairs of a 3x3 convolution and a 2x2 max-pool, then a hidden layer and `output_layer`.
 
     Attributes:
-      filters: of each convolution that a max-pool 2 follows; relu, padding "valid".
-      extra: further convolutions, padding "same".
-      extra_after: how many pairs come before them.
-      dense: units of the hidden layer, relu; 0 for none.
+      filters: number of filters in each pair's convolution (relu, padding "valid").
+      extra: number of further 3x3 convolutions (relu, padding "same").
+      extra_after: number of pairs in front of the further convolutions.
+      dense: units of the hidden layer (relu); 0 for no hidden layer.
       dropout: rate in front of the output layer.
     """
 
@@ -137,11 +130,7 @@ class ConvNet(Network):
     dropout: float = 0.0
 
     def build(self, classes: int) -> Any:
-        """Builds the network, not compiled: one sigmoid output for two classes, else a softmax of all.
-
-        Args:
-          classes: at least 2.
-        """
+        """See `Network.build`."""
         check_classes(classes)
         import keras
         from keras import layers
@@ -164,22 +153,18 @@ class ConvNet(Network):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseNet(Network):
-    """Hidden layers of relu units, and one output a class.
+    """Hidden layers, and one output per class.
 
     Attributes:
-      hidden: units of each hidden layer.
-      output: activation of the last layer. With "sigmoid", Keras' cross-entropy still divides by the outputs' sum.
+      hidden: units of each hidden layer (relu).
+      output: activation of the last layer. Keras' cross-entropy divides the outputs by their sum, also with "sigmoid".
     """
 
     hidden: tuple[int, ...]
     output: str = "softmax"
 
     def build(self, classes: int) -> Any:
-        """Builds the network, not compiled: as many outputs as there are classes, for two as well.
-
-        Args:
-          classes: at least 2.
-        """
+        """See `Network.build`."""
         check_classes(classes)
         import keras
         from keras import layers

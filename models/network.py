@@ -1,4 +1,4 @@
-"""What every network of the catalogue says of itself: input and data, training, and the figures of its publication."""
+"""`Network`, the base of every network in the catalogue: its input, data and training, and its published figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _times(ratio: float) -> str:
     return f"{_number(ratio)}x"
 
 
-# Each quantity: what it means, and how one value is written.
+# The quantities of published figures: what each means, and the function that writes a value with its unit.
 QUANTITIES: MappingProxyType[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
     {
         "train_s": ("seconds that the whole training took", _duration),
@@ -47,20 +47,20 @@ _UNITS = {
     "gpu_ratio": " of the GPU",
     "cpu_ratio": " of the CPU",
 }
-# What cannot exceed 1.
+# Quantities that lie between 0 and 1.
 _SHARES = ("accuracy", "gpu_ratio", "cpu_ratio")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One published number, or range of numbers.
+    """A published number, or range of numbers.
 
     Attributes:
-      quantity: a key of `QUANTITIES`, which says what each means.
-      low: the smallest value published; in the unit that the quantity's name ends in.
-      high: the largest one; equal to `low` where one value was published.
+      quantity: a key of `QUANTITIES`.
+      low: the smallest published value, in the unit at the end of the quantity's name.
+      high: the largest published value; equal to `low` if there is only one.
       on: the device, as published.
-      when: under which conditions; "" where the network says it all.
+      when: the conditions of the measurement; "" if the network and the device say everything.
     """
 
     quantity: str
@@ -77,7 +77,7 @@ class Figure:
         bounds = f"low={self.low}, high={self.high}"
         if not (math.isfinite(self.high) and 0 <= self.low <= self.high):
             raise ValueError(f"`low` and `high` must be 0 <= low <= high, and finite. Received: {bounds}.")
-        # A GPU that idled is a finding; training in no time, or at no rate, is a slip of the pen.
+        # A share may be 0, such as that of an idle GPU. A time or a rate of 0 is a typing error.
         if self.quantity not in _SHARES and self.low == 0:
             raise ValueError(f"`{self.quantity}` must be above 0. Received: {bounds}.")
         if self.quantity in _SHARES and self.high > 1:
@@ -90,36 +90,36 @@ class Figure:
         """The value with its unit, such as "15,000 to 17,000 images/sec" or "8 min 5 s"."""
         if self.quantity == "rate_ratio" and self.low == self.high == 1:
             return "as fast"
-        write = QUANTITIES[self.quantity][1]
-        low, high = write(self.low), write(self.high)
+        _, format_value = QUANTITIES[self.quantity]
+        low, high = format_value(self.low), format_value(self.high)
         if low != high:
             low = low.removesuffix(" %") if high.endswith(" %") else low
             low = f"{low} to {high}"
         return low + _UNITS.get(self.quantity, "")
 
 
-def one(quantity: str, value: float, on: str, when: str = "") -> Figure:
-    """Returns the figure of a single published value."""
+def figure(quantity: str, value: float, on: str, when: str = "") -> Figure:
+    """Returns the `Figure` of a single published value."""
     return Figure(quantity=quantity, low=value, high=value, on=on, when=when)
 
 
 INPUT_DTYPES = ("float32", "int32")
-# "photos" is whatever folder of class folders a user gives; the others name published data sets.
+# "photos" is a folder of class folders that the user gives; the others are published data sets.
 DATA = ("photos", "cifar10", "mnist", "text", "features")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """How a network was trained where it was published.
+    """How the publication trained a network.
 
     Attributes:
-      optimizer: the name that Keras knows it by, such as "adam".
-      learning_rate: None for Keras' own default.
-      batch_size: examples a step; None for all of them in one.
-      epochs: rounds of `fit`.
-      steps_per_epoch: steps in each of them; None for one pass over the data.
-      loss: the name that Keras knows it by, for the published number of classes and integer labels.
-      metrics: likewise.
+      optimizer: Keras' name of the optimizer, such as "adam".
+      learning_rate: None for Keras' default.
+      batch_size: examples per step; None for all examples in one step.
+      epochs: number of epochs.
+      steps_per_epoch: None for one pass over the data.
+      loss: Keras' name of the loss for integer labels and the published number of classes.
+      metrics: Keras' names of the metrics.
     """
 
     optimizer: str
@@ -140,7 +140,7 @@ class Training:
 
     @property
     def images_seen(self) -> int | None:
-        """Examples of the whole training, epochs x steps x batch; None where an epoch is one pass over the data."""
+        """Examples in the whole training (epochs x steps x batch size); None if an epoch is one pass over the data."""
         if self.steps_per_epoch is None or self.batch_size is None:
             return None
         return self.epochs * self.steps_per_epoch * self.batch_size
@@ -148,16 +148,16 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network(ABC):
-    """A published network: frozen data, and the one method that builds it.
+    """A published network: what is known of it, and the method that builds it.
 
     Attributes:
-      input_shape: of one example, without the batch axis.
-      input_dtype: "float32", images in [0, 1] and features; "int32", tokens.
-      data: what it was published with, one of `DATA`.
-      classes: in that data; None where the data are photos of the user's.
-      training: how it was trained.
-      source: where it was published.
-      published: the figures printed there.
+      input_shape: shape of an example, without the batch axis.
+      input_dtype: "float32" for images in [0, 1] and for features, "int32" for tokens.
+      data: the data set of the publication, one of `DATA`.
+      classes: number of classes in that data set; None for "photos".
+      training: how the publication trained the network.
+      source: where the network was published.
+      published: the figures of the publication.
     """
 
     input_shape: tuple[int, ...]
@@ -184,33 +184,36 @@ class Network(ABC):
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """(height, width) in pixels, of networks that take images of 3 channels; the others have no such attribute."""
+        """(height, width) in pixels. `hasattr` is False for networks that do not take images of 3 channels."""
         if len(self.input_shape) != 3 or self.input_shape[2] != 3:
             raise AttributeError(f"a network that takes {self.input_shape} has no `image_size`")
         return self.input_shape[0], self.input_shape[1]
 
     @abstractmethod
     def build(self, classes: int) -> Any:
-        """Returns the `keras.Model`, not compiled.
+        """Returns the network as a `keras.Model` that is not compiled.
 
         Args:
-          classes: at least 2.
+          classes: number of classes, at least 2.
+        Raises:
+          ValueError: if `classes` is below 2.
         """
 
 
 def check_classes(classes: int) -> None:
-    """Refuses a number of classes that nothing can be learnt from.
+    """Checks a number of classes.
 
     Raises:
-      ValueError: if it is below 2.
+      ValueError: if `classes` is below 2.
     """
     if classes < 2:
         raise ValueError(f"`classes` must be at least 2. Received: classes={classes}.")
 
 
 def output_layer(classes: int) -> Any:
-    """Returns the last layer: one sigmoid output for two classes, else a softmax of all."""
+    """Returns the last layer of a network: one sigmoid output for two classes, else a softmax over the classes."""
     from keras import layers
 
-    two = classes == 2
-    return layers.Dense(1 if two else classes, activation="sigmoid" if two else "softmax")
+    if classes == 2:
+        return layers.Dense(1, activation="sigmoid")
+    return layers.Dense(classes, activation="softmax")

@@ -1,4 +1,4 @@
-"""Local response normalisation, which Keras 3 has no layer for; imports Keras, so it is imported late."""
+"""A Keras layer for local response normalisation, which Keras 3 lacks. Importing this module imports Keras."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from keras import ops
 class LocalResponseNormalization(keras.layers.Layer):
     """Divides each value by a power of the squares of its neighbours among the channels.
 
-    x / (bias + alpha * sum of x^2 over the channels within `radius`) ** beta, as `tf.nn.local_response_normalization`
-    has it, on any backend: the sums over channels are one product with a matrix of ones along the diagonal.
+    x / (bias + alpha * sum of x^2 over the channels within `radius`) ** beta, as in
+    `tf.nn.local_response_normalization`, on any backend: a product with a band matrix of ones sums over the channels.
 
     Args:
-      radius: channels to either side.
-      bias, alpha, beta: of the formula; the defaults are those of TensorFlow's CIFAR-10 tutorial.
+      radius: number of channels on either side.
+      bias, alpha, beta: numbers in the formula; the defaults are those of TensorFlow's CIFAR-10 tutorial.
     Source: Krizhevsky, Sutskever, Hinton: ImageNet Classification with Deep CNNs, 2012, section 3.3.
     """
 
@@ -29,13 +29,13 @@ class LocalResponseNormalization(keras.layers.Layer):
         self.radius, self.bias, self.alpha, self.beta = radius, bias, alpha, beta
 
     def build(self, input_shape: tuple[int, ...]) -> None:
-        """Makes the matrix that adds up neighbours: (channels, channels)."""
+        """Makes the matrix that adds up neighbouring channels, shape (channels, channels)."""
         channels = np.arange(input_shape[-1])
         near = abs(channels[:, None] - channels[None, :]) <= self.radius
         self._near = near.astype(np.float32)
 
     def call(self, inputs: Any) -> Any:
-        """Normalises (..., channels)."""
+        """Returns the normalised inputs, shape (..., channels)."""
         near = ops.cast(self._near, inputs.dtype)
         squares = ops.matmul(ops.square(inputs), near)
         return inputs / ops.power(self.bias + self.alpha * squares, self.beta)

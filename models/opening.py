@@ -1,4 +1,4 @@
-"""Opens the model that a user names: one of ours, their function, or their `.keras` file."""
+"""Opens the model that a user names: a network of the catalogue, a function of theirs, or a `.keras` file."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ import unstall
 from models.catalogue import MODELS
 from models.network import Network, Training
 
-# What a network of the user's own is compiled as: the tutorial's way.
+# How a user's model is compiled if it is not compiled yet.
 _TUTORIAL = MODELS["cats-dogs-64"].training
 
 
 class ModelError(ValueError):
-    """A model that cannot be used here; the message says what, the rule and the fix."""
+    """A model that cannot be used here; the message names the model, the rule and the fix."""
 
 
 def check_name(text: str) -> None:
-    """Checks what can be checked without importing Keras.
+    """Checks the name of a model as far as that is possible without importing Keras.
 
+    Args:
+      text: as in `open_model`.
     Raises:
-      ModelError: if `text` is no known name, no `module:function` and no `.keras` file that is there; or the name of a
-        network that takes no images of 3 channels.
+      ModelError: if `text` is neither a name in `MODELS`, nor `module:function`, nor the path of an existing `.keras`
+        file; or if it is the name of a network that does not take images of 3 channels.
     """
     if text in MODELS:
         if not hasattr(MODELS[text], "image_size"):
@@ -41,23 +43,23 @@ def check_name(text: str) -> None:
         if not Path(text).is_file():
             raise ModelError(f"{text} does not exist.")
         return
-    known = [name for name, network in MODELS.items() if hasattr(network, "image_size")]
-    near = difflib.get_close_matches(text, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ModelError(f"{text!r} is not a model.{hint} Known: {', '.join(known)}; or module:function, or a .keras file.")
+    names = [name for name, network in MODELS.items() if hasattr(network, "image_size")]
+    nearest = difflib.get_close_matches(text, names, n=1)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    raise ModelError(f"{text!r} is not a model.{hint} Known: {', '.join(names)}; or module:function, or a .keras file.")
 
 
 def open_model(text: str, *, classes: int) -> Any:
-    """Opens and, where it is not, compiles a model.
+    """Opens a model, and compiles it unless it is compiled already.
 
     Args:
-      text: a name from `MODELS`; `module:function`, called with `classes` if it takes an argument, else with nothing;
-        or the path of a `.keras` file, opened in safe mode.
-      classes: classes in the data.
+      text: a name in `MODELS`; `module:function`, which is called with `classes` if it takes a positional argument,
+        else without arguments; or the path of a `.keras` file, which is opened in safe mode.
+      classes: number of classes in the data.
     Returns:
       A compiled `keras.Model` that takes (batch, height, width, 3).
     Raises:
-      ModelError: if there is no such model, or it does not take these images or classes.
+      ModelError: if there is no such model, or if the model does not fit images of 3 channels or these classes.
     """
     check_name(text)
     if text in MODELS:
@@ -74,15 +76,15 @@ def load(path: str) -> Any:
     """Opens a `.keras` file in safe mode.
 
     Raises:
-      ModelError: if it cannot be.
+      ModelError: if the file cannot be opened.
     """
     import keras
 
-    import models.normalization  # noqa: F401 - the file may hold this layer of ours
+    import models.normalization  # noqa: F401 - registers our layer, which the file may hold
 
     try:
         return keras.models.load_model(path, safe_mode=True)
-    except Exception as error:  # Keras raises many kinds; all mean that the file is no model that can be opened
+    except Exception as error:  # Keras raises many types; each means that the file cannot be opened
         raise ModelError(f"{path} cannot be opened as a Keras model: {_first_line(error)}.") from error
 
 
@@ -93,7 +95,7 @@ def _first_line(error: Exception) -> str:
 def _call(text: str, classes: int) -> Any:
     import keras
 
-    # It is the user's code: whatever it raises, they get one line of it.
+    # The user's code may raise anything; the user gets the first line of the message.
     try:
         function = unstall.of_users(text)
     except Exception as error:
@@ -102,8 +104,9 @@ def _call(text: str, classes: int) -> Any:
         raise ModelError(f"{text} must be a function. Received: {type(function).__name__}.")
     try:
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        takes = [one for one in inspect.signature(function).parameters.values() if one.kind in kinds]
-        model = function(classes) if takes else function()
+        parameters = inspect.signature(function).parameters.values()
+        positional = [parameter for parameter in parameters if parameter.kind in kinds]
+        model = function(classes) if positional else function()
     except Exception as error:
         raise ModelError(f"{text} failed: {type(error).__name__}: {_first_line(error)}.") from error
     if not isinstance(model, keras.Model):
@@ -115,11 +118,11 @@ def image_size(model: Any, text: str = "the model") -> tuple[int, int]:
     """Returns the (height, width) in pixels that a model takes.
 
     Raises:
-      ModelError: if its input is not one image of a fixed size with 3 channels.
+      ModelError: if the model's input is not one image of a fixed size with 3 channels.
     """
     shape: Any = getattr(model, "input_shape", None)
-    single = isinstance(shape, tuple) and len(shape) == 4 and all(isinstance(side, int) for side in shape[1:])
-    if not single or shape[3] != 3:
+    fixed = isinstance(shape, tuple) and len(shape) == 4 and all(isinstance(side, int) for side in shape[1:])
+    if not fixed or shape[3] != 3:
         raise ModelError(f"{text} must take images of shape (batch, height, width, 3). Received: input_shape={shape}.")
     return shape[1], shape[2]
 
@@ -135,13 +138,13 @@ def _check_outputs(model: Any, text: str, classes: int) -> None:
 
 
 def compiled(network: Network, classes: int | None = None) -> Any:
-    """Builds a network of the catalogue, any of them, and compiles it as it was published.
+    """Builds any network of the catalogue, and compiles it as published.
 
     Args:
       network: a value of `MODELS`.
-      classes: those of the published data unless given; needed where the data are the user's photos.
+      classes: number of classes; by default that of the published data. Required if these are the user's photos.
     Raises:
-      ValueError: if `classes` is neither given nor published.
+      ValueError: if `classes` is neither given nor published, or is below 2.
     """
     classes = network.classes if classes is None else classes
     if classes is None:
@@ -152,11 +155,12 @@ def compiled(network: Network, classes: int | None = None) -> Any:
 
 
 def compile_for(model: Any, training: Training = _TUTORIAL) -> None:
-    """Compiles with the optimizer and metrics of `training`, and the cross-entropy that belongs to the outputs.
+    """Compiles a model with the optimizer and metrics of `training`, and the cross-entropy that fits its outputs.
 
-    Labels are integers throughout. One output is binary; with more, Keras' `sparse_categorical_crossentropy` is
-    `categorical_crossentropy` of the one-hot label on every backend: it, too, divides the outputs by their sum, so that
-    sigmoid outputs may be published with either. They differ only where an output lies within 1e-7 of 0 or 1.
+    Labels are integers. One output gets `binary_crossentropy`, more outputs `sparse_categorical_crossentropy`. The
+    latter also serves networks that were published with `categorical_crossentropy` of one-hot labels, and with sigmoid
+    outputs: on every backend both losses divide the outputs by their sum, and they differ only where an output lies
+    within 1e-7 of 0 or 1.
     """
     import keras
 
@@ -168,12 +172,12 @@ def compile_for(model: Any, training: Training = _TUTORIAL) -> None:
 
 
 def behind(layers: tuple[Any, ...], model: Any, *, dtype: str) -> Any:
-    """Returns a model with `layers` in front of `model`, sharing its weights, compiled as it is.
+    """Returns a model that runs `layers` and then `model`; it shares `model`'s weights and is compiled like it.
 
     Args:
-      layers: for images (batch, height, width, 3), such as a rescale or augmentation, to run on the device.
-      model: compiled.
-      dtype: of the images that arrive.
+      layers: take and give images (batch, height, width, 3), such as rescaling or augmentation on the device.
+      model: a compiled model.
+      dtype: dtype of the images that the returned model takes.
     """
     import keras
 

@@ -25,11 +25,11 @@ from PIL import Image
 from models.opening import ModelError
 from models.saved import Finished, check_file, open_finished
 
-# Refused before decoding: 50 megapixels are 600 MB as float32. The limit of `pipeline.sources.folder`; a test
-# compares them.
+# Larger pictures are refused before decoding: 50 megapixels are 600 MB as float32. `pipeline.sources.folder` has the
+# same limit; a test compares the two.
 MAX_PIXELS = 50_000_000
-# Pillow hands these to another program, Ghostscript, which a picture from anywhere had better not reach.
-_OTHER_PROGRAMS = {"EPS"}
+# Pillow runs Ghostscript for these formats: too risky for pictures from anywhere.
+_FORMATS_OF_OTHER_PROGRAMS = {"EPS"}
 
 
 class PictureError(ValueError):
@@ -40,13 +40,13 @@ def read_picture(path: str) -> NDArray[np.uint8]:
     """Returns (height, width, 3) uint8: the first frame, without alpha, as the file holds it.
 
     Raises:
-      PictureError: if it is no regular file, no picture, broken, or larger than `MAX_PIXELS`.
+      PictureError: if the file is not regular, not a picture, broken, or has more than `MAX_PIXELS`.
     """
     if not os.path.isfile(path):
         raise PictureError("not a regular file" if os.path.exists(path) else "does not exist")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large pictures, which are refused below, and of odd metadata
+            warnings.simplefilter("ignore")  # about large pictures, which are refused below, and odd metadata
             with Image.open(path, formats=_formats()) as picture:
                 width, height = picture.size
                 if width * height > MAX_PIXELS:
@@ -58,7 +58,7 @@ def read_picture(path: str) -> NDArray[np.uint8]:
         raise
     except OSError as error:
         raise PictureError(f"cannot be read: {error.strerror}" if error.errno else _reason(error)) from error
-    # Each format's reader raises its own kinds; all mean that the file is broken.
+    # Pillow's readers raise many types; each means that the file is broken.
     except Exception as error:
         raise PictureError(f"not a readable picture: {error}") from error
 
@@ -69,7 +69,7 @@ def _reason(error: OSError) -> str:
 
 def _pixels(picture: Image.Image) -> NDArray[np.uint8]:
     if picture.mode.startswith("I;16"):
-        # The high byte, as TensorFlow and OpenCV decode 16 bits; Pillow would make white of all above 255.
+        # Take the high byte, as TensorFlow and OpenCV do. Pillow's conversion makes every level above 255 white.
         grey = (np.asarray(picture) >> 8).astype(np.uint8)
         return np.repeat(grey[:, :, np.newaxis], 3, axis=2)
     return np.asarray(picture.convert("RGB"))
@@ -78,23 +78,23 @@ def _pixels(picture: Image.Image) -> NDArray[np.uint8]:
 @cache
 def _formats() -> tuple[str, ...]:
     Image.init()
-    return tuple(name for name in Image.ID if name not in _OTHER_PROGRAMS)
+    return tuple(name for name in Image.ID if name not in _FORMATS_OF_OTHER_PROGRAMS)
 
 
 def import_keras() -> None:
-    """Imports Keras, and has its backend look for devices; what it writes is shown only if that fails."""
+    """Imports Keras and makes its backend look for devices. What they write to stderr is shown only if this fails."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()
     stderr = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
         try:
             import keras
 
             keras.ops.zeros(())
         except BaseException:
-            said.seek(0)
-            os.write(stderr, said.read())
+            captured.seek(0)
+            os.write(stderr, captured.read())
             raise
         finally:
             os.dup2(stderr, 2)
@@ -103,11 +103,11 @@ def import_keras() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classified:
-    """What a model says of a picture.
+    """A picture, and the probability of each class.
 
     Attributes:
-      picture: its path, as given.
-      probabilities: of each class, by name; together 1.
+      picture: the path, as given.
+      probabilities: by name of the class; they sum to 1.
     """
 
     picture: str
@@ -115,7 +115,7 @@ class Classified:
 
     @property
     def class_name(self) -> str:
-        """The most probable one; of two that are equal, the first."""
+        """The most probable class; the first of several that are equally probable."""
         return max(self.probabilities, key=lambda name: self.probabilities[name])
 
     @property
@@ -125,7 +125,7 @@ class Classified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unclassified:
-    """A picture that the model could not be asked about, and why."""
+    """A picture that could not be classified, and why."""
 
     picture: str
     error: str
@@ -139,26 +139,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         import_keras()
         finished = open_finished(arguments.model)
     except ModelError as error:
-        print(shown(str(error)), file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 2
-    found = []
-    width = max(len(shown(picture)) for picture in arguments.pictures)
-    for one in classify(finished, arguments.pictures):
-        found.append(one)
+    results = []
+    width = max(len(printable(picture)) for picture in arguments.pictures)
+    for result in classify(finished, arguments.pictures):
+        results.append(result)
         if arguments.json:
             continue
-        if isinstance(one, Classified):
-            print(f"{shown(one.picture):<{width}}  {shown(one.class_name)}  {one.probability:.1%}", flush=True)
+        name = printable(result.picture)
+        if isinstance(result, Classified):
+            print(f"{name:<{width}}  {printable(result.class_name)}  {result.probability:.1%}", flush=True)
         else:
-            print(f"{shown(one.picture)}: {shown(one.error)}.", file=sys.stderr, flush=True)
+            print(f"{name}: {printable(result.error)}.", file=sys.stderr, flush=True)
     if arguments.json:
-        print(json.dumps([_to_dict(one) for one in found], indent=1))
-    return 1 if any(isinstance(one, Unclassified) for one in found) else 0
+        print(json.dumps([_to_dict(result) for result in results], indent=1))
+    return 1 if any(isinstance(result, Unclassified) for result in results) else 0
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        super().error(shown(message))
+        super().error(printable(message))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -176,9 +177,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def classify(finished: Finished, pictures: Sequence[str]) -> Iterator[Classified | Unclassified]:
-    """Yields what a model says of each picture, in their order.
+    """Yields a result for each picture, in order.
 
     Args:
+      finished: the model and its class names.
       pictures: paths.
     """
     for picture in pictures:
@@ -187,7 +189,7 @@ def classify(finished: Finished, pictures: Sequence[str]) -> Iterator[Classified
         except PictureError as error:
             yield Unclassified(picture=picture, error=" ".join(str(error).split()).rstrip("."))
             continue
-        # Called and not `predict`: that would be traced, and by XLA compiled, for the size of every picture anew.
+        # Not `model.predict`, which traces the model, and compiles it with XLA, for every picture size anew.
         outputs = np.asarray(finished.model(pixels[np.newaxis], training=False), np.float64)[0]
         probabilities = probabilities_of(outputs)
         if probabilities is None:
@@ -199,31 +201,31 @@ def classify(finished: Finished, pictures: Sequence[str]) -> Iterator[Classified
 
 
 def probabilities_of(outputs: np.ndarray) -> np.ndarray | None:
-    """Returns the probability of each class, (classes,), or None where the outputs are none.
+    """Returns the probability of each class, shape (classes,); None if the outputs are not probabilities.
 
     Args:
-      outputs: (1,), the probability of the second of two classes; or (classes,), of which the sum is made 1, as the
-        loss does: a network can end in sigmoids.
+      outputs: (1,), the probability of the second of two classes; or (classes,), which are divided by their sum as the
+        loss does, since a network may end in sigmoids.
     """
-    if not np.all((outputs >= 0) & (outputs <= 1)):  # nor is a number that is none
+    if not np.all((outputs >= 0) & (outputs <= 1)):  # NaN fails, too
         return None
     if outputs.shape == (1,):
         return np.array([1 - outputs[0], outputs[0]])
     return outputs / outputs.sum() if outputs.any() else None
 
 
-def _to_dict(one: Classified | Unclassified) -> dict[str, object]:
-    if isinstance(one, Unclassified):
-        return {"picture": one.picture, "error": one.error}
+def _to_dict(result: Classified | Unclassified) -> dict[str, object]:
+    if isinstance(result, Unclassified):
+        return {"picture": result.picture, "error": result.error}
     return {
-        "picture": one.picture,
-        "class": one.class_name,
-        "probability": one.probability,
-        "probabilities": one.probabilities,
+        "picture": result.picture,
+        "class": result.class_name,
+        "probability": result.probability,
+        "probabilities": result.probabilities,
     }
 
 
-def shown(path: str) -> str:
-    """Returns a path that is safe to print: what is not printable UTF-8 is escaped."""
-    text = path.encode("utf-8", "backslashreplace").decode()
+def printable(text: str) -> str:
+    """Returns a text that is safe to print: what is not printable UTF-8 is escaped."""
+    text = text.encode("utf-8", "backslashreplace").decode()
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

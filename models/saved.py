@@ -1,7 +1,7 @@
-"""A trained model as it is kept: one file with its preprocessing in front of it and the names of its classes behind.
+"""Writes and opens trained models: one `.keras` file holds the preprocessing, the network and the class names.
 
-Whoever loads it feeds it photos as they are: uint8, 0 to 255, of any size. Only layers of Keras are added, so that
-`keras.models.load_model(path, safe_mode=True)` opens it in a script that knows nothing of this project.
+Such a model takes photos as they are: uint8, 0 to 255, of any size. What is added to the network are Keras' own layers,
+so that `keras.models.load_model(path, safe_mode=True)` opens the file in a script without this project.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 
 from models.opening import ModelError, load
 
-# The last layer's name begins so, and goes on with the classes: a name is what Keras keeps of a text, whoever loads and
-# saves the file again. An entry of our own in the archive would be lost with that.
+# The last layer's name is this word and the class names. Keras keeps the names of layers when a script loads the file
+# and saves it again; it would drop a file of ours in the archive.
 _CLASSES = "classes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A model that was kept with all that it needs.
+    """A trained model with its preprocessing, and its class names.
 
     Attributes:
-      model: takes (batch, height, width, 3) uint8 of any size; of two classes it gives the probability of the second,
-        (batch, 1), else one of each, (batch, classes).
+      model: takes (batch, height, width, 3) uint8 of any size; gives (batch, classes) probabilities, or (batch, 1), the
+        probability of the second of two classes.
       class_names: in the order of the labels.
     """
 
@@ -38,22 +38,22 @@ class Finished:
 
 
 def finish(network: Any, class_names: Sequence[str], *, interpolation: str, antialias: bool) -> Any:
-    """Returns a model that takes photos as they are, around a trained network, whose weights it shares.
+    """Returns a model that takes photos as they are: preprocessing, then the network, whose weights it shares.
 
     Args:
-      network: takes (batch, height, width, 3) float32 in [0, 1].
+      network: a trained model that takes (batch, height, width, 3) float32 in [0, 1].
       class_names: in the order of the labels.
-      interpolation: how the photos that it learned from were resized: "bilinear" or "nearest".
-      antialias: whether they were smoothed where they were made smaller.
+      interpolation: how the training photos were resized: "bilinear" or "nearest".
+      antialias: whether the training photos were smoothed where they were made smaller.
     Raises:
-      ModelError: if its outputs are not those of these classes.
+      ModelError: if the number of outputs does not fit the classes.
     """
     import keras
 
     check_classes(network, class_names)
     height, width = network.input_shape[1:3]
     photos = keras.Input((None, None, 3), dtype="uint8", name="photos")
-    # Rescaled first: Keras rounds what it makes of whole numbers to whole numbers, which no pipeline does.
+    # Rescale before resizing: Keras rounds the resized pixels of uint8 images, which no pipeline does.
     outputs = keras.layers.Rescaling(1 / 255, name="rescale")(photos)
     outputs = _resize(outputs, (height, width), interpolation, antialias)
     outputs = network(outputs)
@@ -67,13 +67,13 @@ def _resize(photos: Any, size: tuple[int, int], interpolation: str, antialias: b
     if not antialias:
         return keras.layers.Resizing(*size, interpolation=interpolation, name="resize")(photos)
     if "antialias" not in inspect.signature(keras.layers.Resizing.__init__).parameters:
-        # Keras 3.8: the operation that the layer would call. A model of it opens in safe mode as well.
+        # Keras 3.8: call the operation that the layer would call. The model still opens in safe mode.
         return keras.ops.image.resize(photos, size, interpolation=interpolation, antialias=True)
     return keras.layers.Resizing(*size, interpolation=interpolation, antialias=True, name="resize")(photos)
 
 
 def check_classes(network: Any, class_names: Sequence[str]) -> None:
-    """Checks that a network has one output for each class, or one for two.
+    """Checks that a network has one output per class, or one output for two classes.
 
     Raises:
       ModelError: if not.
@@ -87,22 +87,22 @@ def check_classes(network: Any, class_names: Sequence[str]) -> None:
 
 
 def encode_names(class_names: Sequence[str]) -> str:
-    """Returns the names as one that a layer can have: TensorFlow takes letters, digits and `_.\\/>-` in it."""
+    """Returns the name of a layer that holds the class names; TensorFlow allows letters, digits and `_.\\/>-`."""
     quoted = (urllib.parse.quote(name, safe="") for name in class_names)
-    return ".".join([_CLASSES, *(one.replace(".", "%2E").replace("~", "%7E").replace("%", ">") for one in quoted)])
+    return ".".join([_CLASSES, *(name.replace(".", "%2E").replace("~", "%7E").replace("%", ">") for name in quoted)])
 
 
-def decode_names(name: str) -> tuple[str, ...]:
-    """Returns the names of a layer that `encode_names` named; of any other, none."""
-    begin, *names = name.split(".")
-    return tuple(urllib.parse.unquote(one.replace(">", "%")) for one in names) if begin == _CLASSES else ()
+def decode_names(layer_name: str) -> tuple[str, ...]:
+    """Returns the class names in a name of `encode_names`; () for the name of any other layer."""
+    begin, *quoted = layer_name.split(".")
+    return tuple(urllib.parse.unquote(name.replace(">", "%")) for name in quoted) if begin == _CLASSES else ()
 
 
 def foreign_layers(model: Any) -> tuple[str, ...]:
-    """Returns the kinds of layers that Keras does not have: whoever loads the file must import them first.
+    """Returns the sorted class names of the layers that are not Keras' own; a script imports them to load the file.
 
     Raises:
-      ModelError: if Keras lacks the private name that lists layers at any depth.
+      ModelError: if Keras lacks the private method that lists nested layers.
     """
     if not callable(getattr(model, "_flatten_layers", None)):
         import keras
@@ -111,16 +111,16 @@ def foreign_layers(model: Any) -> tuple[str, ...]:
             "finding layers that are not Keras' own needs Keras' private Model._flatten_layers, "
             f"which Keras {keras.__version__} does not have"
         )
-    layers = model._flatten_layers(include_self=False)  # a network in a network has layers, too
+    layers = model._flatten_layers(include_self=False)  # with the layers of models inside the model
     names = {type(layer).__name__ for layer in layers if not type(layer).__module__.startswith("keras.")}
     return tuple(sorted(names))
 
 
 def save(model: Any, path: Path, *, overwrite: bool) -> None:
-    """Writes a model aside, then gives it its name in one step.
+    """Writes a model under a temporary name, and renames the file to `path` in one step.
 
     Raises:
-      FileExistsError: if there is such a file, unless `overwrite`.
+      FileExistsError: if `path` exists, unless `overwrite`.
     """
     partial = path.with_name(f".{path.stem}-{secrets.token_hex(8)}.keras")
     try:
@@ -135,7 +135,7 @@ def save(model: Any, path: Path, *, overwrite: bool) -> None:
 
 def _give_name(partial: Path, path: Path) -> None:
     try:
-        os.link(partial, path)  # unlike a rename, it refuses where another has taken the name meanwhile
+        os.link(partial, path)  # unlike a rename, fails if another process has taken the name meanwhile
     except FileExistsError:
         raise
     except OSError as error:  # a file system without links
@@ -145,10 +145,10 @@ def _give_name(partial: Path, path: Path) -> None:
 
 
 def check_file(path: str) -> None:
-    """Refuses what is no .keras file, without importing Keras.
+    """Checks that `path` is an existing .keras file, without importing Keras.
 
     Raises:
-      ModelError: if the name ends otherwise, or there is no such file.
+      ModelError: if the name does not end in .keras, or there is no such file.
     """
     if not path.endswith(".keras"):
         raise ModelError(f"{path} must be a .keras file.")
@@ -157,10 +157,10 @@ def check_file(path: str) -> None:
 
 
 def open_finished(path: str) -> Finished:
-    """Opens a model that `save` wrote.
+    """Opens a file that `save` wrote.
 
     Raises:
-      ModelError: if the file cannot be opened, or the model in it does not hold its preprocessing and classes.
+      ModelError: if the file cannot be opened, or its model lacks the preprocessing or the class names.
     """
     check_file(path)
     model = load(path)

@@ -1,8 +1,8 @@
-"""What feeds a model: sources of images, described pipelines, and the loaders built from them."""
+"""What feeds a model: sources of images, descriptions of pipelines, and the loaders built from them. Public names."""
 
 from typing import TYPE_CHECKING
 
-import unstall  # noqa: F401 - from here on, who imports `pipeline` decides whether it is this one
+import unstall  # noqa: F401 - from here on, `import pipeline` in a user's file means the user's own package
 from pipeline.augmentation import Augmentation
 from pipeline.config import PipelineConfig
 from pipeline.errors import ConfigError, SourceError
@@ -37,11 +37,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "build":  # imported late: what prepares copies, and psutil
+    if name == "build":  # imported late: loads psutil and the code that prepares copies
         from pipeline.building import build
 
         return build
-    if name == "PythonBatches":  # imported late: OpenCV
+    if name == "PythonBatches":  # imported late: loads OpenCV
         from pipeline.loaders.python_batches import PythonBatches
 
         return PythonBatches

@@ -9,7 +9,7 @@ from pipeline.commands import materialize
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb. Returns its exit code, or 2 for one that there is not."""
+    """Runs the verb in `argv[0]`. Returns its exit code, or 2 for an unknown or missing verb."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["materialize"]:
         return materialize.main(words[1:])

@@ -1,4 +1,4 @@
-"""The random draw of an augmentation, apart from whoever applies it.
+"""Draws the random numbers of an augmentation and the order of an epoch; other modules apply them.
 
 Every loader and library of this project applies the same draw: crop, shear, zoom and horizontal flip, composed into
 one affine map per image.
@@ -21,7 +21,7 @@ FILL_MODES = ("nearest", "reflect", "constant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Augmentation:
-    """What is drawn for each image, independent of the library that applies it.
+    """The random numbers that are drawn for each image, whichever library applies them.
 
     The defaults are those of the well-known Keras cat/dog tutorial: `shear_range=0.2, zoom_range=0.2,
     horizontal_flip=True`. Keras' `ImageDataGenerator` reads that shear as degrees.
@@ -29,16 +29,16 @@ class Augmentation:
 
     # Degrees; drawn uniformly from [-shear_degrees, shear_degrees].
     shear_degrees: float = 0.2
-    # Ratio; both axes drawn apart, uniformly from [1 - zoom_range, 1 + zoom_range]. Above 1 the image shrinks.
+    # Ratio; each axis has its own draw, uniform in [1 - zoom_range, 1 + zoom_range]. Above 1 the image shrinks.
     zoom_range: float = 0.2
     # Probability of a horizontal flip, 0 to 1.
     flip_probability: float = 0.5
-    # What lies outside the image: its edge, its mirror image, or black.
+    # What fills pixels outside the image: its edge, its mirror image, or black.
     fill_mode: str = "nearest"
-    # Ratios of the image's area, drawn uniformly: a random part of it fills the output. (1, 1): no crop. torchvision's
-    # `RandomResizedCrop` has (0.08, 1).
+    # Range of the crop's area over the image's area, drawn uniformly; the crop is resized to the output. (1, 1): no
+    # crop. torchvision's `RandomResizedCrop` has (0.08, 1).
     crop_area: tuple[float, float] = (1.0, 1.0)
-    # Width over height of that part, drawn uniformly in its logarithm; matters with a crop only. torchvision's default.
+    # Range of the crop's width over its height; the logarithm is drawn uniformly. torchvision's default.
     crop_aspect: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
@@ -67,18 +67,19 @@ class Augmentation:
 
     @property
     def crops(self) -> bool:
+        """Whether images are cropped."""
         return self.crop_area != (1.0, 1.0)
 
     def draw(self, images: int, *, seed: int, epoch: int, rows: NDArray[np.int64] | None = None) -> Draw:
-        """Draws for one epoch; the k-th row belongs to the k-th image served.
+        """Draws the numbers of an epoch; row k belongs to the k-th image served.
 
-        The rows depend on `seed` and `epoch` alone, so no number of workers can repeat or reorder them.
+        The numbers depend on `seed` and `epoch` alone, and not on the number of workers.
 
         Args:
-          images: images in the epoch.
+          images: number of images in the epoch.
           seed: the pipeline's seed, at least 0.
           epoch: counts from 0.
-          rows: those that are wanted; all, unless given.
+          rows: indices of the rows to return; by default all.
         """
         random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 1])))
         uniform = random.random((images, 8 if self.crops else 4))
@@ -101,7 +102,7 @@ def _draw_crop(
 ) -> NDArray[np.float64]:
     """Returns boxes, (images, 4): left, top, width, height as ratios of the image's sides.
 
-    A side that would be longer than the image is as long as it; torchvision draws again, which none of this needs.
+    A box that would be longer than a side of the image is cut to that side; torchvision draws again in that case.
     """
     areas = area[0] + uniform[:, 0] * (area[1] - area[0])
     low, high = np.log(aspect)
@@ -112,7 +113,7 @@ def _draw_crop(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One epoch's random numbers.
+    """The random numbers of an epoch, or of some of its images.
 
     Attributes:
       shear_degrees, zoom_x, zoom_y: (images,) float64.
@@ -129,9 +130,12 @@ class Draw:
     def affine(self, height: int, width: int) -> NDArray[np.float32]:
         """Returns the maps from output to input pixels, (images, 2, 3) float32, for (x, y, 1) column vectors.
 
-        Zoom, then shear, about the image's centre, then the flip of the result: what Keras' `apply_affine_transform`
-        and `flip_axis` do one after the other, in one map. (Where an image is not square, Keras 3.15 swaps height and
-        width in its centre; this does not.) What they work on is the crop, resized to the image's size.
+        A map zooms, then shears, about the image's centre, then flips: what Keras' `apply_affine_transform` and
+        `flip_axis` do one after the other. (Where an image is not square, Keras 3.15 swaps height and width in its
+        centre; this method does not.) It starts from the crop, resized to the image's size.
+
+        Args:
+          height, width: of input and output, in pixels.
         """
         shear = np.deg2rad(self.shear_degrees)
         mirror = np.where(self.flip, -1.0, 1.0)
@@ -143,12 +147,18 @@ class Draw:
         x_row = np.stack([xx, xy, centre_x - xx * centre_x - xy * centre_y], axis=1)
         y_row = np.stack([zero, yy, centre_y - yy * centre_y], axis=1)
         left, top, crop_width, crop_height = self.crop.T
-        matrix = np.stack([_into(x_row, left * width, crop_width), _into(y_row, top * height, crop_height)], axis=1)
-        return matrix.astype(np.float32)
+        x_row, y_row = _to_crop(x_row, left * width, crop_width), _to_crop(y_row, top * height, crop_height)
+        return np.stack([x_row, y_row], axis=1).astype(np.float32)
 
 
-def _into(row: NDArray[np.float64], begin: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns a map's row for one axis, (images, 3), its result scaled and moved; pixels have their centres at .5."""
+def _to_crop(row: NDArray[np.float64], begin: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the maps' rows for one axis, (images, 3), that lead into a crop instead of the whole image.
+
+    Args:
+      row: (images, 3), the maps' rows into the whole image. Pixels have their centres at .5.
+      begin: (images,), first pixel of the crop.
+      scale: (images,), the crop's side over the image's side.
+    """
     moved = row * scale[:, np.newaxis]
     moved[:, 2] += begin + scale / 2 - 0.5
     return moved
@@ -163,17 +173,17 @@ def epoch_order(images: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
 def block_windows(
     images: int, *, images_per_block: int, blocks_in_window: int, seed: int, epoch: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yields one epoch's order of the rows of a file that is larger than memory, a permutation cut into windows.
+    """Yields one epoch's order of the rows of a file that is larger than memory: a permutation, cut into windows.
 
     A window holds some blocks of contiguous rows, chosen at random from the whole file; its rows are shuffled together.
-    Reading is then sequential within blocks, and every row comes once. It is not a full shuffle: the rows of one block
-    come within one window. Of `blocks_in_window` B, a batch of n comes from B * (1 - (1 - 1/B)**n) blocks on average:
-    25 of 64 for a batch of 32. Rows that lie in a random order to begin with are mixed in classes all the same.
+    So a block is read sequentially, and every row comes once. The shuffle is not a full one: all rows of a block come
+    in the same window. With B = `blocks_in_window`, a batch of n rows comes from B * (1 - (1 - 1/B)**n) blocks on
+    average: 25 of 64 for a batch of 32. Classes are mixed all the same if the file holds its rows in random order.
 
     Args:
-      images: rows in the file.
+      images: number of rows in the file.
       images_per_block: at least 1; the last block holds what is left.
-      blocks_in_window: at least 1; as many as may be in memory.
+      blocks_in_window: at least 1; as many as fit in memory.
       seed: the pipeline's seed, at least 0.
       epoch: counts from 0.
     """

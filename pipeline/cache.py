@@ -1,4 +1,4 @@
-"""Where this project keeps what it made, and how it gets there whole."""
+"""The user's cache folder, and folders that get their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # not on Linux: nothing is locked, and nothing of another process is removed
+except ImportError:  # Windows: nothing is locked, and nothing of another process is removed
     fcntl = None  # type: ignore[assignment]
 
-# Descriptors of the folders that this process builds, each locked: the lock ends with the process, however that ends.
+# Open descriptors of the folders that this process builds. Each holds a lock, which the system releases when the
+# process ends, however it ends.
 _locked: dict[Path, int] = {}
 
 
 def cache_root() -> Path:
     """Returns the folder for generated photos, exports and links: `$UNSTALL_CACHE`, or the user's cache folder."""
-    named = os.environ.get("UNSTALL_CACHE")
-    if named:
-        return Path(named)
+    folder = os.environ.get("UNSTALL_CACHE")
+    if folder:
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstall"
 
 
 @contextlib.contextmanager
 def built_aside(folder: Path) -> Iterator[Path]:
-    """Gives a new folder beside `folder` to build in, which takes that name by one rename when it is whole.
+    """Yields a new folder beside `folder` to build in, and renames it to `folder` at the end of the block.
 
-    A folder of that name is therefore always whole. What is built is removed if building fails, or if another builder
-    was first; what builders that were killed left behind is removed at the start.
+    So a folder of that name is always complete. If building fails, or if another process was first, the new folder is
+    removed. Folders that killed processes left behind are removed at the start.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(folder.parent)
@@ -49,9 +50,9 @@ def built_aside(folder: Path) -> Iterator[Path]:
 
 
 def scratch_folder(parent: Path) -> Path:
-    """Makes a folder, for this user alone and for as long as this process runs.
+    """Makes a folder below `parent` that only this user can read, for use until this process ends.
 
-    The folder of a process that was killed goes when the next one is made.
+    Folders that killed processes left behind are removed at the start.
     """
     parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(parent)
@@ -59,10 +60,10 @@ def scratch_folder(parent: Path) -> Path:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Removes a folder that this process made, if it is there.
+    """Removes a folder that this process made, if it exists.
 
-    A signal that comes meanwhile does not leave half of it: of those within `signals()` only the first one raises, so
-    that a second go ends.
+    If a signal interrupts the removal, the removal begins again: within `signals()` only the first signal raises, so
+    the second attempt is complete.
     """
     try:
         shutil.rmtree(folder, ignore_errors=True)
@@ -75,7 +76,7 @@ def remove_scratch(folder: Path) -> None:
 
 
 def _make_locked(folder: Path, *, mode: int) -> Path:
-    """Makes a folder to build `folder` in, locked before it has a name that others look for."""
+    """Makes a folder to build `folder` in. It is locked before it gets a name that `_remove_stale` looks for."""
     token = secrets.token_hex(4)
     new = folder.with_name(f"{folder.name}.new-{token}")
     building = folder.with_name(f"{folder.name}.building-{os.getpid()}-{token}")
@@ -88,7 +89,7 @@ def _make_locked(folder: Path, *, mode: int) -> Path:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether another process builds here; on this machine or, where the file system shares its locks, on another."""
+    """Whether another process builds in `folder`, also on another machine if the file system shares its locks."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -104,14 +105,14 @@ def _is_locked(folder: Path) -> bool:
 
 def _remove_stale(parent: Path) -> None:
     if os.name != "posix":
-        return  # Signal 0 ends a process elsewhere; leaving a folder behind is the lesser harm.
+        return  # On Windows, signal 0 ends a process: leave the folders there.
     for path in parent.glob("*.building-*"):
         if match := re.search(r"\.building-(\d+)-[0-9a-f]+$", path.name):
             try:
                 os.kill(int(match[1]), 0)
             except ProcessLookupError:
-                # Another container has processes of its own, which cannot be seen from here.
+                # The process may live in another container, where this one cannot see it. Its lock shows here.
                 if not _is_locked(path):
                     shutil.rmtree(path, ignore_errors=True)
             except (PermissionError, OverflowError):
-                pass  # alive, or not a name that this module gives
+                pass  # the process lives, or this module did not make the folder

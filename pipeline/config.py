@@ -1,4 +1,4 @@
-"""The description of an input pipeline: one frozen value, built by one function per loader."""
+"""`PipelineConfig`: the description of an input pipeline, its checks, and its form in TOML and JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pipeline.errors import ConfigError
 from pipeline.text import did_you_mean
 
 AUTO = "auto"
-# Of the images that one call of Python makes where it makes several batches (`stages.read.batches_per_call`). With
-# twice as many, a loader with one call at a time was put off by each: a buffer of two batches is empty before it ends.
+# The largest size of the images that a call of Python makes, if it makes several batches
+# (`stages.read.batches_per_call`). With twice this size, a loader with one call at a time stalled at each call: its
+# buffer of two batches was empty before the call ended.
 CALL_BYTES = 1 << 20
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -31,7 +32,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "cache": ("none", "memory", "disk"),
 }
 
-# What each loader can do; anything else is refused. Every loader takes no augmentation, too.
+# What each loader supports; anything else is refused. All of them also run without augmentation.
 _AUGMENT_WITH = {
     "tf_data": ("tf_ops", "opencv", "albumentations", "keras_layers"),
     "image_data_generator": ("keras_generator",),
@@ -56,64 +57,65 @@ _KERAS_WORKERS = ("image_data_generator", "py_dataset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:
-    """Everything that decides what a loader does and how fast, and nothing else.
+    """Every setting that decides what a loader does and how fast.
 
-    A variant is one of these, made from another with `dataclasses.replace`.
+    A variant is a config that `dataclasses.replace` makes from another.
 
     Raises:
-      ConfigError: if the parts contradict each other.
+      ConfigError: if a setting is wrong, or settings contradict each other.
     """
 
-    # Who reads the files: tf.data, Keras' ImageDataGenerator, our keras.utils.PyDataset, or Keras'
+    # What reads the files: tf.data, Keras' ImageDataGenerator, our keras.utils.PyDataset, or Keras'
     # image_dataset_from_directory.
     loader: str = "tf_data"
-    # Images per batch. 32: the tutorial's, and Keras' own default.
+    # Images per batch. 32 is the tutorial's batch size, and Keras' default.
     batch_size: int = 32
     # (height, width) in pixels; set from the model, never by hand.
     image_size: tuple[int, int] = (64, 64)
-    # How a decoded photo becomes `image_size`; Keras' generators use `nearest`, everything else `bilinear`.
+    # How a decoded photo is resized to `image_size`. Keras' generators use `nearest`, everything else `bilinear`.
     interpolation: str = "bilinear"
     # `float32` in [0, 1], or `uint8`, which the model's first layer rescales on the device.
     output_dtype: str = "float32"
-    # What is drawn per image, or None.
+    # The random draw for each image, or None.
     augmentation: Augmentation | None = field(default_factory=Augmentation)
     # The library that applies the draw.
     augment_with: str = "tf_ops"
-    # Per image, per batch, or by layers in front of the model.
+    # Where the draw is applied: to an image, to a batch, or by layers in front of the model.
     augment_at: str = "element"
-    # `scaled`: JPEGs decoded at 1/2, 1/4 or 1/8 of their size, never below `image_size`.
+    # `scaled`: decodes JPEGs at 1/2, 1/4 or 1/8 of their size, never below `image_size`.
     decode: str = "full"
-    # `composed`: resize and augmentation in one resampling of the decoded image, by OpenCV, a batch at a time.
+    # `composed`: OpenCV resizes and augments the decoded image in one resampling, a batch at a time.
     resample: str = "separate"
-    # What is read: the source's files, or a copy that is prepared once: JPEG files at `image_size`, TFRecord of the
-    # files' bytes, or pixels at `image_size` in one memory-mapped file.
+    # What is read: the source's files, or a copy that is made once: JPEG files at `image_size`, TFRecord of the files'
+    # bytes, or pixels at `image_size` in one memory-mapped file.
     storage: str = "files"
     # `ram`: the files are copied to a RAM disk first.
     location: str = "disk"
-    # Where decoded, resized images are kept, always before anything random: in the process after the first epoch, or in
-    # a file in the user's cache folder, made before the first and used again by later runs.
+    # Where decoded, resized images are kept, before anything random. `memory`: in the process, from the first epoch on.
+    # `disk`: in a file in the user's cache folder, which is made before the first epoch and serves later runs, too.
     cache: str = "none"
-    # tf.data: `num_parallel_calls`, 1 a sequential map, `auto` tf.data's tuner. Keras loaders: threads, or processes.
+    # tf.data: `num_parallel_calls`; 1 is a sequential map, `auto` lets tf.data's tuner choose. Keras loaders: number of
+    # threads or processes.
     workers: int | str = 1
     # Keras loaders: worker processes instead of threads.
     use_multiprocessing: bool = False
-    # Keras loaders with more than one worker: batches that may wait. 10: Keras' default.
+    # Keras loaders with more than one worker: batches that may wait in the queue. 10 is Keras' default.
     max_queue_size: int = 10
-    # tf.data: batches prepared ahead, `auto` lets tf.data's tuner choose, 0 none.
+    # tf.data: batches prepared ahead; 0 for none, `auto` lets tf.data's tuner choose.
     prefetch: int | str = 0
-    # tf.data: prefetch into device memory instead of the host's; the same as `prefetch` where there is no GPU.
+    # tf.data: prefetch into device memory instead of the host's; without a GPU the same as `prefetch`.
     prefetch_to_device: bool = False
     # tf.data: `options.autotune.enabled`.
     autotune: bool = True
-    # tf.data: its own graph rewrites, which turn a sequential map and batch into a parallel, prefetching node.
+    # tf.data: its graph rewrites, which turn a sequential map and batch into a parallel, prefetching node.
     rewrites: bool = True
-    # tf.data with a cache in memory, or records: images in the shuffle buffer behind it, which is filled before an
-    # epoch's first batch. All else shuffles the whole list; of a file that memory cannot hold, 64 blocks of 1 MB at a
-    # time. 0 serves the files in their order, whatever the loader.
+    # tf.data with a cache in memory, or records: images in the shuffle buffer, which is filled before an epoch's first
+    # batch. Other pipelines shuffle the whole list of images; if a file is larger than memory, 64 blocks of 1 MB at a
+    # time. 0: every loader serves the images in the source's order.
     shuffle_buffer: int = 512
     # tf.data: elements in order although workers finish out of order.
     deterministic: bool = True
-    # Of the order and of every draw; at least 0.
+    # Seed of the order and of every draw; at least 0.
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -139,7 +141,7 @@ class PipelineConfig:
 
     @property
     def composed(self) -> bool:
-        """Whether an image is resampled once, for its size and its draw together."""
+        """Whether an image is resized and augmented in one resampling."""
         return self.resample == "composed" and self.augmentation is not None
 
     def _check_types(self) -> None:
@@ -263,29 +265,32 @@ class PipelineConfig:
 
 
 def config_to_dict(config: PipelineConfig) -> dict[str, Any]:
-    """Returns the config as JSON and TOML hold it: `image_size` a list, no augmentation as False."""
+    """Returns the config as JSON and TOML hold it: tuples as lists, no augmentation as False."""
     values = dataclasses.asdict(config)
     values["image_size"] = list(config.image_size)
     if config.augmentation is None:
         values["augmentation"] = False
     else:
         table = values["augmentation"]
-        values["augmentation"] = {key: list(one) if isinstance(one, tuple) else one for key, one in table.items()}
+        values["augmentation"] = {key: list(part) if isinstance(part, tuple) else part for key, part in table.items()}
     return values
 
 
 def config_from_dict(values: dict[str, Any], base: PipelineConfig | None = None) -> PipelineConfig:
-    """Reads a config; keys that are absent keep the value of `base` (default: the defaults).
+    """Makes a config from what `config_to_dict` returns, or a part of it.
 
+    Args:
+      values: settings by name.
+      base: gives the settings that `values` lacks; by default those of `PipelineConfig()`.
     Raises:
-      ConfigError: at an unknown key, naming the nearest known one, or a value that the config refuses.
+      ConfigError: if a key is unknown, or the config refuses a value.
     """
     base = base or PipelineConfig()
-    fields = [one.name for one in dataclasses.fields(PipelineConfig)]
+    names = _names(PipelineConfig)
     values = dict(values)
     for key in values:
-        if key not in fields:
-            raise ConfigError(f"`{key}` is not a setting.{did_you_mean(key, fields)} Known: {', '.join(fields)}.")
+        if key not in names:
+            raise ConfigError(f"`{key}` is not a setting.{did_you_mean(key, names)} Known: {', '.join(names)}.")
     if isinstance(values.get("image_size"), list):
         values["image_size"] = tuple(values["image_size"])
     if "augmentation" in values:
@@ -293,28 +298,32 @@ def config_from_dict(values: dict[str, Any], base: PipelineConfig | None = None)
     return dataclasses.replace(base, **values)
 
 
+def _names(config: type[PipelineConfig] | type[Augmentation]) -> list[str]:
+    return [setting.name for setting in dataclasses.fields(config)]
+
+
 def _augmentation(value: Any) -> Augmentation | None:
-    known = [one.name for one in dataclasses.fields(Augmentation)]
+    names = _names(Augmentation)
     if value is False:
         return None
     if value is True:
         return Augmentation()
     if not isinstance(value, dict):
         raise ConfigError(
-            f"`augmentation` must be true, false or a table of {', '.join(known)}. Received: augmentation={value!r}."
+            f"`augmentation` must be true, false or a table of {', '.join(names)}. Received: augmentation={value!r}."
         )
     for key in value:
-        if key not in known:
-            raise ConfigError(f"`augmentation.{key}` is not a setting.{did_you_mean(key, known)}")
-    value = {key: tuple(one) if isinstance(one, list) else one for key, one in value.items()}
+        if key not in names:
+            raise ConfigError(f"`augmentation.{key}` is not a setting.{did_you_mean(key, names)}")
+    table: dict[str, Any] = {key: tuple(part) if isinstance(part, list) else part for key, part in value.items()}
     try:
-        return Augmentation(**value)
+        return Augmentation(**table)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"`augmentation`: {error}") from error
 
 
 def config_to_toml(config: PipelineConfig) -> str:
-    """Writes every field, so that the file stays true when a default changes."""
+    """Returns the config as TOML, with every setting, so that the file means the same after a default changes."""
     values = config_to_dict(config)
     table = values.pop("augmentation")
     lines = [f"{key} = {_toml(value)}" for key, value in values.items()]
@@ -328,17 +337,20 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f'"{value}"'  # only names from CHOICES and "auto" get here: nothing to escape
+        return f'"{value}"'  # a name from `CHOICES`, or "auto": nothing to escape
     if isinstance(value, list):
         return "[" + ", ".join(_toml(part) for part in value) + "]"
     return repr(float(value)) if isinstance(value, float) else str(value)
 
 
 def config_from_toml(text: str, base: PipelineConfig | None = None) -> PipelineConfig:
-    """Reads `config_to_toml`'s output, or any part of it.
+    """Makes a config from the text of `config_to_toml`, or a part of it.
 
+    Args:
+      text: TOML.
+      base: as in `config_from_dict`.
     Raises:
-      ConfigError: if the text is not TOML, or as `config_from_dict`.
+      ConfigError: if the text is not TOML, or for the reasons of `config_from_dict`.
     """
     try:
         values = tomllib.loads(text)

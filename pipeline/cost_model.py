@@ -1,13 +1,14 @@
-"""The tuning model: which pipelines there are to choose from, and what each would give, from stages measured once.
+"""The tuner's cost model: the pipelines that it chooses from, and a prediction of their rates from measured stages.
 
-A resource-accounted rate, as in Plumber (Kuchnik et al., MLSys 2022), with the consumer's own work in it. What it
-assumes, and what the tuner's measurement is there to catch:
+The prediction accounts for resources, as in Plumber (Kuchnik et al., MLSys 2022), and includes the consumer's own work.
+It assumes the following; the tuner measures the best pipelines, to catch where that is wrong:
 
-- A stage costs an image the same time whatever runs beside it, however many calls run at once, and in any pipeline.
-- Calls at once multiply a stage's rate, up to the cores, or up to what was measured for a stage that runs Python.
-- Stages, and the consumer where it computes on the same cores, add up on those cores; nothing else runs there.
-- With batches made ahead, loading and computing overlap wholly; without, not at all.
-- A cache is full, and files are in the page cache: the first epoch is not predicted.
+- A stage takes the same time for an image in any pipeline, whatever runs beside it and however many calls run at once.
+- Parallel calls multiply a stage's rate, up to the number of cores; for a stage that runs Python, up to a measured
+  number of calls.
+- The CPU times of all stages add up on the cores, with that of a consumer that computes there. Nothing else runs there.
+- Loading and computing overlap completely if batches are made ahead, and not at all if not.
+- Caches are full, and files are in the page cache: the first epoch is not predicted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pipeline.config import AUTO, CALL_BYTES, PipelineConfig
 from pipeline.errors import ConfigError
 from pipeline.prepared.index import estimated_bytes
 
-# A stage by its name and what it depends on: ("load", "files", "scaled"), ("augment", "opencv", "batch").
+# A stage's name and what its cost depends on: ("load", "files", "scaled"), ("augment", "opencv", "batch").
 StageKey = tuple[str, ...]
 
 _FLOAT32_BYTES, _UINT8_BYTES = 4, 1
@@ -29,11 +30,11 @@ _FLOAT32_BYTES, _UINT8_BYTES = 4, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
-    """What a stage takes.
+    """The measured cost of a stage.
 
     Attributes:
       us_per_image: microseconds per image, one call at a time.
-      most_calls: calls at once beyond which its rate does not grow; None where only the cores limit it.
+      most_calls: parallel calls beyond which the rate does not grow; None if only the cores limit it.
     """
 
     us_per_image: float
@@ -42,11 +43,11 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
-    """What takes the batches.
+    """The measured cost of what takes the batches, such as a training step.
 
     Attributes:
-      us_per_image: of a step, fed with a batch that is ready.
-      cpu_us_per_image: of that, CPU time on the loader's cores; 0 for an accelerator.
+      us_per_image: microseconds per image of a step, fed with a batch that is ready.
+      cpu_us_per_image: the CPU time of that on the loader's cores; 0 for an accelerator.
     """
 
     us_per_image: float
@@ -55,15 +56,16 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a pipeline would give.
+    """The predicted rate of a pipeline, and its needs.
 
     Attributes:
-      images_per_sec: of training.
-      loader_images_per_sec: of the loader alone.
-      loader_us_per_image: that its stages take, one call at a time: what it takes from a model on the same cores.
-      limit: what sets the rate: a stage's name, "cores" or "compute".
-      memory_bytes: of its cache and buffers, in the whole run.
-      disk_bytes: of its cache or prepared copy.
+      images_per_sec: rate of training.
+      loader_images_per_sec: rate of the loader alone.
+      loader_us_per_image: microseconds that the stages take for an image, one call at a time: the CPU time that the
+        loader takes from a model on the same cores.
+      limit: what limits training: a stage's name, "cores" or "compute".
+      memory_bytes: the cache and the buffers of the whole run.
+      disk_bytes: the cache or the prepared copy.
     """
 
     images_per_sec: float
@@ -77,7 +79,7 @@ class Prediction:
 def stages_of(config: PipelineConfig) -> tuple[tuple[StageKey, bool], ...]:
     """Returns the stages that an image passes in every epoch but the first, and whether each runs in parallel calls."""
     tail: tuple[StageKey, bool] = (("batch", "batches" if config.composed else "elements", config.output_dtype), False)
-    # What was prepared at its size is decoded no more, or whole.
+    # `decode` does not matter to copies at `image_size`.
     read = (config.storage, config.decode) if config.storage in ("files", "records") else (config.storage,)
     if config.composed:
         return ((("composed", *read), True), tail)
@@ -100,15 +102,17 @@ def predict(
     images: int,
     source_bytes: int,
 ) -> Prediction:
-    """Predicts what a pipeline gives.
+    """Predicts the rate and the needs of a pipeline.
 
     Args:
-      config: for `loader="tf_data"`.
-      costs: of each of its stages.
-      images: in an epoch, which a cache or a prepared copy must hold.
-      source_bytes: of those images' files.
+      config: a pipeline with `loader="tf_data"`.
+      costs: the cost of each of its stages.
+      consumer: what takes the batches.
+      cores: number of CPU cores.
+      images: number of images in an epoch; a cache or a prepared copy must hold them all.
+      source_bytes: size of these images' files.
     Raises:
-      KeyError: if a stage's cost is not known.
+      KeyError: if `costs` lacks a stage.
     """
     workers = cores if config.workers == AUTO else int(config.workers)
     us = {key: costs[key].us_per_image for key, _ in stages_of(config)}
@@ -141,11 +145,11 @@ def predict(
 
 
 def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, int]:
-    """Returns the bytes of memory (cache, shuffle buffer, batches in the making and made) and of disk that it takes."""
+    """Returns a pipeline's bytes of memory (cache, shuffle buffer, batches that are made or being made) and of disk."""
     height, width = config.image_size
     pixels = height * width * 3
     batch_bytes = config.batch_size * pixels * (_UINT8_BYTES if config.output_dtype == "uint8" else _FLOAT32_BYTES)
-    # What AUTOTUNE chooses is seldom more than this.
+    # AUTOTUNE seldom chooses more than 8.
     calls = 8 if config.workers == AUTO else int(config.workers)
     ahead = 8 if config.prefetch == AUTO else int(config.prefetch)
     memory_bytes = (calls + ahead + 1) * batch_bytes
@@ -164,11 +168,13 @@ def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, 
 def candidates(base: PipelineConfig, *, cores: float, accelerator: bool, scales: bool) -> Iterator[PipelineConfig]:
     """Yields every pipeline that the tuner chooses from.
 
-    Each has its constants frozen and tf.data's tuner off, whose end of an epoch can block (up to seconds were seen).
+    Each has fixed numbers of workers and batches ahead, and tf.data's tuner off: the tuner can block at the end of an
+    epoch, for seconds.
 
     Args:
       base: gives batch size, image size, augmentation, seed and order.
-      accelerator: whether the model runs elsewhere, so that layers, uint8 and a buffer in its memory make sense.
+      cores: number of CPU cores.
+      accelerator: whether the model runs on one, so that layers, uint8 and a buffer in its memory make sense.
       scales: whether the source is JPEG files, which can be decoded at a fraction of their size.
     """
     base = replace(base, loader="tf_data", autotune=False, rewrites=True, interpolation="bilinear", location="disk")
@@ -179,26 +185,26 @@ def candidates(base: PipelineConfig, *, cores: float, accelerator: bool, scales:
 
 
 def kind_of(config: PipelineConfig) -> PipelineConfig:
-    """Returns the config with its workers and prefetch taken away: what is the same work, byte for byte."""
+    """Returns the config with one worker and no prefetch: configs of the same kind do the same work, byte for byte."""
     return replace(config, workers=1, prefetch=0, prefetch_to_device=False)
 
 
 def _workers(cores: float) -> list[int]:
-    """Returns 1, 2, 4, ... and the cores, up to one call more than there are cores."""
+    """Returns the numbers of workers to choose from: 1, 2, 4, ... up to the cores, the cores, and one more."""
     most = max(1, round(cores))
     powers = (2**power for power in range(most.bit_length()))
     return sorted({*powers, most, most + 1})
 
 
 def _kinds(base: PipelineConfig, *, accelerator: bool, scales: bool) -> Iterator[PipelineConfig]:
-    """Yields the works that are different in kind: what is read, decoded, kept, drawn with, and handed over."""
+    """Yields a pipeline of each kind: storage, decoding, cache, augmentation, output dtype and resampling differ."""
     augments = [("tf_ops", "element"), ("tf_ops", "batch"), ("opencv", "batch"), ("albumentations", "element")]
     if accelerator:
         augments.append(("keras_layers", "device"))
     if base.augmentation is None:
         augments = augments[:1]
     elif base.augmentation.crops:
-        augments = [one for one in augments if one[0] != "keras_layers"]
+        augments = [(library, place) for library, place in augments if library != "keras_layers"]
     dtypes = ("float32", "uint8") if accelerator else ("float32",)
     decodes = ("full", "scaled") if scales else ("full",)
     storages = ("files", "records", "resized", "raw")
@@ -207,11 +213,11 @@ def _kinds(base: PipelineConfig, *, accelerator: bool, scales: bool) -> Iterator
         storages, decodes, ("none", "memory", "disk"), augments, dtypes, ("separate", "composed")
     ):
         if storage != "files" and cache != "none":
-            continue  # both keep the same pixels
+            continue  # cache and copy would keep the same pixels
         if storage in ("resized", "raw") and decode != "full":
-            continue  # decoded once: not the place to save
+            continue  # the copy is made once: faster decoding saves nothing
         if storage == "raw" and resample == "separate" and base.augmentation is not None:
-            continue  # the same bytes, element by element
+            continue  # does image by image what "composed" does in batches
         try:
             kind = replace(
                 base,

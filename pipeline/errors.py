@@ -1,4 +1,4 @@
-"""What can be wrong with the input of this package; each message says what, the rule and the fix."""
+"""The errors that this package raises for wrong input; each message says what is wrong, the rule and the fix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class SourceError(ValueError):
 
 
 class ConfigError(ValueError):
-    """A pipeline that cannot be: the message says the rule, the value received and the fix."""
+    """A pipeline that cannot be built; the message says the rule, the value received and the fix."""
 
 
 class PreparedError(SourceError):
@@ -24,4 +24,4 @@ class ExportError(ValueError):
 
 
 class UnavailableError(Exception):
-    """This loader cannot serve this source here; the message says why. The others can go on."""
+    """This loader cannot serve this source on this machine; the message says why. Other loaders may be able to."""

@@ -23,7 +23,7 @@ def open_source(text: str, *, skip_list: SkipList | None = None, progress: Progr
       skip_list: files to leave out, by their paths below the folder.
       progress: called with (files done, files in all).
     Raises:
-      SourceError: if it cannot be used.
+      SourceError: if the source cannot be used.
     """
     kind, _, name = text.partition(":")
     if kind == "generated" and name:

@@ -1,4 +1,4 @@
-"""Names as they are safe to show, and suggestions for names that are not known."""
+"""Makes names safe to print, and suggests the name that a user may have meant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def shown(path: str | os.PathLike[str]) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def did_you_mean(received: str, known: typing.Iterable[str]) -> str:
-    """Returns `" Did you mean 'x'?"` for the nearest known name, or nothing."""
-    near = difflib.get_close_matches(received, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
+def did_you_mean(received: str, names: typing.Iterable[str]) -> str:
+    """Returns `" Did you mean 'x'?"` for the nearest of `names`, or "" if none is near."""
+    nearest = difflib.get_close_matches(received, list(names), n=1, cutoff=0.5)
+    return f" Did you mean {nearest[0]!r}?" if nearest else ""

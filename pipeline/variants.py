@@ -10,12 +10,12 @@ from pipeline.config import AUTO, PipelineConfig
 BASELINE = PipelineConfig(loader="image_data_generator", augment_with="keras_generator", interpolation="nearest")
 _FOUR_WORKERS = replace(BASELINE, workers=4)
 _PY_DATASET = PipelineConfig(loader="py_dataset", augment_with="opencv", workers=4)
-# As written: without its rewrites off, tf.data would turn this into a parallel, prefetching pipeline.
+# Rewrites are off, so that the pipeline runs as written: tf.data would make it parallel and prefetching.
 _TF_DATA = PipelineConfig(loader="tf_data", rewrites=False)
 _PARALLEL = replace(_TF_DATA, workers=2)
 _PREFETCH = replace(_PARALLEL, prefetch=2)
 _AUTOTUNE = replace(_TF_DATA, workers=AUTO, prefetch=AUTO, rewrites=True)
-# Frozen: no tuner, whose end of an epoch can block.
+# No autotuning: tf.data's tuner can block at the end of an epoch.
 _COMPOSED = replace(
     _PREFETCH,
     decode="scaled",
@@ -62,7 +62,7 @@ VARIANTS: dict[str, PipelineConfig] = {
     "tf-data-device-prefetch": replace(_AUTOTUNE, prefetch=2, prefetch_to_device=True),
 }
 
-# What the main job runs unasked: one of each kind that teaches something.
+# What the main job runs by default: one pipeline of each kind that teaches something.
 DEFAULT = (
     "generator",
     "generator-4-workers",
@@ -78,15 +78,15 @@ TF_DATA = tuple(name for name in VARIANTS if name not in GENERATORS)
 
 
 def other_work(config: PipelineConfig) -> tuple[str, ...]:
-    """Returns in what way the config's images differ from full decode, bilinear, augmented; empty if in none.
+    """Returns how the config's work differs from full decoding, bilinear resizing and augmentation; () if it does not.
 
-    Two variants are comparable as *equal work* where this is equal.
+    Two variants do *equal work* if they differ in the same ways.
     """
     marks = []
     if config.interpolation != "bilinear":
         marks.append(config.interpolation)
     elif config.loader == "image_data_generator" and config.storage == "files":
-        marks.append("antialiased")  # Pillow's bilinear averages over what it leaves out; nobody else's does
+        marks.append("antialiased")  # only Pillow's bilinear averages over all pixels of the larger image
     if config.augmentation is None:
         marks.append("no augmentation")
     if config.decode == "scaled":

@@ -1,4 +1,4 @@
-"""Writes a copy of a source that is faster to read, and says what that cost and when it pays.
+"""The command that writes a copy of a source that is faster to read, and says what that cost and when it pays.
 
 python -m pipeline materialize photos/train prepared/train --as raw --image-size 64
 """
@@ -13,7 +13,7 @@ import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline import clock
 from pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals
@@ -22,7 +22,7 @@ from pipeline.errors import SourceError, WriteError
 from pipeline.opening import open_source
 from pipeline.prepared.index import FORMS
 from pipeline.sources.skip_list import add_skip_list_option, read_skip_list
-from pipeline.sources.source import ImageSource
+from pipeline.sources.source import ImageSource, Progress
 from pipeline.text import shown
 
 if TYPE_CHECKING:
@@ -31,32 +31,38 @@ if TYPE_CHECKING:
     from pipeline.prepared.write import Prepared
 
 _ROUNDS = 3
-# Rates are measured on so many images at most, of either kind.
+# Rates of the source and of its copy are measured on at most this many images.
 _MEASURED_IMAGES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Images/sec of reading an epoch, one figure a round; the two were measured in turn."""
+    """Rates of reading in images/sec, one per round. Source and copy were read in turn.
+
+    Attributes:
+      before: of the source.
+      after: of the copy.
+    """
 
     before: tuple[float, ...]
     after: tuple[float, ...]
 
     @property
     def medians(self) -> tuple[float, float]:
+        """(before, after)."""
         return statistics.median(self.before), statistics.median(self.after)
 
     @property
     def speed_up(self) -> tuple[float, float, float]:
-        """The least, the median and the greatest ratio of the rounds."""
+        """The smallest, the median and the largest of the rounds' ratios `after / before`."""
         ratios = sorted(after / before for before, after in zip(self.before, self.after, strict=True))
         return ratios[0], statistics.median(ratios), ratios[-1]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 0, 2 for bad input, 3 if it cannot be written, 128 + signal if stopped."""
+    """Runs the command. Returns 0; 2 for bad input, 3 if the copy cannot be written, 128 + signal if stopped."""
     arguments = _parser().parse_args(argv)
-    # Nothing here needs a GPU, whose memory TensorFlow would take.
+    # Hide GPUs: TensorFlow would take their memory, and nothing here needs them.
     os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", CUDA_VISIBLE_DEVICES="-1")
     from rich.console import Console
 
@@ -70,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Stopped as stopped:
         errors.print("stopped: nothing was left behind", highlight=False)
         return stopped.exit_code
-    if said := noise.sentence():
-        errors.print(said, style="yellow", markup=False, emoji=False, highlight=False)
+    if warning := noise.sentence():
+        errors.print(warning, style="yellow", markup=False, emoji=False, highlight=False)
     Console().print(describe(prepared, rates), highlight=False, markup=False, soft_wrap=True)
     return 0
 
@@ -109,7 +115,7 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=errors, auto_refresh=False, transient=True, disable=not errors.is_terminal)
-    # rich 13 ends a bar with an empty line where there is no terminal, though it shows none.
+    # Without a terminal rich 13 shows no bar, but still prints the empty line at its end.
     with progress if errors.is_terminal else contextlib.nullcontext():
         task = progress.add_task("reading", total=None)
 
@@ -133,17 +139,24 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
 
 
 def _materialize() -> Callable[..., Prepared]:
-    """Imports TensorFlow now, which says much of the machine."""
+    """Imports TensorFlow, so that what it writes to stderr comes before the copy; returns `materialize`."""
     import tensorflow as tf
 
     from pipeline.prepared.write import materialize
 
-    tf.config.list_physical_devices()  # or it would look for GPUs later
+    tf.config.list_physical_devices()  # looks for GPUs, and writes about them, now
     return materialize
 
 
-def measure(source: ImageSource, copy: ImageSource, config: PipelineConfig, report: Any = None) -> Rates:
-    """Reads an epoch of the source and of its copy, in turn, after one of each that is not timed."""
+def measure(source: ImageSource, copy: ImageSource, config: PipelineConfig, report: Progress | None = None) -> Rates:
+    """Times reading the source and its copy, in turn; the first round is not counted.
+
+    Args:
+      source: the images that were copied.
+      copy: what `materialize` wrote.
+      config: the pipeline that reads the source; the copy is always decoded in full.
+      report: called with (rounds done, rounds in all).
+    """
     from pipeline.building import build
 
     rates: tuple[list[float], list[float]] = ([], [])
@@ -153,23 +166,23 @@ def measure(source: ImageSource, copy: ImageSource, config: PipelineConfig, repo
         build(replace(config, decode="full"), _measured(copy)) as after,
     ):
         for round_ in range(_ROUNDS + 1):
-            for loader, found in zip((before, after), rates, strict=True):
+            for loader, loader_rates in zip((before, after), rates, strict=True):
                 begin_ns = clock.now_ns()
                 images = sum(len(labels) for _, labels in loader.data.take(batches))
                 if round_:
-                    found.append(images / ((clock.now_ns() - begin_ns) / 1e9))
+                    loader_rates.append(images / ((clock.now_ns() - begin_ns) / 1e9))
             if report:
                 report(round_ + 1, _ROUNDS + 1)
     return Rates(before=tuple(rates[0]), after=tuple(rates[1]))
 
 
 def _measured(source: ImageSource) -> ImageSource:
-    """Returns some of many files; but the whole of a copy in few large ones, a part of which another reader serves."""
+    """Returns some of the files of a folder. A copy in few large files stays whole: another reader serves its parts."""
     return source.take(_MEASURED_IMAGES) if source.root is not None else source
 
 
 def describe(prepared: Prepared, rates: Rates) -> str:
-    """Returns what the command prints."""
+    """Returns the text that the command prints."""
     before, after = rates.medians
     least, middle, most = rates.speed_up
     share = prepared.prepared_bytes / prepared.source_bytes
@@ -188,7 +201,7 @@ def describe(prepared: Prepared, rates: Rates) -> str:
 
 
 def _payoff(prepared: Prepared, rates: Rates) -> str:
-    """Source: one-off seconds over the seconds that an epoch's reading gets shorter by."""
+    """Returns after how many epochs the copy pays: its one-off seconds over the seconds that an epoch gets shorter."""
     before, after = rates.medians
     saved_s = prepared.images / before - prepared.images / after
     least, _, most = rates.speed_up

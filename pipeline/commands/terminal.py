@@ -1,6 +1,7 @@
-"""What commands share: their words, the first signal that stops them in order, and what C libraries write to stderr.
+"""What commands share: the argument parser, signals that end a run in order, and what decoders write to stderr.
 
-libjpeg writes a line of each damaged file to standard error; it is counted, and kept off the terminal.
+libjpeg writes a line to stderr for each damaged file: `decoders_unheard` counts these lines and keeps them off the
+terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from pipeline.text import shown
 
 
 class Stopped(BaseException):
-    """A signal asked the run to end; like `KeyboardInterrupt` no `Exception`, that nobody takes it for a bad image."""
+    """A signal asked the run to end. Like `KeyboardInterrupt` no `Exception`: code that handles bad images lets it by.
+
+    Attributes:
+      exit_code: 128 + the signal's number.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -28,13 +33,13 @@ class Stopped(BaseException):
 
 @contextlib.contextmanager
 def signals() -> Iterator[None]:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into `Stopped`; those behind it wait until the run has ended."""
+    """Raises `Stopped` at the first SIGINT, SIGTERM or SIGHUP, and ignores further ones until the block has ended."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def stop(number: int, frame: Any) -> None:
-        for one in numbers:
-            signal.signal(one, signal.SIG_IGN)
-        raise Stopped(number)
+    def stop(received: int, frame: Any) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise Stopped(received)
 
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
@@ -44,24 +49,24 @@ def signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# libjpeg's and libpng's own words for data that are damaged.
-_OF_DATA = (b"Corrupt JPEG data", b"Premature end of JPEG", b"libpng warning", b"libpng error")
+# Words in the lines that libjpeg and libpng write about damaged data.
+_DAMAGE_WORDS = (b"Corrupt JPEG data", b"Premature end of JPEG", b"libpng warning", b"libpng error")
 
 
 @dataclass(slots=True)
 class Noise:
-    """What decoders said while they were not heard.
+    """What decoders wrote to stderr about damaged data.
 
     Attributes:
-      warnings: lines about damaged data.
-      first: of these lines.
+      warnings: number of lines.
+      first: the first line, safe to print; "" if there is none.
     """
 
     warnings: int = 0
     first: str = ""
 
     def sentence(self) -> str | None:
-        """Says how much that was and where to look; None of nothing."""
+        """Returns a sentence with the number of warnings and what to do; None if there are none."""
         if not self.warnings:
             return None
         return (
@@ -72,33 +77,33 @@ class Noise:
 
 @contextlib.contextmanager
 def decoders_unheard() -> Iterator[Noise]:
-    """Sends descriptor 2 to a file, and Python's own standard error to where it led before.
+    """Sends descriptor 2 to a temporary file; Python's own `sys.stderr` still leads to where it led before.
 
-    What it held about damaged data is in the value when the block has ended.
+    The yielded `Noise` is filled in at the end of the block.
     """
     noise = Noise()
     python_stderr = sys.stderr
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as unheard, open(kept, "w", encoding="utf-8", errors="backslashreplace") as heard:
-        with contextlib.suppress(OSError, ValueError):  # what has no descriptor does not use this one
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as captured, open(stderr, "w", encoding="utf-8", errors="backslashreplace") as heard:
+        with contextlib.suppress(OSError, ValueError):  # a `sys.stderr` without a descriptor does not use descriptor 2
             if python_stderr.fileno() == 2:
                 python_stderr.flush()
                 sys.stderr = heard
-        os.dup2(unheard.fileno(), 2)
+        os.dup2(captured.fileno(), 2)
         try:
             yield noise
         finally:
-            os.dup2(kept, 2)
+            os.dup2(stderr, 2)
             sys.stderr = python_stderr
-            unheard.seek(0)
-            for line in unheard:
-                if any(words in line for words in _OF_DATA):
+            captured.seek(0)
+            for line in captured:
+                if any(words in line for words in _DAMAGE_WORDS):
                     noise.first = noise.first or shown(line.decode("utf-8", "replace").strip())
                     noise.warnings += 1
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """Repeats a wrong word so that no terminal obeys it: a name that a shell filled in may hold anything."""
+    """Escapes its error messages: a file name on the command line may hold characters that a terminal obeys."""
 
     def error(self, message: str) -> NoReturn:
         super().error(shown(message))

@@ -15,12 +15,12 @@ from pipeline.loaders.py_dataset import WorkerRecord
 from pipeline.sources.source import ImageSource
 from pipeline.stages import augment, output
 
-# Only here: `keras.preprocessing.image` has them no more.
+# Keras 3's own `keras.preprocessing.image` no longer has these classes.
 _legacy = tf.keras.preprocessing.image
 
 
 class RecordingDirectoryIterator(_legacy.DirectoryIterator):  # type: ignore[name-defined]
-    """What `flow_from_directory` returns, noting who serves its batches."""
+    """What `flow_from_directory` returns, with a record of how many workers are busy."""
 
     record: WorkerRecord
 
@@ -30,10 +30,15 @@ class RecordingDirectoryIterator(_legacy.DirectoryIterator):  # type: ignore[nam
 
 
 def image_data_generator(source: ImageSource, config: PipelineConfig, folder: Path) -> RecordingDirectoryIterator:
-    """Builds the tutorial's generator on `folder`, with the workers and the queue set on the iterator.
+    """Builds the tutorial's generator on `folder`, with workers and queue set on the iterator.
 
-    `fit` has lost those arguments in Keras 3 and the `flow` methods drop them: only the setters work. The iterator
-    seeds NumPy's global state, so that its draws are racy under threads and repeated by forked workers.
+    Keras 3's `fit` lacks those arguments and the `flow` methods drop them: only the iterator's setters work. The
+    iterator seeds NumPy's global state: threads race for its draws, and forked workers repeat them.
+
+    Args:
+      source: gives the class names.
+      config: the pipeline.
+      folder: holds the source's files in class folders.
     """
     generator = _legacy.ImageDataGenerator(rescale=1 / 255)
     if config.augmentation is not None:
@@ -44,7 +49,7 @@ def image_data_generator(source: ImageSource, config: PipelineConfig, folder: Pa
             horizontal_flip=config.augmentation.flip_probability > 0,
             fill_mode=config.augmentation.fill_mode,
         )
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints how many images it found
+    with contextlib.redirect_stdout(io.StringIO()):  # the iterator prints how many images it finds
         iterator = RecordingDirectoryIterator(
             str(folder),
             generator,
@@ -64,7 +69,13 @@ def image_data_generator(source: ImageSource, config: PipelineConfig, folder: Pa
 
 
 def image_dataset_from_directory(source: ImageSource, config: PipelineConfig, folder: Path) -> tf.data.Dataset:
-    """Builds what TensorFlow's own guide shows: the utility, then Keras layers in a map, then prefetch."""
+    """Builds what TensorFlow's guide shows: the utility, then Keras layers in a map, then prefetch.
+
+    Args:
+      source: gives the class names and the number of images.
+      config: the pipeline.
+      folder: holds the source's files in class folders.
+    """
     with contextlib.redirect_stdout(io.StringIO()):
         dataset = keras.utils.image_dataset_from_directory(
             str(folder),

@@ -1,4 +1,4 @@
-"""Our `keras.utils.PyDataset`: OpenCV in worker threads or processes, each watched by one of Keras' threads."""
+"""`ImagePyDataset`, a `keras.utils.PyDataset`: OpenCV in threads or processes, each watched by a thread of Keras."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from pipeline.stages.opencv_decode import OpenCVDecoder
 from pipeline.stages.warp import WARPS
 
 _INTERPOLATION = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST_EXACT}
-# Slots of a record; pools are made anew each epoch, so that it holds those of a few.
+# Slots of a record. Each epoch has new workers, and a record holds the workers of several epochs.
 _MAX_WORKERS = 256
 
 
 class WorkerRecord:
-    """How many workers were ever busy at once, across threads and forked processes: what `workers` came to."""
+    """Counts how many workers were busy at once, over threads and forked processes."""
 
     def __init__(self) -> None:
         self._worker = multiprocessing.RawArray("q", _MAX_WORKERS)
         self._busy = multiprocessing.RawArray("b", _MAX_WORKERS)
-        # The most that each worker ever saw busy: one number for all would be lost where two write it at once.
+        # The most busy workers that each worker saw. Two workers that wrote one number at once could lose the larger.
         self._seen = multiprocessing.RawArray("i", _MAX_WORKERS)
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
-        """Counts the caller as busy."""
+        """Counts the calling thread as busy during the block."""
         slot = self._slot()
         self._busy[slot] = 1
         self._seen[slot] = max(self._seen[slot], sum(self._busy))
@@ -48,28 +48,28 @@ class WorkerRecord:
             self._busy[slot] = 0
 
     def _slot(self) -> int:
-        """Finds or takes the calling thread's slot.
+        """Finds the calling thread's slot, or takes a free one.
 
-        The system numbers all threads of all processes one after the other. So workers that start at the same moment
-        begin their search in different slots, and no two take the same one.
+        The system numbers the threads of all processes one after the other. So workers that start at the same moment
+        begin their search in different slots, and no two take the same slot.
         """
-        me = threading.get_native_id()
+        thread = threading.get_native_id()
         for step in range(_MAX_WORKERS):
-            slot = (me + step) % _MAX_WORKERS
+            slot = (thread + step) % _MAX_WORKERS
             if self._worker[slot] == 0:
-                self._worker[slot] = me
-            if self._worker[slot] == me:
+                self._worker[slot] = thread
+            if self._worker[slot] == thread:
                 return slot
-        return me % _MAX_WORKERS
+        return thread % _MAX_WORKERS
 
     def clear(self) -> None:
-        """Forgets what was seen; no worker may be busy."""
+        """Empties the record; no worker may be busy."""
         for slot in range(_MAX_WORKERS):
             self._worker[slot] = self._busy[slot] = self._seen[slot] = 0
 
     @property
     def workers(self) -> int:
-        """Workers busy at once, at most, since `clear`."""
+        """The most workers that were busy at once since `clear`."""
         return max(self._seen)
 
 
@@ -79,15 +79,16 @@ class ImagePyDataset(keras.utils.PyDataset):
     The order and the draws of an epoch come from the seed and the epoch's number alone. A batch is images
     (batch, height, width, 3) float32 in [0, 1] and labels (batch,) int32.
 
-    A worker that is killed, or hangs, ends `fit` with a `workers.WorkerError` that names it. So Keras gets
-    threads only: each has its batches made by a worker of ours, and watches it.
+    A worker that is killed, or hangs, ends `fit` with a `workers.WorkerError` that names it. For this, Keras gets
+    threads only: each thread has its batches made by one of our workers, and watches that worker.
 
     Args:
-      source: what to serve.
-      config: how.
-      batch_timeout_s: for one batch; then its worker counts as hung.
+      source: the images to serve.
+      config: the pipeline.
+      batch_timeout_s: how long a worker may take for a batch before it counts as hung.
     Attributes:
-      worker_processes: whether the workers are forked processes, or threads.
+      worker_processes: whether the workers are forked processes; else they are threads.
+      record: how many workers were busy at once.
     """
 
     def __init__(
@@ -120,18 +121,18 @@ class ImagePyDataset(keras.utils.PyDataset):
         return math.ceil(self._source.images / self._config.batch_size)
 
     def on_epoch_end(self) -> None:
-        # Here and not in `on_epoch_begin`, which Keras 3.15 calls when the workers are running already. `fit` calls
-        # this once before its first epoch, too, so that the first epoch it trains on is number 1.
+        # Not in `on_epoch_begin`: Keras 3.15 calls that when the workers are already running. `fit` also calls this
+        # method before its first epoch, so the first epoch that it trains on is number 1.
         with self._starting:
             self._close()
             self._plan_next_epoch()
             self._crew = None
 
     def close(self) -> None:
-        """Ends the workers of an epoch that was broken off; `fit` does so at the end of a whole one, or when it begins.
+        """Ends the workers of an epoch that was broken off; `fit` ends them at the end of an epoch, or when it begins.
 
-        Keras keeps what is left of such an epoch, this object too, as long as the process lives; and its pool still
-        asks for batches that it has queued, which no new workers are started for before the next epoch.
+        After a broken-off epoch Keras keeps this object until the process ends, and its pool still asks for the batches
+        in its queue. No new workers are started for these before the next epoch.
         """
         with self._starting:
             self._close()
@@ -141,18 +142,18 @@ class ImagePyDataset(keras.utils.PyDataset):
             self._end_crew()
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        # By hand, or where Keras draws two batches before its epochs.
+        # The user asks for a batch, or Keras for two batches before its first epoch.
         if threading.current_thread() is threading.main_thread():
             return self.make_in_caller(index)
         return self._epochs_crew().make(index)
 
     def make_in_caller(self, index: int, empty: Empty = np.empty) -> tuple[np.ndarray, np.ndarray]:
-        """Makes a batch in the calling thread, whichever that is, its images in an array that `empty` makes."""
+        """Makes batch `index` in the calling thread, whichever that is; `empty` makes the array of its images."""
         with self.record.serving():
             return self._batch(index, empty)
 
     def _epochs_crew(self) -> Workers:
-        """Returns the epoch's workers; processes are forked when they are first needed, and know its plan from that."""
+        """Returns the epoch's workers. The first call starts them; forked processes inherit the epoch's plan."""
         with self._starting:
             if self._crew is None:
                 self._crew = Workers(

@@ -1,4 +1,4 @@
-"""Batches for a training loop in Python: NumPy arrays, made by the thread that asks for them, or by processes."""
+"""`PythonBatches`: NumPy batches for a training loop in Python, made by the calling thread or by worker processes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pipeline.stages.epochs import maps_of, order_of
 
 
 class PythonBatches:
-    """Epochs of `(images, labels)`: iterate it once an epoch, and not again before that has ended.
+    """Batches `(images, labels)`: each iteration is an epoch, and must end before the next begins.
 
-    For PyTorch, JAX, or a loop of one's own, over a `raw` copy above all: what tf.data takes for a batch, whatever is
-    in it, is several times what cropping small images takes. Images, order and draws are those of `tf_data` by the
-    same config, for any number of workers.
+    For PyTorch, JAX, or any other loop in Python, above all over a `raw` copy: what tf.data adds to each batch takes
+    several times as long as cropping small images. Images, order and draws are those of `tf_data` with the same config,
+    for any number of workers.
 
     Args:
-      source: what to serve.
-      config: with resample="composed" and an augmentation; `storage` says which copy of the source is read. Its
-        `workers` are those of tf.data, and mean nothing here.
-      workers: processes that make batches ahead, those of the next epoch too, forked at the first batch and alive until
-        `close`; 0 for none: the caller makes them.
-      batch_timeout_s: for one batch; then its worker counts as hung.
+      source: the images to serve.
+      config: has resample="composed" and an augmentation; `storage` says which copy of the source is read. Its
+        `workers` are tf.data's, and are not used.
+      workers: number of processes that make batches ahead, also those of the next epoch. They are forked at the first
+        batch and live until `close`. 0: the calling thread makes the batches.
+      batch_timeout_s: how long a worker may take for a batch before it counts as hung.
     Raises:
       ConfigError: if the config composes nothing, or `workers` is negative.
       PreparedError: if a copy of the source cannot be made.
@@ -74,22 +74,25 @@ class PythonBatches:
         self._epoch += 1
         epoch, first = self._epoch, self._epoch * len(self)
         if self._workers:
-            made = self._crew_now().in_order(first, len(self))
+            batches = self._crew_now().in_order(first, len(self))
         else:
-            made = map(self._maker.make, range(first, first + len(self)))
-        for pixels, labels in made:
+            batches = map(self._maker.make, range(first, first + len(self)))
+        for pixels, labels in batches:
             yield self._served(pixels), labels.copy()
             if self._epoch != epoch:
                 raise RuntimeError("Another epoch was begun before this one had ended.")
 
     def _served(self, pixels: NDArray[np.uint8]) -> NDArray[np.generic]:
-        """Returns what the caller may keep. Floats are made here: they are four times as much to hand over."""
+        """Returns images that the caller may keep.
+
+        Floats are made here and not by the workers, who would have to hand over four times as many bytes.
+        """
         if self._config.output_dtype == "float32":
             return np.divide(pixels, np.float32(255), dtype=np.float32)
         return pixels.copy() if self._workers else pixels
 
     def _crew_now(self) -> Workers:
-        """Returns the workers: forked when they are first needed, and anew after a failure or in a forked process."""
+        """Returns the workers. Forks them at the first call, and again after a failure or in a forked process."""
         if self._crew is not None and not self._crew.usable:
             self.close()
         if self._crew is None:
@@ -104,17 +107,17 @@ class PythonBatches:
         return self._crew
 
     def close(self) -> None:
-        """Ends the workers; another epoch has new ones."""
+        """Ends the workers; the next epoch forks new ones."""
         if self._crew is not None:
             self._end_crew()
             self._crew = None
 
 
 class _Maker:
-    """Makes the batches of all epochs, by numbers that go on from one to the next.
+    """Makes the batches of all epochs; their numbers go on from one epoch to the next.
 
     Args:
-      in_turn: processes that make them in turn. Each plans, at the edge of an epoch, no more than its own part of it.
+      in_turn: number of processes that make batches in turn. Each process plans only its own batches of an epoch.
     """
 
     def __init__(self, source: ImageSource, config: PipelineConfig, *, in_turn: int) -> None:
@@ -132,14 +135,14 @@ class _Maker:
         if self._planned != (epoch, batch % self._in_turn):
             self._plan_turns(epoch, batch % self._in_turn)
             self._planned = (epoch, batch % self._in_turn)
-        # The batches of its turns lie one behind the other.
+        # The plan holds this process' batches only, one after the other.
         begin = batch // self._in_turn * self._config.batch_size
         rows = slice(begin, begin + self._config.batch_size)
         chosen = self._order[rows]
         return self._composed(chosen, self._matrices[rows], self._plan[rows], empty), self._labels[chosen]
 
     def _plan_turns(self, epoch: int, first: int) -> None:
-        """Plans an epoch's batch `first`, and every one of its turns behind that."""
+        """Plans an epoch's batch `first`, and every `in_turn`-th batch after it."""
         positions = np.arange(self._source.images)
         positions = positions[positions // self._config.batch_size % self._in_turn == first]
         self._order = order_of(self._source, self._config, epoch)[positions]

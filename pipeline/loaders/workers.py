@@ -1,8 +1,8 @@
-"""Workers that make batches, and are watched: one that dies or hangs is an error that names it.
+"""Threads and forked processes that make batches; a worker that dies or hangs raises an error that names it.
 
-Keras' own pool puts a new process in the place of one that dies, and waits for ever for the batch that went with it.
+Keras' own pool replaces a process that dies, and then waits for ever for the batch of that process.
 
-Over 400 lines: threads and processes keep the same promises, which are read side by side.
+Over 400 lines: thread and process workers promise the same, and are read side by side.
 """
 
 from __future__ import annotations
@@ -34,48 +34,56 @@ from pipeline.stages.compose import Empty
 
 # Twice what an NFS client waits before it says that its server does not answer (nfs(5), `timeo`).
 BATCH_TIMEOUT_S = 120.0
-# How often a process that does not answer is asked whether it lives: another one that was forked at the same moment may
-# hold its end of the socket open. And how often it looks whether its parent lives.
+# How often the parent checks whether a worker process that does not answer still lives: its socket may stay open after
+# its death, since another process that was forked at the same moment may hold the other end. Also how often a worker
+# process checks whether its parent still lives.
 _LOOK_S = 1.0
-# To write its stacks, and to leave, before it is killed.
+# How long a process may take to write its stacks, and to end, before it is killed.
 _STACKS_S, _LEAVE_S = 2.0, 2.0
-# Batches that each worker may be ahead of who takes them: it makes one while another waits.
+# How many batches may be asked of a worker before the first is taken: the worker makes a batch while others wait.
 AHEAD = 4
-# Of a batch's number and of an answer's length, between processes.
+# Size of a batch's number, and of an answer's length, in messages between processes.
 _NUMBER_BYTES = 8
-# Nobody forks while the other end of a worker's socket is open in this process. Again by the same thread, whose garbage
-# may be collected meanwhile, and with it other workers.
+# Held while a worker's end of its socket is open in this process, so that no other worker is forked with a copy of it.
+# RLock, not Lock: garbage collection may close another worker on the thread that is forking.
 _FORKING = threading.RLock()
 
-# Makes a batch by its number, its large arrays by the function that it is given.
+# Makes the batch of a number; makes large arrays with the function that it is given.
 Make = Callable[[int, Empty], Any]
 
 
 class WorkerError(RuntimeError):
-    """No batch will come: a worker died or hangs, and the first line says which, how and at what; or all were ended."""
+    """No batch will come: a worker died or hangs, or the workers were ended.
+
+    The first line says which worker, what happened and at which batch.
+    """
 
 
 class _Worker(ABC):
-    """Makes one batch at a time, in the order in which one caller asks for them, at most `AHEAD` of them."""
+    """Makes one batch at a time, in the order in which its only caller asks, which may ask for `AHEAD` at once."""
 
     def __init__(self) -> None:
         self._waiting: deque[int] = deque()
 
     def ask(self, index: int) -> None:
-        """Has a batch made."""
+        """Asks for a batch, and does not wait for it."""
         self._waiting.append(index)
         self._send(index)
 
     def answer(self, timeout_s: float, *, copy: bool) -> tuple[bool, Any]:
-        """Returns whether the batch that was asked for first was made, and it or the error; or raises `WorkerError`.
+        """Waits for the batch that was asked for first.
 
-        Without a copy, a batch's arrays are good until the worker is asked for another.
+        Returns:
+          True and the batch, or False and the error that making it raised. Without `copy`, the batch's arrays are good
+          until the worker is asked for another batch.
+        Raises:
+          WorkerError: if the worker died or hangs.
         """
         index = self._waiting.popleft()
-        found, made, value = self._receive(index, timeout_s, copy)
-        if found != index:  # two stops by the user, one after the other, may come between a batch and its bookkeeping
-            raise WorkerError(f"Batch {found} came where batch {index} was asked for.")
-        return made, value
+        received, succeeded, value = self._receive(index, timeout_s, copy)
+        if received != index:  # Ctrl-C, twice, may come between a batch and its bookkeeping
+            raise WorkerError(f"Batch {received} came where batch {index} was asked for.")
+        return succeeded, value
 
     @abstractmethod
     def _send(self, index: int) -> None: ...
@@ -85,23 +93,23 @@ class _Worker(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Tells it to leave."""
+        """Tells the worker to end."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Ends it, if that can be done."""
+        """Ends the worker, if that is possible."""
 
 
 class Workers:
-    """A number of workers, alive until closed; once one has failed, all fail with its error.
+    """A number of workers that live until they are closed; once a worker has failed, all calls raise its error.
 
     Args:
-      make: makes a batch; a bound method, that its object may be collected while idle workers wait.
-      number: of workers.
-      processes: whether they are forked processes, or threads.
-      timeout_s: for one batch; then the worker counts as hung.
-      batch_bytes: of the arrays of a batch, at most: a process gives them through memory that it shares with this one.
-        Larger ones go through its socket, which takes several times as long.
+      make: makes a batch; a bound method, so that its object can be garbage-collected while idle workers wait.
+      number: number of workers.
+      processes: whether the workers are forked processes; else they are threads.
+      timeout_s: how long a worker may take for a batch before it counts as hung.
+      batch_bytes: the largest size of a batch's arrays. Processes hand these over in shared memory; larger ones go
+        through a socket, which takes several times as long.
     """
 
     def __init__(
@@ -116,7 +124,7 @@ class Workers:
         self._timeout_s = timeout_s
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        # Of batches that are made in order: the number of the next to be taken, and of the next to be asked for.
+        # For `in_order`: the number of the next batch to take, and of the next batch to ask for.
         self._taken = self._asked = 0
         self._failing = threading.Lock()
         self._failed: str | None = None
@@ -126,7 +134,7 @@ class Workers:
                 name = f"worker {index + 1} of {number}"
                 self._workers.append(_Process(name, make, batch_bytes) if processes else _Thread(name, make))
                 self._idle.put(self._workers[-1])
-        except OSError:  # no memory, processes or descriptors
+        except OSError:  # no memory, processes or descriptors are left
             self.close()
             raise
 
@@ -134,36 +142,36 @@ class Workers:
         """Has a batch made by an idle worker, and waits for it.
 
         Raises:
-          WorkerError: if a worker died or hung, this or another.
+          WorkerError: if this worker or another died or hangs.
         """
-        self._check_owner()  # in a forked copy no worker may ever be idle
+        self._check_owner()  # first: in a forked copy no worker may ever become idle
         worker = self._idle.get()
         try:
-            answer = self._whole(lambda: self._asked_now(worker, index))
+            answer = self._run(lambda: self._ask_and_wait(worker, index))
         finally:
             self._idle.put(worker)
-        return _made(answer)
+        return _batch_of(answer)
 
-    def _asked_now(self, worker: _Worker, index: int) -> tuple[bool, Any]:
+    def _ask_and_wait(self, worker: _Worker, index: int) -> tuple[bool, Any]:
         worker.ask(index)
         return worker.answer(self._timeout_s, copy=True)
 
     def in_order(self, first: int, count: int) -> Iterator[Any]:
-        """Yields `count` batches from number `first` on, made by all workers in turn, some ahead.
+        """Yields `count` batches from number `first` on, which the workers make ahead, in turn.
 
-        Those behind the last one too, so that there are some when the caller comes back for them: what it does in
-        between takes no time from the workers. Where it asks for others, what was asked for is taken, and dropped.
+        The workers also begin with the batches after the last, so that they work on while the caller does something
+        else. If the caller then asks for other batches, these are dropped.
 
-        One caller at a time, who asks for no other batch meanwhile, and is done with a batch's arrays when it asks for
-        the next one.
+        Only one caller at a time. It must not call `make` meanwhile, and must be done with a batch's arrays when it
+        takes the next batch.
 
         Raises:
-          WorkerError: if a worker died or hung.
+          WorkerError: if a worker died or hangs.
         """
         if first != self._taken:
-            self._whole(lambda: self._begin_at(first))
+            self._run(lambda: self._begin_at(first))
         for _ in range(count):
-            yield _made(self._whole(self._take))
+            yield _batch_of(self._run(self._take))
 
     def _begin_at(self, first: int) -> None:
         while self._taken < self._asked:
@@ -183,13 +191,14 @@ class Workers:
 
     @property
     def usable(self) -> bool:
-        """Whether they can make batches: none has failed, they were not closed, and this process started them."""
+        """Whether the workers can make batches: none has failed, none was closed, and this process started them."""
         return self._failed is None and os.getpid() == self._owner
 
-    def _whole(self, step: Callable[[], Any]) -> Any:
-        """Returns what a step gives; ends all workers if it fails: a batch that nobody took would pass for the next.
+    def _run(self, step: Callable[[], Any]) -> Any:
+        """Returns the result of a step.
 
-        The first error is the one that is told: those behind it are about workers that were ended because of it.
+        If the step fails, all workers are ended: a batch that was not taken would be taken for the next one. From then
+        on the first error is raised, because later errors are about workers that were ended.
         """
         self._check_owner()
         if self._failed is None:
@@ -214,9 +223,9 @@ class Workers:
                     worker.kill()
 
     def close(self) -> None:
-        """Ends them all; those that do not leave are killed."""
+        """Ends all workers; kills those that do not end when they are told to."""
         if os.getpid() != self._owner:
-            return  # a forked copy, whose garbage is collected
+            return  # garbage collection in a forked process, where the workers are not children
         if self._failed is None:
             self._failed = "The workers were closed."
         for worker in self._workers:
@@ -225,85 +234,88 @@ class Workers:
             worker.kill()
 
 
-def _made(answer: tuple[bool, Any]) -> Any:
+def _batch_of(answer: tuple[bool, Any]) -> Any:
     """Returns a batch, or raises what making it raised."""
-    made, value = answer
-    if not made:
+    succeeded, value = answer
+    if not succeeded:
         raise value
     return value
 
 
 class _Thread(_Worker):
-    """A thread; one that hangs cannot be ended and is left behind."""
+    """A thread. If it hangs, it cannot be ended and is left behind."""
 
     def __init__(self, name: str, make: Make) -> None:
         super().__init__()
         self._name = name
-        self._asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._made: queue.SimpleQueue[tuple[int, bool, Any]] = queue.SimpleQueue()
-        arguments = (weakref.WeakMethod(make), self._asked, self._made)
+        self._indices: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[int, bool, Any]] = queue.SimpleQueue()
+        arguments = (weakref.WeakMethod(make), self._indices, self._answers)
         self._thread = threading.Thread(target=_serve_thread, args=arguments, name=f"unstall {name}", daemon=True)
         self._thread.start()
 
     def _send(self, index: int) -> None:
-        self._asked.put(index)
+        self._indices.put(index)
 
     def _receive(self, index: int, timeout_s: float, copy: bool) -> tuple[int, bool, Any]:
         try:
-            return self._made.get(timeout=timeout_s)
+            return self._answers.get(timeout=timeout_s)
         except queue.Empty:
             frame = sys._current_frames().get(self._thread.ident or 0)
             stack = "".join(traceback.format_stack(frame)) if frame else ""
             raise WorkerError(_hung(f"{self._name} (a thread)", index, timeout_s, stack)) from None
 
     def close(self) -> None:
-        self._asked.put(None)
+        self._indices.put(None)
 
     kill = close
 
 
 def _serve_thread(
-    make: weakref.WeakMethod[Make], asked: queue.SimpleQueue[int | None], made: queue.SimpleQueue[tuple[int, bool, Any]]
+    make: weakref.WeakMethod[Make],
+    indices: queue.SimpleQueue[int | None],
+    answers: queue.SimpleQueue[tuple[int, bool, Any]],
 ) -> None:
-    while (index := asked.get()) is not None:
+    while (index := indices.get()) is not None:
         function = make()
-        assert function is not None  # who asks for a batch holds what makes it
+        assert function is not None  # the caller that waits for the batch holds the object
         try:
-            made.put((index, True, function(index, np.empty)))
+            answers.put((index, True, function(index, np.empty)))
         except Exception as error:
-            made.put((index, False, error))
-        except BaseException as error:  # such as an exit, of which nobody else would hear
-            made.put((index, False, RuntimeError(f"{type(error).__name__} came when batch {index} was made: {error}")))
+            answers.put((index, False, error))
+        except BaseException as error:  # such as SystemExit, which would end the thread without a word
+            reason = f"{type(error).__name__} came when batch {index} was made: {error}"
+            answers.put((index, False, RuntimeError(reason)))
         del function
 
 
 class _Process(_Worker):
-    """A forked process, with a socket of its own: the death of one is not the others' matter.
+    """A forked process with a socket of its own, so that its death does not concern other workers.
 
-    A batch of small images is made in a third of a millisecond: what is done for each message shows. So this is a bare
-    socket, not a `multiprocessing.Pipe`, whose messages take several times as much of Python.
+    A bare socket, not a `multiprocessing.Pipe`, whose messages run several times as much Python code: a batch of small
+    images takes a third of a millisecond, so the cost of a message matters.
     """
 
     def __init__(self, name: str, make: Make, batch_bytes: int) -> None:
         super().__init__()
         self._shared = SharedArrays(batch_bytes, places=AHEAD)
-        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - stays open as long as the process lives
         with _FORKING:
-            self._socket, theirs = socket.socketpair()
+            self._socket, workers_end = socket.socketpair()
             self._socket.settimeout(_LOOK_S)
-            theirs.settimeout(None)
+            workers_end.settimeout(None)
             _OPEN.add(self._socket)
-            arguments = (theirs, self._stacks, make, self._shared, os.getpid())
+            arguments = (workers_end, self._stacks, make, self._shared, os.getpid())
             context = multiprocessing.get_context("fork")
             self._process = context.Process(target=_serve_process, args=arguments, name=f"unstall {name}", daemon=True)
             try:
                 self._process.start()
             finally:
-                theirs.close()
+                workers_end.close()
         self._name = f"{name} (process {self._process.pid})"
 
     def _send(self, index: int) -> None:
-        # One that has gone is found when it is to answer.
+        # If the process has died, `_receive` reports it.
         with contextlib.suppress(OSError):
             self._socket.send(index.to_bytes(_NUMBER_BYTES, "little", signed=True))
 
@@ -318,11 +330,11 @@ class _Process(_Worker):
             raise WorkerError(self._death(index)) from error
 
     def _read(self, length: int, deadline_ns: int) -> bytes:
-        """Returns so many bytes of what the process sends.
+        """Returns `length` bytes that the process sends.
 
         Raises:
-          EOFError, OSError: if it is gone.
-          TimeoutError: if it is there, and they do not come in time.
+          EOFError, OSError: if the process has died.
+          TimeoutError: if the process lives, and has not sent the bytes at `deadline_ns`.
         """
         data = b""
         while len(data) < length:
@@ -340,6 +352,7 @@ class _Process(_Worker):
         return data
 
     def _death(self, index: int) -> str:
+        """Says how the process ended."""
         self._process.join(_LEAVE_S)
         code = self._process.exitcode
         advice = ""
@@ -355,13 +368,13 @@ class _Process(_Worker):
         return f"{self._name} {cause} when it was to make batch {index}{advice}."
 
     def _stacks_now(self) -> str:
-        """Returns the stack of a process that hangs, from its signal handler in C: Python may not come to it."""
+        """Returns the calls of a process that hangs. Its signal handler is C code, since Python code may never run."""
         if self._process.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGUSR1)
         self._process.join(_STACKS_S)
         self._stacks.seek(0)
-        # The thread that makes batches is the oldest: listed last, the newest call first.
+        # The thread that makes batches is the oldest: it is listed last, with its newest call first.
         return self._stacks.read().decode(errors="replace").rpartition("hread 0x")[2].partition("\n")[2]
 
     def close(self) -> None:
@@ -370,40 +383,41 @@ class _Process(_Worker):
             self._socket.close()
 
     def kill(self) -> None:
-        # One that was told to leave does so at once, unless it hangs.
+        # A process that was told to end does so at once, unless it hangs.
         if self._socket.fileno() < 0:
             self._process.join(_LEAVE_S)
         self._process.kill()
         self._process.join(_LEAVE_S)
 
 
-# This process' ends of all sockets to workers, which a new worker has to close: else none would see its parent die.
+# This process' ends of the sockets to all workers. A new worker closes its copies of them: while it held them, no
+# worker's socket would be closed by the death of the parent.
 _OPEN: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-def _serve_process(ours: socket.socket, stacks: IO[bytes], make: Make, shared: SharedArrays, parent: int) -> None:
-    for other in list(_OPEN):
-        other.close()
-    for number in (signal.SIGINT, signal.SIGHUP):  # the parent decides, and ends this process
+def _serve_process(connection: socket.socket, stacks: IO[bytes], make: Make, shared: SharedArrays, parent: int) -> None:
+    for parents_end in list(_OPEN):
+        parents_end.close()
+    for number in (signal.SIGINT, signal.SIGHUP):  # the parent gets them, too, and ends this process
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     with contextlib.suppress(OSError):
         for turn in itertools.count():
-            if not (asked := ours.recv(_NUMBER_BYTES, socket.MSG_WAITALL)):
+            if not (message := connection.recv(_NUMBER_BYTES, socket.MSG_WAITALL)):
                 return
-            index = int.from_bytes(asked, "little", signed=True)
+            index = int.from_bytes(message, "little", signed=True)
             shared.turn_to(turn)
             try:
                 reply = shared.dumps(index, True, make(index, shared.empty))
             except Exception as error:
                 reply = shared.dumps(index, False, _sendable(error))
-            ours.sendall(len(reply).to_bytes(_NUMBER_BYTES, "little") + reply)
+            connection.sendall(len(reply).to_bytes(_NUMBER_BYTES, "little") + reply)
 
 
 def _end_with(parent: int) -> None:
-    """Ends this process soon after its parent, however that ended, even if the main thread hangs."""
+    """Ends this process soon after its parent has ended, in whatever way, even if the main thread hangs."""
     never = threading.Event()
     while os.getppid() == parent:
         never.wait(_LOOK_S)
@@ -411,7 +425,7 @@ def _end_with(parent: int) -> None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """Returns the error, or one that says the same if it cannot be sent; with its traceback as a note."""
+    """Returns the error with its traceback as a note; an error that cannot be pickled becomes a `RuntimeError`."""
     try:
         pickle.loads(pickle.dumps(error, protocol=5))
     except Exception:
@@ -420,5 +434,5 @@ def _sendable(error: Exception) -> Exception:
     return error
 
 
-def _hung(who: str, index: int, timeout_s: float, stacks: str) -> str:
-    return f"{who} gave no batch {index} within {timeout_s:g} s: it hangs. Its calls:\n{stacks.rstrip()}"
+def _hung(name: str, index: int, timeout_s: float, stacks: str) -> str:
+    return f"{name} gave no batch {index} within {timeout_s:g} s: it hangs. Its calls:\n{stacks.rstrip()}"

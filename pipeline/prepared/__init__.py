@@ -1,4 +1,4 @@
-"""Prepared copies of images, faster to read: their index, how they are written, and those that loaders make."""
+"""Prepared copies of images, which are faster to read: their index, writing them, and those that loaders make."""
 
 from pipeline.prepared.index import bytes_of, is_prepared
 

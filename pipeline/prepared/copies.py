@@ -1,8 +1,8 @@
-"""The copies that loaders make for themselves, in the user's cache folder, and use again: never stale, never half.
+"""Prepared copies that loaders make for themselves in the user's cache folder, and use again.
 
-A copy's name is a digest of all that decides what is in it: every image's bytes, names and labels; the settings that
-make the pixels; what the scan read in the files' headers; the versions of the pixels, of the layout, and of the
-libraries. So what has changed has another name.
+A copy's name is a digest of everything that decides its content: every image's bytes, names and labels; the settings
+that make the pixels; what the scan read in the files' headers; the versions of the pixels, of the layout, and of the
+libraries. If any of these changes, the name changes, so an outdated copy is never opened.
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ from pipeline.prepared.index import VERSION, content_digest, open_prepared
 from pipeline.sources.source import ImageSource
 
 # Raise this number with every change of our code that gives a copy other pixels: decoding, resizing, rounding, the
-# quality of JPEG files. All copies and caches that users have are then made again. A change of how a copy is laid out
-# raises `index.VERSION` instead. tests/pipeline/prepared/test_pixels.py fails where pixels change and this does not.
+# quality of JPEG files. All copies and caches that users have are then made again. A change of a copy's layout raises
+# `index.VERSION` instead. tests/pipeline/prepared/test_pixels.py fails if pixels change and this number does not.
 PIXELS_VERSION = 1
 
 
 def prepared_copy(source: ImageSource, config: PipelineConfig) -> tuple[ImageSource, str | None]:
-    """Returns the source's copy in the config's `storage`, made now unless it is there, and what making it took.
+    """Returns the source's copy in the form `config.storage`; makes the copy unless it exists.
 
+    Returns:
+      The copy, and a sentence on what making it took; None if nothing was made.
     Raises:
-      PreparedError: if there is no room, or the source cannot be stored so.
+      PreparedError: if there is no room, or the source cannot be stored in that form.
     """
     if source.kind == config.storage:
-        return source, None  # somebody has prepared it already
+        return source, None  # the source is such a copy
     return _copy(source, config, "prepared", config.storage, "uint8")
 
 
 def cached_copy(source: ImageSource, config: PipelineConfig) -> tuple[ImageSource, str | None]:
-    """Returns the source as the stages before any draw leave it, in float32 on disk; see `prepared_copy`."""
+    """Returns a copy of the source's decoded, resized images in float32, before any draw; else as `prepared_copy`."""
     return _copy(source, config, "cached", "raw", "float32")
 
 
 def has_cached_copy(source: ImageSource, config: PipelineConfig) -> bool:
-    """Whether `cached_copy` has made one already."""
+    """Whether the copy that `cached_copy` makes exists already."""
     return _folder_of(source, config, "cached", "raw", "float32", content_digest(source)).is_dir()
 
 
@@ -56,12 +58,12 @@ def _copy(
     content = content_digest(source)
     folder = _folder_of(source, config, where, form, dtype, content)
     note = None
-    copy = _opened(folder)
+    copy = _open_or_none(folder)
     if copy is None:
         from pipeline.prepared.write import materialize
 
         try:
-            made = materialize(
+            prepared = materialize(
                 source,
                 folder,
                 form,
@@ -72,17 +74,17 @@ def _copy(
                 content=content,
             )
             kind = f"raw, {dtype}" if form == "raw" else form
-            note = f"{where} once in {made.seconds:.1f} s: {made.prepared_bytes / 1e6:.1f} MB ({kind})"
+            note = f"{where} once in {prepared.seconds:.1f} s: {prepared.prepared_bytes / 1e6:.1f} MB ({kind})"
             copy = open_prepared(folder)
         except PreparedError:
-            copy = _opened(folder)
+            copy = _open_or_none(folder)
             if copy is None:
-                raise  # not because another builder was first
+                raise  # a real failure; else another process made the copy first
     return replace(copy, name=source.name), note
 
 
 def _folder_of(source: ImageSource, config: PipelineConfig, where: str, form: str, dtype: str, content: str) -> Path:
-    # Records hold the files' bytes: one copy for all sizes.
+    # Records hold the files' bytes, so one copy serves all image sizes.
     pixels = [config.image_size, config.decode, config.interpolation, dtype] if form != "records" else []
     versions = [VERSION, PIXELS_VERSION, _tensorflow_version(), np.__version__]
     headers = [source.formats, source.jpeg_sizes.tolist()]
@@ -91,14 +93,15 @@ def _folder_of(source: ImageSource, config: PipelineConfig, where: str, form: st
 
 
 def _tensorflow_version() -> str:
-    """Returns the version of TensorFlow, without importing it where a distribution says so.
+    """Returns the version of TensorFlow, from its installed distribution if there is one.
 
-    A copy that is there is opened by processes that never load TensorFlow. The same source comes first whether or not
-    it is loaded: TensorFlow and its distribution can write one version in two ways, 2.17.0 and 2.17.0+nv25.2.
+    This imports TensorFlow only if no distribution provides it: processes that only open an existing copy need not load
+    it. The distribution comes first also where TensorFlow is loaded, since the two can write the same version
+    differently, as 2.17.0 and 2.17.0+nv25.2.
     """
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version("tensorflow")
-    # Other builds have other names, such as tensorflow-cpu.
+    # Some builds have other names, such as tensorflow-cpu.
     names = sorted(set(metadata.packages_distributions().get("tensorflow", ())))
     with contextlib.suppress(metadata.PackageNotFoundError):
         if names:
@@ -108,18 +111,18 @@ def _tensorflow_version() -> str:
     return str(tf.__version__)
 
 
-def _opened(folder: Path) -> ImageSource | None:
-    """Opens a copy; one that a disk has damaged is moved out of the way, to be removed by the next builder."""
+def _open_or_none(folder: Path) -> ImageSource | None:
+    """Opens a copy; None if there is none. A damaged copy is renamed, so that the next `built_aside` removes it."""
     if not folder.is_dir():
         return None
     with contextlib.suppress(PreparedError):
         return open_prepared(folder)
-    # Named as by `cache.built_aside`, of a process that is none: process ids end below 2**22.
+    # Named like a folder of `cache.built_aside` whose process has ended: no process has this id, all are below 2**22.
     aside = folder.with_name(f"{folder.name}.building-{2**31 - 1}-{secrets.token_hex(4)}")
     try:
         folder.rename(aside)
         open_prepared(aside)
-        aside.rename(folder)  # whole: another builder, who saw the damage too, had made it again by now
+        aside.rename(folder)  # a good copy: another process had found the damage, too, and had already made it again
         return open_prepared(folder)
-    except (OSError, PreparedError):  # moved away by another, or damaged indeed
+    except (OSError, PreparedError):  # another process renamed the copy, or it is damaged
         return None

@@ -1,9 +1,9 @@
 """Digests of files' bytes, and a memo of them in the user's cache: a file whose status is unchanged is not read again.
 
-The status is device, inode, size, time of modification and time of change (ctime). No program can set the ctime, so
-that bytes edited in place show even where size and modification time are put back. A change within the file system's
-clock tick would not show, so that a file that changed just before it was read gets no entry: git treats its index
-alike. Source: git's Documentation/technical/racy-git.txt.
+The status is device, inode, size, time of modification and time of change (ctime). No program can set the ctime, so an
+edit in place shows even if size and modification time are put back. An edit within the same tick of the file system's
+clock does not show. Therefore a file that changed just before it was read gets no entry in the memo; git does the same
+with its index. Source: git's Documentation/technical/racy-git.txt.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from pipeline.text import shown
 
 FORMAT = "unstall file digests"
 VERSION = 1
-# The coarsest times of file systems: FAT counts two seconds, ext3 one, today's Linux a few milliseconds.
+# The coarsest clock of a file system: FAT counts two seconds, ext3 one, today's Linux a few milliseconds.
 MARGIN_NS = 2_000_000_000
 _DIGEST_BYTES, _STATUS_BYTES = 16, 8
-# The digest of a status, and behind it that of the bytes: one string, so that the memo of a million files stays small.
+# An entry: the digest of the status, then that of the bytes, in one string to keep the memo of a million files small.
 _ENTRY = re.compile(f"[0-9a-f]{{{2 * (_STATUS_BYTES + _DIGEST_BYTES)}}}")
 
 
 def file_digests(root: Path, files: Sequence[str]) -> list[bytes]:
-    """Returns a digest of each file's bytes; reads those alone that are new or changed since they were read last.
+    """Returns a digest of each file's bytes. Reads only files that are new, or have changed since they were last read.
 
     Args:
       root: the folder that `files` are relative to.
@@ -42,31 +42,31 @@ def file_digests(root: Path, files: Sequence[str]) -> list[bytes]:
       SourceError: if a file cannot be read.
     """
     memo = memo_path(root)
-    kept = _kept(memo)
+    old_entries = _entries(memo)
     digests: dict[str, bytes] = {}
     unread = []
     for file in files:
-        entry = kept.get(file)
+        entry = old_entries.get(file)
         if entry is not None and entry.startswith(_status_of_path(root, file)):
             digests[file] = bytes.fromhex(entry[2 * _STATUS_BYTES :])
         else:
             unread.append(file)
     if unread:
         begin_ns = _file_time_ns(memo.parent)
-        entries = {}
+        new_entries = {}
         for file in unread:
             digests[file], status, changed_ns = _read(root, file)
             if status and begin_ns is not None and changed_ns < begin_ns - MARGIN_NS:
-                entries[file] = status + digests[file].hex()
-        if entries:
-            # Another part of the same folder may use the other entries; those of files that are gone, nobody.
-            others = {file: entry for file, entry in kept.items() if os.path.lexists(os.path.join(root, file))}
-            _write(memo, others | entries)
+                new_entries[file] = status + digests[file].hex()
+        if new_entries:
+            # Keep the entries of other files, which a source of another part of the folder may use; drop deleted files.
+            others = {file: entry for file, entry in old_entries.items() if os.path.lexists(os.path.join(root, file))}
+            _write(memo, others | new_entries)
     return [digests[file] for file in files]
 
 
 def memo_path(root: Path) -> Path:
-    """Returns where the digests of the files below a folder are kept; the name is a digest of the folder's path."""
+    """Returns the path of the memo of a folder's files; its name is a digest of the folder's path."""
     name = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]
     return cache_root() / "digests" / f"{name}.json"
 
@@ -84,9 +84,9 @@ def _status_digest(status: os.stat_result) -> str:
 
 
 def _read(root: Path, file: str) -> tuple[bytes, str, int]:
-    """Returns the digest of a file's bytes, that of its status, and when it changed last.
+    """Returns the digest of a file's bytes, the digest of its status, and the time of its last change in nanoseconds.
 
-    The status is empty where it cannot vouch for the bytes: the file changed while it was read.
+    The second is "" if the file changed while it was read.
     """
     try:
         with open(os.path.join(root, file), "rb") as opened:
@@ -106,12 +106,12 @@ def _unreadable(file: str, error: OSError) -> SourceError:
 
 
 def _file_time_ns(folder: Path) -> int | None:
-    """Returns the present time by the clock that stamps files, or None where nothing can be kept.
+    """Returns the present time by the clock that stamps files; None if no memo can be kept.
 
-    A new file in the cache is asked, not the system's clock: on a share the two can differ.
+    This is the time of a new file in the cache, not of the system's clock: on a network share the two can differ.
     """
     if os.name != "posix":
-        return None  # `st_ctime` is the time of creation there, which no change touches.
+        return None  # On Windows `st_ctime` is the time of creation, which does not show changes.
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -120,7 +120,7 @@ def _file_time_ns(folder: Path) -> int | None:
         return None
 
 
-def _kept(memo: Path) -> dict[str, str]:
+def _entries(memo: Path) -> dict[str, str]:
     """Returns the entries of a memo by file; none if the memo is missing, damaged or of another program."""
     try:
         document = json.loads(memo.read_bytes(), parse_constant=_refuse)
@@ -131,8 +131,8 @@ def _kept(memo: Path) -> dict[str, str]:
     entries = document.get("files")
     if type(entries) is not dict:
         return {}
-    whole = all(type(entry) is str and _ENTRY.fullmatch(entry) for entry in entries.values())
-    return entries if whole else {}
+    valid = all(type(entry) is str and _ENTRY.fullmatch(entry) for entry in entries.values())
+    return entries if valid else {}
 
 
 def _refuse(name: str) -> NoReturn:
@@ -140,7 +140,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _write(memo: Path, entries: Mapping[str, str]) -> None:
-    """Replaces a memo by one rename; where that fails the files are read again next time, which does no harm."""
+    """Replaces a memo by one rename. If that fails, the files are read again next time, which does no harm."""
     text = json.dumps({"format": FORMAT, "version": VERSION, "files": entries}, allow_nan=False, separators=(",", ":"))
     with contextlib.suppress(OSError):
         partial = memo.with_name(f".{memo.name}-{secrets.token_hex(8)}")

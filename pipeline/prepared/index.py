@@ -1,4 +1,4 @@
-"""Prepared copies of a source: what one consists of, and how it is opened. `materialize` writes them.
+"""The index of a prepared copy: what a copy consists of, and how it is opened. `write.materialize` writes copies.
 
 `resized`  JPEG files at one size, in class folders.
 `records`  TFRecord shards of the files' own bytes: the same pixels, read in large pieces and without an open per image.
@@ -30,26 +30,28 @@ INDEX = "index.json"
 FORMAT = "unstall prepared images"
 VERSION = 1
 FORMS = ("resized", "records", "raw")
-# Of JPEG files at the quality of `writers`: 0.9 bytes a pixel measured at 64 px, 0.5 at 224 px; half as much again.
+# Of JPEG files at the quality of `write`: 0.9 bytes per pixel were measured at 64 px, 0.5 at 224 px; with a margin.
 _JPEG_BYTES_PER_PIXEL, _JPEG_HEADER_BYTES = 1.5, 700
 _DISK_BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """What `index.json` holds. Lists are in the order of the source's images, wherever their bytes lie.
+    """What `index.json` holds. Tuples of one entry per image are in the order of the source's images.
 
     Attributes:
       form: one of `FORMS`.
-      image_size: (height, width) in pixels; None where images keep their own.
-      dtype: of the pixels of `raw`: uint8, or float32 in [0, 255] in a loader's own cache.
+      image_size: (height, width) in pixels; None if images keep their own sizes.
+      dtype: dtype of the pixels of `raw`: uint8, or float32 in [0, 255] in a loader's own cache.
       content: digest of the source's images, names and labels.
-      formats: Pillow's name of each file format in it.
+      formats: Pillow's names of the source's file formats.
+      class_names: sorted; a label is an index into them.
       bytes_of: size of each file of the copy, by its path below the folder.
-      names: of the source's files; of the copy's own for `resized`; empty for arrays.
-      heights, widths: in the header of each JPEG file of `records`; 0 for anything else.
-      rows: of `raw`, where each image lies in the file.
-      shard, offset, length: of `records`, where the encoded bytes of each image lie.
+      labels: one per image.
+      names: names of the source's files; of the copy's own files for `resized`; empty for arrays.
+      heights, widths: `records`: sizes in the headers of JPEG files; 0 for any other file.
+      rows: `raw`: each image's row in the file.
+      shard, offset, length: `records`: where the encoded bytes of each image are.
     """
 
     form: str
@@ -70,7 +72,7 @@ class Index:
 
 
 def write_index(folder: Path, index: Index) -> None:
-    """Writes `index.json`; equal copies have equal ones."""
+    """Writes `index.json` and waits until it is on disk. Equal copies have equal indexes."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(index)}, allow_nan=False)
     with (folder / INDEX).open("w", encoding="ascii") as file:
         file.write(text)
@@ -79,7 +81,7 @@ def write_index(folder: Path, index: Index) -> None:
 
 
 def is_prepared(folder: Path) -> bool:
-    """Whether a folder claims to be a prepared copy, or can be nothing else: an index, and no class folders."""
+    """Whether a folder's `index.json` is that of a prepared copy, or it has some `index.json` and no folders."""
     try:
         with (folder / INDEX).open("rb") as file:
             claims = json.dumps(FORMAT).encode() in file.read(200)
@@ -89,10 +91,10 @@ def is_prepared(folder: Path) -> bool:
 
 
 def open_prepared(folder: Path) -> ImageSource:
-    """Opens a prepared copy, in the order of the source that it was made from.
+    """Opens a prepared copy; images are in the order of the source that was copied.
 
     Raises:
-      PreparedError: if its index is not one, or is of another version, or its files have other sizes.
+      PreparedError: if the index is missing, damaged or of another version, or a file has another size than it says.
     """
     index, digest = read_index(folder)
     labels = np.array(index.labels, np.int64)
@@ -104,8 +106,8 @@ def open_prepared(folder: Path) -> ImageSource:
         shape = (len(labels), *index.image_size, 3)
         arrays = MappedImages(folder.resolve() / name, shape, index.dtype, np.array(index.rows, np.int64))
     if index.form == "records":
-        where = (np.array(column, np.int64) for column in (index.shard, index.offset, index.length))
-        records = Records(tuple(folder.resolve() / name for name in index.bytes_of), *where)
+        columns = (np.array(column, np.int64) for column in (index.shard, index.offset, index.length))
+        records = Records(tuple(folder.resolve() / name for name in index.bytes_of), *columns)
     if index.form == "resized":
         jpeg_sizes = np.tile(np.array(index.image_size, np.int64), (len(labels), 1))
     return ImageSource(
@@ -124,10 +126,10 @@ def open_prepared(folder: Path) -> ImageSource:
 
 
 def read_index(folder: Path) -> tuple[Index, str]:
-    """Reads a copy's index, checks the files that it names, and returns it with a digest of its text.
+    """Reads a copy's index and checks the sizes of its files. Returns the index and a digest of its text.
 
     Raises:
-      PreparedError: as `open_prepared`.
+      PreparedError: for the reasons of `open_prepared`.
     """
 
     def refuse(problem: str) -> NoReturn:
@@ -155,16 +157,16 @@ def read_index(folder: Path) -> tuple[Index, str]:
     assert index is not None
     for name, size_bytes in index.bytes_of.items():
         try:
-            found_bytes = (folder / name).stat().st_size
+            actual_bytes = (folder / name).stat().st_size
         except OSError as error:
             refuse(f"{shown(name)} cannot be read: {error.strerror}")
-        if found_bytes != size_bytes:
-            refuse(f"{shown(name)} has {found_bytes:,} bytes in place of {size_bytes:,}")
+        if actual_bytes != size_bytes:
+            refuse(f"{shown(name)} has {actual_bytes:,} bytes in place of {size_bytes:,}")
     return index, hashlib.sha256(text).hexdigest()[:16]
 
 
 def _index(values: dict[str, Any]) -> Index | None:
-    """Returns the index if every entry is there and of its type."""
+    """Returns the index, or None if an entry is missing, unknown or of the wrong type."""
     if values.keys() != {field.name for field in fields(Index)}:
         return None
     of_type = dict.fromkeys(("form", "dtype", "content"), str)
@@ -188,7 +190,7 @@ def _all(values: Iterable[Any], kind: type) -> bool:
 
 
 def _inconsistent(index: Index) -> str | None:
-    """Returns what of an index contradicts the rest, or None. Nothing outside of its files may be read."""
+    """Returns what contradicts itself in an index, or None. Checks that no bytes outside of its files can be read."""
     images = len(index.labels)
     if any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in index.bytes_of):
         return "a file lies outside of the folder"
@@ -224,7 +226,7 @@ def _inconsistent(index: Index) -> str | None:
 
 
 def bytes_of(source: ImageSource) -> int:
-    """Returns the bytes of a source's images, as they are read in an epoch."""
+    """Returns how many bytes of a source's images are read in an epoch."""
     if source.arrays is not None:
         return source.arrays.nbytes
     if source.records is not None:
@@ -235,29 +237,30 @@ def bytes_of(source: ImageSource) -> int:
 def estimated_bytes(
     form: str, images: int, image_size: tuple[int, int], source_bytes: int, *, dtype: str = "uint8"
 ) -> int:
-    """Returns the bytes that a copy will take, its index included: what it takes is seldom more.
+    """Returns about how many bytes a copy and its index will take; few copies take more.
 
     Args:
       form: one of `FORMS`.
-      images: in the source.
+      images: number of images in the source.
       image_size: (height, width) in pixels.
-      source_bytes: of its images, which records hold as they are.
-      dtype: of the pixels of raw.
+      source_bytes: size of the source's images, which records hold as they are.
+      dtype: dtype of the pixels of `raw`.
     """
     pixels = image_size[0] * image_size[1]
     if form == "raw":
         return images * (pixels * 3 * np.dtype(dtype).itemsize + 100)
     if form == "records":
         return source_bytes + images * 300
-    each = pixels * _JPEG_BYTES_PER_PIXEL + _JPEG_HEADER_BYTES
-    return images * int(-(-each // _DISK_BLOCK_BYTES) * _DISK_BLOCK_BYTES)
+    file_bytes = pixels * _JPEG_BYTES_PER_PIXEL + _JPEG_HEADER_BYTES
+    return images * int(-(-file_bytes // _DISK_BLOCK_BYTES) * _DISK_BLOCK_BYTES)
 
 
 def content_digest(source: ImageSource) -> str:
     """Returns a digest of every image's bytes, with names, labels and classes.
 
-    Files are read for it, but those whose status has not changed since they were read last; see `file_digests`. Sizes
-    and modification times alone are not enough where a stale copy would do harm: they can stay when a file changes.
+    Reads all files except those whose status has not changed since they were last read; see `file_digests`. Sizes and
+    modification times alone are not enough: they can stay the same when a file changes, and an outdated copy would be
+    used.
 
     Raises:
       PreparedError: if a file cannot be read.

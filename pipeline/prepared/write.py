@@ -1,4 +1,4 @@
-"""Writes prepared copies of a source, one function a form: built aside, and renamed when they are whole."""
+"""Writes prepared copies of a source, with one function per form. A copy gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from pipeline.sources.source import ImageSource, Progress
 from pipeline.stages import read
 from pipeline.text import did_you_mean, shown
 
-# Of JPEG: at 64 px, 4:2:0 would keep colours at 32 px.
+# Of JPEG files.
 _QUALITY = 95
-# TensorFlow's guide: shards of 100 MB or more; but enough of them to be read 16 at a time.
+# TensorFlow's guide asks for shards of 100 MB or more; at least 16 shards, so that 16 can be read at a time.
 _SHARD_BYTES, _MIN_SHARDS = 100_000_000, 16
-# A record's length and its checksum, and behind it that of its bytes. Source: tensorflow's lib/io/record_writer.h.
+# A record's length and that number's checksum come before its bytes, the checksum of the bytes after them. Source:
+# tensorflow's lib/io/record_writer.h.
 _BEFORE_RECORD_BYTES, _BEHIND_RECORD_BYTES = 12, 4
-# Images lie in one fixed random order, so that neighbours are of all classes.
+# Seed of the order in which images are stored: random, so that neighbours are of all classes, and always the same.
 _STORED_SEED = 0
 
 
 def _images(
     source: ImageSource, config: PipelineConfig, finish: Callable[[Any], Any], order: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Yields (indices, what `finish` makes of their batch of images), in `order`."""
+    """Loads the images in `order`; yields (indices of a batch, what `finish` makes of the batch of images)."""
     with tf.device("/CPU:0"):
         dataset = read.load(tf.data.Dataset.from_tensor_slices(order), source, config)
         if not read.yields_batches(source, config):
@@ -54,7 +55,7 @@ def _images(
 
 
 def _undecodable(source: ImageSource, config: PipelineConfig, indices: np.ndarray) -> str:
-    """Says which image cannot be decoded: the first of those that are left, one at a time."""
+    """Says which image cannot be decoded: loads the images one at a time until one fails."""
     for index in indices:
         try:
             next(iter(read.load(tf.data.Dataset.from_tensors(np.int64(index)), source, config)))
@@ -69,6 +70,7 @@ def _whole_levels(images: Any) -> Any:
 
 
 def write_raw(source: ImageSource, config: PipelineConfig, folder: Path, dtype: str, progress: Progress) -> Index:
+    """Writes the pixels of all images to one file in `folder`. Returns the index, still without `content`."""
     stored = epoch_order(source.images, seed=_STORED_SEED, epoch=0)
     path = folder / f"images.{dtype}"
     done = 0
@@ -91,7 +93,10 @@ def write_raw(source: ImageSource, config: PipelineConfig, folder: Path, dtype: 
 
 
 def write_resized(source: ImageSource, config: PipelineConfig, folder: Path, dtype: str, progress: Progress) -> Index:
+    """Writes a JPEG file per image to class folders in `folder`. Returns the index, still without `content`."""
+
     def encode(images: Any) -> Any:
+        # Without chroma downsampling: at 64 px, 4:2:0 would keep colours at 32 px.
         return tf.map_fn(
             lambda image: tf.io.encode_jpeg(image, quality=_QUALITY, chroma_downsampling=False, optimize_size=True),
             _whole_levels(images),
@@ -118,13 +123,14 @@ def write_resized(source: ImageSource, config: PipelineConfig, folder: Path, dty
 
 
 def _stem(source: ImageSource, index: int) -> str:
-    """Returns what of a file's name is safe anywhere; the number in front of it keeps names apart and in order."""
+    """Returns the part of a file's name that is safe on any system, or "". The caller's number keeps names distinct."""
     stem = Path(source.files[index]).stem if source.files else ""
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:60]
     return f"-{safe}" if safe else ""
 
 
 def write_records(source: ImageSource, config: PipelineConfig, folder: Path, dtype: str, progress: Progress) -> Index:
+    """Writes the bytes of all files to TFRecord shards in `folder`. Returns the index, still without `content`."""
     stored = epoch_order(source.images, seed=_STORED_SEED, epoch=0)
     shards = min(source.images, max(_MIN_SHARDS, -(-bytes_of(source) // _SHARD_BYTES)))
     paths = source.paths
@@ -158,12 +164,12 @@ def write_records(source: ImageSource, config: PipelineConfig, folder: Path, dty
 
 
 def _record(encoded: bytes, label: int, name: str) -> bytes:
-    one = tf.train.Example()
-    feature = one.features.feature
+    example = tf.train.Example()
+    feature = example.features.feature
     feature["image/encoded"].bytes_list.value.append(encoded)
     feature["image/class/label"].int64_list.value.append(label)
     feature["image/filename"].bytes_list.value.append(os.fsencode(name))
-    return one.SerializeToString(deterministic=True)
+    return example.SerializeToString(deterministic=True)
 
 
 def _described(source: ImageSource, form: str) -> Index:
@@ -181,20 +187,22 @@ def _described(source: ImageSource, form: str) -> Index:
 
 WRITERS = {"raw": write_raw, "resized": write_resized, "records": write_records}
 
-
 _BATCH_IMAGES = 32
-# What may be taken of the room that is free.
+# The largest part of the free disk space that a copy may take.
 _ROOM_RATIO = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a preparation came to.
+    """A copy that was written, and what it cost.
 
     Attributes:
-      source_bytes: of the source's images, as they are read in an epoch.
-      prepared_bytes: of the copy, its index included.
-      seconds: from the first byte that was read to the rename.
+      folder: of the copy.
+      form: one of `FORMS`.
+      images: number of images.
+      source_bytes: bytes of the source's images that an epoch reads.
+      prepared_bytes: size of the copy with its index.
+      seconds: from reading the first byte to the rename.
     """
 
     folder: Path
@@ -222,17 +230,17 @@ def materialize(
     Pixels are those of a `tf_data` pipeline with the same size, decode and interpolation, rounded to whole levels.
 
     Args:
-      source: what to copy; it is not changed.
-      out: a folder that is not there, or empty.
+      source: the images to copy.
+      out: a folder that does not exist, or is empty.
       form: "resized", "records" or "raw".
-      image_size: (height, width) in pixels; does not matter to records, which keep the files' bytes.
+      image_size: (height, width) in pixels; not used for records, which hold the files' bytes.
       decode, interpolation: as in `PipelineConfig`.
-      dtype: of raw: "uint8", or "float32" for pixels that are not rounded, in [0, 255].
-      content: the source's `content_digest`, if that is known.
+      dtype: for raw: "uint8", or "float32" in [0, 255] for pixels that are not rounded.
+      content: the source's `content_digest`; computed if it is not given.
       progress: called with (images done, images in all).
     Raises:
       WriteError: if there is no room, or writing fails; nothing is left behind.
-      PreparedError: if `out` is there already, or the source cannot be prepared so, or has changed meanwhile.
+      PreparedError: if `out` holds files, the source cannot be stored in this form, or it changed meanwhile.
     """
     begin_ns = clock.now_ns()
     out = Path(out)
@@ -252,7 +260,7 @@ def materialize(
     try:
         _check_room(estimated_bytes(form, source.images, image_size, bytes_of(source), dtype=dtype), out)
         before = content or content_digest(source)
-        with _said(out), built_aside(out) as folder:
+        with _tensorflow_errors(out), built_aside(out) as folder:
             index = WRITERS[form](source, config, folder, dtype, progress or (lambda done, total: None))
             if content_digest(source) != before:
                 raise PreparedError(f"{source.name} changed while it was prepared.")
@@ -283,22 +291,22 @@ def _check_out(source: ImageSource, out: Path) -> None:
 
 
 def _check_ours(out: Path, content: str, form: str) -> None:
-    """Another's folder may have got the name first: fine if it is the same copy."""
+    """Checks that `out` holds this copy: another process may have made it first, or something else of that name."""
     index, _ = read_index(out)
     if (index.content, index.form) != (content, form):
         raise PreparedError(f"{shown(out)} was made by another program in the meantime. Give a new folder.")
 
 
 def _check_room(needed_bytes: int, out: Path) -> None:
-    there = next(parent for parent in out.resolve().parents if parent.exists())
-    free_bytes = shutil.disk_usage(there).free
+    existing = next(parent for parent in out.resolve().parents if parent.exists())
+    free_bytes = shutil.disk_usage(existing).free
     if needed_bytes > _ROOM_RATIO * free_bytes:
         raise WriteError(f"not enough room on disk: {needed_bytes / 1e6:.0f} MB needed, {free_bytes / 1e6:.0f} MB free")
 
 
 @contextlib.contextmanager
-def _said(out: Path) -> Iterator[None]:
-    """Turns TensorFlow's own errors of files into ours; a disk that is full can be any of several kinds."""
+def _tensorflow_errors(out: Path) -> Iterator[None]:
+    """Turns TensorFlow's file errors into `WriteError`; TensorFlow has several types for a full disk."""
     try:
         yield
     except tf.errors.OpError as error:

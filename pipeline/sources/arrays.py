@@ -1,4 +1,4 @@
-"""Images that are arrays in memory."""
+"""A source of images that are arrays in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, class_names: tuple[st
     Args:
       images: (images, height, width, 3) uint8.
       labels: (images,) or (images, 1) integers, 0 to classes - 1.
-      class_names: one a class; "0", "1", ... unless given.
+      class_names: one per class; by default "0", "1", ...
     Raises:
       SourceError: if the arrays have other shapes or types, or do not match.
     """

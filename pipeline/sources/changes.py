@@ -1,4 +1,4 @@
-"""What becomes of files while they are read (deleted, changed, new), and whether two sources are the same."""
+"""Finds files that are deleted, changed or new since a source was scanned, and tells whether two sources are equal."""
 
 from __future__ import annotations
 
@@ -15,37 +15,41 @@ from pipeline.sources.folder import files_below, fingerprint_of
 from pipeline.sources.source import ImageSource
 from pipeline.text import shown
 
-# Files whose bytes are read: enough to tell another data set of the same names, few enough for any size of it.
-_FILES_READ = 64
+# Hash the bytes of this many files: tells data sets with equal names and sizes apart, in constant time.
+_HASHED_FILES = 64
 
 
 def content_fingerprint(source: ImageSource) -> str:
-    """Returns 16 hexadecimal digits that a copy of the images in another folder has, too.
+    """Returns 16 hexadecimal digits, which are the same for a copy of the images in another folder.
 
-    Of files: every name below the root, every size, and the bytes of 64 of them, spread over the list. Of anything else
-    the source's own fingerprint, which is of bytes.
+    For files, a digest of all names below the root, all sizes, and the bytes of 64 files spread over the list. For
+    anything else the source's own fingerprint, which is a digest of bytes.
+
+    Raises:
+      OSError: if a file cannot be read.
     """
     if source.root is None:
         return source.fingerprint
     digest = hashlib.sha256()
     for file, path in zip(source.files, source.paths, strict=True):
         digest.update(os.fsencode(file) + f"\0{os.path.getsize(path)}\n".encode())
-    count = min(_FILES_READ, len(source.files))
+    count = min(_HASHED_FILES, len(source.files))
     for index in np.linspace(0, len(source.files) - 1, count).round().astype(int):
         with open(source.paths[index], "rb") as file_:
             digest.update(hashlib.file_digest(file_, "sha256").digest())
     return digest.hexdigest()[:16]
 
 
+# Size in bytes and modification time in nanoseconds, by a file's path below the root.
 Statuses = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A file that is not what it was.
+    """A file that is deleted, changed or new.
 
     Attributes:
-      path: below the source's root, as it is safe to show.
+      path: below the source's root, safe to print.
       what: "deleted", "changed" or "new".
     """
 
@@ -55,12 +59,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What changed in a source's class folders since they were looked at, by size and modification time.
+    """What changed in a source's class folders since the scan, by size and modification time.
 
     Attributes:
-      files: by name.
-      fingerprint: of the source's own files now, without those that are gone.
-      differs: whether that is another one than after the scan.
+      files: sorted by path.
+      fingerprint: of the source's own files now, without deleted files.
+      differs: whether `fingerprint` differs from that of the scan.
     """
 
     files: tuple[Change, ...] = ()
@@ -74,11 +78,11 @@ class Changes:
         """Returns what a results file says beside the source; nothing where nothing changed."""
         if not self:
             return {}
-        files = [{"path": one.path, "what": one.what} for one in self.files]
+        files = [{"path": file.path, "what": file.what} for file in self.files]
         return {"changed_files": files, "fingerprint_at_end": self.fingerprint}
 
     def sentence(self) -> str:
-        """Says what changed, and names the first."""
+        """Returns a sentence that names the first change and counts the others."""
         if not self.files:
             return "files were changed while the folder was scanned"
         first, others = self.files[0], len(self.files) - 1
@@ -87,20 +91,20 @@ class Changes:
 
 
 class FolderWatch:
-    """Remembers a source's files, to tell later what became of them; arrays and copies in one file have none.
+    """Remembers the status of a source's files, to find changes later; sources without files never change.
 
     Args:
-      source: just scanned. What changed during the scan shows in its fingerprint, but not by name.
+      source: just scanned. A change during the scan shows in its fingerprint, but the file is not named.
     """
 
     def __init__(self, source: ImageSource) -> None:
         self._source = source
         self._before = _statuses(source)
-        # That of a prepared copy is of its index, not of its files.
-        self._fingerprint = self._now(self._before) if source.kind == "resized" else source.fingerprint
+        # A prepared copy's own fingerprint is that of its index, not of its files.
+        self._fingerprint = self._fingerprint_of(self._before) if source.kind == "resized" else source.fingerprint
 
     def changes(self) -> Changes:
-        """Looks again."""
+        """Returns what has changed by now."""
         if self._source.root is None:
             return Changes()
         before, now = self._before, _statuses(self._source)
@@ -109,19 +113,19 @@ class FolderWatch:
             for file in sorted(before.keys() | now.keys())
             if before.get(file) != now.get(file)
         ]
-        fingerprint = self._now(now)
+        fingerprint = self._fingerprint_of(now)
         return Changes(files=tuple(files), fingerprint=fingerprint, differs=fingerprint != self._fingerprint)
 
-    def _now(self, statuses: Statuses) -> str:
+    def _fingerprint_of(self, statuses: Statuses) -> str:
         return fingerprint_of({file: statuses[file] for file in self._source.files if file in statuses})
 
 
 def _statuses(source: ImageSource) -> dict[str, tuple[int, int]]:
-    """Returns the size and modification time of all that lies below the class folders."""
+    """Returns the status of all files below the class folders."""
     statuses: dict[str, tuple[int, int]] = {}
     for name in source.class_names if source.root is not None else ():
         assert source.root is not None
-        # A folder that is gone is one without files.
+        # A deleted folder counts as one without files.
         for path in files_below(source.root / name, failed=lambda _: None):
             with contextlib.suppress(OSError):
                 status = os.stat(path)

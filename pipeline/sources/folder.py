@@ -1,4 +1,4 @@
-"""A folder of class folders: one scan finds classes and images, by their headers, and every loader serves that list."""
+"""A source that is a folder of class folders: one scan, by the files' headers, lists the images for every loader."""
 
 from __future__ import annotations
 
@@ -21,24 +21,31 @@ from pipeline.sources.skip_list import SkipList
 from pipeline.sources.source import ImageSource, Progress, Skipped
 from pipeline.text import shown
 
-# File formats that at least one loader reads, by Pillow's name, with the suffix that links to them get.
+# File formats that at least one loader reads, by Pillow's name, with the suffix of a link to such a file.
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "BMP": ".bmp", "GIF": ".gif", "WEBP": ".webp"}
-# What ends a whole image. A JPEG's compressed data cannot hold its end marker (ITU-T T.81, F.1.2.3).
+# The marker at the end of a complete image. A JPEG's compressed data cannot hold it (ITU-T T.81, F.1.2.3).
 _ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}
+# Look for the marker in this many bytes at the end of a file.
 _TAIL_BYTES = 16384
-# Refused before decoding: 50 megapixels are 150 MB in memory, per parallel call.
+# Larger images are refused before decoding: 50 megapixels are 150 MB in memory, per parallel call.
 MAX_PIXELS = 50_000_000
-# No format takes more for an image within that limit: four channels of 16 bits.
+# Four channels of 16 bits: no format takes more for an image within that limit.
 MAX_BYTES = MAX_PIXELS * 8
-# Not the file's fault: were it left out for that, a training would have fewer images and not know it.
-_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# What people call the parts of a data set.
+# Errors that are not the file's fault. If they left the file out, training would run on fewer images without a word.
+_PROCESS_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# Usual names of the parts of a data set.
 _SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev", "holdout"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What an image file's header says: Pillow's name of its format, and pixels; and the file's status."""
+    """What an image file's header says, and the file's status.
+
+    Attributes:
+      format: Pillow's name of the format.
+      height, width: in pixels.
+      status: the result of `os.stat`.
+    """
 
     format: str
     height: int
@@ -60,10 +67,10 @@ class Unusable:
 
 
 def check_folder_name(class_name: str) -> None:
-    """Refuses a class whose name cannot be that of a folder, or would lead out of the one that it is made in.
+    """Checks that a class's name can be the name of a folder, and does not lead out of the folder above it.
 
     Raises:
-      SourceError: if so.
+      SourceError: if not.
     """
     if not class_name or class_name.startswith(".") or "/" in class_name or "\0" in class_name:
         raise SourceError(f"class {shown(class_name)!r} cannot be the name of a folder.")
@@ -73,7 +80,7 @@ def class_folders(root: Path) -> list[str]:
     """Returns the names of a folder's class folders, sorted.
 
     Raises:
-      SourceError: if there are fewer than two, or these are the splits of a data set.
+      SourceError: if there are fewer than two, or they are the splits of a data set.
       OSError: if a folder cannot be listed.
     """
     folders = subfolders(root)
@@ -93,9 +100,9 @@ def class_folders(root: Path) -> list[str]:
 
 
 def split_folders(root: Path) -> list[str]:
-    """Returns the names of a folder's splits, such as train and test, sorted; empty where its folders are classes.
+    """Returns the names of a folder's splits, such as train and test, sorted; empty if its folders are classes.
 
-    Folders are splits if all hold the same folders, two at least, or folders at all and bear the names of splits.
+    Folders are splits if all hold the same two or more folders, or if all hold folders and have usual names of splits.
 
     Raises:
       OSError: if a folder cannot be listed.
@@ -110,18 +117,18 @@ def split_folders(root: Path) -> list[str]:
 
 
 def subfolders(root: Path) -> list[str]:
-    """Returns the names of the folders in a folder, sorted; hidden ones do not count."""
-    # Not an entry's own `is_dir`: it raises at a link that leads to itself.
+    """Returns the names of the folders in a folder, sorted, without hidden ones."""
+    # Not `entry.is_dir`, which raises for a link that leads to itself.
     names = sorted(entry.name for entry in os.scandir(root))
     return [name for name in names if not name.startswith(".") and os.path.isdir(root / name)]
 
 
 def files_below(folder: Path, *, failed: Callable[[OSError], None] | None = None) -> Iterator[str]:
-    """Yields all that is no folder below a folder, sorted; links to folders are not followed.
+    """Yields the paths of all files below a folder, sorted; links to folders are not followed.
 
     Args:
       folder: where to look.
-      failed: called with what went wrong where a folder below cannot be listed; raised unless given.
+      failed: called with the error if a folder cannot be listed; by default the error is raised.
     """
     for parent, folders, files in os.walk(folder, onerror=failed or _raise):
         folders.sort()
@@ -134,7 +141,7 @@ def _raise(error: OSError) -> None:
 
 
 def fingerprint_of(statuses: Mapping[str, tuple[int, int]]) -> str:
-    """Returns a digest of files' names, sizes and modification times in nanoseconds, in their order."""
+    """Returns a digest of files' names, sizes in bytes and modification times in nanoseconds, in their order."""
     digest = hashlib.sha256()
     for file, (size_bytes, modified_ns) in statuses.items():
         digest.update(os.fsencode(file) + f"\0{size_bytes}\0{modified_ns}\n".encode())
@@ -142,12 +149,12 @@ def fingerprint_of(statuses: Mapping[str, tuple[int, int]]) -> str:
 
 
 def inspect(path: Path) -> Header | Unusable:
-    """Reads the header of an image file, or says why there is none to read.
+    """Reads the header of an image file, or says why the file is unusable.
 
     Opens regular files only: opening a FIFO would wait for a writer.
 
     Raises:
-      SourceError: if this process can open no file, whichever.
+      SourceError: if this process can open no more files.
     """
     try:
         status = path.stat()
@@ -162,30 +169,35 @@ def inspect(path: Path) -> Header | Unusable:
         return Unusable(kind="over the limit", reason=size)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is odd about it is the doctor's to say; too large is said below
+            warnings.simplefilter("ignore")  # the doctor reports what is odd; images that are too large end below
             with Image.open(path, formats=tuple(FORMATS)) as image:
                 width, height = image.size
-                file_format = "JPEG" if image.format == "MPO" else image.format or ""  # MPO: more behind a JPEG
-        has_end = file_format not in _ENDS or _ends(path, _ENDS[file_format])
+                file_format = _format_of(image)
+        complete = file_format not in _ENDS or _holds_end(path, _ENDS[file_format])
     except OSError as error:
-        if error.errno in _OF_THE_PROCESS:
+        if error.errno in _PROCESS_ERRORS:
             raise SourceError(f"{shown(path)} cannot be opened: {error.strerror}. See `ulimit -a`.") from error
         if error.errno:
             return Unusable(kind="unreadable", reason=f"cannot be read: {error.strerror}")
         return Unusable(kind="not an image", reason="not an image")
     except Image.DecompressionBombError as error:
         return Unusable(kind="over the limit", reason=f"not a readable image: {error}")
-    except Exception as error:  # Pillow's readers raise what they come upon in somebody else's bytes
+    except Exception as error:  # Pillow's readers raise many types at broken bytes
         return Unusable(kind="not an image", reason=f"not a readable image: {shown(str(error))}")
     if width * height > MAX_PIXELS:
         pixels = f"{width}x{height} pixels, over the limit of {MAX_PIXELS // 10**6} megapixels"
         return Unusable(kind="over the limit", reason=pixels)
-    if not has_end:
+    if not complete:
         return Unusable(kind="truncated", reason="truncated: the image has no end")
     return Header(format=file_format, height=height, width=width, status=status)
 
 
-def _ends(path: Path, end: bytes) -> bool:
+def _format_of(image: Image.Image) -> str:
+    """Returns Pillow's name of a format; an MPO file is a JPEG with more images behind it."""
+    return "JPEG" if image.format == "MPO" else image.format or ""
+
+
+def _holds_end(path: Path, end: bytes) -> bool:
     """Whether a file holds its format's end marker; bytes behind it are harmless."""
     with path.open("rb") as file:
         file.seek(0, os.SEEK_END)
@@ -203,17 +215,17 @@ def from_folder(
 ) -> ImageSource:
     """Scans a folder of class folders.
 
-    Every regular file below a class folder counts: kept if its header is that of a known image format, else skipped
-    with a reason. Nothing is decoded, and links to folders are not followed.
+    Every file below a class folder is listed: kept if its header is that of a known image format, else skipped with a
+    reason. Nothing is decoded, and links to folders are not followed.
 
     Args:
-      folder: holds one folder a class.
-      kind: what the results file calls the source.
-      name: what the results file calls this one; the folder's own name unless given.
-      skip_list: files to leave out, too.
+      folder: holds one folder per class.
+      kind: the source's kind in a results file.
+      name: the source's name there; by default the folder's name.
+      skip_list: further files to leave out.
       progress: called with (files done, files in all).
     Raises:
-      SourceError: if the folder is missing, empty, holds fewer than two classes or no image.
+      SourceError: if the folder is missing or empty, holds fewer than two classes, or a class without images.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -223,8 +235,8 @@ def from_folder(
         classes = class_folders(root)
         listed = [
             (label, os.path.relpath(path, root))
-            for label, name_ in enumerate(classes)
-            for path in files_below(root / name_)
+            for label, class_name in enumerate(classes)
+            for path in files_below(root / class_name)
         ]
     except OSError as error:
         raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
@@ -232,26 +244,26 @@ def from_folder(
     entries = skip_list.below(root) if skip_list else {}
     stale = []
     for done, (label, file) in enumerate(listed, start=1):
-        found = inspect(root / file)
+        header = inspect(root / file)
         entry = entries.pop(file, None)
-        if entry is not None and not isinstance(found, Unusable):
-            changed = entry.stale(root / file)
-            if changed is not None:
-                stale.append(Skipped(file=file, reason=changed))
+        if entry is not None and not isinstance(header, Unusable):
+            stale_reason = entry.stale(root / file)
+            if stale_reason is not None:
+                stale.append(Skipped(file=file, reason=stale_reason))
             else:
-                found = Unusable(kind="listed", reason=f"skip list: {shown(entry.reason)}")
-        if isinstance(found, Unusable):
-            skipped.append(Skipped(file=file, reason=found.reason))
+                header = Unusable(kind="listed", reason=f"skip list: {shown(entry.reason)}")
+        if isinstance(header, Unusable):
+            skipped.append(Skipped(file=file, reason=header.reason))
         else:
-            statuses[file] = found.status.st_size, found.status.st_mtime_ns
+            statuses[file] = header.status.st_size, header.status.st_mtime_ns
             labels.append(label)
-            jpeg_sizes.append((found.height, found.width) if found.format == "JPEG" else (0, 0))
-            formats.add(found.format)
+            jpeg_sizes.append((header.height, header.width) if header.format == "JPEG" else (0, 0))
+            formats.add(header.format)
         if progress:
             progress(done, len(listed))
     stale += [Skipped(file=file, reason="is not there") for file in entries]
-    found_labels = set(labels)
-    empty = [shown(name_) for label, name_ in enumerate(classes) if label not in found_labels]
+    labels_with_images = set(labels)
+    empty = [shown(class_name) for label, class_name in enumerate(classes) if label not in labels_with_images]
     if empty:
         example = f" First skipped: {skipped[0].path} ({skipped[0].reason})." if skipped else ""
         raise SourceError(
@@ -274,10 +286,16 @@ def from_folder(
 
 
 def folder_of_links(source: ImageSource, folder: Path | None = None) -> Path:
-    """Returns a folder that holds exactly the source's files, class by class, for loaders that only take a folder.
+    """Returns a folder with links to exactly the source's files, by class, for loaders that only take a folder.
 
-    Links are named by position, so that a loader's alphabetical order is the source's, and end as their content says.
-    They lie in the cache unless `folder` says where.
+    A link's name is its position, so that a loader's alphabetical order is the source's order, and the suffix of the
+    file's real format.
+
+    Args:
+      source: files.
+      folder: where to make the links; by default in the cache. If it exists, it is returned as it is.
+    Raises:
+      SourceError: if a class's name cannot be the name of a folder.
     """
     if folder is None:
         root_digest = hashlib.sha256(os.fsencode(source.root or "")).hexdigest()[:8]
@@ -297,7 +315,7 @@ def folder_of_links(source: ImageSource, folder: Path | None = None) -> Path:
 def image_format(path: str) -> str:
     """Returns the format of an image that the scan kept, by its header."""
     with Image.open(path, formats=tuple(FORMATS)) as image:
-        return "JPEG" if image.format == "MPO" else image.format or ""
+        return _format_of(image)
 
 
 def copied_to_ram(source: ImageSource, folder: Path) -> ImageSource:

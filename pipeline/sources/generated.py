@@ -30,17 +30,17 @@ def generated_folder(
     processes: int | None = None,
     progress: _Progress | None = None,
 ) -> pathlib.Path:
-    """Gives the folder of `images` photographs, made now unless an earlier call has left it whole.
+    """Returns the folder of `images` photographs; makes it unless an earlier call has made it.
 
-    The folder gets its name by one rename when all its photographs are written, so a folder of that name is whole.
-    With more than one process the caller's main module is imported again in each ("spawn"): a script needs the usual
+    The folder gets its name when all its photographs are written, so a folder of that name is complete. With more than
+    one process, each imports the caller's main module again ("spawn"): a script needs the usual
     `if __name__ == "__main__"`.
 
     Args:
       images: how many photographs, at least 4; even indexes are the first class, odd ones the second.
       cache_root: the folder of such folders; made if missing.
       seed: which series of photographs.
-      processes: how many processes make them; all the cores that this process may use if None.
+      processes: how many processes make them; by default one per core that this process may use.
       progress: called in this process with (photographs done, `images`).
     Returns:
       `cache_root/generated-v{VERSION}-{images}-s{seed}`, with files such as `discs/000000.jpg`.
@@ -107,7 +107,7 @@ def _write_all(building: pathlib.Path, images: int, seed: int, processes: int, r
 
 
 def _prepare_worker() -> None:
-    """Leaves Ctrl-C to the parent, and ends with it: an orphan would wait for work forever."""
+    """Makes a worker ignore Ctrl-C, which its parent handles, and end with its parent instead of waiting for work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -1,8 +1,8 @@
 """A list of files that every loader leaves out: `python -m benchmarks.doctor` writes it, `--skip-list` reads it.
 
-JSON lines: one that says what this is, then one a file, to be removed by hand where a file is wanted after all. An
-entry names a file by its path, its size and a digest of its content: a list that was made for another version of the
-folder leaves out nothing that it was not made for. A list of a folder with splits serves each of them.
+The format is JSON lines: a header, then a line per file. A user who wants a file after all removes its line. An entry
+names a file by its path, its size and a digest of its content, so that an old list leaves out no file that has changed.
+The list of a folder with splits serves each of the splits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION = 1
 
 
 class SkipListError(SourceError):
-    """A skip list that cannot be used; the message says which, where and why."""
+    """A skip list that cannot be used; the message names the file and the line, and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Entry:
     Attributes:
       path: below the folder that was examined, as the system names it; it is compared, never opened.
       reason: in words.
-      bytes, sha256: of the file's content; None of what could not be read.
+      bytes, sha256: size and digest of the file's content; None if it could not be read.
     """
 
     path: str
@@ -42,7 +42,7 @@ class Entry:
     sha256: str | None
 
     def stale(self, path: Path) -> str | None:
-        """Says why this entry is not about the readable file at `path`; None if it is."""
+        """Returns why this entry does not apply to the readable file at `path`; None if it applies."""
         if self.sha256 is None:
             return "could not be read when it was listed, and now it can"
         try:
@@ -58,26 +58,27 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipList:
-    """Entries by their path.
+    """The entries of a skip list.
 
     Attributes:
-      splits: folders such as train and test below the one that was examined; empty where that held classes.
+      entries: by their path.
+      splits: splits, such as train and test, of the folder that was examined; empty if it held classes.
     """
 
     entries: Mapping[str, Entry]
     splits: tuple[str, ...] = ()
 
     def below(self, root: Path) -> dict[str, Entry]:
-        """Returns the entries of a folder of classes, by their path below it: of a split, its own."""
+        """Returns the entries for a folder of classes, by their path below it; for a split only its own entries."""
         name = root.resolve().name
         if name not in self.splits:
             return dict(self.entries)
         begin = f"{name}/"
-        return {path.removeprefix(begin): one for path, one in self.entries.items() if path.startswith(begin)}
+        return {path.removeprefix(begin): entry for path, entry in self.entries.items() if path.startswith(begin)}
 
 
 def add_skip_list_option(parser: argparse.ArgumentParser) -> None:
-    """Adds `--skip-list`, which every command has that reads images."""
+    """Adds `--skip-list`, an option of every command that reads images."""
     parser.add_argument(
         "--skip-list",
         type=Path,
@@ -87,17 +88,17 @@ def add_skip_list_option(parser: argparse.ArgumentParser) -> None:
 
 
 def skip_list_text(entries: Iterable[Entry], splits: Iterable[str] = ()) -> str:
-    """Returns the content of a skip list; names that are no UTF-8 survive as escapes of single bytes."""
+    """Returns the text of a skip list; names that are not UTF-8 survive, with escapes for single bytes."""
     lines: list[dict[str, Any]] = [{"format": FORMAT, "version": VERSION, "splits": list(splits)}]
     lines += [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.path)]
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
 
 
 def read_skip_list(path: Path | None) -> SkipList | None:
-    """Reads a skip list; None where none is given.
+    """Reads a skip list; returns None if `path` is None.
 
     Raises:
-      SkipListError: if it cannot be read, or is none.
+      SkipListError: if the file cannot be read, or is not a skip list.
     """
     if path is None:
         return None
@@ -135,18 +136,19 @@ def _object(line: str) -> Any:
 
 
 def _splits(first: Any) -> tuple[str, ...] | None:
-    """Returns the splits that a list's first line names; None if it is not such a line."""
+    """Returns the splits that a list's header names; None if the first line is no header of this version."""
     if not isinstance(first, dict) or first.keys() != {"format", "version", "splits"}:
         return None
     splits = first["splits"]
-    known = (first["format"], first["version"]) == (FORMAT, VERSION)
-    return tuple(splits) if known and type(splits) is list and all(type(one) is str for one in splits) else None
+    readable = (first["format"], first["version"]) == (FORMAT, VERSION)
+    return tuple(splits) if readable and type(splits) is list and all(type(name) is str for name in splits) else None
 
 
 def _entry(values: Any) -> Entry | None:
+    """Returns an entry; None if a line is not one."""
     if not isinstance(values, dict) or values.keys() != {"path", "reason", "bytes", "sha256"}:
         return None
-    of_file = (values["bytes"], values["sha256"])
-    read = type(of_file[0]) is int and type(of_file[1]) is str
-    named = type(values["path"]) is str and type(values["reason"]) is str
-    return Entry(**values) if named and (read or of_file == (None, None)) else None
+    content = (values["bytes"], values["sha256"])
+    was_read = type(content[0]) is int and type(content[1]) is str
+    is_named = type(values["path"]) is str and type(values["reason"]) is str
+    return Entry(**values) if is_named and (was_read or content == (None, None)) else None

@@ -1,4 +1,4 @@
-"""What every loader is given: the images of a data set, and which of its files are left out."""
+"""`ImageSource`, which every loader takes: the labelled images of a data set, and the files that are left out."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.sources.stored import MappedImages, Records
 from pipeline.text import shown
 
+# Called with (done, in all).
 Progress = Callable[[int, int], None]
 
 
@@ -31,7 +32,7 @@ class Skipped:
 
     @property
     def path(self) -> str:
-        """Its name as it is safe to show."""
+        """The file's path, safe to print."""
         return shown(self.file)
 
 
@@ -40,17 +41,17 @@ class ImageSource:
     """Labelled images that can be read again and again: files below a root, arrays in memory, or files that hold many.
 
     Attributes:
-      kind: "folder", "tfds", "generated", "arrays", or of a prepared copy "resized", "records" or "raw".
+      kind: "folder", "tfds", "generated" or "arrays"; for a prepared copy "resized", "records" or "raw".
       name: what the user asked for.
       class_names: sorted; a label is an index into them.
       labels: (images,) int64.
-      root: the folder that `files` are relative to; None where an image is no file of its own.
-      files: paths in sorted order, one an image; empty for arrays. Where there is no `root`, they are but names.
-      formats: Pillow's name of each format found, sorted.
-      skipped: files left out.
+      root: the folder that `files` are relative to; None if images have no files of their own.
+      files: sorted paths, one per image; only names if there is no `root`; empty for arrays.
+      formats: Pillow's names of the files' formats, sorted.
+      skipped: files that are left out.
       stale_skips: entries of the skip list that no longer apply, and why.
       jpeg_sizes: (images, 2) int64, height and width in the header of each JPEG file; 0 for anything else.
-      fingerprint: of names, sizes and modification times, or of the arrays' bytes.
+      fingerprint: digest of names, sizes and modification times, or of the arrays' bytes.
       arrays: (images, height, width, 3) uint8 in memory, or mapped into it (float32 in a loader's own cache); or None.
       records: encoded images in TFRecord shards, or None.
     """
@@ -79,15 +80,15 @@ class ImageSource:
         return [os.path.join(self.root, file) for file in self.files] if self.root else []
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what a results file says of the source; no paths but those of skipped files."""
+        """Returns what a results file says of the source, with the paths of skipped files only."""
         counts = Counter(self.labels.tolist())
-        stale = [{"path": one.path, "reason": one.reason} for one in self.stale_skips]
+        stale = [{"path": entry.path, "reason": entry.reason} for entry in self.stale_skips]
         return {
             "kind": self.kind,
             "name": self.name,
             "images": self.images,
             "skipped": len(self.skipped),
-            "skipped_files": [{"path": one.path, "reason": one.reason} for one in self.skipped],
+            "skipped_files": [{"path": file.path, "reason": file.reason} for file in self.skipped],
             **({"stale_skips": stale} if stale else {}),
             "classes": {shown(name): counts.get(label, 0) for label, name in enumerate(self.class_names)},
             "formats": list(self.formats),
@@ -95,18 +96,22 @@ class ImageSource:
         }
 
     def left_out(self, where: str) -> list[str]:
-        """Says which files are left out, and which entries of a skip list are not, a sentence each.
+        """Returns a sentence on the files that are left out, and another on stale entries of the skip list.
 
         Args:
-          where: all of them are named.
+          where: says where all files are named; the end of each sentence.
         """
         total = self.images + len(self.skipped)
-        said = [
+        groups = [
             (f"skipped {len(self.skipped)} of {total} files", self.skipped),
             (f"{len(self.stale_skips)} of the skip list's entries no longer apply", self.stale_skips),
         ]
-        more = {what: f" and {len(files) - 1} more" if len(files) > 1 else "" for what, files in said}
-        return [f"{what}: {files[0].path} ({files[0].reason}){more[what]}; {where}" for what, files in said if files]
+        sentences = []
+        for what, files in groups:
+            if files:
+                more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+                sentences.append(f"{what}: {files[0].path} ({files[0].reason}){more}; {where}")
+        return sentences
 
     def take(self, images: int) -> ImageSource:
         """Returns a source of at most `images`, spread evenly over the list and so over the classes."""
@@ -118,8 +123,8 @@ class ImageSource:
         """Returns a source of some of the images.
 
         Args:
-          chosen: (images,) indices, in the order in which they are to be listed.
-          name: added to the fingerprint: tells this part from any other of the same source.
+          chosen: (images,) indices, in the order of the new source.
+          name: added to the fingerprint; must differ from that of any other part of the same source.
         """
         arrays = self.arrays.part(chosen) if isinstance(self.arrays, MappedImages) else self.arrays
         return replace(

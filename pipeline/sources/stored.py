@@ -1,6 +1,6 @@
 """Images in files that hold many: pixels mapped into memory, and TFRecord shards.
 
-Both are indexed like an array and sent to another process by path, never by value.
+Both are indexed like an array, and pickled by path, never by value.
 """
 
 from __future__ import annotations
@@ -17,22 +17,29 @@ from numpy.typing import NDArray
 
 from pipeline.augmentation import block_windows
 
-# A piece that a disk reads at its sequential rate, and the pieces whose images are shuffled together: 64 MB in memory.
+# A block is large enough for a disk to read it at its sequential rate. The images of a window of blocks are shuffled
+# together: 64 MB in memory.
 BLOCK_BYTES = 1 << 20
 WINDOW_BLOCKS = 64
-# A file larger than this part of the memory that is left would be read page by page, again in every epoch.
+# A larger part of the free memory might not stay in the page cache: the file would be read page by page in every epoch.
 _MEMORY_RATIO = 0.5
 
 
 class MappedImages:
-    """Images of one file, read-only, and in memory only as far as they were looked at.
+    """Images in one file that is mapped into memory read-only; only images that are used are read.
 
-    Image `k` lies in row `rows[k]`, which is not k: a file is written in a random order, so that its neighbours are of
-    all classes, and read in the source's order all the same.
+    Image `k` is row `rows[k]` of the file: the file's order is random, so that neighbours are of all classes, and
+    indices follow the source's order.
 
+    Args:
+      path: the file.
+      shape: (rows, height, width, 3) of the file.
+      dtype: "uint8" or "float32".
+      rows: (images,) int64, the row of each image.
     Attributes:
+      shape: (images, height, width, 3).
       fits_in_memory: whether the file can stay in the page cache, so that its images can come in any order. Decided
-        once, when it is opened: processes forked later must agree on the order, whatever memory is free by then.
+        once, when the file is opened: processes forked later must agree on the order, whatever memory is free by then.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: str, rows: NDArray[np.int64]) -> None:
@@ -83,7 +90,7 @@ class MappedImages:
         return (in_file[window] for window in windows)
 
     def read_ahead(self, windows: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
-        """Yields the windows, and tells the system a window ahead which blocks to read: in pieces, not page by page."""
+        """Yields the windows. Tells the system a window ahead which blocks to read, so that it reads larger pieces."""
         ahead = next(windows, None)
         self._will_need(ahead)
         while ahead is not None:
@@ -107,12 +114,12 @@ class MappedImages:
 
 
 class Records:
-    """Encoded images in TFRecord shards, each found by where its bytes begin.
+    """Encoded images in TFRecord shards.
 
     Attributes:
       paths: of the shards.
-      shard, offset, length: (images,) int64: which shard holds an image's bytes, from where, and how many.
-      whole: whether these are all images of the shards, which can then be read from front to back.
+      shard, offset, length: (images,) int64: which shard holds an image's bytes, where they begin, and how many.
+      whole: whether these are all images of the shards, so that the shards can be read from front to back.
     """
 
     def __init__(
@@ -150,8 +157,9 @@ class Records:
         return Records(self.paths, self.shard[chosen], self.offset[chosen], self.length[chosen], whole=False)
 
 
-def _records(*parts: Any) -> Records:
-    return Records(*parts[:-1], whole=parts[-1])
+def _records(*arguments: Any) -> Records:
+    """Rebuilds `Records` from a pickle."""
+    return Records(*arguments[:-1], whole=arguments[-1])
 
 
 def _free_bytes() -> int:

@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets, exported once to files."""
+"""Sources that are data sets of TensorFlow Datasets (TFDS), whose images are exported once to files."""
 
 from __future__ import annotations
 
@@ -19,19 +19,25 @@ def from_tfds(
 ) -> ImageSource:
     """Exports the encoded images of a prepared TFDS data set into the cache, once, and scans them.
 
-    Nothing is downloaded: the data set must be there (`tfds build NAME`), in TFDS' own folder or `TFDS_DATA_DIR`.
+    Nothing is downloaded: the user must have prepared the data set (`tfds build NAME`), in TFDS' own folder or
+    `TFDS_DATA_DIR`.
 
+    Args:
+      name: TFDS' name of the data set.
+      split: "train", "test" or another that TFDS has prepared.
+      skip_list: files to leave out.
+      progress: called with (images exported, images in all).
     Raises:
-      SourceError: if the data set is not prepared, or has no `image` and `label`.
+      SourceError: if the data set is not prepared, has no `image` and `label`, or cannot be exported.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow_datasets as tfds  # 3 s: only where asked for
+    import tensorflow_datasets as tfds  # takes 3 s: only if it is needed
 
     try:
         builder = tfds.builder(name, try_gcs=False)
         info = builder.info
         prepared = split in info.splits
-    except Exception as error:  # TFDS raises its own many kinds; all mean the same to the user
+    except Exception as error:  # TFDS raises many types; all mean the same to the user
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SourceError(f"tfds:{name} is not a data set that TFDS can find here: {reason.rstrip('.')}.") from error
     if not prepared:

@@ -191,13 +191,16 @@ def test_a_network_learns_a_few_examples_by_heart(name, learning):
     assert sorted(history) == ["accuracy", "loss"]
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one in ALIKE else ()) for one in MODELS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in MODELS]
+)
 def test_a_network_trains_one_step(name, learning):
     history, model = learning(name, 1)
     assert np.isfinite(history["loss"]).all()
     before = model.get_weights()
     learning(name, 1)
-    assert not all(np.array_equal(one, other) for one, other in zip(model.get_weights(), before, strict=True))
+    after = model.get_weights()
+    assert not all(np.array_equal(weights, old) for weights, old in zip(after, before, strict=True))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")

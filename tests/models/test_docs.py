@@ -20,7 +20,7 @@ def test_a_networks_row_says_what_it_is(name):
     assert parameters == f"{network.build(network.classes or 2).count_params():,}"
     assert data == network.data
     assert training == f"{network.training.optimizer}, {network.training.batch_size or 'all'}"
-    assert figures == ("; ".join(f"{one.text} ({one.on})" for one in network.published) or "none")
+    assert figures == ("; ".join(f"{figure.text} ({figure.on})" for figure in network.published) or "none")
 
 
 @pytest.mark.parametrize("name", FORMS)

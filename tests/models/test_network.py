@@ -5,7 +5,7 @@ import math
 import pytest
 
 from models import MODELS
-from models.network import QUANTITIES, Figure, one
+from models.network import QUANTITIES, Figure, figure
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,8 @@ def test_a_figure_is_written_with_its_unit(quantity, low, high, text):
 
 
 def test_a_single_value_is_both_ends():
-    assert one("speed_up", 13, "GPU", "about") == Figure(quantity="speed_up", low=13, high=13, on="GPU", when="about")
+    expected = Figure(quantity="speed_up", low=13, high=13, on="GPU", when="about")
+    assert figure("speed_up", 13, "GPU", "about") == expected
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,6 @@ def test_every_quantity_is_explained_and_used(quantity):
 def test_published_speed_ups_are_those_of_the_published_seconds():
     for network in MODELS.values():
         seconds = [figure.low for figure in network.published if figure.quantity == "train_s"]
-        for figure in network.published:
-            if len(seconds) == 2 and figure.quantity == "speed_up":
-                assert seconds[0] / seconds[1] == pytest.approx(figure.low, rel=0.03)
+        for published in network.published:
+            if len(seconds) == 2 and published.quantity == "speed_up":
+                assert seconds[0] / seconds[1] == pytest.approx(published.low, rel=0.03)

@@ -24,7 +24,7 @@ def test_its_gradients_are_those_of_tensorflow(radius, bias, alpha, beta):
     layer = LocalResponseNormalization(radius, bias=bias, alpha=alpha, beta=beta)
     values = tf.constant(VALUES)
     results = []
-    for normalise in (layer, lambda one: tf.nn.local_response_normalization(one, radius, bias, alpha, beta)):
+    for normalise in (layer, lambda inputs: tf.nn.local_response_normalization(inputs, radius, bias, alpha, beta)):
         with tf.GradientTape() as tape:
             tape.watch(values)
             total = tf.reduce_sum(tf.square(normalise(values)))

@@ -123,8 +123,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(text, hint):
 
 def test_checking_a_name_imports_no_keras():
     code = "import sys, models; models.check_name('my:net'); print({'keras', 'tensorflow'} & set(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "set()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 # module:function
@@ -215,8 +215,8 @@ def test_a_keras_file_of_the_network_with_a_layer_of_ours_is_opened(tmp_path):
     model = compiled(MODELS["cifar10-cnn"])
     model.save(path)
     code = f"import models; model = models.open_model({path!r}, classes=10); print(model.count_params(), model.loss)"
-    shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    assert shown.stdout.split() == ["1068298", "sparse_categorical_crossentropy"]
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1068298", "sparse_categorical_crossentropy"]
 
 
 def test_a_keras_file_that_was_not_compiled_is(tmp_path):
@@ -275,8 +275,8 @@ def test_a_model_that_does_not_take_rgb_images_of_one_size_is_refused(shape):
 
 
 def test_a_model_with_two_inputs_is_refused():
-    one, two = keras.Input((8, 10, 3)), keras.Input((8, 10, 3))
-    model = keras.Model([one, two], keras.layers.Add()([one, two]))
+    inputs = [keras.Input((8, 10, 3)), keras.Input((8, 10, 3))]
+    model = keras.Model(inputs, keras.layers.Add()(inputs))
     with pytest.raises(ModelError, match=r"^net must take images of shape .* Received: input_shape=\[\(None, 8"):
         image_size(model, "net")
 
@@ -344,8 +344,8 @@ def test_training_with_the_sparse_loss_moves_the_weights_as_the_published_one():
         ours = sparse.train_on_batch(images, labels)
         theirs = published.train_on_batch(images, np.eye(10, dtype=np.float32)[labels])
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, err_msg=f"step {step}")
-    for one, other in zip(sparse.get_weights(), published.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    for ours, theirs in zip(sparse.get_weights(), published.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 # Layers in front

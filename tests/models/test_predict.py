@@ -13,7 +13,7 @@ from PIL import Image
 import pipeline.sources.folder
 from models import __main__ as command
 from models import predict
-from models.predict import Classified, PictureError, classify, probabilities_of, read_picture, shown
+from models.predict import Classified, PictureError, classify, printable, probabilities_of, read_picture
 from models.saved import finish, save
 
 
@@ -113,17 +113,17 @@ def test_several_outputs_are_made_to_sum_to_one():
 
 
 @pytest.mark.parametrize("outputs", [[np.nan], [1.5], [-0.1, 1.1], [0.0, 0.0]])
-def test_outputs_that_are_no_probabilities_are_said_to_be_none(outputs):
+def test_outputs_that_are_not_probabilities_give_none(outputs):
     assert probabilities_of(np.array(outputs)) is None
 
 
-def test_the_most_probable_class_is_told_with_its_probability():
-    one = Classified(picture="a", probabilities={"dark": 0.2, "bright": 0.8})
-    assert (one.class_name, one.probability) == ("bright", 0.8)
+def test_a_result_names_the_most_probable_class_with_its_probability():
+    result = Classified(picture="a", probabilities={"dark": 0.2, "bright": 0.8})
+    assert (result.class_name, result.probability) == ("bright", 0.8)
 
 
 def test_paths_that_are_not_printable_are_escaped():
-    assert shown("a\nb\x1b[31m\udcff") == "a\\nb\\x1b[31m\\udcff"
+    assert printable("a\nb\x1b[31m\udcff") == "a\\nb\\x1b[31m\\udcff"
 
 
 def test_every_picture_gets_a_line_and_bad_ones_exit_code_1(model_file, tmp_path, capfd):
@@ -160,14 +160,14 @@ def test_a_wrong_model_is_exit_code_2_in_one_line(tmp_path, capfd):
     assert (printed.out, printed.err) == ("", f"{tmp_path}/gone.keras does not exist.\n")
 
 
-def test_a_model_whose_outputs_are_none_is_said_so(tmp_path):
+def test_a_picture_without_probabilities_is_left_unclassified(tmp_path):
     network = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
     network.layers[-1].set_weights([np.zeros((48, 1), np.float32), np.array([7], np.float32)])
     save(finish(network, ("a", "b"), interpolation="bilinear", antialias=False), tmp_path / "m.keras", overwrite=False)
     from models.saved import open_finished
 
-    (one,) = classify(open_finished(str(tmp_path / "m.keras")), [a_picture(tmp_path / "a.png")])
-    assert one.error == "the model gives no probabilities for it"
+    (result,) = classify(open_finished(str(tmp_path / "m.keras")), [a_picture(tmp_path / "a.png")])
+    assert result.error == "the model gives no probabilities for it"
 
 
 def test_an_unknown_verb_is_refused(capsys):

@@ -112,7 +112,7 @@ def test_a_file_that_is_there_is_not_replaced_unasked(tmp_path):
     with pytest.raises(FileExistsError):
         save(a_finished(), path, overwrite=False)
     assert path.read_text() == "precious"
-    assert [one.name for one in tmp_path.iterdir()] == ["a.keras"]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.keras"]
     save(a_finished(), path, overwrite=True)
     assert open_finished(str(path)).class_names == ("cats", "dogs")
 

@@ -71,9 +71,9 @@ def reference(image: np.ndarray, matrix: np.ndarray, mode: str = "nearest") -> n
     return np.stack(channels, axis=-1)
 
 
-def mean_difference(one: np.ndarray, other: np.ndarray) -> float:
-    assert one.shape == other.shape
-    return float(np.abs(np.float64(one) - other).mean())
+def mean_difference(image: np.ndarray, other: np.ndarray) -> float:
+    assert image.shape == other.shape
+    return float(np.abs(np.float64(image) - other).mean())
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_a_crop_is_what_cutting_and_resizing_gives(box):
         slice(int(left * SIDE), int((left + width) * SIDE)),
     )
     resized = cv2.resize(image[rows, columns], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
-    found = reference(image, draw.affine(SIDE, SIDE)[0])
+    cropped = reference(image, draw.affine(SIDE, SIDE)[0])
     # At its rim a cut has its own edge, and the whole image the pixel beyond it.
-    np.testing.assert_allclose(found[4:-4, 4:-4], resized[4:-4, 4:-4], atol=0.7)
+    np.testing.assert_allclose(cropped[4:-4, 4:-4], resized[4:-4, 4:-4], atol=0.7)
 
 
 def test_a_crop_is_flipped_and_sheared_as_an_image_of_its_own():
@@ -389,8 +389,8 @@ def test_keras_layers_flip_as_often_as_asked(probability):
     image = smooth(SIDE, SIDE)
     only_flips = Augmentation(shear_degrees=0, zoom_range=0, flip_probability=probability)
     applied = keras_applied(only_flips, image)
-    flipped = np.array([np.array_equal(one, image[:, ::-1]) for one in applied])
-    kept = np.array([np.array_equal(one, image) for one in applied])
+    flipped = np.array([np.array_equal(output, image[:, ::-1]) for output in applied])
+    kept = np.array([np.array_equal(output, image) for output in applied])
     assert np.all(flipped ^ kept)
     # Five standard errors of a share of 2,000 draws.
     assert flipped.mean() == pytest.approx(probability, abs=5 * math.sqrt(probability * (1 - probability) / MANY))

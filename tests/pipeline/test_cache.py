@@ -151,7 +151,7 @@ def test_scratch_folders_are_new_empty_and_apart(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere a pid cannot be looked up without harm")
 def test_the_scratch_folder_of_a_killed_process_goes_when_the_next_is_made(tmp_path):
-    code = "import pathlib, sys; from pipeline.cache import scratch_folder as made; made(pathlib.Path(sys.argv[1]))"
+    code = "import pathlib, sys; from pipeline.cache import scratch_folder; scratch_folder(pathlib.Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=PROJECT_ROOT, check=True)
     [left] = tmp_path.iterdir()
     (left / "file").touch()

@@ -13,7 +13,7 @@ from pipeline import VARIANTS, Augmentation, ConfigError, PipelineConfig
 from pipeline.config import AUTO, CHOICES, config_from_dict, config_from_toml, config_to_dict, config_to_toml
 from pipeline.text import did_you_mean
 
-FIELDS = [one.name for one in dataclasses.fields(PipelineConfig)]
+FIELDS = [setting.name for setting in dataclasses.fields(PipelineConfig)]
 GENERATOR = {"loader": "image_data_generator", "augment_with": "keras_generator"}
 PY_DATASET = {"loader": "py_dataset", "augment_with": "opencv"}
 DIRECTORY = {"loader": "image_dataset_from_directory", "augment_with": "keras_layers", "augment_at": "batch"}

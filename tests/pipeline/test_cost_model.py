@@ -104,9 +104,9 @@ def test_a_copy_takes_the_disk_that_its_form_does(values, bytes_per_image):
 @pytest.mark.parametrize("form", ["raw", "records", "resized"])
 def test_a_copy_takes_no_more_disk_than_was_foreseen(form, photos, tmp_path):
     source = from_folder(photos)
-    made = materialize(source, tmp_path / "copy", form, (64, 64))
+    copy = materialize(source, tmp_path / "copy", form, (64, 64))
     _, disk_bytes = needs(replace(BASE, storage=form), source.images, bytes_of(source))
-    assert disk_bytes / 3 < made.prepared_bytes <= disk_bytes
+    assert disk_bytes / 3 < copy.prepared_bytes <= disk_bytes
 
 
 def test_buffers_take_the_memory_of_their_batches():
@@ -119,35 +119,36 @@ def test_buffers_take_the_memory_of_their_batches():
 def test_every_candidate_is_frozen_and_can_be_predicted(accelerator):
     every = list(candidates(PipelineConfig(), cores=4, accelerator=accelerator, scales=True))
     assert len(set(every)) == len(every) > 100
-    assert not any(one.autotune or AUTO in (one.workers, one.prefetch) for one in every)
-    assert all(one.deterministic for one in every)
-    costs = {key: StageCost(us_per_image=1.0) for one in every for key, _ in stages_of(one)}
-    for one in every:
-        assert predict(one, costs, FAST, cores=4, images=10, source_bytes=0).images_per_sec > 0
-    assert {one.workers for one in every} == {1, 2, 4, 5}
-    assert {one.output_dtype for one in every} == ({"float32", "uint8"} if accelerator else {"float32"})
-    assert ("device" in {one.augment_at for one in every}) is accelerator
-    assert all(one.prefetch_to_device is (accelerator and one.prefetch > 0) for one in every)
+    assert not any(config.autotune or AUTO in (config.workers, config.prefetch) for config in every)
+    assert all(config.deterministic for config in every)
+    costs = {key: StageCost(us_per_image=1.0) for config in every for key, _ in stages_of(config)}
+    for config in every:
+        assert predict(config, costs, FAST, cores=4, images=10, source_bytes=0).images_per_sec > 0
+    assert {config.workers for config in every} == {1, 2, 4, 5}
+    assert {config.output_dtype for config in every} == ({"float32", "uint8"} if accelerator else {"float32"})
+    assert ("device" in {config.augment_at for config in every}) is accelerator
+    assert all(config.prefetch_to_device is (accelerator and config.prefetch > 0) for config in every)
 
 
 def test_only_jpeg_files_are_decoded_at_a_fraction():
     every = list(candidates(PipelineConfig(), cores=2, accelerator=False, scales=False))
-    assert {one.decode for one in every} == {"full"}
+    assert {config.decode for config in every} == {"full"}
 
 
 def test_no_cache_of_a_candidate_has_anything_random_before_it():
-    for one in candidates(PipelineConfig(), cores=2, accelerator=True, scales=True):
-        assert one.cache == "none" or not one.composed
+    for config in candidates(PipelineConfig(), cores=2, accelerator=True, scales=True):
+        assert config.cache == "none" or not config.composed
 
 
 def test_without_an_augmentation_there_is_nothing_to_compose():
     every = list(candidates(PipelineConfig(augmentation=None), cores=2, accelerator=True, scales=True))
-    assert every and all(one.augmentation is None and one.resample == "separate" for one in every)
+    assert every and all(config.augmentation is None and config.resample == "separate" for config in every)
 
 
 def test_keras_layers_are_no_candidate_for_a_crop():
     base = PipelineConfig(augmentation=Augmentation(crop_area=(0.08, 1.0)))
-    assert "keras_layers" not in {one.augment_with for one in candidates(base, cores=2, accelerator=True, scales=True)}
+    every = candidates(base, cores=2, accelerator=True, scales=True)
+    assert "keras_layers" not in {config.augment_with for config in every}
 
 
 def test_a_kind_is_what_is_left_without_its_numbers():

@@ -172,6 +172,6 @@ def test_help_comes_without_tensorflow():
         "try:\n    package.main(['materialize', '--help'])\n"
         "except SystemExit:\n    print(sorted({'tensorflow', 'keras', 'cv2', 'rich'} & set(sys.modules)))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    assert shown.stdout.endswith("[]\n")
-    assert "--as {resized,records,raw}" in shown.stdout
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+    assert "--as {resized,records,raw}" in done.stdout

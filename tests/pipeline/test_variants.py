@@ -285,12 +285,12 @@ SMALL = {"batch_size": 8}
 
 @pytest.fixture(scope="module")
 def with_one_worker(some):
-    made = {}
+    epochs = {}
 
     def epochs_of(name):
-        if name not in made:
-            made[name] = build_fed(dataclasses.replace(VARIANTS[name], workers=1, **SMALL), some, 2)
-        return made[name]
+        if name not in epochs:
+            epochs[name] = build_fed(dataclasses.replace(VARIANTS[name], workers=1, **SMALL), some, 2)
+        return epochs[name]
 
     return epochs_of
 

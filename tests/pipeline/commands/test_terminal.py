@@ -45,6 +45,6 @@ def test_materialize_says_once_that_files_are_damaged(form, tmp_path, capfd):
             content = bad_files.CONTENTS["extraneous bytes"][1]()
             (tmp_path / "pets" / name / f"{index}.jpg").write_bytes(content)
     assert materialize.main([str(tmp_path / "pets"), str(tmp_path / "copy"), "--as", form]) == 0
-    said = " ".join(capfd.readouterr().err.split())
-    assert said.count("Corrupt JPEG data") == 1
-    assert "of damaged files, first: Corrupt JPEG data: 221 extraneous bytes before marker 0xd9." in said
+    printed = " ".join(capfd.readouterr().err.split())
+    assert printed.count("Corrupt JPEG data") == 1
+    assert "of damaged files, first: Corrupt JPEG data: 221 extraneous bytes before marker 0xd9." in printed

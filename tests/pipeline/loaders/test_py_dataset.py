@@ -25,9 +25,9 @@ def by_hand(data, epochs: int = 1) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     return seen
 
 
-def assert_same(one, other) -> None:
-    assert [len(batches) for batches in one] == [len(batches) for batches in other]
-    for batches, others in zip(one, other, strict=True):
+def assert_same(ours, theirs) -> None:
+    assert [len(batches) for batches in ours] == [len(batches) for batches in theirs]
+    for batches, others in zip(ours, theirs, strict=True):
         for (images, labels), (other_images, other_labels) in zip(batches, others, strict=True):
             np.testing.assert_array_equal(images, other_images)
             np.testing.assert_array_equal(labels, other_labels)
@@ -45,7 +45,7 @@ def expected(photos):
         (1, False),
         (4, False),
         (4, True),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, False), (1, True))),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, False), (1, True))),
     ],
     ids=str,
 )

@@ -49,23 +49,23 @@ def test_they_are_those_of_tf_data(photos, storage, dtype, workers):
     batches = PythonBatches(from_folder(photos), config, workers=workers)
     assert len(batches) == 3
     for images, labels in build_fed(config, from_folder(photos), 2):
-        made = list(batches)
-        assert [len(part) for part, _ in made] == [16, 16, 8]
-        np.testing.assert_array_equal(np.concatenate([part for part, _ in made]), images)
-        np.testing.assert_array_equal(np.concatenate([part for _, part in made]), labels)
+        served = list(batches)
+        assert [len(part) for part, _ in served] == [16, 16, 8]
+        np.testing.assert_array_equal(np.concatenate([part for part, _ in served]), images)
+        np.testing.assert_array_equal(np.concatenate([part for _, part in served]), labels)
     batches.close()
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 40])
 def test_they_are_the_same_for_any_number_of_workers(batch_size):
     """Each worker plans its own turns, which begin elsewhere in every epoch."""
-    made = {}
+    by_workers = {}
     for workers in (0, 1, 2, 5):
         batches = batches_of(batch_size, workers=workers)
-        made[workers] = [[(images.copy(), labels.copy()) for images, labels in batches] for _ in range(3)]
+        by_workers[workers] = [[(images.copy(), labels.copy()) for images, labels in batches] for _ in range(3)]
         batches.close()
-    for epochs in made.values():
-        for epoch, expected in zip(epochs, made[0], strict=True):
+    for epochs in by_workers.values():
+        for epoch, expected in zip(epochs, by_workers[0], strict=True):
             for (images, labels), (expected_images, expected_labels) in zip(epoch, expected, strict=True):
                 np.testing.assert_array_equal(images, expected_images)
                 np.testing.assert_array_equal(labels, expected_labels)
@@ -162,10 +162,10 @@ def test_two_epochs_at_once_are_refused(workers):
 
 def test_a_batch_stays_as_it_is_when_others_are_made():
     batches = batches_of(workers=1)
-    made = list(batches)
-    assert sorted(numbers(made)) == list(range(IMAGES))
-    made[0][0][:] = 255
-    assert 255 not in numbers(made[1:])
+    served = list(batches)
+    assert sorted(numbers(served)) == list(range(IMAGES))
+    served[0][0][:] = 255
+    assert 255 not in numbers(served[1:])
     batches.close()
 
 
@@ -216,7 +216,7 @@ def test_workers_leave_when_nobody_has_the_batches_any_more():
 
 def test_what_the_docs_show_runs(photos):
     text = (PROJECT_ROOT / "docs" / "prepared.md").read_text()
-    (code,) = [one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "PythonBatches" in one]
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "PythonBatches" in block]
     images, shapes = PythonBatches.__iter__, set()
 
     class Seen(PythonBatches):

@@ -17,8 +17,8 @@ def test_arrays_that_find_room_go_through_shared_memory():
     whole = small.dumps(7, True, batch)
     assert len(whole) > len(replies[0]) + 40 * 8 - 64
     for arrays, reply in ((shared, replies[1]), (shared, replies[2]), (small, whole)):
-        number, made, (first, second) = arrays.loads(reply, copy=True)
-        assert (number, made) == (7, True)
+        number, succeeded, (first, second) = arrays.loads(reply, copy=True)
+        assert (number, succeeded) == (7, True)
         np.testing.assert_array_equal(first, np.arange(32))
         np.testing.assert_array_equal(second, np.arange(8))
 
@@ -34,10 +34,10 @@ def test_arrays_that_were_made_in_shared_memory_are_not_copied():
         answer = shared.dumps(7, True, (first, second, third))
         assert len(answer) < 500
         first[:] += 100
-        *_, found = shared.loads(answer, copy=False)
-        assert found[0].tolist() == [[100 + turn] * 3] * 10
-        assert found[1].tolist() == [turn + 0.5] * 20
-        assert found[2].tolist() == [0, 1, 2, 3, 4]
+        *_, received = shared.loads(answer, copy=False)
+        assert received[0].tolist() == [[100 + turn] * 3] * 10
+        assert received[1].tolist() == [turn + 0.5] * 20
+        assert received[2].tolist() == [0, 1, 2, 3, 4]
         *_, own = shared.loads(answer, copy=True)
         first[:] = 77
         assert own[0].tolist() == [[100 + turn] * 3] * 10
@@ -66,12 +66,12 @@ def test_arrays_that_were_made_in_shared_memory_are_not_copied():
 def test_whatever_is_made_arrives_as_what_it_is(value, place_bytes):
     shared = SharedArrays(place_bytes, places=2)
     shared.turn_to(1)
-    number, made, found = shared.loads(shared.dumps(7, True, value), copy=True)
-    assert (number, made) == (7, True)
-    assert type(found) is type(value)
-    np.testing.assert_equal(found, value)
-    for one, expected in zip(parts(found), parts(value), strict=True):
-        assert getattr(one, "dtype", None) == getattr(expected, "dtype", None)
+    number, succeeded, received = shared.loads(shared.dumps(7, True, value), copy=True)
+    assert (number, succeeded) == (7, True)
+    assert type(received) is type(value)
+    np.testing.assert_equal(received, value)
+    for part, expected in zip(parts(received), parts(value), strict=True):
+        assert getattr(part, "dtype", None) == getattr(expected, "dtype", None)
 
 
 def parts(value):
@@ -81,5 +81,5 @@ def parts(value):
 def test_an_error_is_no_array():
     shared = SharedArrays(1000, places=1)
     shared.turn_to(0)
-    number, made, error = shared.loads(shared.dumps(7, False, ValueError("no such file")), copy=False)
-    assert (number, made, str(error)) == (7, False, "no such file")
+    number, succeeded, error = shared.loads(shared.dumps(7, False, ValueError("no such file")), copy=False)
+    assert (number, succeeded, str(error)) == (7, False, "no such file")

@@ -42,8 +42,8 @@ class Maker:
 class TwoPartsError(Exception):
     """Cannot be sent: it is pickled by its one argument, and takes two."""
 
-    def __init__(self, one: str, two: str) -> None:
-        super().__init__(f"{one} and {two}")
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
 
 
 @pytest.fixture
@@ -79,11 +79,11 @@ def test_batches_are_made_and_errors_are_raised_as_they_are(processes, started):
 def test_arrays_of_a_process_arrive_whole_and_are_the_callers(in_place, batch_bytes, started):
     maker = Maker(in_place=in_place)
     workers = started(maker, batch_bytes=batch_bytes)
-    made = [workers.make(index) for index in range(6)]
-    made[0][:] = -1
-    assert [int(batch[0, 0]) for batch in made] == [-1, 1, 2, 3, 4, 5]
+    batches = [workers.make(index) for index in range(6)]
+    batches[0][:] = -1
+    assert [int(batch[0, 0]) for batch in batches] == [-1, 1, 2, 3, 4, 5]
     for index in range(1, 6):
-        np.testing.assert_array_equal(made[index], maker.make(index))
+        np.testing.assert_array_equal(batches[index], maker.make(index))
 
 
 def test_garbage_that_is_collected_while_another_worker_starts_waits_for_nobody():
@@ -96,7 +96,7 @@ def test_garbage_that_is_collected_while_another_worker_starts_waits_for_nobody(
         "        self.me, self.crew = self, workers.Workers(self.make, 1, processes=True)\n"
         "        self.end = workers.weakref.finalize(self, self.crew.close)\n"
         "class Collecting(workers.weakref.WeakSet):\n"
-        "    def add(self, one): gc.collect(); super().add(one)\n"
+        "    def add(self, item): gc.collect(); super().add(item)\n"
         "Maker()\n"
         "workers._OPEN = Collecting()\n"
         "maker = Maker()\n"
@@ -132,11 +132,11 @@ def taken(workers: Workers, first: int, count: int) -> list[int]:
 def test_another_batch_than_was_asked_for_is_no_batch(started):
     maker = Maker()
     workers = started(maker)
-    made = workers.in_order(0, 5)
-    assert next(made)[0, 0] == 0
+    batches = workers.in_order(0, 5)
+    assert next(batches)[0, 0] == 0
     workers._workers[0]._waiting.popleft()  # as if a stop had come behind it
     with pytest.raises(WorkerError, match=r"^Batch 1 came where batch 2 was asked for\."):
-        next(made)
+        next(batches)
     assert not workers.usable
 
 
@@ -147,20 +147,20 @@ def test_an_error_in_order_comes_in_its_turn_and_the_workers_go_on(started):
 
     maker = Late()
     workers = started(maker, 2)
-    made = workers.in_order(1, 5)
-    assert [int(next(made)[0, 0]) for _ in range(2)] == [1, 2]
+    batches = workers.in_order(1, 5)
+    assert [int(next(batches)[0, 0]) for _ in range(2)] == [1, 2]
     with pytest.raises(ValueError, match="Received: index=-1"):
-        next(made)
+        next(batches)
     assert taken(workers, 8, 2) == [8, 9]
 
 
 def test_a_death_in_order_is_named(started):
     maker = Maker(at3="SIGKILL")
     workers = started(maker, 2)
-    made = workers.in_order(0, 8)
-    assert [int(next(made)[0, 0]) for _ in range(3)] == [0, 1, 2]
+    batches = workers.in_order(0, 8)
+    assert [int(next(batches)[0, 0]) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(WorkerError, match=r"worker 2 of 2 \(process \d+\) was killed by signal SIGKILL .* batch 3;"):
-        next(made)
+        next(batches)
 
 
 def test_an_error_of_a_process_says_where_it_was_raised(started):
@@ -181,7 +181,7 @@ def test_an_error_that_cannot_be_sent_says_the_same(started):
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ("SIGKILL", "was killed by signal SIGKILL when it was to make batch 2; most likely the machine ran out of mem"),
         ("SIGSEGV", "was killed by signal SIGSEGV when it was to make batch 2; python -m benchmarks.doctor names"),
@@ -190,11 +190,11 @@ def test_an_error_that_cannot_be_sent_says_the_same(started):
         ("exit", "ended with exit code 3 when it was to make batch 2."),
     ],
 )
-def test_every_death_is_named(how, said, started):
+def test_every_death_is_named(how, message, started):
     maker = Maker(at2=how)
     workers = started(maker)
     workers.make(1)
-    with pytest.raises(WorkerError, match=rf"^worker 1 of 1 \(process \d+\) {said}"):
+    with pytest.raises(WorkerError, match=rf"^worker 1 of 1 \(process \d+\) {message}"):
         workers.make(2)
 
 
@@ -238,21 +238,21 @@ def test_a_forked_copy_is_told_so_while_all_workers_are_busy(started):
 def test_once_one_has_failed_all_say_so(started):
     maker = Maker(at2="SIGKILL", at3="hang")
     workers = started(maker, 2)
-    said = []
+    messages = []
 
     def ask(index):
         with pytest.raises(WorkerError) as caught:
             workers.make(index)
-        said.append(str(caught.value))
+        messages.append(str(caught.value))
 
     waiting = threading.Thread(target=ask, args=(3,))
     waiting.start()
     ask(2)
     waiting.join(ERROR_S)
     ask(1)
-    assert len(said) == 3
-    assert len(set(said)) == 1
-    assert "make batch 2" in said[0]
+    assert len(messages) == 3
+    assert len(set(messages)) == 1
+    assert "make batch 2" in messages[0]
 
 
 def test_one_that_is_killed_while_it_idles_is_named_when_it_is_asked(started):
@@ -295,8 +295,8 @@ def test_a_worker_that_is_stopped_in_the_middle_of_an_answer_counts_as_hung(star
     assert_gone(before)
 
 
-def readable(one: socket.socket) -> bool:
-    return bool(select.select([one], [], [], 0)[0])
+def readable(connection: socket.socket) -> bool:
+    return bool(select.select([connection], [], [], 0)[0])
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -322,20 +322,20 @@ def test_batches_behind_the_last_are_made_while_nobody_asks(started):
     class Counting(Maker):
         def __init__(self) -> None:
             super().__init__()
-            self.made = multiprocessing.Value("i", 0)
+            self.calls = multiprocessing.Value("i", 0)
 
         def make(self, index: int, empty: Empty = np.empty) -> np.ndarray:
-            with self.made.get_lock():
-                self.made.value += 1
+            with self.calls.get_lock():
+                self.calls.value += 1
             return super().make(index)
 
     maker = Counting()
     workers = started(maker, 2)
     assert taken(workers, 0, 3) == [0, 1, 2]
     # Those that each worker was asked for ahead, when batch 2 was taken.
-    wait_until(lambda: maker.made.value == 2 + 2 * AHEAD)
+    wait_until(lambda: maker.calls.value == 2 + 2 * AHEAD)
     assert taken(workers, 3, 3) == [3, 4, 5]
-    wait_until(lambda: maker.made.value == 5 + 2 * AHEAD)
+    wait_until(lambda: maker.calls.value == 5 + 2 * AHEAD)
     assert taken(workers, 3, 3) == [3, 4, 5]  # not where it left: what was made ahead is dropped
 
 

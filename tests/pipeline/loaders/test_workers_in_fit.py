@@ -67,21 +67,21 @@ def error_of_fit(data: Failing) -> str:
     ],
 )
 def test_a_worker_that_is_killed_ends_fit_with_its_name_and_the_signal(at):
-    said = error_of_fit(failing(at))
-    assert "WorkerError: worker " in said
-    assert f" of {WORKERS} (process " in said
+    message = error_of_fit(failing(at))
+    assert "WorkerError: worker " in message
+    assert f" of {WORKERS} (process " in message
     assert (
         f") was killed by signal SIGKILL when it was to make batch {at}; most likely the machine ran out of memory. "
         "Use fewer workers, or smaller batches."
-    ) in said
+    ) in message
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
 def test_a_worker_that_hangs_ends_fit_with_its_calls(processes):
-    said = error_of_fit(failing(3, "hang", processes=processes, timeout_s=1.0))
-    assert f" of {WORKERS} ({'process ' if processes else 'a thread)'}" in said
-    assert "gave no batch 3 within 1 s: it hangs. Its calls:" in said
-    assert "sleep_for_ever" in said
+    message = error_of_fit(failing(3, "hang", processes=processes, timeout_s=1.0))
+    assert f" of {WORKERS} ({'process ' if processes else 'a thread)'}" in message
+    assert "gave no batch 3 within 1 s: it hangs. Its calls:" in message
+    assert "sleep_for_ever" in message
 
 
 def test_after_a_failure_the_next_fit_has_new_workers():
@@ -122,17 +122,17 @@ def test_who_asks_behind_the_end_starts_no_worker():
     data = failing(at=-1)
     ask_from_a_thread(data)
     data.close()
-    said = []
+    messages = []
 
     def late():
         with pytest.raises(WorkerError) as caught:
             data[1]
-        said.append(str(caught.value))
+        messages.append(str(caught.value))
 
     thread = threading.Thread(target=late)
     thread.start()
     thread.join()
-    assert said == ["The workers were closed."]
+    assert messages == ["The workers were closed."]
     assert_gone(before)
     images, _ = whole(fed(data)[0])
     assert len(images) == IMAGES
@@ -154,18 +154,18 @@ def test_an_epoch_is_planned_before_a_worker_of_it_is_forked(monkeypatch):
     thread = threading.Thread(target=data.on_epoch_end)
     thread.start()
     planning.wait(5)
-    made = []
+    batches = []
 
     def late():
         asked.set()
-        made.append(data[0])
+        batches.append(data[0])
 
     caller = threading.Thread(target=late)
     caller.start()
     caller.join()
     thread.join()
     expected, _ = data.make_in_caller(0)
-    assert np.array_equal(made[0][0], expected)
+    assert np.array_equal(batches[0][0], expected)
     data.close()
 
 

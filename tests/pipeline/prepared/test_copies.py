@@ -71,12 +71,12 @@ def kept():
 
 @pytest.mark.parametrize("storage", ["raw", "records", "resized"])
 @pytest.mark.parametrize("loader", ["tf_data", "py_dataset"])
-def test_a_storage_is_prepared_once_and_said(storage, loader, folder):
+def test_a_storage_is_prepared_once_with_a_note(storage, loader, folder):
     config = dataclasses.replace(PLAIN, storage=storage, loader=loader)
     source = from_folder(folder)
     for number in range(2):
-        with build(config, source) as made:
-            notes = made.notes
+        with build(config, source) as built:
+            notes = built.notes
         assert len(notes) == 1 - number
     assert len(kept()) == 1
     with build(config, source.take(4)) as part:
@@ -270,10 +270,10 @@ print(copy.kind, note, "tensorflow" in sys.modules)
 def test_a_copy_that_is_there_is_opened_without_tensorflow(folder):
     """A loop in PyTorch or JAX over a copy need not load TensorFlow; the process that made the copy did."""
     build(RAW, from_folder(folder)).close()
-    shown = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", OPENER, folder], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
     )
-    assert shown.stdout == "raw None False\n"
+    assert done.stdout == "raw None False\n"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -372,7 +372,7 @@ me, others = sys.argv[2], sys.argv[3].split(",")
 def together(folder, index):
     write_index(folder, index)
     open(f"{sys.argv[4]}/{me}", "w").close()  # whole, and not renamed until all others are
-    while not all(os.path.exists(f"{sys.argv[4]}/{one}") for one in others):
+    while not all(os.path.exists(f"{sys.argv[4]}/{builder}") for builder in others):
         time.sleep(0.01)
 module.write_index = together
 config = PipelineConfig(augmentation=None, image_size=(16, 16), cache="disk")
@@ -395,8 +395,8 @@ def test_builders_at_once_end_with_one_whole_copy(builders, folder, tmp_path, mo
         patched.setattr(sys, "argv", words[0])
         patched.setattr(write, "write_index", write.write_index)  # to be put back
         exec(BUILDER, {})
-    shown = [capsys.readouterr().out, *(child.communicate(timeout=120)[0] for child in children)]
-    sums = [float(text.split()[-1]) for text in shown]
+    outputs = [capsys.readouterr().out, *(child.communicate(timeout=120)[0] for child in children)]
+    sums = [float(text.split()[-1]) for text in outputs]
     assert [child.returncode for child in children] == [0] * (builders - 1)
     assert len(kept()) == 1
     images, _ = served(DISK, from_folder(folder))

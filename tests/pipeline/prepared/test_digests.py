@@ -257,10 +257,10 @@ def test_a_file_that_changes_while_it_is_read_gets_no_entry(folder, later, monke
     victim = folder / "a/2é.bmp"
 
     def slow(opened, method):
-        made = read(opened, method)
+        hashed = read(opened, method)
         if pathlib.Path(opened.name) == victim:
             victim.write_bytes(inverted(victim))
-        return made
+        return hashed
 
     with monkeypatch.context() as patch:
         patch.setattr(file_digests.hashlib, "file_digest", slow)

@@ -112,10 +112,11 @@ def test_an_epoch_in_any_order_has_every_image_once(form, loader, images, batch_
         with build(config, copies(form, images)) as loader_:
             for _ in range(2):
                 epoch = batches(loader_)
-                found = numbers(255 * np.concatenate([pixels for pixels, _ in epoch]))
-                assert sorted(found) == sorted(label_of)
-                assert np.concatenate([labels for _, labels in epoch]).tolist() == [label_of[one] for one in found]
-                epochs.append(found)
+                order = numbers(255 * np.concatenate([pixels for pixels, _ in epoch]))
+                assert sorted(order) == sorted(label_of)
+                labels = np.concatenate([labels for _, labels in epoch])
+                assert labels.tolist() == [label_of[number] for number in order]
+                epochs.append(order)
                 if loader == "py_dataset":
                     loader_.data.on_epoch_end()
     assert epochs[:2] == epochs[2:]  # the same seed
@@ -143,7 +144,7 @@ def test_records_have_the_same_pixels_bit_for_bit(decode, photos, tmp_path):
         )
     # From front to back, the same images in another order.
     config = PipelineConfig(augmentation=None, decode=decode)
-    ours, theirs = (served(config, one)[0] for one in (open_source(str(tmp_path / "records")), source))
+    ours, theirs = (served(config, opened)[0] for opened in (open_source(str(tmp_path / "records")), source))
     assert sorted(map(bytes, ours)) == sorted(map(bytes, theirs))
 
 
@@ -208,9 +209,9 @@ def test_arrays_and_copies_are_sources_too(copies, tmp_path):
     materialize(copies("records"), tmp_path / "again", "raw", (16, 16))
     for name, count in (("raw", 10), ("resized", 10), ("again", 64)):
         assert numbers(served(PLAIN, open_source(str(tmp_path / name)))[0]) == list(range(count))
-    for one in (arrays, copies("raw"), copies("records")):
+    for source in (arrays, copies("raw"), copies("records")):
         with pytest.raises(PreparedError, match=r"^records hold the bytes of files, and (arrays|raw|records) images"):
-            materialize(one, tmp_path / "records", "records", (16, 16))
+            materialize(source, tmp_path / "records", "records", (16, 16))
 
 
 def test_a_resized_copy_is_a_folder_that_anybody_can_read(greys, copies):
@@ -233,16 +234,16 @@ def test_a_class_that_cannot_be_a_folder_is_refused(tmp_path):
 
 
 def test_records_are_what_other_programs_expect(greys, copies):
-    found = {}
+    records = {}
     for path in copies("records").records.paths:
         for serialized in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             feature = tf.train.Example.FromString(serialized).features.feature
             name = feature["image/filename"].bytes_list.value[0].decode()
-            found[name] = (
+            records[name] = (
                 feature["image/class/label"].int64_list.value[0],
                 feature["image/encoded"].bytes_list.value[0],
             )
-    assert found == {
+    assert records == {
         file: (label, pathlib.Path(path).read_bytes())
         for file, label, path in zip(greys.files, greys.labels.tolist(), greys.paths, strict=True)
     }
@@ -541,9 +542,9 @@ def test_a_file_larger_than_memory_is_read_in_windows_every_image_once(
                 epochs.append(numbers(255 * pixels))
                 if loader == "py_dataset":
                     loader_.data.on_epoch_end()
-        for found in epochs:
-            assert sorted(found) == sorted(rows)
-            in_blocks = [len({ranks[one] // 4 for one in found[at : at + 16]}) for at in range(0, 60, 16)]
+        for order in epochs:
+            assert sorted(order) == sorted(rows)
+            in_blocks = [len({ranks[number] // 4 for number in order[at : at + 16]}) for at in range(0, 60, 16)]
             assert (max(in_blocks) <= 4) == limited
         assert epochs[0] != epochs[1]
 

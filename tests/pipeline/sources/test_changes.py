@@ -59,7 +59,7 @@ def test_every_change_is_named(do, folder):
     watch = FolderWatch(source)
     expected = do(folder)
     changes = watch.changes()
-    assert [(one.path, one.what) for one in changes.files] == expected
+    assert [(file.path, file.what) for file in changes.files] == expected
     assert changes
     assert changes.differs == (do in OF_THE_SOURCE)
     assert (changes.fingerprint != source.fingerprint) == (do in OF_THE_SOURCE)

@@ -68,7 +68,7 @@ def two_classes(tmp_path):
 
 
 def skipped(source) -> dict[str, str]:
-    return {one.path: one.reason for one in source.skipped}
+    return {file.path: file.reason for file in source.skipped}
 
 
 def refusal(folder: pathlib.Path | str) -> str:
@@ -308,7 +308,7 @@ def test_an_image_over_the_limit_is_skipped_without_a_warning_of_pillows(tmp_pat
         warnings.simplefilter("always")
         source = from_folder(tmp_path)
     assert skipped(source) == {"a/large.png": "10000x10000 pixels, over the limit of 50 megapixels"}
-    assert [str(one.message) for one in warned] == []
+    assert [str(warning.message) for warning in warned] == []
 
 
 def test_an_image_of_exactly_the_limit_is_kept(tmp_path):
@@ -392,7 +392,7 @@ def test_a_folder_that_cannot_be_read_is_refused(two_classes, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    ("name", "escaped"),
     [
         ("two\nlines", r"two\nlines"),
         ("red\x1b[31m", r"red\x1b[31m"),
@@ -401,13 +401,13 @@ def test_a_folder_that_cannot_be_read_is_refused(two_classes, monkeypatch):
         ("Kätzchen", "Kätzchen"),
     ],
 )
-def test_names_are_shown_with_what_is_not_printable_escaped(tmp_path, name, shown):
+def test_names_are_shown_with_what_is_not_printable_escaped(tmp_path, name, escaped):
     root = write(tmp_path / name, {"a/1.jpg": encoded(), "b/1.jpg": encoded(), f"b/{name}.txt": b"text"})
     source = from_folder(root)
-    assert source.name == shown
-    assert skipped(source) == {f"b/{shown}.txt": "not an image"}
-    assert refusal(root / name).startswith(f"{tmp_path}/{shown}/{shown} does not exist.")
-    assert json.loads(json.dumps(source.to_dict()))["name"] == shown
+    assert source.name == escaped
+    assert skipped(source) == {f"b/{escaped}.txt": "not an image"}
+    assert refusal(root / name).startswith(f"{tmp_path}/{escaped}/{escaped} does not exist.")
+    assert json.loads(json.dumps(source.to_dict()))["name"] == escaped
 
 
 def test_a_class_with_an_odd_name_is_shown_escaped_in_errors(tmp_path):

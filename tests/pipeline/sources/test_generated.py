@@ -186,8 +186,8 @@ FAILURES = (RuntimeError("stop"), KeyboardInterrupt(), OSError(errno.ENOSPC, "di
 @pytest.mark.parametrize(
     ("processes", "failure"),
     [
-        *((1, one) for one in FAILURES),
-        *(pytest.param(2, one, marks=() if one is FAILURES[1] else pytest.mark.slow) for one in FAILURES),
+        *((1, failure) for failure in FAILURES),
+        *(pytest.param(2, failure, marks=() if failure is FAILURES[1] else pytest.mark.slow) for failure in FAILURES),
     ],
 )
 def test_a_failure_half_way_leaves_nothing_behind(tmp_path, failure, processes, monkeypatch):
@@ -271,5 +271,5 @@ def test_importing_the_module_does_not_import_tensorflow_or_opencv():
     code = (
         "import sys, pipeline.sources.generated; print([m for m in ('tensorflow', 'keras', 'cv2') if m in sys.modules])"
     )
-    shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, check=True, text=True)
-    assert shown.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "[]"

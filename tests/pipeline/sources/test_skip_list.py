@@ -34,11 +34,11 @@ def entry(root: pathlib.Path, path: str, reason: str = "undecodable") -> Entry:
 
 
 def listed(*entries: Entry) -> SkipList:
-    return SkipList(entries={one.path: one for one in entries})
+    return SkipList(entries={entry.path: entry for entry in entries})
 
 
 def pairs(files) -> list[tuple[str, str]]:
-    return [(one.path, one.reason) for one in files]
+    return [(file.path, file.reason) for file in files]
 
 
 def test_a_listed_file_is_left_out_counted_and_named(pets):
@@ -69,9 +69,9 @@ def test_entries_that_no_longer_apply_are_named_and_leave_nothing_out(pets):
         ("cats/2.jpg", "is not there"),
         ("../secret", "is not there"),
     ]
-    assert [one["path"] for one in source.to_dict()["stale_skips"]][-1] == "../secret"
-    said = source.left_out("all named in results.json")
-    assert said == [
+    assert [skip["path"] for skip in source.to_dict()["stale_skips"]][-1] == "../secret"
+    sentences = source.left_out("all named in results.json")
+    assert sentences == [
         "5 of the skip list's entries no longer apply: cats/0.jpg (has other content now) and 4 more; "
         "all named in results.json"
     ]
@@ -85,13 +85,13 @@ def test_a_listed_file_that_the_scan_leaves_out_anyway_has_the_scans_reason(pets
 
 
 def test_a_file_that_cannot_be_read_any_more_is_not_the_listed_one(pets, monkeypatch):
-    one = entry(pets, "cats/0.jpg")
+    listed_file = entry(pets, "cats/0.jpg")
 
     def denied(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(pathlib.Path, "open", denied)
-    assert one.stale(pets / "cats/0.jpg") == "cannot be read: Permission denied"
+    assert listed_file.stale(pets / "cats/0.jpg") == "cannot be read: Permission denied"
 
 
 def test_a_class_of_which_everything_is_listed_is_refused(pets):
@@ -125,13 +125,13 @@ def test_one_list_serves_every_split(pets, tmp_path):
     pets.rename(tmp_path / "train")
     shutil.copytree(tmp_path / "train", tmp_path / "test")
     skip_list = SkipList(
-        entries={one.path: one for one in (entry(tmp_path, "train/cats/1.jpg"), entry(tmp_path, "test/dogs/0.jpg"))},
+        entries={file.path: file for file in (entry(tmp_path, "train/cats/1.jpg"), entry(tmp_path, "test/dogs/0.jpg"))},
         splits=("test", "train"),
     )
     for split, expected in (("train", "cats/1.jpg"), ("test", "dogs/0.jpg")):
         source = open_source(str(tmp_path / split), skip_list=skip_list)
         assert pairs(source.skipped) == [(expected, "skip list: undecodable")] and source.stale_skips == ()
-    # Of a folder that is none of the splits, nothing is left out, and all is said.
+    # In a folder that is none of the splits nothing is left out, and all entries are reported.
     (tmp_path / "test").rename(tmp_path / "holidays")
     source = open_source(str(tmp_path / "holidays"), skip_list=skip_list)
     assert source.skipped == () and len(source.stale_skips) == 2
@@ -147,7 +147,7 @@ def test_a_list_survives_its_file_whatever_the_names_are(tmp_path):
     path = tmp_path / "skip.jsonl"
     path.write_text(skip_list_text(entries), encoding="ascii")
     assert len(path.read_text().splitlines()) == 1 + len(entries)
-    assert dict(read_skip_list(path).entries) == {one.path: one for one in entries}
+    assert dict(read_skip_list(path).entries) == {entry.path: entry for entry in entries}
 
 
 def test_a_line_may_be_removed_by_hand_and_empty_ones_are_passed_over(tmp_path):
@@ -203,9 +203,9 @@ def test_materialize_leaves_the_listed_files_out_and_says_so(pets, tmp_path, cap
     (pets / "cats/0.jpg").unlink()
     options = ["--as", "records", "--skip-list", str(tmp_path / "skip.jsonl")]
     assert materialize_command.main([str(pets), str(tmp_path / "copy"), *options]) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert "skipped 1 of 5 files: dogs/1.jpg (skip list: undecodable); python -m benchmarks.doctor names all" in said
-    assert "1 of the skip list's entries no longer apply: cats/0.jpg (is not there)" in said
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "skipped 1 of 5 files: dogs/1.jpg (skip list: undecodable); python -m benchmarks.doctor names all" in printed
+    assert "1 of the skip list's entries no longer apply: cats/0.jpg (is not there)" in printed
     assert open_source(str(tmp_path / "copy")).images == 4
     assert len(json.loads((tmp_path / "copy" / "index.json").read_text())["names"]) == 4
 
