@@ -24,7 +24,10 @@ VERBS = {
         "benchmarks.devices.__main__:main",
         "the published comparisons of CPU and GPU, and what loading takes of them",
     ),
-    "peers": ("benchmarks.peers.__main__:main", "other libraries' loaders at the same work as ours, in one run"),
+    "peers": (
+        "benchmarks.peers.__main__:main",
+        "other libraries' loaders at the same work as ours, and decoding alone, in one run",
+    ),
     "accuracy": (
         "benchmarks.accuracy.__main__:main",
         "the published cat/dog accuracies, and whether a fast pipeline costs any",
@@ -37,10 +40,6 @@ VERBS = {
     "doctor": (
         "benchmarks.doctor.__main__:main",
         "what is wrong with a folder of images, and which files to leave out",
-    ),
-    "ceiling": (
-        "benchmarks.ceiling.__main__:main",
-        "loaders beside all cores doing nothing but decoding the same files",
     ),
     "gate": ("benchmarks.gate.__main__:main", "images/sec in CI: compare, record, check"),
     "show": ("benchmarks.lab.show:show", "what a run printed, from its results.json; as HTML, JSON or CSV"),

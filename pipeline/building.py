@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.loaders.py_dataset import WorkerRecord
 
 
-# What each loader decodes, of the formats that the scan keeps; of older libraries see `unread_here`.
+# The formats that each loader decodes; `unread_here` has those that only newer libraries decode.
 READS = {
     "tf_data": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
     "py_dataset": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
@@ -30,7 +30,7 @@ READS = {
     "image_dataset_from_directory": {"JPEG", "PNG", "BMP", "GIF"},
 }
 RAM_DISK = Path("/dev/shm")
-# What a cache may take of what is free.
+# A cache may take this ratio of the free memory, or of the free disk.
 _ROOM_RATIO = 0.8
 
 

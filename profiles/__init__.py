@@ -1,22 +1,22 @@
-"""Measures any batches feeding any Keras model, and says what the figures mean.
+"""Measures how batches feed a Keras model, and says what limits the speed of training.
 
-Independent of the rest of this project: it runs inside other people's scripts.
+This package imports nothing else of this project, because it runs inside other people's scripts.
 """
 
-import unstall  # noqa: F401 - from here on, who imports `profiles` decides whether it is this one
+import unstall  # noqa: F401 - from here on, the importing file decides which `profiles` it gets
 from profiles.devices import Device
 
 __all__ = ["Device", "StallMonitor", "profile"]
 
 
 def __getattr__(name: str) -> object:
-    # Imported late: Keras.
+    # Imported when they are asked for: both load Keras.
     if name == "profile":
         from profiles.profiling import profile
 
         return profile
     if name == "StallMonitor":
-        # First of all: `python -m profiles` imports what the monitor needs itself, as soon as Keras is imported.
+        # Keras first: under `python -m profiles`, importing Keras runs a hook that imports what the monitor needs.
         import keras  # noqa: F401
 
         from profiles.script.monitor import StallMonitor

@@ -1,4 +1,4 @@
-"""Profiles somebody's unmodified script: loading against compute, for each Keras `fit` and loop over a `DataLoader`.
+"""Profiles an unmodified script: how much of each Keras `fit`, or loop over a `DataLoader`, is loading or compute.
 
 python -m profiles [--max-steps N] [--no-ceilings] [--lines] [--out DIR] train.py ARGS
 python -m profiles show runs/TIME/results.json
@@ -28,41 +28,41 @@ _NAME = "python -m profiles"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns the script's exit code, or 2 for a wrong call."""
+    """Runs the command. Returns the script's exit code, or 2 for invalid arguments."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] in (["show"], ["compare"]):  # a script of that name is ./show
+    if words[:1] in (["show"], ["compare"]):  # a script named "show" is run as ./show
         from profiles.report.show import main as show
 
         return show(words)
     arguments = _parser().parse_args(words)
     out = Path(arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")).absolute()
     script = Path(arguments.script)
-    wrong = _wrong(script, arguments.max_steps, out)
-    if wrong:
-        _say(wrong)
+    refusal = _refusal(script, arguments.max_steps, out)
+    if refusal:
+        _say(refusal)
         return 2
     profilers: list[Profiler] = []
     loops: list[Loops] = []
 
-    def keras_is_there() -> None:
+    def watch_keras() -> None:
         if hasattr(sys.modules["keras"], "Model"):
             from profiles.script.profiler import Profiler
 
             profilers.append(Profiler(ceilings=not arguments.no_ceilings, max_steps=arguments.max_steps))
             profilers[0].attach()
 
-    def data_loader_is_there() -> None:
+    def watch_data_loaders() -> None:
         from profiles.script.loops import Loops
 
         loops.append(Loops(max_steps=arguments.max_steps))
         loops[0].attach()
 
-    ours = os.getpid()
+    pid = os.getpid()
     blocked = False
 
     def report(ended_by: BaseException | None) -> None:
         nonlocal blocked
-        if os.getpid() == ours:  # a forked child of the script's comes by here as well
+        if os.getpid() == pid:  # a child process that the script forked also runs this at its end
             with contextlib.suppress(KeyboardInterrupt):
                 for profiler in profilers:
                     profiler.wait()
@@ -71,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             with _quiet_stdout():
                 blocked = _report(profilers, loops, script.name, out, ended_by, lines=arguments.lines)
 
-    after_import("keras", keras_is_there)
-    after_import("torch.utils.data", data_loader_is_there)
+    after_import("keras", watch_keras)
+    after_import("torch.utils.data", watch_data_loaders)
     code = run_script(arguments.script, arguments.arguments, report)
     if blocked:
         _leave(code)
@@ -110,8 +110,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _wrong(script: Path, max_steps: int | None, out: Path) -> str | None:
-    """Says in a line what is wrong with a call; None where nothing is."""
+def _refusal(script: Path, max_steps: int | None, out: Path) -> str | None:
+    """Returns why the command cannot run with these arguments, in one line; None if it can."""
     if max_steps is not None and max_steps < 1:
         return f"--max-steps must be at least 1. Received: {max_steps}."
     try:
@@ -120,7 +120,7 @@ def _wrong(script: Path, max_steps: int | None, out: Path) -> str | None:
         for name in ("results.json", "report.html"):
             if os.path.lexists(out / name):
                 return f"--out {out} holds {name} already: nothing is overwritten. Choose another folder."
-        folder = next(one for one in (out, *out.parents) if one.exists())
+        folder = next(path for path in (out, *out.parents) if path.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             return f"--out {out}: results cannot be written there, {folder} is no folder that can be written to."
     except OSError as error:
@@ -129,7 +129,7 @@ def _wrong(script: Path, max_steps: int | None, out: Path) -> str | None:
 
 
 def _say(line: str) -> None:
-    """Prints a line to stderr, if that is still there: it is never worth the script's exit code."""
+    """Prints a line to stderr. A closed stderr is no error: it must not change the script's exit code."""
     from profiles.text import printable
 
     with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -139,12 +139,12 @@ def _say(line: str) -> None:
 
 @contextlib.contextmanager
 def _quiet_stdout() -> Iterator[None]:
-    """Sends what anything prints to stderr: the script has ended, and what we run of it must not add to its output."""
+    """Redirects stdout to stderr: reading the script's data again must add nothing to the script's output."""
     try:
         sys.stdout.flush()
-        kept = os.dup(1)
+        stdout_copy = os.dup(1)
         os.dup2(2, 1)
-    except (OSError, ValueError, AttributeError):  # one of them is closed
+    except (OSError, ValueError, AttributeError):  # stdout or stderr is closed
         yield
         return
     try:
@@ -152,8 +152,8 @@ def _quiet_stdout() -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout_copy, 1)
+        os.close(stdout_copy)
 
 
 def _report(
@@ -165,10 +165,10 @@ def _report(
     *,
     lines: bool,
 ) -> bool:
-    """Says to stderr what was measured, and writes it; never raises, the script's exit code is not ours.
+    """Prints to stderr what was measured, and writes the files. Never raises: the exit code must stay the script's.
 
     Returns:
-      Whether something of the script's still blocks a thread, so that Python could not end.
+      Whether reading the script's data still blocks a thread, so that Python could not end by itself.
     """
     ended_well = ended_by is None or isinstance(ended_by, SystemExit)
     try:
@@ -185,7 +185,7 @@ def _report(
         from profiles.text import Terminal, print_files
 
         document = report_on(watchers, script=script, complete=ended_well)
-        write(out, document, KIND, KIND.derive(document))  # what was watched is safe, whatever comes of the data
+        write(out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block
         blocked = False
         if ended_well and profilers and profilers[0].fits:
             from profiles.script.stages import with_stages
@@ -199,14 +199,14 @@ def _report(
     except KeyboardInterrupt:
         _say(f"interrupted. What was watched is in {out} if it was written by then.")
         return True
-    except Exception as error:  # the script has ended as it did; only our report is lost
+    except Exception as error:  # an error here loses the report and must not change how the script ended
         _say(f"no report: {type(error).__name__}: {error}")
         return False
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the process as Python would, but without waiting for a thread that nothing can wake."""
-    threading._shutdown()  # type: ignore[attr-defined]  # joins the script's own threads; there is no public way
+    """Ends the process as Python would, but without waiting for the thread that reading the data blocks."""
+    threading._shutdown()  # type: ignore[attr-defined]  # joins the script's threads; no public function does
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):

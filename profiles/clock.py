@@ -1,4 +1,4 @@
-"""The only module that reads a clock or sleeps."""
+"""Clocks and sleeping. No other module of this package reads a clock or sleeps."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import psutil
 
 
 def now_ns() -> int:
-    """Returns a monotonic time in nanoseconds."""
+    """Returns the time of a monotonic clock, in nanoseconds."""
     return time.perf_counter_ns()
 
 
 def sleep_until_ns(deadline_ns: int) -> None:
-    """Sleeps until `now_ns()` reaches the deadline; returns at once where it has passed."""
+    """Sleeps until `now_ns()` reaches the deadline; returns at once if the deadline has passed."""
     left_ns = deadline_ns - now_ns()
     if left_ns > 0:
         time.sleep(left_ns / 1e9)
 
 
 def cpu_ns() -> int:
-    """Returns the CPU time of this process and its child processes, living and gone, in nanoseconds."""
+    """Returns the CPU time of this process and its child processes, running and ended, in nanoseconds."""
     total_s = 0.0
     for child in psutil.Process(os.getpid()).children(recursive=True):
         try:
@@ -41,36 +41,39 @@ def gone_children_cpu_ns() -> int:
 
 
 def machine_cpu_ns() -> tuple[int, int]:
-    """Returns what anybody has used of the cores that this process may use, in nanoseconds, and how many they are.
+    """Returns how long the cores that this process may use have been busy, and the number of those cores.
 
-    That is, what programs of other users took, and what the host gave to other machines. The kernel counts in ticks of
-    10 ms.
+    Programs of all users count, and so does time that a host gave to other virtual machines.
+
+    Returns:
+      (nanoseconds since the machine started, in ticks of 10 ms; cores). (0, 0) where a core is offline: then the list
+      of the cores' times does not say which core is which.
     """
-    every = psutil.cpu_times(percpu=True)
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
-    if not set(usable) <= set(range(len(every))):  # some are offline: they cannot be told by their place
+    all_cores = psutil.cpu_times(percpu=True)
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(all_cores))
+    if not set(usable) <= set(range(len(all_cores))):
         return 0, 0
-    some = [every[number] for number in usable]
-    busy_s = sum(sum(one) - one.idle - getattr(one, "iowait", 0.0) - _counted_twice(one) for one in some)
-    return int(busy_s * 1e9), len(some)
+    cores = [all_cores[number] for number in usable]
+    busy_s = sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - _counted_twice(core) for core in cores)
+    return int(busy_s * 1e9), len(cores)
 
 
 def _counted_twice(times: Any) -> float:
-    """Linux counts the time of guests in `user` and `nice` as well."""
+    """Returns the time of virtual machines that run here, which Linux counts in `user` and `nice` as well."""
     return float(getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0))
 
 
 def tree_cpu_ns(pid: int) -> int:
-    """Returns the CPU time of another process and its living child processes, in nanoseconds; 0 where it is gone."""
+    """Returns the CPU time of another process and its running child processes, in nanoseconds; 0 if it has ended."""
     total_s = 0.0
     try:
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
+        root = psutil.Process(pid)
+        processes = [root, *root.children(recursive=True)]
     except psutil.Error:
         return 0
-    for one in family:
+    for process in processes:
         try:
-            times = one.cpu_times()
+            times = process.cpu_times()
         except psutil.Error:
             continue
         total_s += times.user + times.system
@@ -88,7 +91,10 @@ def thread_cpu_ns() -> int:
 
 
 def canary_ns(turns: int = 100_000) -> int:
-    """Times a fixed amount of pure Python work, some 5 ms: what the machine itself does between windows."""
+    """Times a fixed amount of pure Python work, about 5 ms, in nanoseconds.
+
+    The work never changes, so that a longer time means a machine that is slower or busy with something else.
+    """
     start_ns = now_ns()
     total = 0
     for turn in range(turns):

@@ -1,4 +1,4 @@
-"""What trains: the CPU, a GPU, or an accelerator that is emulated by sleeping."""
+"""The devices that a model can train on: the CPU, a GPU, or an accelerator that is emulated by sleeping."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-# Images per second that a named accelerator consumes, and the image size that the figure belongs to.
+# Images per second that a named accelerator consumes, and the (height, width) of these images.
 # Source: MLPerf Storage's step times (A100 0.435 s and H100 0.224 s per 400 images of ResNet-50; B200 0.04755 s per
 # 24 images of RetinaNet).
 NAMED_RATES: dict[str, tuple[float, tuple[int, int]]] = {
@@ -16,7 +16,7 @@ NAMED_RATES: dict[str, tuple[float, tuple[int, int]]] = {
     "b200-retinanet": (505.0, (224, 224)),
 }
 
-# The environment of a process that is to see no GPU: of NVIDIA's, of AMD's (ROCm has two names for it), and JAX's.
+# Environment variables that hide all GPUs from a process: NVIDIA's, AMD's (ROCm reads two of them), JAX's.
 NO_GPU: Mapping[str, str] = MappingProxyType(
     {
         "CUDA_VISIBLE_DEVICES": "-1",
@@ -34,8 +34,8 @@ class Device:
     Attributes:
       kind: "cpu", "gpu" or "emulated".
       name: "cpu", "gpu", "emulated:400" or "emulated:a100-resnet50".
-      images_per_sec: of an emulated device, nominal; what it really came to is measured.
-      image_size: (height, width) that a named rate belongs to, or None.
+      images_per_sec: nominal rate of an emulated device, else None. Its real rate is measured.
+      image_size: (height, width) of the images that a named rate is for, else None.
     """
 
     kind: str
@@ -50,15 +50,17 @@ class Device:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether a step returns before the device has done it, so that the host's wait is not the device's."""
+        """Whether a step returns before the device has finished it: then the host's wait is not the device's wait."""
         return self.kind == "gpu"
 
 
 def parse_device(text: str) -> Device:
-    """Reads `cpu`, `gpu` or `emulated:RATE`, where RATE is images per second or a named accelerator.
+    """Reads a device from a text.
 
+    Args:
+      text: `cpu`, `gpu` or `emulated:RATE`, where RATE is images per second or a key of `NAMED_RATES`.
     Raises:
-      ValueError: for anything else.
+      ValueError: for any other text.
     """
     if text in ("cpu", "gpu"):
         return Device(kind=text, name=text)

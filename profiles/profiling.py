@@ -35,19 +35,19 @@ from profiles.text import Terminal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a profile came to; `print(profile)` says it, and a notebook shows it."""
+    """What `profile` measured. Print it, or let a notebook show it."""
 
     document: MeasurementDocument
 
     @property
     def verdict(self) -> Verdict:
-        """What holds the data or the model back."""
+        """What limits the speed of training."""
         (verdict,) = derive(self.document)
         return verdict
 
     @property
     def result(self) -> Result:
-        """Rates, shares and stages."""
+        """The rates, the shares of an epoch, and the stages."""
         return self.verdict.result
 
     def __str__(self) -> str:
@@ -63,11 +63,11 @@ class Profile:
         KIND.print(console or Terminal(), self.document, [self.verdict])
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the results file's content."""
+        """Returns the content of results.json."""
         return content_of(self.document, KIND, [self.verdict])
 
     def save(self, folder: str | Path) -> Path:
-        """Writes results.json and report.html. Returns the report's path.
+        """Writes results.json and report.html into a folder, and returns the path of the report.
 
         Raises:
           FileExistsError: if the folder holds results already.
@@ -89,21 +89,21 @@ def profile(
     lines: bool = False,
     image_names: Sequence[str] | None = None,
 ) -> Profile:
-    """Says how much of training `model` on `data` is loading, how much compute, and which stage of loading costs it.
+    """Measures how much of training `model` on `data` is loading and how much compute, and what each stage costs.
 
-    Trains the model for some epochs of the data: weights, optimizer and metrics move on. Profile a copy
-    (`keras.models.clone_model`) of one that you want to keep.
+    Trains the model for some epochs of the data, which changes weights, optimizer and metrics. To keep a model, profile
+    a copy (`keras.models.clone_model`).
 
     Args:
-      data: batches of `(images, labels)`, finite: a tf.data.Dataset, a keras.utils.PyDataset, or any other re-iterable
-        or a function that returns an iterable (those two without a stage table).
+      data: finite batches of `(images, labels)`: a tf.data.Dataset, a keras.utils.PyDataset, any other iterable that
+        can be read again, or a function that returns an iterable. The last two get no stage table.
       model: compiled, `steps_per_execution` 1.
       device: what the model runs on: "auto", "cpu", "gpu", or "emulated:RATE", which sleeps in place of the model's
         step.
-      rounds: of training and of the model alone, at least 1; of the loader alone, at most 3 of them.
+      rounds: of training and of the model alone, at least 1. The loader alone is measured in the first 3 of them.
       name: of the data, in the report.
-      lines: also time the lines of the Python functions that matter.
-      image_names: of the images, where a tf.data pipeline begins with an index into them.
+      lines: also time the lines of the slowest Python functions of the data.
+      image_names: names of the images, where a tf.data pipeline begins with an index into them.
     Raises:
       ValueError: if the data or the model cannot be measured.
     """

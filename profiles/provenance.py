@@ -1,6 +1,6 @@
-"""Where and with what a measurement was made; no names of hosts, users or folders.
+"""Describes the machine and the software of a measurement, without names of hosts, users or folders.
 
-Control groups say how many cores they grant this process, and how often they took them away.
+Control groups (containers, pods) say how many cores this process may use, and how often its quota stopped it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ import psutil
 _ROOT, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 _PACKAGES = ("unstall", "tensorflow", "keras", "jax", "numpy", "pillow", "opencv-python-headless", "albumentations")
-# Modules that are not named as their distributions are.
+# Modules whose names differ from those of their distributions.
 _MODULES = {"pillow": "PIL", "opencv-python-headless": "cv2"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttling:
-    """Counters of one control group, since it began.
+    """Counters of one control group, since the group was made.
 
     Attributes:
-      group: the folder that it was read from.
+      group: folder of the control group.
       periods: scheduler periods in which the group had something to run.
-      throttled_periods: those in which it used its quota up and had to stop.
+      throttled_periods: those periods in which the group had used up its quota and was stopped.
     """
 
     group: Path
@@ -43,21 +43,23 @@ class Throttling:
 
     @staticmethod
     def now(root: Path = _ROOT, own: Path = _OWN) -> tuple[Throttling, ...]:
-        """Reads the groups of this process that count; none where there is no quota or no control group.
+        """Reads the counters of this process' control groups; empty where no group keeps such counters.
 
-        Each level has a quota of its own, that of a container and that of the pod around it.
+        A container and the pod around it are two groups, each with a quota of its own.
         """
-        read = (_read(folder) for folder in control_groups(root, own))
-        return tuple(one for one in read if one is not None)
+        readings = (_read(folder) for folder in control_groups(root, own))
+        return tuple(reading for reading in readings if reading is not None)
 
 
 def throttled_ratio(before: Sequence[Throttling], after: Sequence[Throttling]) -> float | None:
-    """Returns the part of the scheduler periods between two readings in which this process was throttled.
+    """Returns the part of the scheduler periods between two readings in which a quota stopped this process.
 
-    Of several groups the worst counts. None where there is no group that counts; 0 where none has a quota.
+    Returns:
+      From 0 to 1, of the control group that was stopped most; 0 where no group has a quota; None where no group keeps
+      counters.
     """
-    earlier = {one.group: one for one in before}
-    pairs = [(earlier[one.group], one) for one in after if one.group in earlier]
+    earlier = {reading.group: reading for reading in before}
+    pairs = [(earlier[reading.group], reading) for reading in after if reading.group in earlier]
     if not pairs:
         return None
     return max(
@@ -67,14 +69,14 @@ def throttled_ratio(before: Sequence[Throttling], after: Sequence[Throttling]) -
 
 
 def control_groups(root: Path = _ROOT, own: Path = _OWN) -> list[Path]:
-    """Returns the folders of the control groups that this process is in, its own first, then those around it.
+    """Returns the folders of this process' control groups: its own first, then those around it.
 
-    Version 2 has one hierarchy, version 1 one for each controller. Inside a container the path that the kernel tells
-    may be the host's and not be there; then only the root is.
+    Version 2 of control groups has one hierarchy, version 1 has one for each controller. Inside a container the kernel
+    may give a path of the host that does not exist there: then only the root folder is returned.
 
     Args:
-      root: where they are mounted.
-      own: the file that says which are this process'.
+      root: folder where control groups are mounted.
+      own: file that names the groups of this process.
     """
     try:
         lines = own.read_text().splitlines()
@@ -94,16 +96,16 @@ def control_groups(root: Path = _ROOT, own: Path = _OWN) -> list[Path]:
 
 
 def quota_cores(folder: Path) -> float | None:
-    """Returns the cores that a control group grants, of version 2 or 1; None where it sets no limit."""
+    """Returns the number of cores that a control group (version 1 or 2) allows; None where it sets no limit."""
     try:
         if (folder / "cpu.max").is_file():
             quota, period = (folder / "cpu.max").read_text().split()[:2]
         else:
             quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         cores = int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):  # "max" is no number
+    except (OSError, ValueError, ZeroDivisionError):  # version 2 writes "max" for no limit
         return None
-    return cores if cores > 0 else None  # version 1 says -1 for no limit
+    return cores if cores > 0 else None  # version 1 writes -1 for no limit
 
 
 def _read(folder: Path) -> Throttling | None:
@@ -111,17 +113,17 @@ def _read(folder: Path) -> Throttling | None:
         pairs = (line.split() for line in (folder / "cpu.stat").read_text().splitlines())
         counts = {name: int(number) for name, number in pairs}
         return Throttling(group=folder, periods=counts["nr_periods"], throttled_periods=counts["nr_throttled"])
-    except (OSError, ValueError, KeyError):  # the root of version 2 counts no periods
+    except (OSError, ValueError, KeyError):  # the root group of version 2 counts no periods
         return None
 
 
 def usable_cores(groups: Sequence[Path] | None = None) -> float:
-    """Returns the cores this process may use: of its affinity, and of its control groups' quotas where those are less.
+    """Returns the number of cores that this process may use, the smallest of its affinity and its groups' quotas.
 
     Thread pools sized to the host and not to the container are a known cause of slowness (oneTBB issues 190, 1760).
 
     Args:
-      groups: folders of its control groups; those it is in unless given.
+      groups: folders of control groups; those of this process unless given.
     """
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     quotas = (quota_cores(group) for group in (control_groups() if groups is None else groups))
@@ -143,35 +145,36 @@ def machine() -> dict[str, Any]:
 
 
 def _command(path: Path) -> str:
-    """Returns the name of a program's file, and of a package that was run with `python -m` its folder's name."""
+    """Returns the name of a program's file, or of the package that `python -m` runs."""
     return path.parent.name if path.name == "__main__.py" else path.name
 
 
 def usable_threads() -> int:
-    """Returns the threads that a pool sized to the usable cores has."""
+    """Returns the number of threads for a thread pool that uses all usable cores."""
     return max(1, math.ceil(usable_cores()))
 
 
 def version_of(package: str) -> str:
-    """Returns the version of a package, without importing it: of the imported module, else of what is installed.
+    """Returns the version of a package without importing the package.
 
-    TensorFlow's and OpenCV's modules come from distributions of several names (tensorflow-cpu, opencv-python).
+    Several distributions install the module of TensorFlow (tensorflow-cpu) or of OpenCV (opencv-python).
 
     Args:
-      package: the usual name of its distribution.
+      package: the usual name of the distribution.
     Returns:
-      The version, or "unknown" where neither the package nor its module is there.
+      The version of the imported module of this name, else that of the installed distribution; "unknown" if there is
+      neither.
     """
-    # By the distribution's name alone: the modules of others, such as cv2, leave out a part of the version.
+    # Not the module's name: cv2 and others leave out a part of the version of their distribution.
     imported = getattr(sys.modules.get(package), "__version__", None)
     if isinstance(imported, str):
         return imported
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     module = _MODULES.get(package, package)
-    with contextlib.suppress(ValueError):  # an imported module may have no specification
+    with contextlib.suppress(ValueError):  # an imported module may have no import specification
         if importlib.util.find_spec(module) is None:
-            return "unknown"  # said here: to list all distributions takes 0.2 s
+            return "unknown"  # without listing all distributions, which takes 0.2 s
     for name in metadata.packages_distributions().get(module, ()):
         with contextlib.suppress(metadata.PackageNotFoundError):
             return metadata.version(name)
@@ -190,14 +193,14 @@ def _cpu_model() -> str:
 
 def _git_commit() -> str:
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return done.stdout.strip()
+    return git.stdout.strip()
 
 
 def without_folder(word: str) -> str:
-    """Drops the folders of a path, and its name, too, where it is a home folder and so a user's name."""
+    """Returns a path's last part, or "~" for a home folder, whose name is a user's; other words unchanged."""
     if os.sep not in word:
         return word
     path = Path(word)

@@ -1,7 +1,7 @@
-"""A pytest plugin: images/sec in a project's own tests, held against an anchor or against what was recorded.
+"""A pytest plugin: tests of a project can demand images/sec, relative to an anchor or to a recorded baseline.
 
-It is loaded in every pytest run of whoever has installed this project: it imports nothing but pytest before a test
-asks for its fixture.
+Pytest loads this plugin in every run, wherever this project is installed. So the module imports nothing but pytest
+until a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MARKER = (
     "64 MiB); without `at_least`, no slower than recorded as `baseline` (the test's own name unless given) by more "
     "than `threshold`"
 )
-_KNOWN = ("anchor", "at_least", "baseline", "threshold")
+_MARKER_ARGUMENTS = ("anchor", "at_least", "baseline", "threshold")
 _ANCHORS = ("decode", "copy")
-# As long as the name of a baseline may be.
+# The longest name that a baseline may have.
 _NAME_CHARACTERS = 100
 
 
@@ -50,24 +50,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def images_per_sec(request: pytest.FixtureRequest) -> Callable[[Any], None]:
-    """Returns a function that measures what it is given, and passes, fails or skips the test.
+    """Returns a function that measures images/sec of its argument, and passes, fails or skips the test.
 
-    It takes batches of (images, labels) (a tf.data.Dataset, a PyDataset, any iterable that can be read again), a
-    function that returns batches, or one that does the work and returns how many images it went through.
+    The argument can be batches of (images, labels) (a tf.data.Dataset, a PyDataset, any iterable that can be read
+    again), a function that returns such batches, or a function that does the work and returns the number of images.
     """
     demands = _demands(request)
 
     def measure(feed: Any) -> None:
         with warnings.catch_warnings():
-            # Of the anchors' own `fit`: nothing that a test could mend.
+            # The `fit` that measures the anchor causes this warning; the test cannot do anything about it.
             warnings.filterwarnings("ignore", message=".*`shuffle=True` was passed", category=UserWarning)
-            decided = _decided(feed, request, demands)
-        _end(decided, strict=request.config.getini("images_per_sec_strict"))
+            decision = _decide(feed, request, demands)
+        _end(decision, strict=request.config.getini("images_per_sec_strict"))
 
     return measure
 
 
-def _decided(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any]) -> Decision:
+def _decide(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any]) -> Decision:
     from profiles.gate import rates
 
     if "at_least" in demands:
@@ -84,12 +84,13 @@ def _decided(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any])
 
 
 def _name_of(nodeid: str) -> str:
-    """Returns the name of a test's own baseline: "tests.test_a.test_b" is that of "tests/test_a.py::test_b"."""
+    """Returns the name of a test's own baseline: "tests.test_a.test_b" for "tests/test_a.py::test_b"."""
     plain = nodeid.replace(".py::", ".").replace("::", ".").replace("/", ".")
     name = re.sub(r"[^A-Za-z0-9._-]", "-", plain).lstrip(".")
     if name == plain and len(name) <= _NAME_CHARACTERS:
         return name
-    digest = hashlib.sha256(nodeid.encode()).hexdigest()[:8]  # what was replaced or cut off may be all that differs
+    # Two tests may differ only in characters that were replaced or cut off.
+    digest = hashlib.sha256(nodeid.encode()).hexdigest()[:8]
     return f"{name[: _NAME_CHARACTERS - 9]}-{digest}"
 
 
@@ -97,8 +98,8 @@ def _demands(request: pytest.FixtureRequest) -> dict[str, Any]:
     marker = request.node.get_closest_marker("images_per_sec")
     if marker is None:
         return {}
-    if marker.args or set(marker.kwargs) - set(_KNOWN):
-        raise pytest.UsageError(f"@pytest.mark.images_per_sec takes {', '.join(_KNOWN)}, by name.")
+    if marker.args or set(marker.kwargs) - set(_MARKER_ARGUMENTS):
+        raise pytest.UsageError(f"@pytest.mark.images_per_sec takes {', '.join(_MARKER_ARGUMENTS)}, by name.")
     demands = {name: value for name, value in marker.kwargs.items() if value is not None}
     if "anchor" in demands and "at_least" not in demands:
         raise pytest.UsageError("`anchor` is what `at_least` is times of; a baseline is held against all of them.")
@@ -111,16 +112,18 @@ def _demands(request: pytest.FixtureRequest) -> dict[str, Any]:
     return demands
 
 
-def _end(decided: Decision, *, strict: bool) -> None:
-    """Passes, fails or skips the test that runs."""
-    if decided.exit_code == 0:
+def _end(decision: Decision, *, strict: bool) -> None:
+    """Passes, fails or skips the running test; `strict` fails where the decision is to skip."""
+    if decision.exit_code == 0:
         return
-    text = f"images/sec: {decided.verdict}"
-    rests_on = [decided.reason] if decided.reason else []
-    if decided.judged is not None:
-        low, high = decided.judged.interval
-        rests_on.append(f"{decided.words} {decided.judged.ratio:.3g} ({low:.3g} to {high:.3g}; {decided.pairs} rounds)")
-    text = ": ".join([text, "; ".join(rests_on)])
-    if decided.exit_code == 1 or strict:
+    text = f"images/sec: {decision.verdict}"
+    reasons = [decision.reason] if decision.reason else []
+    if decision.judged is not None:
+        low, high = decision.judged.interval
+        reasons.append(
+            f"{decision.words} {decision.judged.ratio:.3g} ({low:.3g} to {high:.3g}; {decision.pairs} rounds)"
+        )
+    text = ": ".join([text, "; ".join(reasons)])
+    if decision.exit_code == 1 or strict:
         pytest.fail(text, pytrace=False)
     pytest.skip(text)

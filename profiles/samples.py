@@ -1,37 +1,44 @@
-"""What a measurement leaves behind: raw samples, one a window."""
+"""Raw samples: the times that one window of a measurement recorded. All results are derived from samples."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The train function of each window does: `resident` one batch on the device, over and over; `bare` the same on the
-# model without the layers that a loader put in front; `replay` real batches from host memory; `train` fetch, then
-# step; `cold` is one epoch of `train` whose files are not in the page cache; `loader` fetch and nothing else; `warmup`
-# is a first `train`, and `again` one of rounds that had no say in what is fastest.
+# What is repeated in each window:
+#   resident  a training step on one batch that lies on the device
+#   bare      as `resident`, on the model without the layers that a loader put in front of it
+#   replay    a training step on real batches from host memory
+#   train     fetching a batch, and a training step on it
+#   cold      as `train`, for one epoch, while the page cache holds none of the files
+#   loader    fetching a batch
+#   warmup    as `train`, for the first epoch
+#   again     as `train`, in rounds that were measured after the fastest variant had been chosen
 WINDOWS = ("bare", "resident", "replay", "train", "cold", "loader", "warmup", "again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One window of one subject in one round.
+    """One window of one subject in one round. Steady steps are all but the first few of an epoch.
 
     Attributes:
       window: one of `WINDOWS`.
-      round: counts from 0.
+      round: number of the round, from 0.
       images: images in steady steps.
-      wall_ns: from the first steady step to the end of the last, the device synchronised at both, over all epochs.
-      wait_ns: of that, inside `next(iterator)`.
-      step_ns: each steady step, wait included, as the host saw it.
+      wall_ns: from the first steady step to the end of the last, summed over the epochs. The device is synchronised at
+        both ends.
+      wait_ns: the part of `wall_ns` inside `next(iterator)`.
+      step_ns: time of each steady step on the host, its wait included.
       epochs: epochs in the window.
       epoch_images: images in all steps of all epochs.
-      epoch_ns: from "epoch begins" to "iterator gone", over all epochs.
-      first_batch_ns: of each epoch, from its beginning to its first batch.
-      outer_ns: one clock around the whole `fit`; around the epoch, where a script's own `fit` was watched.
-      claimed_ns: set-up, edges and steps, each timed by itself: what `outer_ns` ought to be. None: they were not.
-      cpu_ns: CPU time of this process and its children over the epochs.
-      canary_ns: the canary loop, right before the window.
-      others_ratio: what other programs took of the cores' time; None where it is not known.
-      whole: whether every epoch came to its end. Of one that was left before it, the edges are unknown.
+      epoch_ns: from the beginning of an epoch until its iterator is gone, summed over the epochs.
+      first_batch_ns: from the beginning of each epoch to its first batch.
+      outer_ns: one clock around the whole `fit`, or around the epoch of a script's own `fit`.
+      claimed_ns: sum of set-up, edges and steps, each timed separately. It should equal `outer_ns`. None where they
+        were not timed.
+      cpu_ns: CPU time of this process and its children during the epochs.
+      canary_ns: time of `clock.canary_ns`, right before the window.
+      others_ratio: share of the cores' time that other programs took; None where that is unknown.
+      whole: whether every epoch ran to its end. Otherwise the epoch's edges are unknown.
     """
 
     window: str
@@ -73,18 +80,18 @@ class Sample:
         return self.epoch_ns / self.epoch_images / 1e9
 
     def whole_s_per_image(self, images: int | None = None) -> float:
-        """Returns the time of an image in a whole epoch: a steady one's, and its part of the epoch's edges.
+        """Returns the time per image in a whole epoch: in a steady step, plus the image's part of the epoch's edges.
 
         Args:
-          images: of an epoch in use, over which the edges are spread; those of the measured epoch unless given.
+          images: images of an epoch in real use, over which the edges are spread; None for those of the measured epoch.
         Returns:
-          Seconds; those of a steady image where no edges are known, of an epoch that was left before its end.
+          Seconds per image; without edges where an epoch did not run to its end.
         """
         if not self.whole:
             return self.s_per_image
         measured_images = self.epoch_images / self.epochs
         edges_s = (self.epoch_s_per_image - self.s_per_image) * measured_images
-        # Edges that came out below nothing, by noise, are not spread over fewer images than were measured.
+        # Noise can make the edges negative; fewer images than measured would multiply that noise.
         spread_over = max(images or 0, measured_images) if edges_s < 0 else images or measured_images
         return self.s_per_image + edges_s / spread_over
 
@@ -94,7 +101,7 @@ class Sample:
 
     @property
     def unclaimed_ratio(self) -> float | None:
-        """Part of the outer clock that no step and no edge accounts for; None where that was not timed."""
+        """Part of `outer_ns` that no step and no edge accounts for; None where steps and edges were not timed."""
         if self.claimed_ns is None:
             return None
         return 1 - self.claimed_ns / self.outer_ns

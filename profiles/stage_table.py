@@ -1,4 +1,4 @@
-"""What each stage of a loader costs: plain data, and the checks on it."""
+"""The table of what each stage of a loader costs: plain data, and the checks on these data."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import Any
 
 import numpy as np
 
-# The stages' CPU time must account for the loader's within this. Source: the design of this project.
+# The CPU times of the stages must sum to the loader's CPU time within this ratio. Source: the design of this project.
 UNEXPLAINED_RATIO = 0.10
-# A difference of two runs smaller than this is noise: such a stage costs nothing that could be measured.
+# A smaller difference between two runs is noise, so that a cheaper stage has no measurable cost.
 LEAST_US = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One stage of a loader, in the order in which an image passes through.
+    """One stage of a loader.
 
     Attributes:
-      name: the user's function, or what tf.data or the library calls it ("decode_image", "batch", "PIL.Image.load").
+      name: of the user's function, or of the operation in tf.data or a library ("decode_image", "batch",
+        "PIL.Image.load").
       location: "train.py:42" where the function is known, else None.
-      kind: the transformation ("map", "batch") or whose code runs ("OpenCV", "other python").
-      python: whether it runs Python code, which holds the interpreter's lock.
+      kind: the transformation ("map", "batch"), or the library whose code runs ("OpenCV", "other python").
+      python: whether the stage runs Python code, which holds the interpreter's lock.
       cpu_us_per_image: CPU time, in microseconds per image that reaches the model.
-      wait_us_per_image: wall time beyond it with one thing done at a time; None where unknown.
-      bytes_per_element: of what the stage yields; None where unknown.
+      wait_us_per_image: wall time less CPU time, without any parallelism; None where unknown.
+      bytes_per_element: size of what the stage yields; None where unknown.
       parallelism: calls at once, as written or as AUTOTUNE chose; None where the stage has none or it is unknown.
-      autotuned: whether `parallelism` or `buffer_size` was AUTOTUNE's choice.
-      buffer_size: elements that its buffer holds, as written or chosen.
-      buffer_fill_ratio: how full that buffer was, on average over the run.
+      autotuned: whether AUTOTUNE chose `parallelism` or `buffer_size`.
+      buffer_size: elements that the stage's buffer holds, as written or chosen; None as for `parallelism`.
+      buffer_fill_ratio: how full the buffer was, averaged over the run; None where unknown.
     """
 
     name: str
@@ -46,17 +47,17 @@ class Stage:
 
     @property
     def busy_us_per_image(self) -> float:
-        """CPU and waiting together: what an image spends in the stage; noise below zero counts as nothing."""
+        """CPU time and waiting of an image in the stage; values below 0 are noise and count as 0."""
         return max(self.cpu_us_per_image, 0.0) + max(self.wait_us_per_image or 0.0, 0.0)
 
     def images_per_sec(self, cores: float) -> float | None:
-        """Images per second that `cores` could take through this stage; None where it costs no CPU."""
+        """Returns the images per second that `cores` could pass through this stage; None if it costs no CPU time."""
         return cores * 1e6 / self.cpu_us_per_image if self.cpu_us_per_image >= LEAST_US else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowImage:
-    """An image that took long to prepare."""
+    """An image that took long to prepare, and its time in microseconds."""
 
     name: str
     us: float
@@ -64,7 +65,7 @@ class SlowImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageTail:
-    """The time to prepare one image, one at a time, over those that were looked at."""
+    """Times to prepare single images, one after another: how many were timed, their percentiles, the slowest."""
 
     images: int
     p50_us: float
@@ -74,19 +75,19 @@ class ImageTail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTable:
-    """Where a loader's time goes, stage by stage.
+    """How the time of a loader divides into stages.
 
     Attributes:
-      stages: empty where `reason` says why.
+      stages: in the order in which an image passes them; empty where `reason` says why.
       cores: that this process may use.
-      loader_cpu_us_per_image: CPU time of the whole loader as it runs, measured apart; what the stages must sum to.
-      effective_parallelism: CPU-seconds over wall of the loader as it runs alone; None where it was not measured.
+      loader_cpu_us_per_image: CPU time of the whole loader as it runs, measured separately. The stages must sum to it.
+      effective_parallelism: CPU time over wall time of the loader alone, as it runs; None where it was not measured.
       workers: threads or processes that were asked for, where the loader is Keras'.
-      workers_seen: of those, busy at once at most.
-      tail: per-image times; None where single images cannot be told apart.
-      rest: what takes CPU time outside the stages, where that is known.
-      reason: why there are no stages, or None.
-      unavailable: what beside the stages was asked for and is not to be had, a sentence each.
+      workers_seen: the most of those workers that were busy at once.
+      tail: times of single images; None where they cannot be timed separately.
+      rest: names what takes CPU time outside the stages; None where unknown.
+      reason: why there are no stages; None where there are some.
+      unavailable: a sentence for each thing that was asked for beside the stages and could not be measured.
     """
 
     stages: tuple[Stage, ...]
@@ -106,8 +107,8 @@ class StageTable:
 
     def share(self, stage: Stage) -> float:
         """Returns the stage's part of an image's time in all stages."""
-        total = sum(one.busy_us_per_image for one in self.stages)
-        return stage.busy_us_per_image / total if total else 0.0
+        total_us = sum(other.busy_us_per_image for other in self.stages)
+        return stage.busy_us_per_image / total_us if total_us else 0.0
 
     @property
     def culprit(self) -> Stage | None:
@@ -116,17 +117,17 @@ class StageTable:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a reader must doubt."""
-        measured = self.loader_cpu_us_per_image
-        if not self.stages or not measured:
+        """Says that the stages do not sum to the loader, where they do not."""
+        loader_us = self.loader_cpu_us_per_image
+        if not self.stages or not loader_us:
             return ()
-        off = self.cpu_us_per_image / measured - 1
-        if abs(off) <= UNEXPLAINED_RATIO:
+        excess_ratio = self.cpu_us_per_image / loader_us - 1
+        if abs(excess_ratio) <= UNEXPLAINED_RATIO:
             return ()
         return (
             f"stages: their CPU time sums to {self.cpu_us_per_image:,.0f} us per image, "
-            f"the loader's own is {measured:,.0f} us ({off:+.0%})"
-            + (f"; the rest is {self.rest}" if self.rest and off < 0 else ""),
+            f"the loader's own is {loader_us:,.0f} us ({excess_ratio:+.0%})"
+            + (f"; the rest is {self.rest}" if self.rest and excess_ratio < 0 else ""),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,24 +153,35 @@ class StageTable:
 
 
 def without_stages(reason: str, *, cores: float) -> StageTable:
-    """Returns the table of a loader that cannot be cut, and why."""
+    """Returns the table of a loader that cannot be divided into stages.
+
+    Args:
+      reason: why not, as a clause.
+      cores: that this process may use.
+    """
     return StageTable(stages=(), cores=cores, reason=reason)
 
 
 def tail_of(times_us: Sequence[tuple[str, float]], count: int = 5) -> ImageTail:
-    """Sums up the times of single images, named; those that took longest first."""
+    """Sums up the times of single images.
+
+    Args:
+      times_us: (name of the image, microseconds), at least one.
+      count: how many of the slowest images to name.
+    """
     values = [us for _, us in times_us]
+    slowest_first = sorted(times_us, key=lambda name_and_us: -name_and_us[1])
     return ImageTail(
         images=len(values),
         p50_us=float(np.percentile(values, 50)),
         p99_us=float(np.percentile(values, 99)),
-        slowest=tuple(SlowImage(name=name, us=us) for name, us in sorted(times_us, key=lambda one: -one[1])[:count]),
+        slowest=tuple(SlowImage(name=name, us=us) for name, us in slowest_first[:count]),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of source: how often it ran, for how long, and that time's part of its function's."""
+    """One line of source: how often it ran, for how many microseconds, and its part of the function's time."""
 
     number: int
     source: str
@@ -180,7 +192,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotatedFunction:
-    """A function with its lines; times are microseconds over all batches that were read."""
+    """A function and its lines of source; times are in microseconds, over all batches that were read."""
 
     function: str
     location: str

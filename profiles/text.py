@@ -1,4 +1,4 @@
-"""A console on which nobody else's text can do anything but be read."""
+"""A console for texts of others, such as file names and errors: no text can send commands to the terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import IO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-# Line and paragraph separators; the other categories that are no text all begin with C: control, direction, surrogate.
+# Unicode's line and paragraph separators. All other categories that are not text (control, direction, surrogate) begin
+# with "C".
 _SEPARATORS = ("Zl", "Zp")
 
 
 def printable(text: str) -> str:
-    """Returns a text in which what a terminal would obey, or cannot show, is written as an escape; lines stay."""
+    """Returns the text with every character that is not text written as an escape, except line ends."""
     if text.isprintable():
         return text
     return "".join(_escaped(letter) for letter in text)
@@ -28,22 +29,22 @@ def _escaped(letter: str) -> str:
 
 
 def print_files(console: Console, what: str, *files: object) -> None:
-    """Prints which files a command leaves, in one line however narrow the terminal, so that a path can be copied."""
-    said = f"\n{what}: {', '.join(map(str, files))}"
-    console.print(said, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    """Prints which files a command wrote. The line is never wrapped, so that a path can be copied."""
+    line = f"\n{what}: {', '.join(map(str, files))}"
+    console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class Terminal(Console):
-    """A console that prints names, errors and settings as they are, whatever they hold.
+    """A console that prints names, errors and settings literally.
 
-    Colours are the console's own; an escape sequence in a text is shown as one. Whoever prints a text that is not ours
-    switches rich's markup off; its emoji codes are off.
+    An escape sequence inside a text is shown as characters and colours nothing. Rich's emoji codes are off; rich's
+    markup is on, and the caller switches it off for texts of others.
 
     Args:
-      stderr: whether it is standard error, not standard output.
-      file: where to instead.
-      width: columns; those of the terminal unless given.
-      force_terminal: whether to write as to a terminal, whatever it is.
+      stderr: print to standard error instead of standard output.
+      file: print to this file instead.
+      width: in columns; the terminal's width unless given.
+      force_terminal: whether to treat the output as a terminal; found out unless given.
     """
 
     def __init__(

@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.plan import Plan as AccuracyPlan
+from benchmarks.accuracy.plan import Asked as AccuracyAsked
 from benchmarks.accuracy.plan import Run
-from benchmarks.accuracy.samples import ScriptCount, TestedPass, Trained
+from benchmarks.accuracy.report import AccuracyDocument
+from benchmarks.accuracy.samples import EndedRun, ScriptCount, TestedPass, Trained
+from benchmarks.accuracy.samples import Measurements as AccuracyMeasurements
 from benchmarks.augmentation.libraries import LIBRARIES
-from benchmarks.augmentation.libraries import Row as AugmentationRow
-from benchmarks.augmentation.measure import Measured as AugmentationMeasured
-from benchmarks.augmentation.report import summarise as augmentation_summarise
-from benchmarks.augmentation.workers import Sample as AugmentationSample
+from benchmarks.augmentation.libraries import Subject as AugmentationSubject
+from benchmarks.augmentation.measure import png_of
+from benchmarks.augmentation.operations import OPERATIONS
+from benchmarks.augmentation.plan import Asked as AugmentationAsked
+from benchmarks.augmentation.results import AugmentationDocument
+from benchmarks.augmentation.samples import Measured as AugmentationMeasured
+from benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
+from benchmarks.augmentation.samples import Sample as AugmentationSample
 from benchmarks.devices.experiments import Case, Experiment, arrays
 from benchmarks.devices.findings import swept_of
 from benchmarks.devices.flops import Work
@@ -32,6 +38,15 @@ from benchmarks.devices.results import USED, row_of
 from benchmarks.devices.results import Row as DevicesRow
 from benchmarks.devices.samples import CaseFacts, Epoch
 from benchmarks.devices.samples import Measured as DevicesMeasured
+from benchmarks.doctor.plan import Asked as DoctorAsked
+from benchmarks.doctor.report import DoctorDocument
+from benchmarks.doctor.results import Examination, Examined, Finding
+from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
+from benchmarks.gate.results import CheckDocument as GateCheckDocument
+from benchmarks.gate.results import ComparisonsDocument, baseline_of
+from benchmarks.gate.samples import INSPECTED, ComparisonSamples, Process
+from benchmarks.gate.samples import CheckSamples as GateCheckSamples
+from benchmarks.gate.samples import Measurement as GateMeasurement
 from benchmarks.scaling.plan import Asked as ScalingAsked
 from benchmarks.scaling.plan import Measured as MeasuredPlace
 from benchmarks.scaling.plan import Measurement
@@ -53,14 +68,15 @@ from pipeline.config import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost
 from pipeline.variants import VARIANTS
 from profiles.devices import Device, parse_device
+from profiles.gate import RECORDED, Invariants
 from profiles.machine.page_cache import StorageRates
 from profiles.machine.telemetry import Mark, Trace
 from profiles.remedies import AS_WRITTEN
 from profiles.report.document import SCHEMA_VERSION, Document, LeftOut
+from profiles.report.files import to_json
 from profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements
 from profiles.report.measurements import Measurement as SubjectMeasurement
 from profiles.report.measurements import Plan as MeasurementPlan
-from profiles.report.write import to_json
 from profiles.results.attribution import Attribution
 from profiles.results.parts import PARTS, Parts
 from profiles.results.result import Result, summarise
@@ -206,15 +222,16 @@ def a_cold_result(variant: str = "generator", *step_ms: float, **settings: Any) 
 CPU = Device(kind="cpu", name="cpu")
 
 
-def an_accuracy_plan(**changes: object) -> AccuracyPlan:
+def an_accuracy_plan(**changes: object) -> AccuracyAsked:
     values = {
         "rungs": ("tutorial", "no-augment"),
         "seeds": 2,
         "images_seen": 64,
         "tuned": VARIANTS["tf-data-composed"],
         "tuned_name": "tf-data-composed",
+        "data": "photos",
     }
-    return AccuracyPlan(**{**values, **changes})
+    return AccuracyAsked(**{**values, **changes})
 
 
 def a_trained(right: str, *, rates: tuple[float | None, ...] = (50.0, 100.0, 120.0), script: bool = False) -> Trained:
@@ -230,12 +247,33 @@ def a_trained(right: str, *, rates: tuple[float | None, ...] = (50.0, 100.0, 120
     )
 
 
-def all_trained(plan: AccuracyPlan, **right: str) -> dict[Run, Trained]:
+def all_trained(plan: AccuracyAsked, **right: str) -> dict[Run, Trained]:
     return {run: a_trained(right[run.pipeline], script=run.pipeline == "generator") for run in plan.runs}
 
 
-def an_augmentation_row(operation: str = "shear", library: str = "opencv", placement: str = "batch") -> AugmentationRow:
-    return AugmentationRow(operation=operation, library=library, placement=placement)
+def an_accuracy_document(plan: AccuracyAsked, trained: Mapping[Run, Trained], **changes: Any) -> AccuracyDocument:
+    """Returns the document of a ladder on 32 photos, tested with 8."""
+    photos = a_document([])["dataset"]
+    values: dict[str, Any] = {
+        "command": "accuracy",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": plan,
+        "dataset": {"train": photos | {"images": 32}, "test": photos | {"images": 8}},
+        "samples": AccuracyMeasurements(
+            device="cpu",
+            tested_with="a fifth of each class",
+            runs=tuple(EndedRun(run=run, trained=ended) for run, ended in trained.items()),
+        ),
+    }
+    return Document(**(values | changes))
+
+
+def an_augmentation_subject(
+    operation: str = "shear", library: str = "opencv", placement: str = "batch"
+) -> AugmentationSubject:
+    return AugmentationSubject(operation=operation, library=library, placement=placement)
 
 
 def an_augmentation_sample(
@@ -251,26 +289,42 @@ def an_augmentation_sample(
     )
 
 
-def a_measured_augmentation(row: AugmentationRow | None = None, **changes: object) -> AugmentationMeasured:
+A_PICTURE = png_of(np.zeros((4, 4, 3), np.uint8))
+
+
+def a_measured_augmentation(subject: AugmentationSubject | None = None, **changes: object) -> AugmentationMeasured:
     values = {
-        "row": row or an_augmentation_row(),
+        "subject": subject or an_augmentation_subject(),
         "graph_loop": None,
         "peak_memory_bytes": 12_345_678,
         "difference_levels": 0.25,
-        "image": np.zeros((4, 4, 3), np.uint8),
-        "samples": [an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)],
+        "picture": A_PICTURE,
+        "samples": (an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)),
     }
     return AugmentationMeasured(**{**values, **changes})
 
 
-def an_augmentation_document(measured: list[AugmentationMeasured]) -> dict:
-    return {
+def an_augmentation_document(*measured: AugmentationMeasured, **changes: Any) -> AugmentationDocument:
+    """Returns the document of all operations and libraries, of which these subjects were measured."""
+    asked = AugmentationAsked(
+        operations=tuple(OPERATIONS),
+        libraries=tuple(LIBRARIES),
+        image_size=64,
+        batch_size=32,
+        rounds=5,
+        cores=2,
+        data="photos",
+    )
+    values: dict[str, Any] = {
+        "command": "augmentation",
         "created": "2026-01-02T03:04:05+00:00",
-        "dataset": {"name": "photos", "kind": "folder", "fingerprint": "abc"},
-        "provenance": {"cpu": "a CPU", "usable_cores": 2.0, "packages": {"keras": "3"}},
-        "settings": {"image_size": 64, "batch_size": 32, "rounds": 5, "cores": 2, "libraries": list(LIBRARIES)},
-        "results": [augmentation_summarise(one) for one in measured],
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": asked,
+        "dataset": a_document([])["dataset"],
+        "samples": AugmentationMeasurements(original=A_PICTURE, subjects=measured),
     }
+    return Document(**(values | changes))
 
 
 def a_gpu(**changes: Any) -> DevicesRow:
@@ -314,6 +368,33 @@ def a_devices_document(*words: str, **changes: Any) -> DevicesDocument:
         ),
         "left_out": (LeftOut(who="someone", reason="<b>some reason</b>"),),
         "telemetry": TRACE,
+    }
+    return Document(**(values | changes))
+
+
+def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
+    """Returns the document of a folder of cats and dogs in which these findings were made; "" is the folder itself."""
+    of_files: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.path:
+            of_files.setdefault(finding.path, []).append(finding)
+    values: dict[str, Any] = {
+        "command": "doctor",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": DoctorAsked(folder="pets"),
+        "dataset": None,
+        "samples": Examination(
+            classes={"": ("cats", "dogs")},
+            examined=1_000,
+            seconds=1.25,
+            files=tuple(
+                Examined(path=path, format="JPEG", bytes=1, sha256="00", findings=tuple(some))
+                for path, some in of_files.items()
+            ),
+            findings=tuple(finding for finding in findings if not finding.path),
+        ),
     }
     return Document(**(values | changes))
 
@@ -410,11 +491,19 @@ def a_device_row(
     prices, target = changes.pop("prices", {}), changes.pop("target", None)
     emulated = device.kind == "emulated"
     row = row_of(
-        case,
-        device,
-        a_measured_case(**({"epochs": () if emulated else (an_epoch(),), "replay": not emulated} | changes)),
+        a_measured_case(
+            **(
+                {
+                    "case": case,
+                    "device": device,
+                    "backend": backend,
+                    "epochs": () if emulated else (an_epoch(),),
+                    "replay": not emulated,
+                }
+                | changes
+            )
+        ),
         [] if emulated else [a_peak(6e9), a_peak()],
-        backend=backend,
         trace=TRACE,
         names={window: window for window in USED},
         prices=prices,
@@ -494,6 +583,77 @@ def a_scaling_document(asked, rows, **changes) -> ScalingDocument:
         "plan": asked,
         "dataset": a_document([])["dataset"],
         "samples": ScalingMeasurements(places=tuple(places.values())),
+    }
+    return Document(**(values | changes))
+
+
+GATE_INVARIANTS = Invariants(images=768, stages=("range", "map load, 2 calls"), decodes_per_image=1.0)
+GATE_QUESTION = Question(a="mine:a", b="mine:b", threshold=0.05)
+
+
+def a_process(rate: float, number: int, **changes: Any) -> Process:
+    """The process of that number, with a noise of some tenths of a per cent; the first two look at what has none."""
+    rate *= 1 + 0.001 * (number % 4)
+    rates = {"steady": (rate, 1.01 * rate), "epoch": (0.9 * rate, 0.91 * rate)}
+    inspected = {"invariants": GATE_INVARIANTS} if number < INSPECTED else {}
+    return Process(**({"rates": rates, "backend": "tensorflow", **inspected} | changes))
+
+
+def gate_measurements(b: float = 1000.0, *, pairs: int = 6, **changes: Any) -> tuple[GateMeasurement, ...]:
+    """Pairs of an A that serves 1,000 images/sec and a B, in changing order; `changes` are of the processes of B."""
+    sides = {
+        "A": [a_process(1000.0, number) for number in range(pairs)],
+        "B": [a_process(b, number, **changes) for number in range(pairs)],
+    }
+    orders = ("AB" if pair % 3 else "BA" for pair in range(pairs))
+    return tuple(GateMeasurement(side=side, process=sides[side].pop(0)) for order in orders for side in order)
+
+
+def a_comparisons_document(
+    measurements: tuple[GateMeasurement, ...] = gate_measurements(),
+    *,
+    question: Question = GATE_QUESTION,
+    name: str = "mine:b\nagainst mine:a",
+    **changes: Any,
+) -> ComparisonsDocument:
+    values = {
+        "command": "gate compare",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": gate_provenance(),
+        "plan": AskedComparisons(questions={name: question}, seed=7, measure="loader", data=None),
+        "dataset": None,
+        "samples": ComparisonSamples(comparisons={name: measurements}),
+    }
+    return Document(**(values | changes))
+
+
+def gate_provenance() -> dict[str, Any]:
+    return a_document([])["provenance"] | {"platform": "Linux x86_64", "python": "3.11.7"}
+
+
+def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes: Any) -> GateCheckDocument:
+    """The check of a benchmark that was recorded at 1,000 images/sec."""
+    anchors = {"decode": (2000.0, 2000.0), "copy": (100.0, 100.0)}
+    dataset = {"kind": "folder", "name": "photos", "images": 100, "content": "0123"}
+    baseline = baseline_of(
+        [a_process(1000.0, number, anchors=anchors) for number in range(RECORDED)],
+        subject="tf-data",
+        measure="loader",
+        provenance=gate_provenance(),
+        dataset={"images": 100, "content": "0123"},
+    )
+    asked = {"name": "mine", "subject": "tf-data", "measure": "loader", "data": "photos", "threshold": 0.1}
+    values = {
+        "command": "gate check",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": gate_provenance(),
+        "plan": AskedCheck(**asked, baseline=baseline),
+        "dataset": dataset,
+        "samples": GateCheckSamples(
+            processes=tuple(a_process(rate, number, anchors=anchors) for number in range(processes))
+        ),
     }
     return Document(**(values | changes))
 

@@ -129,4 +129,4 @@ def examined(tmp_path_factory: pytest.TempPathFactory):
         patch.setenv("COLUMNS", "80")
         code = doctor.main([str(root), "--out", str(out)])
     assert state(root) == before, "the doctor changed something"
-    return root, names, code, json.loads((out / "doctor.json").read_text()), printed.getvalue(), out
+    return root, names, code, json.loads((out / "results.json").read_text()), printed.getvalue(), out

@@ -33,7 +33,6 @@ PRIVATE_NAMES = {
 # Where one name alone is needed.
 ONE_NAME = {
     "models/saved.py": {"model._flatten_layers"},
-    "benchmarks/devices/flops.py": {"layer._layers", "model._layers"},
 }
 # Python's own private names, with no public way to the same.
 OF_PYTHON = {
@@ -268,7 +267,14 @@ def test_every_module_that_is_named_is_there():
     for text in sorted(named):
         module, _, name = text.partition(":")
         assert module in MODULES, text
-        defined = {node.name for node in tree_of(MODULES[module]).body if hasattr(node, "name")}
+        body = tree_of(MODULES[module]).body
+        defined = {node.name for node in body if hasattr(node, "name")} | {
+            target.id
+            for node in body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
         assert not name or name in defined, text
 
 
@@ -468,14 +474,15 @@ REFUSED = {
     "truth": "--only nothing",
     "augmentation": "--rounds 0",
     "doctor": "/nowhere",
-    "ceiling": "--data /nowhere",
     "gate": "check /nowhere.json",
+    "show": "/nowhere.json",
+    "compare": "/nowhere.json /nowhere.json",
 }
 
 
 HELPS_AND_REFUSES = """
 import importlib
-main = importlib.import_module({module!r}).main
+main = getattr(importlib.import_module({module!r}), {name!r})
 for words, expected in ((["--help"], 0), ({refused!r}, 2)):
     try:
         code = main(words)
@@ -489,8 +496,9 @@ for words, expected in ((["--help"], 0), ({refused!r}, 2)):
 def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
     """What each verb prints that helps and then refuses, and behind it the frameworks that it has imported."""
     codes = {
-        verb: HELPS_AND_REFUSES.format(module=module, refused=REFUSED[verb].split()) + SHOW
-        for verb, (module, _) in VERBS.items()
+        verb: HELPS_AND_REFUSES.format(module=module, name=name, refused=REFUSED[verb].split()) + SHOW
+        for verb, (function, _) in VERBS.items()
+        for module, _, name in [function.partition(":")]
     } | {"a framework": f"import cv2\n{SHOW}"}
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     return in_forks(codes, tmp_path_factory.mktemp("forks"), cwd=PROJECT_ROOT, env=environment)

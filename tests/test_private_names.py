@@ -15,7 +15,6 @@ from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import script_ops
 
 import profiles
-from benchmarks.devices.flops import work_per_example
 from benchmarks.tune.own.child import PipelineError, UserPipeline
 from models import ModelError
 from models.saved import foreign_layers
@@ -271,28 +270,3 @@ def test_a_model_is_kept_though_its_layers_cannot_be_listed(monkeypatch: pytest.
     monkeypatch.delattr(keras.layers.Layer, "_flatten_layers")
     with pytest.raises(ModelError, match=f"needs Keras' private Model._flatten_layers, {KERAS}"):
         foreign_layers(model)
-
-
-class WithoutLayers:
-    """A model as it would be without that name, which Keras itself cannot do without today."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_layers":
-            raise AttributeError(name)
-        return getattr(self.model, name)
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return self.model(*arguments, **options)
-
-
-def test_operations_are_not_counted_without_the_list_of_inner_layers() -> None:
-    model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5)])
-    before = work_per_example(model, np.ones((1, 7), np.float32))
-    assert before.forward_flops == 2 * 7 * 5
-    work = work_per_example(WithoutLayers(model), np.ones((1, 7), np.float32))
-    assert (work.forward_flops, work.training_flops) == (None, None)
-    assert work.reason == f"counting them needs Keras' private Layer._layers, {KERAS}"
-    assert (work.activation_bytes, work.input_bytes) == (before.activation_bytes, before.input_bytes)

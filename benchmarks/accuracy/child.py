@@ -88,11 +88,11 @@ class RunSession:
         passes: list[TestedPass] = []
         right = np.zeros(0, bool)
 
-        def on_pass(one: Pass) -> None:
+        def on_pass(ended: Pass) -> None:
             nonlocal right
             right = evaluation.correct()
-            passes.append(TestedPass(**asdict(one), correct=int(right.sum())))
-            self._tell(images=one.number * one.images, passes=len(passes))
+            passes.append(TestedPass(**asdict(ended), correct=int(right.sum())))
+            self._tell(images=ended.number * ended.images, passes=len(passes))
 
         try:
             notes = train(
@@ -108,7 +108,7 @@ class RunSession:
             evaluation.close()
         return Trained(
             passes=tuple(passes),
-            right="".join("01"[one] for one in right.tolist()),
+            right="".join("01"[is_right] for is_right in right.tolist()),
             script=published_script(network, self._test) if order.script else None,
             notes=notes,
             backend=backend,

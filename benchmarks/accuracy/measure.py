@@ -8,13 +8,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.accuracy.plan import RUNGS, Plan, Run
-from benchmarks.accuracy.samples import Order, State, Trained
+from benchmarks.accuracy.plan import RUNGS, Asked, Plan, Run
+from benchmarks.accuracy.report import AccuracyDocument
+from benchmarks.accuracy.samples import EndedRun, Measurements, Order, State, Trained
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import devices_here, new_log
-from benchmarks.lab.photos import Splits
-from profiles import Device, clock
+from benchmarks.lab.options import UserError
+from benchmarks.lab.photos import Splits, open_splits
+from profiles import Device, clock, provenance
+from profiles.report import Document, LeftOut, now
 
+_LOG = "children.log"
 # An answer is a look at a number: a child that owes it for so long is stuck outside Python.
 _ANSWER_S = 120.0
 # What answers in the process that trains.
@@ -44,57 +48,96 @@ def device_here(splits: Splits, log: Path, errors: Console) -> Device:
     return best
 
 
+def open_ladder(plan: Plan, progress: Progress, errors: Console) -> Ladder:
+    """Reads the photos, finds the device, and gets ready to train.
+
+    Raises:
+      UserError: if the photos are not of two classes.
+    """
+    # The photos to test with are the same for all runs: they are not drawn by a run's seed.
+    splits = open_splits(plan.data, seed=0, progress=progress, errors=errors, skip_list=plan.skip_list)
+    if len(splits.train.class_names) != 2:
+        raise UserError(f"--data must be of two classes. Received: {len(splits.train.class_names)}.")
+    log = plan.out / _LOG
+    return Ladder(plan.asked, splits, plan.device or device_here(splits, log, errors), log, progress)
+
+
 class Ladder:
     """The runs of a plan.
 
     Args:
-      trained: runs that an earlier process has made.
-      log: where the children's output goes; removed where none failed.
+      log: where the children's output goes; removed where no run failed.
     """
 
-    def __init__(self, plan: Plan, splits: Splits, device: Device, trained: dict[Run, Trained], log: Path) -> None:
-        self.trained = dict(trained)
-        self.failures: dict[Run, str] = {}
-        self._plan = plan
+    def __init__(self, asked: Asked, splits: Splits, device: Device, log: Path, progress: Progress) -> None:
+        self._trained: dict[Run, Trained] = {}
+        self._failures: dict[Run, str] = {}
+        self._asked = asked
         self._splits = splits
         self._device = device
         self._log = log
+        self._progress = progress
+        self._created = now()
+        self._provenance = provenance.machine()
 
-    def measure(self, progress: Progress, keep: Callable[[], None]) -> None:
-        """Makes the runs that are not made yet; one that fails is left out.
+    def document(self, *, complete: bool) -> AccuracyDocument:
+        """Returns what was trained so far; it is complete where every run came to its end."""
+        backend = next((trained.backend for trained in self._trained.values()), {})
+        return Document(
+            command="accuracy",
+            created=self._created,
+            complete=complete and not self._failures,
+            provenance={**self._provenance, **backend},
+            plan=self._asked,
+            dataset={"train": self._splits.train.to_dict(), "test": self._splits.test.to_dict()},
+            samples=Measurements(
+                device=self._device.name,
+                tested_with=self._splits.how,
+                runs=tuple(
+                    EndedRun(run=run, trained=self._trained[run]) for run in self._asked.runs if run in self._trained
+                ),
+            ),
+            left_out=tuple(LeftOut(who=run.label, reason=reason) for run, reason in self._failures.items()),
+        )
+
+    def close(self) -> None:
+        """Does nothing: each run has a child of its own, which has ended."""
+
+    kill = close
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Makes all runs; a run that fails is left out.
 
         Args:
-          keep: called after each, to write what there is.
+          after_round: called after each run, to write what there is.
         """
-        runs = self._plan.runs
-        images = self._plan.passes(self._splits.train.images) * self._splits.train.images
+        runs, progress = self._asked.runs, self._progress
+        images = self._asked.passes(self._splits.train.images) * self._splits.train.images
         log = new_log(self._log)
         task = progress.add_task("", total=len(runs) * images)
         try:
             for number, run in enumerate(runs):
                 progress.update(task, description=run.label, completed=number * images, refresh=True)
-                if run in self.trained:
-                    continue
 
                 def tell(state: State, done: int = number * images) -> None:
                     progress.update(task, completed=done + state.images, refresh=True)
 
                 try:
-                    self.trained[run] = self._make(run, tell, log)
+                    self._trained[run] = self._make(run, tell, log)
                 except (ChildDied, JobRefused) as error:
-                    self.failures[run] = str(error)
-                keep()
+                    self._failures[run] = str(error)
+                after_round()
         finally:
             progress.remove_task(task)
-            if not self.failures:
+            if not self._failures:
                 log.unlink(missing_ok=True)
 
     def _make(self, run: Run, tell: Callable[[State], None], log: Path) -> Trained:
         rung = RUNGS[run.rung]
         order = Order(
             model=rung.model,
-            config=self._plan.config(run),
-            passes=self._plan.passes(self._splits.train.images),
+            config=self._asked.config(run),
+            passes=self._asked.passes(self._splits.train.images),
             script=run.pipeline == "generator",  # it is the tutorial's, as the script is
         )
         child = Child(_SESSION, self._device, log, self._device, self._splits.train, self._splits.test)

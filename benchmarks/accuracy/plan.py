@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from benchmarks.lab.options import UserError, config_from_file, known_names
 from models import MODELS
-from pipeline import BASELINE, PipelineConfig
+from pipeline import BASELINE, VARIANTS, PipelineConfig
+from pipeline.commands import ArgumentParser
+from pipeline.sources import add_skip_list_option
+from profiles import Device
+from profiles.devices import parse_device
+from profiles.provenance import without_folder
 
 # Both train every rung with every seed: what differs between two runs is the pipeline alone.
 PIPELINES = ("generator", "tuned")
+_TUNED = "tf-data-composed"
+# As often as the tutorial says "epochs": passes, which is what that word is taken for.
+_PASSES = 25
+# As few as an interval needs.
+_SEEDS = 3
 # What the write-up trained and tested with.
 PUBLISHED_TRAIN_PHOTOS, PUBLISHED_TEST_PHOTOS = 8_000, 2_000
 
@@ -31,12 +44,11 @@ class Rung:
     @property
     def published(self) -> float:
         """The accuracy that was published, 0 to 1."""
-        found = [
+        return next(
             figure.low
             for figure in MODELS[self.model].published
             if figure.quantity == "accuracy" and ("without" in figure.when) != self.augmented
-        ]
-        return found[0]
+        )
 
 
 RUNGS: dict[str, Rung] = {
@@ -69,22 +81,24 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is to be trained.
+class Asked:
+    """What is to be trained; the document of a ladder keeps it.
 
     Attributes:
       rungs: names in `RUNGS`.
       seeds: how many, from 0.
-      images_seen: that each run is to see; whole passes, so that it may see some more.
+      images_seen: that each run is to see; whole passes, so that it may see some more. None: 25 passes.
       tuned: the pipeline that is held against the generator.
       tuned_name: its variant, or the file that it came from.
+      data: what the photos were called, without folders.
     """
 
     rungs: tuple[str, ...]
     seeds: int
-    images_seen: int
+    images_seen: int | None
     tuned: PipelineConfig
     tuned_name: str
+    data: str
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -93,16 +107,16 @@ class Plan:
         Seed by seed and rung by rung, so that a run that is stopped leaves pairs; generator, tuned, tuned, generator,
         so that a drift of the machine meets both alike.
         """
-        made: list[Run] = []
+        runs: list[Run] = []
         for seed in range(self.seeds):
             for rung in self.rungs:
-                order = PIPELINES if len(made) // 2 % 2 == 0 else PIPELINES[::-1]
-                made += [Run(rung=rung, pipeline=pipeline, seed=seed) for pipeline in order]
-        return tuple(made)
+                order = PIPELINES if len(runs) // 2 % 2 == 0 else PIPELINES[::-1]
+                runs += [Run(rung=rung, pipeline=pipeline, seed=seed) for pipeline in order]
+        return tuple(runs)
 
     def passes(self, photos: int) -> int:
         """Returns how often a run sees every photo."""
-        return math.ceil(self.images_seen / photos)
+        return _PASSES if self.images_seen is None else math.ceil(self.images_seen / photos)
 
     def config(self, run: Run) -> PipelineConfig:
         """Returns the pipeline of a run; its image size is the network's to set."""
@@ -117,3 +131,93 @@ class Plan:
         """Whether a rung is trained and tested with as much as was published, so that its figure can be compared."""
         enough = train_photos >= PUBLISHED_TRAIN_PHOTOS and test_photos >= PUBLISHED_TEST_PHOTOS
         return enough and self.passes(train_photos) * train_photos >= published_images_seen(RUNGS[rung].model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A ladder: what is trained, on which photos and device, and where its files go.
+
+    Attributes:
+      device: None for a GPU where Keras can use one, else the CPU.
+    """
+
+    asked: Asked
+    data: str
+    device: Device | None
+    out: Path
+    skip_list: Path | None = None
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.accuracy",
+        description="The published cat/dog accuracy ladder, and whether a fast pipeline costs accuracy.",
+        epilog="Every rung is trained with Keras' generator and with a tuned pipeline, from the same weights, in a "
+        "process of its own. What has ended is written after each run. Exit codes: 0 the tuned pipeline costs no more "
+        "than 2 points, 1 it costs accuracy, 4 neither was shown.",
+    )
+    add = arguments.add_argument
+    add(
+        "--data",
+        required=True,
+        metavar="DIR|tfds:NAME|generated:N",
+        help="photos of two classes, split as by python -m benchmarks.train",
+    )
+    add_skip_list_option(arguments)
+    add("--rungs", metavar="NAME,...", help=f"any of {', '.join(RUNGS)} (default: all)")
+    add(
+        "--seeds",
+        type=int,
+        default=_SEEDS,
+        metavar="N",
+        help=f"runs of each rung and pipeline (default: {_SEEDS}; fewer give no interval, and so no verdict)",
+    )
+    add("--images-seen", type=int, metavar="N", help=f"by each run; published: 6400000 (default: {_PASSES} passes)")
+    add("--pipeline", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune (default: the variant {_TUNED})")
+    add("--device", metavar="DEV", help="cpu or gpu (default: gpu where Keras can use one)")
+    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
+    return arguments
+
+
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line.
+    """
+    for name, value in (("seeds", arguments.seeds), ("images-seen", arguments.images_seen)):
+        if value is not None and value < 1:
+            raise UserError(f"--{name} must be at least 1. Received: {value}.")
+    tuned = VARIANTS[_TUNED]
+    if arguments.pipeline is not None:
+        tuned = config_from_file(arguments.pipeline, "--pipeline")
+        _check_same_work(tuned, arguments.pipeline)
+    asked = Asked(
+        rungs=tuple(RUNGS) if arguments.rungs is None else known_names(arguments.rungs, "--rungs", RUNGS),
+        seeds=arguments.seeds,
+        images_seen=arguments.images_seen,
+        tuned=tuned,
+        tuned_name=_TUNED if arguments.pipeline is None else arguments.pipeline.name,
+        data=without_folder(arguments.data),
+    )
+    return Plan(
+        asked=asked,
+        data=arguments.data,
+        device=None if arguments.device is None else _device(arguments.device),
+        out=out,
+        skip_list=arguments.skip_list,
+    )
+
+
+def _check_same_work(tuned: PipelineConfig, path: Path) -> None:
+    """Refuses a pipeline with another batch size or other draws: those would cost or gain accuracy by themselves."""
+    for name in ("batch_size", "augmentation"):
+        expected, received = getattr(BASELINE, name), getattr(tuned, name)
+        if received != expected:
+            raise UserError(f"--pipeline {path}: `{name}` must be the generator's, {expected}. Received: {received}.")
+
+
+def _device(name: str) -> Device:
+    if name not in ("cpu", "gpu"):
+        raise UserError(f"--device must be cpu or gpu: an emulated one learns nothing. Received: {name!r}.")
+    return parse_device(name)

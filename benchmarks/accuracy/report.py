@@ -1,4 +1,4 @@
-"""What a ladder leaves: a table and a verdict in the terminal, and a page with learning curves as small SVGs."""
+"""The document of a ladder: what follows from it, a table and a verdict, and a page with learning curves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,22 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.accuracy.plan import PIPELINES, RUNGS, Plan, Run
-from benchmarks.accuracy.results import Cell, Difference, Row, difference, judge, rows, scripts
-from benchmarks.accuracy.samples import ScriptCount, Trained
+from benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
+from benchmarks.accuracy.results import (
+    VERDICTS,
+    Cell,
+    Difference,
+    RungResult,
+    difference_of,
+    judge,
+    rung_results,
+    scripts,
+)
+from benchmarks.accuracy.samples import Measurements, ScriptCount, Trained
 from benchmarks.lab.backend import named_backend
-from benchmarks.lab.photos import Splits
-from profiles.report import COLOURS, Frame, Tick, html, round_step
+from profiles.report import COLOURS, Document, Frame, Kind, Tick, html, round_step
+from profiles.report.document import content_of
+from profiles.statistics import LEAST_ROUNDS
 
 FRAME = Frame(width=380, height=230, left=44, right=368, top=30, bottom=186)
 PIPELINE_COLOURS = dict(zip(PIPELINES, COLOURS, strict=False))
@@ -45,14 +55,16 @@ class Panel:
     published_y: float
 
 
-def panels_of(plan: Plan, trained: Mapping[Run, Trained], published: Mapping[str, float]) -> tuple[Panel, ...]:
+def panels_of(plan: Asked, trained: Mapping[Run, Trained], published: Mapping[str, float]) -> tuple[Panel, ...]:
     """Lays out every rung with a run, all on the same axes.
 
     Args:
       published: the figure of each rung, 0 to 1.
     """
     accuracies = {
-        run: [one.correct / len(found.right) for one in found.passes] for run, found in trained.items() if found.passes
+        run: [tested.correct / len(ended.right) for tested in ended.passes]
+        for run, ended in trained.items()
+        if ended.passes
     }
     if not accuracies:
         return ()
@@ -102,94 +114,158 @@ def ticks(last: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([1, *between, last]))
 
 
-REPORT = "accuracy.html"
+AccuracyDocument = Document[Asked, Measurements]
 
 
-def print_ladder(
-    console: Console, plan: Plan, splits: Splits, trained: Mapping[Run, Trained], failures: Mapping[Run, str]
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What follows from a document.
+
+    Attributes:
+      trained: what each run came to.
+      train_photos, test_photos: numbers of photos.
+      rungs: of each rung, both pipelines.
+      difference: over seeds; None where no seed has a pair of runs on each rung.
+    """
+
+    trained: Mapping[Run, Trained]
+    train_photos: int
+    test_photos: int
+    rungs: tuple[RungResult, ...]
+    difference: Difference | None
+
+    @property
+    def exit_code(self) -> int:
+        """That of the verdict."""
+        return VERDICTS[judge(self.difference)]
+
+
+def derive(document: AccuracyDocument) -> Results:
+    """Derives the rungs, and the difference that the tuned pipeline makes."""
+    assert document.dataset is not None
+    train_photos, test_photos = (document.dataset[part]["images"] for part in ("train", "test"))
+    trained = {ended.run: ended.trained for ended in document.samples.runs}
+    return Results(
+        trained=trained,
+        train_photos=train_photos,
+        test_photos=test_photos,
+        rungs=rung_results(document.plan, trained, train_photos=train_photos, test_photos=test_photos),
+        difference=difference_of(document.plan, trained),
+    )
+
+
+def _copies(document: AccuracyDocument, results: Results) -> dict[str, Any]:
+    return {
+        "passes": document.plan.passes(results.train_photos),
+        "rungs": [result.to_dict() for result in results.rungs],
+        "difference": None if results.difference is None else results.difference.to_dict(),
+        "verdict": judge(results.difference),
+    }
+
+
+def _print(console: Console, document: AccuracyDocument, results: Results) -> None:
     """Prints the table, what its columns mean, the verdict and the prediction experiment."""
-    train_photos, test_photos = splits.train.images, splits.test.images
-    made = rows(plan, trained, train_photos=train_photos, test_photos=test_photos)
-    console.print(table(made))
-    for line in legend(plan, splits, trained):
+    console.print(table(results.rungs))
+    for line in legend(document, results):
         console.print(line, style="dim", markup=False, highlight=False)
-    for run, reason in failures.items():
-        console.print(f"no result: {run.label}: {reason}", style="yellow", markup=False, highlight=False)
+    for left_out in document.left_out:
+        console.print(f"no result: {left_out.who}: {left_out.reason}", style="yellow", markup=False, highlight=False)
     console.print()
-    console.print(verdict_text(difference(plan, trained)), style="bold", markup=False, highlight=False)
-    for line in script_lines(scripts(trained)):
+    console.print(verdict_text(results.difference), style="bold", markup=False, highlight=False)
+    for line in script_lines(scripts(results.trained)):
         console.print(line, markup=False, highlight=False)
 
 
-def table(made: Sequence[Row]) -> Table:
+def _flat(results: Results) -> list[dict[str, Any]]:
+    return [
+        {
+            "rung": result.rung,
+            "pipeline": pipeline,
+            "runs": cell.runs,
+            "accuracy": cell.accuracy,
+            "accuracy_low": cell.low,
+            "accuracy_high": cell.high,
+            "images_per_sec": cell.images_per_sec,
+            "published": result.published,
+        }
+        for result in results.rungs
+        for pipeline, cell in result.cells.items()
+        if cell is not None
+    ]
+
+
+def table(results: Sequence[RungResult]) -> Table:
     """Returns the table for a terminal of 80 columns."""
-    shown = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    shown.add_column("rung", vertical="bottom")
+    grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    grid.add_column("rung", vertical="bottom")
     for pipeline in PIPELINES:
-        shown.add_column(f"{pipeline}\naccuracy %", justify="right", no_wrap=True)
-        shown.add_column("\nimg/s", justify="right", no_wrap=True)
-    shown.add_column("tuned -\ngenerator", justify="right", no_wrap=True)
-    shown.add_column("\npublished", justify="right", no_wrap=True)
-    for row in made:
-        shown.add_row(*cells(row))
-    return shown
+        grid.add_column(f"{pipeline}\naccuracy %", justify="right", no_wrap=True)
+        grid.add_column("\nimg/s", justify="right", no_wrap=True)
+    grid.add_column("tuned -\ngenerator", justify="right", no_wrap=True)
+    grid.add_column("\npublished", justify="right", no_wrap=True)
+    for result in results:
+        grid.add_row(*cells(result))
+    return grid
 
 
-def cells(row: Row) -> list[str]:
-    """Returns a row as it is shown, here and on the page."""
-    shown = [row.rung]
+def cells(result: RungResult) -> list[str]:
+    """Returns a rung's line of the table, here and on the page."""
+    texts = [result.rung]
     for pipeline in PIPELINES:
-        cell = row.cells[pipeline]
-        shown += [
+        cell = result.cells[pipeline]
+        texts += [
             _accuracy(cell),
             "-" if cell is None or cell.images_per_sec is None else f"{cell.images_per_sec:,.0f}",
         ]
-    shown.append("-" if row.difference is None else f"{100 * row.difference:+.1f}")
-    generator = row.cells["generator"]
+    texts.append("-" if result.difference is None else f"{100 * result.difference:+.1f}")
+    generator = result.cells["generator"]
     against = None if generator is None else generator.against
-    published = f"{100 * row.published:.0f}"
-    return [*shown, f"({published})" if against is None else f"{published} {against}"]
+    published = f"{100 * result.published:.0f}"
+    return [*texts, f"({published})" if against is None else f"{published} {against}"]
 
 
 def _accuracy(cell: Cell | None) -> str:
     return "-" if cell is None else f"{100 * cell.accuracy:.1f} ({100 * cell.low:.0f}-{100 * cell.high:.0f})"
 
 
-def legend(plan: Plan, splits: Splits, trained: Mapping[Run, Trained]) -> list[str]:
+def legend(document: AccuracyDocument, results: Results) -> list[str]:
     """Returns what the table shows."""
-    photos, passes = splits.train.images, plan.passes(splits.train.images)
-    compared = [plan.as_published(rung, train_photos=photos, test_photos=splits.test.images) for rung in plan.rungs]
-    said = [
+    asked, photos = document.plan, results.train_photos
+    passes = asked.passes(photos)
+    compared = [asked.as_published(rung, train_photos=photos, test_photos=results.test_photos) for rung in asked.rungs]
+    lines = [
         f"{passes * photos:,} images seen by each run: {passes:,} {'pass' if passes == 1 else 'passes'} over "
-        f"{photos:,} photos; {plan.seeds} {'seed' if plan.seeds == 1 else 'seeds'}. tuned: {plan.tuned_name}.",
-        f"accuracy: mean over seeds, on {splits.test.images:,} test photos ({splits.how}), and the 95 % interval that "
-        "so many photos allow.",
-        "img/s: training as it ran, steady steps of the passes after a run's first.",
-        *dict.fromkeys(f"trained by {named_backend(one.backend)}." for one in trained.values()),
+        f"{photos:,} photos; {asked.seeds} {'seed' if asked.seeds == 1 else 'seeds'}. tuned: {asked.tuned_name}.",
+        f"accuracy: mean over seeds, on {results.test_photos:,} test photos ({document.samples.tested_with}), and the "
+        "95 % interval that so many photos allow.",
+        "img/s: training as it ran, whole passes after a run's first.",
+        *dict.fromkeys(f"trained by {named_backend(trained.backend)}." for trained in results.trained.values()),
     ]
     if not all(compared):
-        said.append(
+        lines.append(
             "published: in brackets, for context only: it is of 6,400,000 images seen of 8,000 photos, and 2,000 test "
             "photos."
         )
-    return said
+    return lines
 
 
-def verdict_text(found: Difference | None) -> str:
+def verdict_text(difference: Difference | None) -> str:
     """Returns in a sentence or two whether the tuned pipeline costs accuracy."""
-    verdict = judge(found)
-    if found is None:
-        return "Whether the tuned pipeline costs accuracy is not shown: no pair of runs has ended."
-    mean = f"{100 * found.mean:+.1f} points"
-    if found.low is None or found.high is None:
-        return f"Whether the tuned pipeline costs accuracy is not shown: {mean} in one pair of runs. More seeds tell."
+    not_shown = "Whether the tuned pipeline costs accuracy is not shown"
+    if difference is None:
+        return f"{not_shown}: no seed has a pair of runs on each rung."
+    seeds = len(difference.by_seed)
+    mean = f"{100 * difference.mean:+.1f} points"
+    if difference.low is None or difference.high is None:
+        counted = "1 seed" if seeds == 1 else f"{seeds} seeds"
+        return f"{not_shown}: {mean} over {counted}, and an interval needs {LEAST_ROUNDS}. Repeat with more --seeds."
     interval = (
-        f"{mean} (95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f}) over {found.pairs} pairs of runs on "
-        f"{found.photos:,} test photos"
+        f"{mean} (95 % interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}) over {seeds} seeds, on "
+        f"{difference.photos:,} test photos"
     )
+    verdict = judge(difference)
     if verdict == "not shown either way":
-        return f"Whether the tuned pipeline costs accuracy is not shown either way: {interval}. More seeds tell."
+        return f"{not_shown} either way: {interval}. Repeat with more --seeds."
     return f"The tuned pipeline {verdict}{' accuracy' if verdict == 'costs' else ' of accuracy'}: {interval}."
 
 
@@ -209,26 +285,24 @@ def script_lines(tried: Sequence[tuple[Run, ScriptCount]]) -> list[str]:
     ]
 
 
-def render(document: Mapping[str, Any], plan: Plan, splits: Splits, trained: Mapping[Run, Trained]) -> str:
-    """Renders the page.
-
-    Args:
-      document: as the results file holds it.
-    """
-    made = rows(plan, trained, train_photos=splits.train.images, test_photos=splits.test.images)
+def _page(document: AccuracyDocument, results: Results) -> str:
+    published = {result.rung: result.published for result in results.rungs}
     return (
         html.environment(Path(__file__).parent)
         .get_template("accuracy.html.j2")
         .render(
-            document=document,
+            document=content_of(document, KIND, results),
             rungs=RUNGS,
-            table=[cells(row) for row in made],
+            table=[cells(result) for result in results.rungs],
             pipelines=PIPELINES,
             colours=PIPELINE_COLOURS,
-            legend=legend(plan, splits, trained),
-            verdict=verdict_text(difference(plan, trained)),
-            scripts=scripts(trained),
-            panels=panels_of(plan, trained, {row.rung: row.published for row in made}),
+            legend=legend(document, results),
+            verdict=verdict_text(results.difference),
+            scripts=scripts(results.trained),
+            panels=panels_of(document.plan, results.trained, published),
             frame=FRAME,
         )
     )
+
+
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.accuracy.plan import Run
 from pipeline import PipelineConfig
 
 
@@ -60,26 +62,7 @@ class Trained:
     right: str
     script: ScriptCount | None
     notes: tuple[str, ...]
-    backend: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Trained:
-        """Reads what `to_dict` gave, through JSON.
-
-        Raises:
-          KeyError, TypeError: if it is something else.
-        """
-        script = values["script"]
-        return cls(
-            passes=tuple(TestedPass(**one) for one in values["passes"]),
-            right=values["right"],
-            script=None if script is None else ScriptCount(**script),
-            notes=tuple(values["notes"]),
-            backend=values["backend"],
-        )
+    backend: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +73,26 @@ class State:
     passes: int = 0
     trained: Trained | None = None
     failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """A run, and what it came to."""
+
+    run: Run
+    trained: Trained
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """What a ladder came to.
+
+    Attributes:
+      device: that trained.
+      tested_with: where the test photos come from, in plain words.
+      runs: those that came to their end, in order.
+    """
+
+    device: str
+    tested_with: str
+    runs: tuple[EndedRun, ...]

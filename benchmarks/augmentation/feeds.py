@@ -1,6 +1,6 @@
-"""How a row is run: tf.data, a compiled model, or Python threads around what a library applies.
+"""How a subject is run: tf.data, a compiled model, or Python threads around what a library applies.
 
-Every feed is endless and gives batches, so that the rows differ in nothing but the operation and where it is done.
+Every feed is endless and gives batches, so that subjects differ in nothing but the operation and where it is done.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.augmentation.libraries import LIBRARIES, Apply, Row
+from benchmarks.augmentation.libraries import LIBRARIES, Apply, Subject
 from benchmarks.augmentation.operations import OPERATIONS
 from profiles.stages import every_node
 
@@ -20,11 +20,13 @@ from profiles.stages import every_node
 _LOOP_OPS = {"While", "StatelessWhile", "For", "MapDefun", "Enter"}
 
 
-def open_feed(row: Row, images: np.ndarray, *, batch_size: int, calls: int, pinned: bool = False) -> Iterator[Any]:
+def open_feed(
+    subject: Subject, images: np.ndarray, *, batch_size: int, calls: int, pinned: bool = False
+) -> Iterator[Any]:
     """Starts a feed.
 
     Args:
-      row: what it does.
+      subject: what the feed does.
       images: (images, side, side, 3) uint8, served in this order over and over.
       batch_size: images a batch.
       calls: parallel calls; 1 is sequential, with nothing prepared ahead. A model has one call at a time.
@@ -33,29 +35,29 @@ def open_feed(row: Row, images: np.ndarray, *, batch_size: int, calls: int, pinn
       An iterator of batches, (batch_size, side, side, 3) float32 in [0, 255].
     """
     side = images.shape[1]
-    library = LIBRARIES[row.library]
-    draws = np.tile(np.array(OPERATIONS[row.operation].draw(side), np.float32), (len(images), 1))
-    apply = library.build(row.operation, side, row.placement, pinned)
+    library = LIBRARIES[subject.library]
+    draws = np.tile(np.array(OPERATIONS[subject.operation].draw(side), np.float32), (len(images), 1))
+    apply = library.build(subject.operation, side, subject.placement, pinned)
     if library.kind == "python":
         return _in_python(apply, images, draws, batch_size, calls)
     if library.kind == "arrays":
-        apply = _through_numpy(apply, row.placement)
-    if row.placement == "model":
+        apply = _through_numpy(apply, subject.placement)
+    if subject.placement == "model":
         return _in_model(apply, images, draws, batch_size)
-    return iter(_dataset(apply, images, draws, batch_size, calls, row.placement))
+    return iter(_dataset(apply, images, draws, batch_size, calls, subject.placement))
 
 
-def has_loop(row: Row, *, side: int, batch_size: int) -> bool | None:
-    """Returns whether the row's traced function runs a loop in its graph; None for a library without a graph."""
+def has_loop(subject: Subject, *, side: int, batch_size: int) -> bool | None:
+    """Returns whether the subject's traced function runs a loop in its graph; None for a library without a graph."""
     import tensorflow as tf
 
-    library = LIBRARIES[row.library]
+    library = LIBRARIES[subject.library]
     if library.kind != "tensors":
         return None
-    apply = library.build(row.operation, side, row.placement, False)
-    batch = () if row.placement == "element" else (batch_size if row.placement == "model" else None,)
+    apply = library.build(subject.operation, side, subject.placement, False)
+    batch = () if subject.placement == "element" else (batch_size if subject.placement == "model" else None,)
     image = tf.TensorSpec((*batch, side, side, 3), tf.uint8)
-    draw = tf.TensorSpec((*batch, len(OPERATIONS[row.operation].draw(side))), tf.float32)
+    draw = tf.TensorSpec((*batch, len(OPERATIONS[subject.operation].draw(side))), tf.float32)
     return graph_has_loop(tf.function(apply).get_concrete_function(image, draw).graph.as_graph_def())
 
 

@@ -63,8 +63,8 @@ def _keras_generator(operation: str, size: int, placement: str, pinned: bool) ->
         "brightness": {"channel_shift_intensity": ops.BRIGHTNESS_RATIO * 255},
     }
     generator = ImageDataGenerator(fill_mode="nearest")
-    chosen = parameters[operation]
-    return lambda image, draw: generator.apply_transform(image.astype(np.float32), chosen)
+    transform = parameters[operation]
+    return lambda image, draw: generator.apply_transform(image.astype(np.float32), transform)
 
 
 def _keras_layers(operation: str, size: int, placement: str, pinned: bool) -> Apply:
@@ -78,7 +78,7 @@ def _keras_layers(operation: str, size: int, placement: str, pinned: bool) -> Ap
     zoom, turn = ops.ZOOM_RATIO - 1, ops.ROTATION_DEGREES / 360
     # RandomContrast draws from 1 - lower to 1 + upper.
     contrast = ops.CONTRAST_RATIO - 1
-    made: dict[str, Callable[[], Any]] = {
+    makers: dict[str, Callable[[], Any]] = {
         "flip": lambda: layers.RandomFlip("horizontal", seed=1),
         "shear": lambda: layers.RandomShear(x_factor=(tangent, tangent), fill_mode="nearest", seed=1),
         "zoom": lambda: layers.RandomZoom((zoom, zoom), (zoom, zoom), fill_mode="nearest", seed=1),
@@ -88,7 +88,7 @@ def _keras_layers(operation: str, size: int, placement: str, pinned: bool) -> Ap
         "brightness": lambda: layers.RandomBrightness((ops.BRIGHTNESS_RATIO,) * 2, seed=1),
         "contrast": lambda: layers.RandomContrast((-contrast, contrast), seed=1),
     }
-    layer = made[operation]()
+    layer = makers[operation]()
     transformations: dict[str, Any] = {
         "flip": {"flips": np.ones((1, 1, 1, 1), bool)},
         "shear": {"shear_factor": np.array([[-tangent, 0.0]], np.float32)},  # the layer draws the sign
@@ -212,7 +212,7 @@ def _albumentations(operation: str, size: int, placement: str, pinned: bool) -> 
         return lambda image, draw: warp(image, draw.reshape(2, 3))
     top, left, side = ops.crop_box(size)
     brighter = (ops.BRIGHTNESS_RATIO, ops.BRIGHTNESS_RATIO)
-    made: dict[str, Callable[[], Any]] = {
+    makers: dict[str, Callable[[], Any]] = {
         "flip": lambda: albumentations.HorizontalFlip(p=1),
         "crop": lambda: albumentations.Crop(left, top, left + side, top + side, p=1),
         "brightness": lambda: albumentations.RandomBrightnessContrast(
@@ -220,7 +220,7 @@ def _albumentations(operation: str, size: int, placement: str, pinned: bool) -> 
         ),
         "contrast": lambda: MeanContrast(p=1),
     }
-    compose = albumentations.Compose([made[operation]()])
+    compose = albumentations.Compose([makers[operation]()])
     return lambda image, draw: compose(image=image)["image"]
 
 
@@ -267,25 +267,44 @@ LIBRARIES: dict[str, Library] = {
         build=_opencv,
     ),
 }
+# What the others are compared with: it takes any map, and clips as a camera does.
+REFERENCE_LIBRARY = "opencv"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One line of the table, by the keys of `OPERATIONS`, `LIBRARIES` and a placement."""
+class Subject:
+    """What is measured: an operation in a library, and where it is done.
+
+    Raises:
+      ValueError: if it names something that there is not.
+    """
 
     operation: str
     library: str
     placement: str
+
+    def __post_init__(self) -> None:
+        if self.operation not in OPERATIONS or self.library not in LIBRARIES:
+            raise ValueError(
+                "`operation` and `library` must be keys of `OPERATIONS` and `LIBRARIES`. "
+                f"Received: operation={self.operation!r}, library={self.library!r}."
+            )
+        placements = LIBRARIES[self.library].placements
+        if self.placement not in placements:
+            raise ValueError(
+                f"`placement` of {self.library} must be one of {', '.join(placements)}. "
+                f"Received: placement={self.placement!r}."
+            )
 
     @property
     def label(self) -> str:
         return f"{self.operation}, {self.library}, {self.placement}"
 
 
-def rows(operations: tuple[str, ...], libraries: tuple[str, ...]) -> tuple[Row, ...]:
-    """Returns all that exist, in the order of `OPERATIONS` and `LIBRARIES`."""
+def subjects_of(operations: tuple[str, ...], libraries: tuple[str, ...]) -> tuple[Subject, ...]:
+    """Returns all subjects that there are, in the order of `OPERATIONS` and `LIBRARIES`."""
     return tuple(
-        Row(operation=operation, library=name, placement=placement)
+        Subject(operation=operation, library=name, placement=placement)
         for operation in OPERATIONS
         for name, library in LIBRARIES.items()
         if operation in operations and name in libraries and operation not in library.without

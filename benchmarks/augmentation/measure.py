@@ -1,51 +1,167 @@
-"""One run of the augmentation table: every row prepared and looked at, then measured in rounds over all rows."""
+"""One run of the augmentation table: every subject is prepared and compared, then measured in rounds over all."""
 
 from __future__ import annotations
 
+import base64
+import io
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image, ImageOps
+from rich.console import Console
+from rich.progress import Progress, TaskID
 
-from benchmarks.augmentation.libraries import Row
+from benchmarks.augmentation.libraries import REFERENCE_LIBRARY, Subject
+from benchmarks.augmentation.plan import Asked, Plan
+from benchmarks.augmentation.results import AugmentationDocument
+from benchmarks.augmentation.samples import Measured, Measurements
 from benchmarks.augmentation.workers import (
-    RowFailed,
-    Sample,
+    SubjectFailed,
     Worker,
     look_for_loop,
     measure,
     peak_memory_bytes,
     picture,
 )
+from benchmarks.lab.command import read_source
+from pipeline import ImageSource, SourceError
+from profiles.provenance import machine
+from profiles.report import Document, LeftOut, now
 
-# What the others are compared with: it takes any map, and clips as a camera does.
-REFERENCE_LIBRARY = "opencv"
+# As many photos are served in turn: more would only fill the CPU's cache with what is not measured.
+_MOST_PHOTOS = 64
 # So many photos are pictured and compared; the first is shown.
-PICTURED = 2
+_PICTURED = 2
 
 
-@dataclass(slots=True, kw_only=True)
-class Measured:
-    """What a row came to so far.
+def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Reads the photos, and gets ready to measure."""
+    # For the processes that measure: they use the CPU, log little, and albumentations asks the package index nothing.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list).take(_MOST_PHOTOS)
+    return Run(plan.asked, source, squares_of(source, plan.asked.image_size), progress)
 
-    Attributes:
-      row: which.
-      graph_loop: whether its graph has a loop; None for a library without a graph.
-      peak_memory_bytes: None if it could not be measured.
-      difference_levels: mean absolute difference to the reference, of 255, on the interior.
-      image: (side, side, 3) uint8, the first photo as this row makes it.
-      samples: of one core and of all.
-      failed: why there is nothing, in one line.
+
+class Run:
+    """Measures what was asked for.
+
+    Args:
+      source: of the photos.
+      images: their middle squares, (images, side, side, 3) uint8.
     """
 
-    row: Row
-    graph_loop: bool | None = None
-    peak_memory_bytes: int | None = None
-    difference_levels: float | None = None
-    image: np.ndarray | None = None
-    samples: list[Sample] = field(default_factory=list)
-    failed: str = ""
+    def __init__(self, asked: Asked, source: ImageSource, images: np.ndarray, progress: Progress) -> None:
+        self._asked = asked
+        self._source = source
+        self._images = images
+        self._progress = progress
+        self._created = now()
+        self._provenance = machine()
+        self._original = png_of(images[0])
+        self._one_core = Worker(images, asked.batch_size, cores=1)
+        self._all_cores = Worker(images, asked.batch_size, cores=asked.cores)
+        self._references: dict[str, np.ndarray] = {}
+        self._measured = {subject: Measured(subject=subject) for subject in asked.subjects}
+        self._failures: dict[Subject, str] = {}
+
+    def document(self, *, complete: bool) -> AugmentationDocument:
+        """Returns what was measured so far."""
+        return Document(
+            command="augmentation",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._asked,
+            dataset=self._source.to_dict(),
+            samples=Measurements(original=self._original, subjects=tuple(self._measured.values())),
+            left_out=tuple(LeftOut(who=subject.label, reason=why) for subject, why in self._failures.items()),
+        )
+
+    def close(self) -> None:
+        """Ends the processes that measure."""
+        self._one_core.close()
+        self._all_cores.close()
+
+    kill = close
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Measures every subject; a subject that failed is not tried again.
+
+        Args:
+          after_round: called when there is more to write.
+        """
+        asked = self._asked
+        task = self._progress.add_task("", total=len(self._measured) * (1 + asked.rounds))
+        for subject in self._measured:
+            self._turn(task, subject, self._prepare)
+        for round_ in range(asked.rounds):
+            for subject in self._measured:
+                self._turn(task, subject, self._take_windows, round_)
+            after_round()
+        self._progress.remove_task(task)
+
+    def _turn(self, task: TaskID, subject: Subject, action: Callable[..., None], *arguments: Any) -> None:
+        """Does something with a subject that has not failed yet, and keeps the reason if it fails now."""
+        self._progress.update(task, description=subject.label, refresh=True)
+        if subject not in self._failures:
+            try:
+                action(subject, *arguments)
+            except SubjectFailed as error:
+                self._failures[subject] = str(error)
+        self._progress.update(task, advance=1, refresh=True)
+
+    def _prepare(self, subject: Subject) -> None:
+        """Looks for a loop in the subject's graph, compares its pictures with the reference's, measures its memory."""
+        self._keep(subject, graph_loop=self._one_core.ask(look_for_loop, subject))
+        images = self._one_core.ask(picture, subject, self._images[:_PICTURED])
+        self._keep(
+            subject,
+            difference_levels=interior_difference(images, self._reference(subject.operation)),
+            picture=png_of(np.clip(np.round(images[0]), 0, 255).astype(np.uint8)),
+        )
+        fresh = Worker(self._images, self._asked.batch_size, cores=self._asked.cores)
+        try:
+            self._keep(subject, peak_memory_bytes=fresh.ask(peak_memory_bytes, subject))
+        finally:
+            fresh.close()
+
+    def _reference(self, operation: str) -> np.ndarray:
+        """Returns what the reference makes of the pictured photos."""
+        if operation not in self._references:
+            reference = Subject(operation=operation, library=REFERENCE_LIBRARY, placement="element")
+            self._references[operation] = self._one_core.ask(picture, reference, self._images[:_PICTURED])
+        return self._references[operation]
+
+    def _take_windows(self, subject: Subject, round_: int) -> None:
+        """Takes a window on one core and, where there are more, a window on all of them."""
+        for worker in (self._one_core,) if self._asked.cores == 1 else (self._one_core, self._all_cores):
+            sample = worker.ask(measure, subject, round_)
+            self._keep(subject, samples=(*self._measured[subject].samples, sample))
+
+    def _keep(self, subject: Subject, **values: Any) -> None:
+        self._measured[subject] = replace(self._measured[subject], **values)
+
+
+def squares_of(source: ImageSource, side: int) -> np.ndarray:
+    """Returns the middle square of each photo, (images, side, side, 3) uint8.
+
+    Raises:
+      SourceError: at a photo that cannot be decoded.
+    """
+    squares = []
+    for path in source.paths:
+        try:
+            with Image.open(path) as image:
+                squares.append(np.asarray(ImageOps.fit(image.convert("RGB"), (side, side))))
+        except OSError as error:
+            raise SourceError(f"{Path(path).name} cannot be decoded: {error}. Remove it.") from error
+    return np.stack(squares)
 
 
 def interior_difference(image: np.ndarray, reference: np.ndarray) -> float:
@@ -63,73 +179,12 @@ def interior_difference(image: np.ndarray, reference: np.ndarray) -> float:
     return float(np.mean(np.abs(image[inside].astype(np.float64) - reference[inside])))
 
 
-def run(
-    rows: tuple[Row, ...],
-    images: np.ndarray,
-    *,
-    batch_size: int,
-    cores: int,
-    rounds: int,
-    step: Callable[[str], Any],
-) -> list[Measured]:
-    """Measures all rows.
+def png_of(image: np.ndarray) -> str:
+    """Returns an image as a PNG in base64.
 
     Args:
-      rows: in the order of the table.
-      images: (images, side, side, 3) uint8.
-      batch_size: images a batch.
-      cores: calls in parallel, beside one core alone.
-      rounds: windows of each kind a row.
-      step: told what comes next, outside all windows: `len(rows) * (rounds + 1)` times.
+      image: (height, width, 3) uint8.
     """
-    one_core = Worker(images, batch_size, cores=1)
-    all_cores = Worker(images, batch_size, cores=cores)
-    workers = (one_core,) if cores == 1 else (one_core, all_cores)
-    table = [Measured(row=row) for row in rows]
-    try:
-        references: dict[str, np.ndarray] = {}
-        for one in table:
-            step(one.row.label)
-            _attempt(one, _look, one_core, images, references)
-            _attempt(one, _weigh, images, batch_size, cores)
-        for number in range(rounds):
-            for one in table:
-                step(one.row.label)
-                for worker in workers:
-                    _attempt(one, _take_window, worker, number)
-    finally:
-        one_core.close()
-        all_cores.close()
-    return table
-
-
-def _attempt(one: Measured, action: Callable[..., None], *arguments: Any) -> None:
-    if one.failed:
-        return
-    try:
-        action(one, *arguments)
-    except RowFailed as error:
-        one.failed = str(error)
-
-
-def _look(one: Measured, worker: Worker, images: np.ndarray, references: dict[str, np.ndarray]) -> None:
-    pictured, operation = images[:PICTURED], one.row.operation
-    one.graph_loop = worker.ask(look_for_loop, one.row)
-    if operation not in references:
-        row = Row(operation=operation, library=REFERENCE_LIBRARY, placement="element")
-        references[operation] = worker.ask(picture, row, pictured)
-    made = worker.ask(picture, one.row, pictured)
-    one.image = np.clip(np.round(made[0]), 0, 255).astype(np.uint8)
-    one.difference_levels = interior_difference(made, references[operation])
-
-
-def _weigh(one: Measured, images: np.ndarray, batch_size: int, cores: int) -> None:
-    worker = Worker(images, batch_size, cores=cores)
-    try:
-        one.peak_memory_bytes = worker.ask(peak_memory_bytes, one.row)
-    finally:
-        worker.close()
-
-
-def _take_window(one: Measured, worker: Worker, number: int) -> None:
-    one.samples.append(worker.ask(measure, one.row, number))
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,6 +1,6 @@
-"""The processes that measure: one held to a single core, one with all of them, and a fresh one for each row's memory.
+"""The processes that measure: one on a single core, one on all cores, and a fresh one for the memory of each subject.
 
-The libraries are imported once, in a server that forks every one of them; it has not run TensorFlow itself.
+The libraries are imported once, in a server that forks all of these processes and has not run TensorFlow itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ import numpy as np
 import psutil
 
 from benchmarks.augmentation.feeds import has_loop, open_feed
-from benchmarks.augmentation.libraries import Row
+from benchmarks.augmentation.libraries import Subject
+from benchmarks.augmentation.samples import Sample
 from benchmarks.lab.serve import one_line
 from profiles import clock
 
@@ -38,60 +39,37 @@ _WINDOW_S, _LEAST_BATCHES = 0.1, 3
 _HANG_S = 120.0
 # Run while the memory is watched: threads and buffers have reached their size before.
 _MEMORY_BATCHES = 20
-_WARM_UP = Row(operation="none", library="tf_ops", placement="batch")
+_WARM_UP = Subject(operation="none", library="tf_ops", placement="batch")
 
 
-class RowFailed(Exception):
-    """A row that cannot be measured; the message says why, in one line."""
+class SubjectFailed(Exception):
+    """A subject that cannot be measured; the message says why, in one line."""
 
 
-class WorkerLost(RowFailed):
-    """Its process is gone, or was ended because it hung."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One window of a row.
-
-    Attributes:
-      round: from 0.
-      cores: that it was given, and its calls in parallel: 1, or all.
-      images: that it gave.
-      wall_ns, cpu_ns: what they took; CPU time is of the whole process, all its threads.
-      others_cpu_ns: what other processes of the machine took meanwhile, in ticks of 10 ms.
-    """
-
-    round: int
-    cores: int
-    images: int
-    wall_ns: int
-    cpu_ns: int
-    others_cpu_ns: int = 0
-
-    def to_dict(self) -> dict[str, int]:
-        return asdict(self)
+class WorkerLost(SubjectFailed):
+    """The process that measures is gone, or hung and was ended."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Bench:
-    """What a measuring process holds: the photos, and an open feed with its batches a window for each row."""
+    """What a measuring process holds: the photos, and an open feed with its batches a window for each subject."""
 
     images: np.ndarray
     batch_size: int
     cores: int
-    feeds: dict[Row, tuple[Iterator[Any], int]]
+    feeds: dict[Subject, tuple[Iterator[Any], int]]
 
 
 class Worker:
-    """One measuring process, seen from the command."""
+    """One measuring process, seen from the command; the process starts when it is first asked."""
 
     def __init__(self, images: np.ndarray, batch_size: int, *, cores: int) -> None:
-        """Describes it; it begins when it is first asked.
+        """Keeps what the process needs.
 
         Args:
           images: (images, side, side, 3) uint8.
           batch_size: images a batch.
-          cores: 1 holds it to one core; else as many calls in parallel as that.
+          cores: the process' calls in parallel; with 1 it is held to one core.
         """
         self._begin = functools.partial(_begin, images, batch_size, cores)
         self._pool: ProcessPoolExecutor | None = None
@@ -101,8 +79,8 @@ class Worker:
         """Calls one of this module's functions there.
 
         Raises:
-          RowFailed: if it raised.
-          WorkerLost: if it ended the process or did not return; the next call begins a new one.
+          SubjectFailed: if the function raised.
+          WorkerLost: if the process ended or did not answer; the next call starts a new process.
         """
         try:
             if self._pool is None:
@@ -116,16 +94,16 @@ class Worker:
             self.close()
             raise WorkerLost("its process ended; most likely the machine ran out of memory") from None
         if failed:
-            raise RowFailed(value)
+            raise SubjectFailed(value)
         return value
 
     def _start(self) -> None:
-        with _quiet():  # TensorFlow says at import what it has found
+        with _quiet():  # TensorFlow prints at import which devices and libraries there are
             self._pool = ProcessPoolExecutor(1, mp_context=_context(), initializer=self._begin)
             self._pid = self._pool.submit(os.getpid).result(_HANG_S)
 
     def close(self) -> None:
-        """Ends the process; what it is doing is lost."""
+        """Ends the process at once; the next call starts a new one."""
         if self._pool is None:
             return
         pool, self._pool = self._pool, None
@@ -135,11 +113,11 @@ class Worker:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def measure(bench: _Bench, row: Row, round_: int) -> Sample:
-    """Takes one window of a row, in its steady state."""
-    if row not in bench.feeds:
-        _open(bench, row)
-    feed, batches = bench.feeds[row]
+def measure(bench: _Bench, subject: Subject, round_: int) -> Sample:
+    """Takes one window of a subject, in its steady state."""
+    if subject not in bench.feeds:
+        _open(bench, subject)
+    feed, batches = bench.feeds[subject]
     _take(feed, 2 * bench.cores)  # what was prepared before the window is not counted in it
     start_busy_ns = _machine_busy_ns()
     start_ns, start_cpu_ns = clock.now_ns(), clock.own_cpu_ns()
@@ -155,27 +133,27 @@ def measure(bench: _Bench, row: Row, round_: int) -> Sample:
     )
 
 
-def look_for_loop(bench: _Bench, row: Row) -> bool | None:
-    return has_loop(row, side=bench.images.shape[1], batch_size=bench.batch_size)
+def look_for_loop(bench: _Bench, subject: Subject) -> bool | None:
+    return has_loop(subject, side=bench.images.shape[1], batch_size=bench.batch_size)
 
 
-def picture(bench: _Bench, row: Row, images: np.ndarray) -> np.ndarray:
-    """Returns these images as the row makes them with the draw that all share: float32 in [0, 255]."""
-    return np.asarray(next(open_feed(row, images, batch_size=len(images), calls=1, pinned=True)))
+def picture(bench: _Bench, subject: Subject, images: np.ndarray) -> np.ndarray:
+    """Returns these images as the subject makes them with the draw that all share: float32 in [0, 255]."""
+    return np.asarray(next(open_feed(subject, images, batch_size=len(images), calls=1, pinned=True)))
 
 
-def peak_memory_bytes(bench: _Bench, row: Row) -> int:
-    """Returns by how much the resident memory of this process, which must be a fresh one, peaks while the row runs.
+def peak_memory_bytes(bench: _Bench, subject: Subject) -> int:
+    """Returns by how much the resident memory of this process, which must be a fresh one, peaks while the subject runs.
 
-    What is counted: the row's graph, its threads, the batches in the making with as many calls as there are cores, and
-    what the library loads when first used. The photos, the imports and TensorFlow at rest are not.
+    What is counted: the subject's graph, its threads, the batches in the making with as many calls as there are cores,
+    and what the library loads when first used. The photos, the imports and TensorFlow at rest are not.
     """
     _take(open_feed(_WARM_UP, bench.images, batch_size=1, calls=bench.cores), _MEMORY_BATCHES)
-    _give_back_freed_memory()  # else the row would take that, unseen
+    _give_back_freed_memory()  # else the subject would take it again, and the peak would not show it
     with contextlib.suppress(OSError):  # proc(5): sets the peak to what is resident now
         Path("/proc/self/clear_refs").write_text("5")
     before_bytes = psutil.Process().memory_info().rss
-    _take(open_feed(row, bench.images, batch_size=bench.batch_size, calls=bench.cores), _MEMORY_BATCHES)
+    _take(open_feed(subject, bench.images, batch_size=bench.batch_size, calls=bench.cores), _MEMORY_BATCHES)
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform == "linux" else 1)
     return max(0, peak_bytes - before_bytes)
 
@@ -199,13 +177,13 @@ def _take(feed: Iterator[Any], batches: int) -> None:
         next(feed)
 
 
-def _open(bench: _Bench, row: Row) -> None:
-    feed = open_feed(row, bench.images, batch_size=bench.batch_size, calls=bench.cores)
+def _open(bench: _Bench, subject: Subject) -> None:
+    feed = open_feed(subject, bench.images, batch_size=bench.batch_size, calls=bench.cores)
     _take(feed, 2 * bench.cores + 1)  # traces it
     start_ns = clock.now_ns()
     _take(feed, _LEAST_BATCHES)
     batch_s = max(1, clock.now_ns() - start_ns) / _LEAST_BATCHES / 1e9
-    bench.feeds[row] = feed, max(_LEAST_BATCHES, round(_WINDOW_S / batch_s))
+    bench.feeds[subject] = feed, max(_LEAST_BATCHES, round(_WINDOW_S / batch_s))
 
 
 _bench: _Bench | None = None  # of this process, if it measures
@@ -235,7 +213,7 @@ def _leave_with_parent() -> None:
 
 
 def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
-    """Returns whether it failed, and the value or the reason: not every exception can leave its process."""
+    """Returns whether the function failed, and its value or the reason: not every exception can leave its process."""
     try:
         return False, function(_bench, *arguments)
     except Exception as error:
@@ -251,7 +229,7 @@ def _context() -> ForkServerContext:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hands on nothing to write to: processes started in here, and theirs, are silent."""
+    """Sends standard error to nowhere: processes that are started meanwhile, and theirs, print nothing."""
     sys.stderr.flush()
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)

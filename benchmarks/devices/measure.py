@@ -170,7 +170,7 @@ class Run:
         longest_s = self._asked.longest_epoch_s
         timeout_s = _FIT_LEAST_S + self._asked.epochs * longest_s * _HANG_RATIO
         epochs = holder.ask(case, "train", self._asked.epochs, longest_s, timeout_s=timeout_s)
-        holder.measured[case].epochs += epochs or ()
+        holder.measured[case].epochs.extend(epochs or ())
 
     def _mark(self, window: str, case: Case, holder: Holder) -> None:
         self._recorder.mark(window_name(window, case, holder.device))

@@ -211,8 +211,8 @@ def parser() -> argparse.ArgumentParser:
     add("--target-accuracy", type=float, metavar="X", help="tells the time to this accuracy, 0 to 1")
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos (default: {DATA})")
     add_skip_list_option(arguments)
-    add("--arrays", metavar="NAME=PATH,...", help=f"files of the published data: {', '.join(FORMS)}")
-    add("--download", action="store_true", help="lets Keras fetch the published data that are not here")
+    add("--arrays", metavar="NAME=PATH,...", help=f".npz files of the published data: {', '.join(FORMS)}")
+    add("--download", action="store_true", help="lets keras.datasets download the published data that are not here")
     add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each kind (default: {_ROUNDS})")
     add(
         "--longest-epoch",

@@ -89,8 +89,6 @@ def _rows(document: DevicesDocument) -> tuple[Row, ...]:
     canaries_ns = [sample.canary_ns for measured in cases for sample in measured.samples]
     rows = (
         row_of(
-            measured.case,
-            measured.device,
             measured,
             [
                 peak
@@ -99,7 +97,6 @@ def _rows(document: DevicesDocument) -> tuple[Row, ...]:
                 for peak in other.peaks
                 if peak.precision == measured.case.precision
             ],
-            backend=measured.backend,
             trace=trace,
             names={window: window_name(window, measured.case, measured.device) for window in USED},
             prices=asked.prices,

@@ -134,7 +134,7 @@ class Row:
       published: the training, as it was published.
       training: how long all of it takes, tracing included.
       reached: the accuracy that was asked for; None if none was, or nothing learns.
-      flops_per_image: a training step's, forward and backward; None where a layer is not known.
+      flops_per_image: a training step's, forward and backward; None where the framework does not count them.
       flops_unknown: why not.
       achieved_flops_per_sec: those of the images trained; `compute_flops_per_sec` of the model alone. None on a device
         that computes nothing.
@@ -247,12 +247,9 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def row_of(
-    case: Case,
-    device: Device,
     measured: Measured,
     peaks: Sequence[Peak],
     *,
-    backend: str,
     trace: Trace,
     names: Mapping[str, str],
     prices: Mapping[str, float],
@@ -268,7 +265,7 @@ def row_of(
       target: accuracy whose time is told.
       typical_canary_ns: the median of the canary over the whole run.
     """
-    facts = measured.facts
+    case, device, facts = measured.case, measured.device, measured.facts
     windows = {sample.window for sample in measured.samples}
     result = None
     if facts.warmup is not None and {"train", "resident"} <= windows:
@@ -285,7 +282,7 @@ def row_of(
     return Row(
         case=case,
         device=device,
-        backend=backend,
+        backend=measured.backend,
         facts=facts,
         result=result,
         images_per_sec=rate,

@@ -1,4 +1,4 @@
-"""What a folder of images consists of, and what is odd about it as a whole: copies, classes, splits."""
+"""What a folder of images consists of, what is odd about it as a whole, and which of its files are to be left out."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from benchmarks.doctor.results import Examined, Finding
+from benchmarks.doctor.results import Examined, Finding, in_order
 from pipeline import SourceError
 from pipeline.building import READS
 from pipeline.prepared import is_prepared
-from pipeline.sources import class_folders, files_below, split_folders, subfolders
+from pipeline.sources import Entry, class_folders, files_below, split_folders, subfolders
 from pipeline.text import shown
 
 # The largest class has so many times the images of the smallest: of two classes, the smaller is a fifth of all. Below
@@ -75,10 +75,10 @@ def list_folder(root: Path) -> Folder:
 
 def findings_of(folder: Folder, examined: Sequence[Examined]) -> list[Finding]:
     """Returns what is odd about a folder as a whole."""
-    usable = [one for one in examined if one.format is not None and not one.quarantined]
+    usable = [file for file in examined if file.format is not None and not file.quarantined]
     images: dict[str, Counter[str]] = {split: Counter() for split in folder.classes}
-    for one in usable:
-        split, name = folder.place(one.path)
+    for file in usable:
+        split, name = folder.place(file.path)
         images[split][name] += 1
     return [
         *folder.findings,
@@ -116,7 +116,7 @@ def _imbalance(images: dict[str, Counter[str]]) -> Iterable[Finding]:
 
 
 def _refusing(usable: Sequence[Examined]) -> Iterable[Finding]:
-    formats = Counter(one.format for one in usable if one.format is not None)
+    formats = Counter(file.format for file in usable if file.format is not None)
     for loader, reads in READS.items():
         missing = {name: count for name, count in sorted(formats.items()) if name not in reads}
         if missing:
@@ -126,8 +126,8 @@ def _refusing(usable: Sequence[Examined]) -> Iterable[Finding]:
 
 def _copies(folder: Folder, usable: Sequence[Examined]) -> Iterable[Finding]:
     alike: dict[str | None, list[str]] = defaultdict(list)
-    for one in sorted(usable, key=lambda one: one.path):
-        alike[one.sha256].append(one.path)
+    for file in sorted(usable, key=lambda file: file.path):
+        alike[file.sha256].append(file.path)
     for first, *others in alike.values():
         for other in others:
             (split, name), (split_there, name_there) = folder.place(first), folder.place(other)
@@ -137,3 +137,18 @@ def _copies(folder: Folder, usable: Sequence[Examined]) -> Iterable[Finding]:
             elif split != split_there:
                 trouble = "in two splits"
             yield Finding(path=other, trouble=trouble, detail=f"same content as {shown(first)}")
+
+
+def entries(examined: Sequence[Examined]) -> list[Entry]:
+    """Returns the files that are to be left out."""
+    return [
+        Entry(path=file.path, reason=_reason(file), bytes=file.bytes, sha256=file.sha256)
+        for file in examined
+        if file.quarantined
+    ]
+
+
+def _reason(file: Examined) -> str:
+    """Returns why a file is to be left out, in one line."""
+    findings = (finding for finding in in_order(file.findings) if finding.quarantined)
+    return "; ".join(f"{finding.trouble}: {shown(finding.detail)}" for finding in findings)

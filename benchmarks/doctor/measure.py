@@ -8,11 +8,19 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from rich.progress import Progress
+
 from benchmarks.doctor.decoders import DECODERS
-from benchmarks.doctor.results import Examined, Finding
+from benchmarks.doctor.folder import findings_of
+from benchmarks.doctor.plan import Plan
+from benchmarks.doctor.report import DoctorDocument
+from benchmarks.doctor.results import Examination, Examined, Finding
 from benchmarks.lab.child import Child, ChildDied, ChildHung, JobRefused
+from benchmarks.lab.options import UserError
 from pipeline.text import shown
-from profiles import Device
+from profiles import Device, clock
+from profiles.provenance import machine, usable_cores
+from profiles.report import Document, now
 
 # Three decoders of an image at the limit of pixels take some 3 s together; a slow disk takes the rest.
 _HANG_S = 30.0
@@ -57,12 +65,12 @@ class Examiner:
                 self._child = None
                 if self._ended:
                     raise
-                decoder, said = self._last_words()
+                decoder, last_line = self._last_words()
                 trouble = "hangs" if isinstance(error, ChildHung) else "crashes"
                 if decoder not in DECODERS or decoder in known:  # whoever reads it otherwise: its header, its frames
                     finding = Finding(path=file, trouble=trouble, detail=f"outside of a decoder: {error}")
                     return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
-                detail = f"{decoder}: {error}" + (f" ({shown(said)})" if said else "")
+                detail = f"{decoder}: {error}" + (f" ({shown(last_line)})" if last_line else "")
                 known[decoder] = Finding(path=file, trouble=trouble, detail=detail)
         raise ChildDied("ended")
 
@@ -83,8 +91,8 @@ class Examiner:
     def _last_words(self) -> tuple[str, str]:
         """Returns the decoder that was at work, and the first line that it said."""
         with self._log.open("rb") as file:
-            said = file.read(4096).decode("utf-8", "replace").splitlines()
-        first, second, *_ = *said, "", ""
+            lines = file.read(4096).decode("utf-8", "replace").splitlines()
+        first, second, *_ = *lines, "", ""
         return first, second[:200]
 
     def end(self) -> None:
@@ -93,6 +101,40 @@ class Examiner:
         child = self._child
         if child is not None:
             child.kill()
+
+
+def examine_folder(plan: Plan, progress: Progress) -> DoctorDocument:
+    """Examines every file of a folder, then the folder as a whole.
+
+    Raises:
+      UserError: with exit code 3, if the decoders cannot be used at all.
+    """
+    folder = plan.folder
+    created, begin_ns = now(), clock.now_ns()
+    task = progress.add_task("examining", total=len(folder.files))
+    examined: list[Examined] = []
+    try:
+        for file in examine_all(folder.root, folder.files, round(usable_cores())):
+            examined.append(file)
+            progress.update(task, advance=1, refresh=len(examined) % 50 == 0)
+    except ChildDied as error:
+        raise UserError(f"nothing could be examined. {shown(str(error))}.", exit_code=3) from error
+    seconds = (clock.now_ns() - begin_ns) / 1e9
+    return Document(
+        command="doctor",
+        created=created,
+        complete=True,
+        provenance=machine(),
+        plan=plan.asked,
+        dataset=None,
+        samples=Examination(
+            classes=folder.classes,
+            examined=len(examined),
+            seconds=seconds,
+            files=tuple(sorted((file for file in examined if file.findings), key=lambda file: file.path)),
+            findings=tuple(findings_of(folder, examined)),
+        ),
+    )
 
 
 def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Examined]:
@@ -113,7 +155,9 @@ def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Exa
     with tempfile.TemporaryDirectory(prefix="unstall-doctor-") as scratch:
         count = max(1, min(children, _MOST_CHILDREN, total))
         examiners = [Examiner(Path(scratch) / f"{number}.log") for number in range(count)]
-        threads = [threading.Thread(target=_work, args=(one, root, left, done), daemon=True) for one in examiners]
+        threads = [
+            threading.Thread(target=_work, args=(examiner, root, left, done), daemon=True) for examiner in examiners
+        ]
         try:
             for thread in threads:
                 thread.start()

@@ -1,9 +1,9 @@
-"""What the doctor prints and writes of its findings."""
+"""The document of an examination: what follows from it, what the terminal prints, and the page."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,75 +11,121 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.doctor.folder import Folder
-from benchmarks.doctor.results import TROUBLES, Examined, Finding, in_order
-from pipeline.sources import Entry
+from benchmarks.doctor.plan import SKIP_LIST, Asked
+from benchmarks.doctor.results import TROUBLES, Examination, Finding, in_order
 from pipeline.text import shown
+from profiles.report import Document, Kind, html
 
-# Files that the terminal gets of each trouble; doctor.json names all.
-_SHOWN_FILES, _SHOWN_LETTERS = 3, 60
+# Files that the table has of each trouble; results.json names all.
+_SHOWN_FILES = 3
+# The terminal cuts longer details.
+_SHOWN_LETTERS = 60
 
-
-def entries(examined: Sequence[Examined]) -> list[Entry]:
-    """Returns the files that are to be left out."""
-    return [
-        Entry(path=one.path, reason=reason(in_order(one.findings)), bytes=one.bytes, sha256=one.sha256)
-        for one in examined
-        if one.quarantined
-    ]
+DoctorDocument = Document[Asked, Examination]
 
 
-def reason(findings: Sequence[Finding]) -> str:
-    """Returns why a file is to be left out, in one line."""
-    quarantined = (one for one in findings if one.quarantined)
-    return "; ".join(f"{one.trouble}: {shown(one.detail)}" for one in quarantined)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What follows from an examination.
+
+    Attributes:
+      findings: of files and of the folder, the worst first.
+    """
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def by_trouble(self) -> dict[str, list[Finding]]:
+        groups: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            groups.setdefault(finding.trouble, []).append(finding)
+        return groups
+
+    @property
+    def stops(self) -> bool:
+        """Whether something would stop a training."""
+        return any(finding.stops for finding in self.findings)
+
+    @property
+    def quarantined(self) -> int:
+        """The number of files that are to be left out."""
+        return len({finding.path for finding in self.findings if finding.quarantined})
+
+    @property
+    def conclusion(self) -> str:
+        """What stops a training, and what can be done, in one to three sentences."""
+        stopping = {finding.path for finding in self.findings if finding.stops}
+        by_hand = {finding.path for finding in self.findings if finding.stops and not finding.quarantined}
+        first = f"{len(stopping):,} of these would stop a training." if stopping else "Nothing would stop a training."
+        second = f" {self.quarantined:,} files to leave out are in {SKIP_LIST}: use --skip-list."
+        third = f" {len(by_hand):,} must be mended by hand."
+        return first + second * bool(self.quarantined) + third * bool(by_hand)
 
 
-def document(folder: Folder, examined: Sequence[Examined], findings: Sequence[Finding]) -> dict[str, Any]:
-    """Returns what `doctor.json` holds: every finding, no path but those below the folder."""
+def derive(document: DoctorDocument) -> Results:
+    """Puts all findings in the order in which they are told."""
+    examination = document.samples
+    of_files = (finding for file in examination.files for finding in file.findings)
+    return Results(findings=tuple(in_order([*of_files, *examination.findings])))
+
+
+def _copies(document: DoctorDocument, results: Results) -> dict[str, Any]:
     return {
-        "schema_version": 1,
-        "folder": shown(folder.root.resolve().name),
-        "classes": {shown(split): [shown(name) for name in names] for split, names in folder.classes.items()},
-        "files": len(folder.files),
-        "quarantined": sum(one.quarantined for one in examined),
-        "stops": any(finding.stops for finding in findings),
-        "findings": [
-            {
-                "path": shown(finding.path),
-                "trouble": finding.trouble,
-                "detail": shown(finding.detail),
-                "stops": finding.stops,
-                "quarantined": finding.quarantined,
-            }
-            for finding in findings
-        ],
+        "files": document.samples.examined,
+        "quarantined": results.quarantined,
+        "stops": results.stops,
+        "findings": _rows(results),
     }
 
 
-def print_findings(console: Console, folder: Folder, findings: Sequence[Finding], seconds: float) -> None:
+def _rows(results: Results) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "path": shown(finding.path),
+            "trouble": finding.trouble,
+            "detail": shown(finding.detail),
+            "stops": finding.stops,
+            "quarantined": finding.quarantined,
+        }
+        for finding in results.findings
+    ]
+
+
+def _page(document: DoctorDocument, results: Results) -> str:
+    return (
+        html.environment(Path(__file__).parent)
+        .get_template("doctor.html.j2")
+        .render(document=document, results=results, troubles=TROUBLES, shown_files=_SHOWN_FILES)
+    )
+
+
+def _print(console: Console, document: DoctorDocument, results: Results) -> None:
     """Prints a table of the troubles, the worst first, with the first files of each."""
-    of_trouble: dict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        of_trouble[finding.trouble].append(finding)
-    title = f"{len(folder.files):,} files in {shown(folder.root)}, examined in {seconds:.1f} s"
+    examination = document.samples
+    folder = shown(document.plan.folder)
+    title = f"{examination.examined:,} files in {folder}, examined in {examination.seconds:.1f} s"
     console.print(Text(title, style="bold"), soft_wrap=True)
-    if not findings:
+    if results.findings:
+        console.print(_table(results))
+    else:
         console.print("nothing is wrong", highlight=False)
-        return
+    console.print(f"\n{results.conclusion}", highlight=False, markup=False)
+
+
+def _table(results: Results) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column("", no_wrap=True)
     table.add_column("trouble", no_wrap=True)
     table.add_column("files", justify="right", no_wrap=True)
     table.add_column("first of them", overflow="fold")
-    for trouble, found in of_trouble.items():
+    for trouble, findings in results.by_trouble.items():
         stops = TROUBLES[trouble].stops
-        lines = [_line(finding) for finding in found[:_SHOWN_FILES]]
-        if len(found) > _SHOWN_FILES:
-            lines.append(Text(f"and {len(found) - _SHOWN_FILES:,} more", style="dim"))
+        lines = [_line(finding) for finding in findings[:_SHOWN_FILES]]
+        if len(findings) > _SHOWN_FILES:
+            lines.append(Text(f"and {len(findings) - _SHOWN_FILES:,} more", style="dim"))
         mark = Text("stops" if stops else "", style="bold red")
-        table.add_row(mark, Text(trouble, style="red" if stops else ""), f"{len(found):,}", Group(*lines))
-    console.print(table)
+        table.add_row(mark, Text(trouble, style="red" if stops else ""), f"{len(findings):,}", Group(*lines))
+    return table
 
 
 def _line(finding: Finding) -> Text:
@@ -89,12 +135,4 @@ def _line(finding: Finding) -> Text:
     return line.append(short, style="dim")
 
 
-def said(examined: Sequence[Examined], findings: Sequence[Finding], skip_list: Path) -> str:
-    """Returns the sentences that end the output: what stops a training, and where the list is."""
-    stopping = {finding.path for finding in findings if finding.stops}
-    by_hand = {finding.path for finding in findings if finding.stops and not finding.quarantined}
-    listed = sum(one.quarantined for one in examined)
-    first = f"{len(stopping):,} of these would stop a training." if stopping else "Nothing would stop a training."
-    second = f" {listed:,} files to leave out are in {shown(skip_list)}: use --skip-list." if listed else ""
-    third = f" {len(by_hand):,} must be mended by hand." if by_hand else ""
-    return first + second + third
+KIND = Kind(plan=Asked, samples=Examination, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)

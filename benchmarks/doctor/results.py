@@ -1,8 +1,8 @@
-"""What can be wrong with a file or a folder of images, and what that means for a training."""
+"""What can be wrong with a file or a folder of images, what that means for a training, and what was found of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -80,6 +80,10 @@ class Finding:
     trouble: str
     detail: str
 
+    def __post_init__(self) -> None:
+        if self.trouble not in TROUBLES:
+            raise ValueError(f"`trouble` must be a key of `TROUBLES`. Received: trouble={self.trouble!r}.")
+
     @property
     def stops(self) -> bool:
         return TROUBLES[self.trouble].stops
@@ -109,6 +113,25 @@ class Examined:
     @property
     def quarantined(self) -> bool:
         return any(finding.quarantined for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """What was found in a folder.
+
+    Attributes:
+      classes: names of the class folders, by the name of their split; by "" where there are no splits.
+      examined: how many files.
+      seconds: how long the examination took.
+      files: those that something is odd about.
+      findings: of the folder as a whole, and of folders in it.
+    """
+
+    classes: Mapping[str, tuple[str, ...]]
+    examined: int
+    seconds: float
+    files: tuple[Examined, ...]
+    findings: tuple[Finding, ...]
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ IMAGES = 768
 
 
 def main() -> int:
-    """Answers the request. Returns 0; what went wrong is in the answer."""
+    """Answers the request. Returns 0; an error is in the answer."""
     request = json.loads(sys.argv[1])
     answer_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what others print is no answer
@@ -76,21 +77,21 @@ def _measured(request: dict[str, Any], feed: Any, model: Any, parallel_batches: 
     check_device(device)
     backend = check_backend()
     opened = Feed(feed, model=model, device=device, parallel_batches=parallel_batches)
-    beside: dict[str, Any] = {}
+    beside: dict[str, Callable[[], float]] = {}
     if request["anchors"]:
         beside = {"decode": anchors.decode, "copy": anchors.copy, "resident": anchors.Resident()}
     rates: list[dict[str, float]] = []
-    found: dict[str, list[float]] = {name: [] for name in beside}
+    anchor_rates: dict[str, list[float]] = {name: [] for name in beside}
     for number in range(request["windows"]):
         # Anchors, window, window, anchors: a drift meets both alike.
         if number % 2 == 0:
-            _note(beside, found)
+            _measure_anchors(beside, anchor_rates)
         rates.append(opened.rates())
         if number % 2:
-            _note(beside, found)
+            _measure_anchors(beside, anchor_rates)
     return {
-        "images_per_sec": {figure: [one[figure] for one in rates] for figure in rates[0]},
-        "anchors": found,
+        "images_per_sec": {figure: [window[figure] for window in rates] for figure in rates[0]},
+        "anchors": anchor_rates,
         "backend": backend,
         "gpus": BACKENDS[backend].gpus(),
         "invariants": inspect(opened).to_dict() if request["inspect"] else None,
@@ -107,13 +108,13 @@ def _check_origin(request: dict[str, Any]) -> None:
         return
     root = Path(request["root"])
     subject = request["text"].partition(":")[0].partition(".")[0] if request["kind"] == "function" else "pipeline"
-    its = {
+    of_revision = {
         path.stem
         for folder in (root, root / "src")
         for path in folder.glob("*")
         if path.suffix == ".py" or (path / "__init__.py").is_file()
     }
-    for name in sorted({subject} | its - sys.stdlib_module_names - {"unstall"}):
+    for name in sorted({subject} | of_revision - sys.stdlib_module_names - {"unstall"}):
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is not None and not Path(file).resolve().is_relative_to(root.resolve()):
             raise ValueError(
@@ -122,9 +123,10 @@ def _check_origin(request: dict[str, Any]) -> None:
             )
 
 
-def _note(beside: dict[str, Any], found: dict[str, list[float]]) -> None:
+def _measure_anchors(beside: dict[str, Callable[[], float]], rates: dict[str, list[float]]) -> None:
+    """Measures each anchor once, and adds what that came to to its rates."""
     for name, anchor in beside.items():
-        found[name].append(anchor())
+        rates[name].append(anchor())
 
 
 def _loader(request: dict[str, Any]) -> tuple[Any, Any]:

@@ -2,279 +2,328 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from benchmarks.gate.processes import INSPECTED, MeasureError, Process, Subject, invariants_of
-from profiles.gate import (
-    EPOCH,
-    FAILED,
-    PAIRS,
-    RECORDED,
-    REGRESSION,
-    Baseline,
-    Claims,
-    Decision,
-    Evidence,
-    Look,
-    Measured,
-    Paired,
-    broken,
-    change,
-    check,
-    figures_of,
-    first_decision,
-    floor,
-    judge,
-    looks,
-    losses,
-    machine_of,
-    not_comparable,
-    paired,
-    plan,
-    rate_of,
-    recorded,
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.gate.plan import CheckPlan, ComparisonsPlan, RecordPlan
+from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
+from benchmarks.gate.report import print_baseline
+from benchmarks.gate.results import (
+    Check,
+    CheckDocument,
+    Comparison,
+    ComparisonsDocument,
+    baseline_of,
+    dataset_of,
 )
-from profiles.statistics import median
+from benchmarks.gate.samples import INSPECTED, CheckSamples, ComparisonSamples, Measurement, Process, Side
+from benchmarks.gate.worktrees import folder_within, worktree
+from benchmarks.lab.command import check_out, new_log, progress_bar, read_source, remove_if_empty
+from benchmarks.lab.options import UserError
+from pipeline import ImageSource, SourceError
+from pipeline.sources import content_fingerprint
+from profiles.gate import EPOCH, PAIRS, RECORDED, BaselineError, write
+from profiles.provenance import machine
+from profiles.report import Document, LeftOut, now
 
-# True where what has no noise is to be looked at as well.
-MeasureBenchmark = Callable[[bool], Process]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where and on what a benchmark is measured, as it is held against a baseline's.
-
-    Attributes:
-      subject: what is measured, as the user calls it.
-      provenance: of `profiles.provenance.machine`.
-    """
-
-    subject: str
-    measure: str
-    provenance: Mapping[str, Any]
-    dataset: Mapping[str, Any] | None
-
-    def differs(self, baseline: Baseline, backend: str, gpus: Sequence[str]) -> Decision | None:
-        """Returns the verdict where the baseline is of another place."""
-        machine = machine_of(self.provenance, backend, gpus)
-        return not_comparable(
-            baseline, subject=self.subject, measure=self.measure, machine=machine, dataset=self.dataset
-        )
-
-
-@dataclass(slots=True)
-class Check:
-    """A check: what was measured so far, and what it came to."""
-
-    baseline: Baseline
-    processes: list[Process] = field(default_factory=list)
-    decision: Decision | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "recorded": {
-                name: {
-                    "judge": figure.judge,
-                    "floor_images_per_sec": figure.floor_images_per_sec,
-                    "ratios": {anchor: list(ratios) for anchor, ratios in figure.ratios.items()},
-                }
-                for name, figure in self.baseline.figures.items()
-            },
-            "processes": [one.to_dict() for one in self.processes],
-            "decision": None if self.decision is None else self.decision.to_dict(),
-        }
-
-
-def record(measure: MeasureBenchmark, place: Place, done: Callable[[Process], None]) -> Baseline:
-    """Measures a benchmark in fresh processes and returns the baseline.
-
-    Raises:
-      MeasureError: if it cannot be measured.
-    """
-    processes: list[Process] = []
-    for number in range(RECORDED):
-        processes.append(measure(number < INSPECTED))
-        done(processes[-1])
-    invariants = invariants_of(processes)
-    assert invariants is not None
-    return recorded(
-        [measured(one) for one in processes],
-        subject=place.subject,
-        measure=place.measure,
-        invariants=invariants,
-        machine=machine_of(place.provenance, processes[0].backend, processes[0].gpus),
-        dataset=place.dataset,
-    )
-
-
-def run_check(
-    baseline: Baseline, measure: MeasureBenchmark, place: Place, *, threshold: float, done: Callable[[Process], None]
-) -> Check:
-    """Measures fresh processes until a look decides; none where machine, versions or data are not those recorded."""
-    running = Check(baseline=baseline)
-    processes = running.processes
-
-    def decide(look: Look, last: bool) -> Decision | None:
-        while len(processes) < look.pairs:
-            processes.append(measure(len(processes) < INSPECTED))
-            done(processes[-1])
-            changed = None
-            if len(processes) == 1:
-                # Only the process knows of the GPUs: this one imports nothing that could ask.
-                changed = place.differs(baseline, processes[0].backend, processes[0].gpus)
-            elif len(processes) == INSPECTED and (seen := invariants_of(processes)) is not None:
-                changed = broken(baseline, seen)
-            if changed is not None:
-                return changed
-        return check(baseline, [measured(one) for one in processes], look, threshold=threshold, last=last)
-
-    try:
-        # What only a process can know is taken to be as recorded until there was one.
-        elsewhere = place.differs(baseline, baseline.machine["keras_backend"], baseline.machine["gpus"])
-        running.decision = elsewhere or first_decision(looks(), decide)
-    except (MeasureError, ValueError) as error:
-        running.decision = Decision(verdict=FAILED, pairs=len(processes), reason=str(error))
-    return running
-
-
-def measured(process: Process) -> Measured:
-    """Returns the figures of a process: of the benchmark, and one for each anchor."""
-    return Measured(
-        images_per_sec=process.images_per_sec,
-        anchors={name: median(rates) for name, rates in process.anchors.items()},
-    )
-
-
+# Measures a subject in a fresh process; True where what has no noise is to be looked at as well.
 Measure = Callable[[Subject, bool], Process]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is asked of two subjects.
-
-    Attributes:
-      a, b: B is judged against A.
-      threshold: the loss that counts.
-      at_least: B serves so many times the images/sec of A: asked in the place of "is it the same?" where given.
-      pairs: at each look.
-      same_work: whether A and B are to do the same: then work that has grown is a regression whatever the rate.
-    """
-
-    a: Subject
-    b: Subject
-    threshold: float
-    at_least: float | None = None
-    pairs: tuple[int, ...] = PAIRS
-    same_work: bool = False
-
-    @property
-    def looks(self) -> tuple[Look, ...]:
-        return plan(Paired.least_p, self.pairs)
-
-    def claims(self, evidence: Evidence, look: Look) -> Claims:
-        if self.at_least is not None:
-            return floor(evidence, look, self.at_least)
-        return change(evidence, look, self.threshold)
-
-
-@dataclass(slots=True)
-class Comparison:
-    """What was measured so far, in pairs, and what it came to."""
-
-    question: Question
-    a: list[Process] = field(default_factory=list)
-    b: list[Process] = field(default_factory=list)
-    orders: list[str] = field(default_factory=list)
-    decision: Decision | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        question = self.question
-        sides = {"a": (question.a, self.a), "b": (question.b, self.b)}
-        return {
-            "question": {
-                "threshold": question.threshold,
-                "at_least": question.at_least,
-                "looks": [
-                    {"pairs": one.pairs, "alarm_share": one.alarm_share, "same_share": one.same_share}
-                    for one in question.looks
-                ],
-            },
-            **{
-                side: {
-                    "label": subject.label,
-                    "kind": subject.kind,
-                    "invariants": None if (seen := invariants_of(processes)) is None else seen.to_dict(),
-                    "processes": [one.to_dict() for one in processes],
-                }
-                for side, (subject, processes) in sides.items()
-            },
-            "orders": list(self.orders),
-            "ratios": {name: list(self.ratios(name)) for name in self.figures},
-            "decision": None if self.decision is None else self.decision.to_dict(),
-        }
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """The names of those that are judged; none before anything was measured."""
-        return figures_of(*(one.images_per_sec for one in (*self.a, *self.b)))
-
-    def ratios(self, figure: str) -> tuple[float, ...]:
-        """Returns images/sec of B over A, of each pair."""
-        return tuple(
-            rate_of(b.images_per_sec, figure) / rate_of(a.images_per_sec, figure)
-            for a, b in zip(self.a, self.b, strict=False)
-        )
-
-    def spread(self, figure: str) -> float | None:
-        """Returns the standard deviation of a measurement's logarithm, by the pairs' middle half; None below 6."""
-        if len(self.b) < PAIRS[0]:
-            return None
-        logs = [math.log(ratio) for ratio in self.ratios(figure)]
-        middle = median(logs)
-        # 1.4826 times the median deviation is the standard deviation where noise is Gaussian; a pair has that of two.
-        return 1.4826 * median([abs(one - middle) for one in logs]) / math.sqrt(2)
+_LOG = "gate.log"
 
 
 def compare(
-    question: Question, measure: Measure, coin: random.Random, done: Callable[[str], None] = lambda text: None
+    comparison: Comparison,
+    subjects: Mapping[Side, Subject],
+    measure: Measure,
+    coin: random.Random,
+    after: Callable[[Comparison], object] = lambda comparison: None,
 ) -> Comparison:
-    """Measures pairs until a look decides.
+    """Measures pairs until a look decides, or a process fails.
 
     Args:
-      measure: measures a subject in a fresh process; True where what has no noise is to be looked at as well.
-      coin: decides which of a pair comes first.
-      done: called with a few words after each measurement.
+      comparison: its question; nothing was measured yet.
+      subjects: of each side.
+      measure: measures a subject in a fresh process.
+      coin: decides which side of a pair comes first.
+      after: called with the comparison so far after each measurement.
     """
-    comparison = Comparison(question=question)
-    sides = {"A": (question.a, comparison.a), "B": (question.b, comparison.b)}
-
-    def decide(look: Look, last: bool) -> Decision | None:
-        while len(comparison.orders) < look.pairs:
-            order = coin.choice(("AB", "BA"))
-            for side in order:
-                subject, processes = sides[side]
-                processes.append(measure(subject, len(processes) < INSPECTED))
-                done(f"{side} {subject.label}: {processes[-1].images_per_sec[EPOCH]:,.0f} images/sec")
-            comparison.orders.append(order)
-            worse = _worse(comparison)
-            if worse:
-                return Decision(verdict=REGRESSION, pairs=len(comparison.orders), reason=worse)
-        evidence = paired([one.images_per_sec for one in comparison.b], [one.images_per_sec for one in comparison.a])
-        return judge(evidence, look, question.claims, last=last)
-
     try:
-        comparison.decision = first_decision(question.looks, decide)
-    except (MeasureError, ValueError) as error:
-        comparison.decision = Decision(verdict=FAILED, pairs=len(comparison.orders), reason=str(error))
+        while comparison.decide() is None:
+            order: tuple[Side, Side] = coin.choice((("A", "B"), ("B", "A")))
+            for side in order:
+                process = measure(subjects[side], len(comparison.processes(side)) < INSPECTED)
+                measurement = Measurement(side=side, process=process)
+                comparison = replace(comparison, measurements=(*comparison.measurements, measurement))
+                after(comparison)
+    except MeasureError as error:
+        comparison = replace(comparison, failure=str(error))
     return comparison
 
 
-def _worse(comparison: Comparison) -> str:
-    if not comparison.question.same_work:
-        return ""
-    before, now = invariants_of(comparison.a), invariants_of(comparison.b)
-    return "; ".join(losses(before, now)) if before is not None and now is not None else ""
+def run_check(
+    check: Check, measure: Callable[[bool], Process], after: Callable[[Check], object] = lambda check: None
+) -> Check:
+    """Measures fresh processes until a look decides, or a process fails.
+
+    Args:
+      check: what is asked; nothing was measured yet.
+      measure: measures the benchmark in a fresh process; True where what has no noise is to be looked at as well.
+      after: called with the check so far after each process.
+    """
+    try:
+        while check.decide() is None:
+            process = measure(len(check.processes) < INSPECTED)
+            check = replace(check, processes=(*check.processes, process))
+            after(check)
+    except MeasureError as error:
+        check = replace(check, failure=str(error))
+    return check
+
+
+def open_comparisons(plan: ComparisonsPlan, progress: Progress, errors: Console) -> ComparisonsRun:
+    """Reads the photos, where the subjects load any, and gets ready to measure."""
+    source = _read_photos(plan.setting, progress, errors) if plan.reads_photos else None
+    return ComparisonsRun(plan, None if source is None else source.to_dict(), progress, errors)
+
+
+class ComparisonsRun:
+    """Measures the comparisons of a plan, one after the other.
+
+    Args:
+      dataset: the photos; None where the subjects bring their own.
+    """
+
+    def __init__(
+        self, plan: ComparisonsPlan, dataset: Mapping[str, Any] | None, progress: Progress, errors: Console
+    ) -> None:
+        self._plan = plan
+        self._dataset = dataset
+        self._progress = progress
+        self._errors = errors
+        self._created = now()
+        self._provenance = machine()
+        self._comparisons = {name: Comparison(question=question) for name, question in plan.asked.questions.items()}
+
+    def document(self, *, complete: bool) -> ComparisonsDocument:
+        """Returns what was measured so far."""
+        return Document(
+            command=f"gate {self._plan.verb}",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._plan.asked,
+            dataset=self._dataset,
+            samples=ComparisonSamples(
+                comparisons={name: comparison.measurements for name, comparison in self._comparisons.items()}
+            ),
+            left_out=tuple(
+                LeftOut(who=name, reason=comparison.failure)
+                for name, comparison in self._comparisons.items()
+                if comparison.failure is not None
+            ),
+        )
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Measures each comparison until its pairs decide.
+
+        Args:
+          after_round: called after each pair.
+        Raises:
+          UserError: if git makes no worktree of a revision.
+        """
+        coin = random.Random(self._plan.asked.seed)
+        with _log(self._plan.out, self._errors) as (log, failed), _roots(self._plan) as roots:
+            for name, (a, b) in self._plan.sides.items():
+                subjects: dict[Side, Subject] = {
+                    "A": replace(a, root=roots.get("A", a.root)),
+                    "B": replace(b, root=roots.get("B", b.root)),
+                }
+                self._compare(name, subjects, log, coin, after_round)
+                if self._comparisons[name].failure is not None:
+                    failed()
+
+    def _compare(
+        self,
+        name: str,
+        subjects: Mapping[Side, Subject],
+        log: Path,
+        coin: random.Random,
+        after_round: Callable[[], object],
+    ) -> None:
+        comparison = self._comparisons[name]
+        task = self._progress.add_task("", total=2 * comparison.question.pairs[-1])
+
+        def measure_side(subject: Subject, inspect: bool) -> Process:
+            return measure(subject, self._plan.setting, log, inspect=inspect)
+
+        def keep(so_far: Comparison) -> None:
+            self._comparisons[name] = so_far
+            side, process = so_far.measurements[-1].side, so_far.measurements[-1].process
+            text = f"{side} {subjects[side].label}: {process.images_per_sec[EPOCH]:,.0f} images/sec"
+            self._progress.update(task, description=text[:40], advance=1, refresh=True)
+            if len(so_far.measurements) % 2 == 0:
+                after_round()
+
+        self._comparisons[name] = compare(comparison, subjects, measure_side, coin, keep)
+        self._progress.remove_task(task)
+
+    def close(self) -> None:
+        """Does nothing: each measurement has a process of its own, which has ended."""
+
+    kill = close
+
+
+def open_check(plan: CheckPlan, progress: Progress, errors: Console) -> CheckRun:
+    """Reads the photos, where the subject loads any, and gets ready to measure."""
+    return CheckRun(plan, _dataset(plan.subject, plan.setting, progress, errors), progress, errors)
+
+
+class CheckRun:
+    """Measures a benchmark until it is told from its baseline.
+
+    Args:
+      dataset: the photos, with a fingerprint of their content; None where the subject brings its own.
+    """
+
+    def __init__(self, plan: CheckPlan, dataset: Mapping[str, Any] | None, progress: Progress, errors: Console) -> None:
+        self._plan = plan
+        self._dataset = dataset
+        self._progress = progress
+        self._errors = errors
+        self._created = now()
+        self._check = Check(asked=plan.asked, provenance=machine(), dataset=dataset_of(dataset))
+
+    def document(self, *, complete: bool) -> CheckDocument:
+        """Returns what was measured so far."""
+        name, failure = self._plan.asked.name, self._check.failure
+        return Document(
+            command="gate check",
+            created=self._created,
+            complete=complete,
+            provenance=self._check.provenance,
+            plan=self._plan.asked,
+            dataset=self._dataset,
+            samples=CheckSamples(processes=self._check.processes),
+            left_out=() if failure is None else (LeftOut(who=name, reason=failure),),
+        )
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Measures processes until a look decides.
+
+        Args:
+          after_round: called after each process.
+        """
+        task = self._progress.add_task(self._plan.asked.name[:40], total=PAIRS[-2])
+        with _log(self._plan.out, self._errors) as (log, failed):
+
+            def measure_benchmark(inspect: bool) -> Process:
+                return measure(self._plan.subject, self._plan.setting, log, anchors=True, inspect=inspect)
+
+            def keep(so_far: Check) -> None:
+                self._check = so_far
+                self._progress.update(task, advance=1, refresh=True)
+                after_round()
+
+            self._check = run_check(self._check, measure_benchmark, keep)
+            if self._check.failure is not None:
+                failed()
+
+    def close(self) -> None:
+        """Does nothing: each measurement has a process of its own, which has ended."""
+
+    kill = close
+
+
+def record(plan: RecordPlan, console: Console, errors: Console) -> int:
+    """Measures a benchmark, writes its baseline and prints it. Returns 0.
+
+    Raises:
+      UserError: if it cannot be measured (exit code 3), or the baseline cannot be written.
+    """
+    try:
+        check_out(plan.out)
+        with progress_bar(errors) as progress:
+            dataset = _dataset(plan.subject, plan.setting, progress, errors)
+            processes = _recorded(plan, progress, errors)
+        baseline = baseline_of(
+            processes,
+            subject=plan.subject.label,
+            measure=plan.measure,
+            provenance=machine(),
+            dataset=dataset_of(dataset),
+        )
+        write(baseline, plan.path, overwrite=plan.overwrite)
+    except BaselineError as error:
+        raise UserError(str(error), exit_code=error.exit_code) from error
+    finally:
+        remove_if_empty(plan.out)
+    print_baseline(console, baseline, plan.path)
+    return 0
+
+
+def _recorded(plan: RecordPlan, progress: Progress, errors: Console) -> list[Process]:
+    processes: list[Process] = []
+    task = progress.add_task(plan.path.stem[:40], total=RECORDED)
+    try:
+        with _log(plan.out, errors) as (log, _):
+            for number in range(RECORDED):
+                inspect = number < INSPECTED
+                processes.append(measure(plan.subject, plan.setting, log, anchors=True, inspect=inspect))
+                progress.update(task, advance=1, refresh=True)
+    except MeasureError as error:
+        raise UserError(f"could not measure: {error}", exit_code=3) from error
+    return processes
+
+
+@contextlib.contextmanager
+def _log(out: Path, errors: Console) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """Gives a log for the processes, and what to call where a process has failed: then the log stays, and is named."""
+    log = new_log(out / _LOG)
+    failed: list[bool] = []
+    try:
+        yield log, lambda: failed.append(True)
+    except Exception:
+        failed.append(True)
+        raise
+    finally:
+        if failed and log.stat().st_size:
+            text = f"what the processes said: {log}"
+            errors.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        else:
+            log.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _roots(plan: ComparisonsPlan) -> Iterator[Mapping[Side, Path]]:
+    """Gives the folders of the revisions that are compared, in worktrees, for as long as they are measured."""
+    if plan.commits is None:
+        yield {}
+        return
+    here = Path.cwd()
+    folder = folder_within(here)
+    a, b = plan.commits
+    with worktree(a, here) as root_a, worktree(b, here) as root_b:
+        yield {"A": root_a / folder, "B": root_b / folder}
+
+
+def _dataset(subject: Subject, setting: Setting, progress: Progress, errors: Console) -> dict[str, Any] | None:
+    """Reads the photos of a benchmark, and their content; None where a user's function brings its own."""
+    if subject.kind == "function":
+        return None
+    source = _read_photos(setting, progress, errors)
+    return {**source.to_dict(), "content": content_fingerprint(source)}
+
+
+def _read_photos(setting: Setting, progress: Progress, errors: Console) -> ImageSource:
+    try:
+        skip_list = None if setting.skip_list is None else Path(setting.skip_list)
+        return read_source(setting.data, progress, errors, skip_list=skip_list)
+    except SourceError as error:
+        raise UserError(str(error), exit_code=3) from error  # there is nothing to measure

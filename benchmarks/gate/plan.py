@@ -1,222 +1,298 @@
-"""What each verb of the gate does."""
+"""What the gate is asked: to compare subjects, to hold this project's ratios, to record a benchmark, or to check it."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import random
 import re
 import secrets
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.progress import Progress
 
 import models
-from benchmarks.gate import report
-from benchmarks.gate.measure import Comparison, Place, Question, compare, record, run_check
-from benchmarks.gate.processes import MeasureError, Process, Setting, Subject, measure
-from benchmarks.gate.ratios import RATIOS
-from benchmarks.gate.worktrees import commit_of, folder_within, worktree
-from benchmarks.lab.command import check_out, new_folder, new_log, progress_bar, read_source, remove_if_empty
+from benchmarks.gate.parser import SUBJECT
+from benchmarks.gate.processes import Setting, Subject
+from benchmarks.gate.ratios import RATIOS, SETTING
+from benchmarks.gate.worktrees import check_folder, commit_of, folder_within
 from benchmarks.lab.options import UserError, config_from_file
 from pipeline import VARIANTS
-from pipeline.commands import Stopped
-from pipeline.sources import content_fingerprint
 from pipeline.text import did_you_mean
-from profiles import provenance
 from profiles.devices import parse_device
-from profiles.gate import PAIRS, RECORDED, BaselineError, check_writable, path_of, read, write
-from profiles.text import print_files
+from profiles.gate import (
+    PAIRS,
+    THRESHOLD_RATIO,
+    Baseline,
+    BaselineError,
+    Claims,
+    Evidence,
+    Look,
+    Paired,
+    change,
+    check_writable,
+    floor,
+    path_of,
+    plan,
+    read,
+)
+from profiles.provenance import without_folder
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_LOG = "gate.log"
 
 
-def run(arguments: argparse.Namespace, console: Console, errors: Console) -> int:
-    """Runs a verb. Returns the exit code.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of two subjects.
+
+    Attributes:
+      a, b: what the user called them; B is judged against A.
+      threshold: the loss that counts.
+      at_least: B serves so many times the images/sec of A: asked in the place of "is it the same?" where given.
+      pairs: at each look.
+      same_work: whether A and B are to do the same: then work that has grown is a regression whatever the rate.
+    """
+
+    a: str
+    b: str
+    threshold: float
+    at_least: float | None = None
+    pairs: tuple[int, ...] = PAIRS
+    same_work: bool = False
+
+    @property
+    def looks(self) -> tuple[Look, ...]:
+        return plan(Paired.least_p, self.pairs)
+
+    def claims(self, evidence: Evidence, look: Look) -> Claims:
+        """Returns what the evidence shows at a look, of what is asked."""
+        if self.at_least is not None:
+            return floor(evidence, look, self.at_least)
+        return change(evidence, look, self.threshold)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedComparisons:
+    """Comparisons, and how their subjects are measured; the document of a run keeps it.
+
+    Attributes:
+      questions: by the name of the comparison.
+      seed: of the coins that order each pair.
+      measure: "loader", or "train NETWORK on DEVICE".
+      data: what the photos were called, without folders; None where the subjects bring their own.
+    """
+
+    questions: Mapping[str, Question]
+    seed: int
+    measure: str
+    data: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedCheck:
+    """A benchmark, and the baseline that it is held against; the document of a run keeps it.
+
+    Attributes:
+      name: of the benchmark, and of the baseline's file.
+      subject: what is measured, as the user called it.
+      measure, data: as in `AskedComparisons`.
+      threshold: the loss that counts.
+      baseline: what was recorded.
+    """
+
+    name: str
+    subject: str
+    measure: str
+    data: str | None
+    threshold: float
+    baseline: Baseline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonsPlan:
+    """A run of `compare` or `ratios`.
+
+    Attributes:
+      verb: which of the two.
+      sides: A and B of each comparison, by its name.
+      commits: of A and B with `--rev`: each side is measured in a worktree of its commit.
+    """
+
+    verb: str
+    asked: AskedComparisons
+    sides: Mapping[str, tuple[Subject, Subject]]
+    commits: tuple[str, str] | None
+    setting: Setting
+    out: Path
+
+    @property
+    def reads_photos(self) -> bool:
+        """Whether both sides of all comparisons load the photos; what a user's function loads, it alone knows."""
+        return not any(subject.kind == "function" for sides in self.sides.values() for subject in sides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPlan:
+    """A run of `check`."""
+
+    asked: AskedCheck
+    subject: Subject
+    setting: Setting
+    out: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPlan:
+    """A run of `record`.
+
+    Attributes:
+      measure: "loader", or "train NETWORK on DEVICE".
+      path: where the baseline goes.
+      overwrite: whether it may take the place of another.
+    """
+
+    subject: Subject
+    measure: str
+    setting: Setting
+    path: Path
+    overwrite: bool
+    out: Path
+
+
+def read_plan(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan | CheckPlan | RecordPlan:
+    """Checks what can be checked before anything is opened or measured.
 
     Raises:
-      UserError: at what the user can mend.
-      SourceError: where there are no images to measure with.
-      Stopped: by a signal.
+      UserError: in one line; with exit code 3 where a baseline that is there cannot be used.
     """
-    run_verb = {"compare": _compare, "record": _record, "check": _check, "ratios": _ratios}[arguments.verb]
     if not arguments.timeout > 0:
         raise UserError(f"--timeout must be above 0. Received: {arguments.timeout}.")
-    out = arguments.out or new_folder()
-    check_out(out, report.RESULTS)
-    log = new_log(out / _LOG)
+    read_verb: Mapping[str, Callable[[argparse.Namespace, Path], ComparisonsPlan | CheckPlan | RecordPlan]] = {
+        "compare": _compare,
+        "ratios": _ratios,
+        "check": _check,
+        "record": _record,
+    }
     try:
-        with progress_bar(errors) as progress:
-            code = run_verb(arguments, out, log, console, errors, progress)
-        if code == 3 and log.stat().st_size:
-            errors.print(f"what the processes said: {log}", highlight=False, markup=False, emoji=False, soft_wrap=True)
-        else:
-            log.unlink(missing_ok=True)
-        return code
-    except Stopped:
-        log.unlink(missing_ok=True)
-        raise
+        return read_verb[arguments.verb](arguments, out)
     except BaselineError as error:
         raise UserError(str(error), exit_code=error.exit_code) from error
-    finally:
-        if log.exists() and not log.stat().st_size:
-            log.unlink()
-        remove_if_empty(out)
 
 
-def _compare(
-    arguments: argparse.Namespace, out: Path, log: Path, console: Console, errors: Console, progress: Progress
-) -> int:
+def _compare(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
+    if arguments.subject is not None and not arguments.rev:
+        raise UserError(
+            "--subject is what --rev measures of each revision. Without --rev, A and B say what is measured."
+        )
     _check_ratio("--threshold", arguments.threshold, below=1.0)
     if arguments.at_least is not None:
         _check_ratio("--at-least", arguments.at_least, below=1e6)
     setting = _setting(arguments)
-    with _sides(arguments) as (a, b):
-        if "function" not in (a.kind, b.kind):
-            read_source(setting.data, progress, errors, report.RESULTS, arguments.skip_list)
-        seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
-        question = Question(
-            a=a,
-            b=b,
-            threshold=arguments.threshold,
-            at_least=arguments.at_least,
-            pairs=_looks(arguments),
-            same_work=arguments.rev,
+    commits = _commits(arguments) if arguments.rev else None
+    if commits is None:
+        a, b = _subject(arguments.a, "A"), _subject(arguments.b, "B")
+    else:
+        subject = _subject(arguments.subject or SUBJECT, "--subject", of_revision=True)
+        a, b = (
+            replace(subject, label=f"{subject.label} at {revision}", revision=True)
+            for revision in (arguments.a, arguments.b)
         )
-        comparison = _measured(question, setting, log, progress, random.Random(seed))
-    return _report({f"{b.label}\nagainst {a.label}": comparison}, arguments, seed, out, console)
+    question = Question(
+        a=a.label,
+        b=b.label,
+        threshold=arguments.threshold,
+        at_least=arguments.at_least,
+        pairs=_looks(arguments),
+        same_work=arguments.rev,
+    )
+    name = f"{b.label}\nagainst {a.label}"
+    asked = AskedComparisons(
+        questions={name: question},
+        seed=secrets.randbits(32) if arguments.seed is None else arguments.seed,
+        measure=_measure_of(setting),
+        data=_data_of(setting, a, b),
+    )
+    return ComparisonsPlan(verb="compare", asked=asked, sides={name: (a, b)}, commits=commits, setting=setting, out=out)
 
 
-def _ratios(
-    arguments: argparse.Namespace, out: Path, log: Path, console: Console, errors: Console, progress: Progress
-) -> int:
+def _commits(arguments: argparse.Namespace) -> tuple[str, str]:
+    here = Path.cwd()
+    a, b = (commit_of(revision, here) for revision in (arguments.a, arguments.b))
+    folder = folder_within(here)
+    for commit, revision in ((a, arguments.a), (b, arguments.b)):
+        check_folder(folder, commit, revision, here)
+    return a, b
+
+
+def _ratios(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
     for name in arguments.only or ():
         if name not in RATIOS:
             raise UserError(f"--only {name!r} is not recorded.{did_you_mean(name, RATIOS)} Known: {', '.join(RATIOS)}.")
-    seed = secrets.randbits(32)
-    coin = random.Random(seed)
-    comparisons: dict[str, Comparison] = {}
-    for name in arguments.only or RATIOS:
-        ratio = RATIOS[name]
-        read_source(ratio.setting.data, progress, errors, report.RESULTS)
-        question = Question(a=ratio.a, b=ratio.b, threshold=0.05, at_least=ratio.at_least, pairs=_looks(arguments))
-        setting = replace(ratio.setting, timeout_s=arguments.timeout)
-        comparisons[name] = _measured(question, setting, log, progress, coin)
-    return _report(comparisons, arguments, seed, out, console)
+    chosen = {name: RATIOS[name] for name in arguments.only or RATIOS}
+    asked = AskedComparisons(
+        questions={
+            name: Question(
+                a=ratio.a.label,
+                b=ratio.b.label,
+                threshold=THRESHOLD_RATIO,
+                at_least=ratio.at_least,
+                pairs=_looks(arguments),
+            )
+            for name, ratio in chosen.items()
+        },
+        seed=secrets.randbits(32),
+        measure=_measure_of(SETTING),
+        data=SETTING.data,
+    )
+    return ComparisonsPlan(
+        verb="ratios",
+        asked=asked,
+        sides={name: (ratio.a, ratio.b) for name, ratio in chosen.items()},
+        commits=None,
+        setting=replace(SETTING, timeout_s=arguments.timeout),
+        out=out,
+    )
 
 
-def _record(
-    arguments: argparse.Namespace, out: Path, log: Path, console: Console, errors: Console, progress: Progress
-) -> int:
-    path = path_of(arguments.baselines, arguments.name)
-    check_writable(path, overwrite=arguments.overwrite)
-    subject, setting, place = _benchmark(arguments, errors, progress)
-    task = progress.add_task(arguments.name[:40], total=RECORDED)
-    try:
-        baseline = record(
-            lambda inspect: measure(subject, setting, log, anchors=True, inspect=inspect),
-            place,
-            lambda process: progress.update(task, advance=1, refresh=True),
-        )
-    except (MeasureError, ValueError) as error:
-        raise UserError(f"could not measure: {error}. The process said more: {log}", exit_code=3) from error
-    write(baseline, path, overwrite=arguments.overwrite)
-    progress.stop()
-    report.print_baseline(console, baseline, path)
-    return 0
-
-
-def _check(
-    arguments: argparse.Namespace, out: Path, log: Path, console: Console, errors: Console, progress: Progress
-) -> int:
+def _check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
     _check_ratio("--threshold", arguments.threshold, below=1.0)
     baseline = read(path_of(arguments.baselines, arguments.name))
-    subject, setting, place = _benchmark(arguments, errors, progress)
-    task = progress.add_task(arguments.name[:40], total=PAIRS[-2])
-    check = run_check(
-        baseline,
-        lambda inspect: measure(subject, setting, log, anchors=True, inspect=inspect),
-        place,
+    subject, setting = _subject(arguments.subject or SUBJECT, "--subject"), _setting(arguments)
+    asked = AskedCheck(
+        name=arguments.name,
+        subject=subject.label,
+        measure=_measure_of(setting),
+        data=_data_of(setting, subject),
         threshold=arguments.threshold,
-        done=lambda process: progress.update(task, advance=1, refresh=True),
+        baseline=baseline,
     )
-    progress.stop()
-    report.print_check(console, arguments.name, check)
-    report.write(out, {"verb": "check", "name": arguments.name, **check.to_dict(), "machine": provenance.machine()})
-    print_files(console, "results", out / report.RESULTS)
-    assert check.decision is not None
-    return check.decision.exit_code
+    return CheckPlan(asked=asked, subject=subject, setting=setting, out=out)
 
 
-def _measured(question: Question, setting: Setting, log: Path, progress: Progress, coin: random.Random) -> Comparison:
-    task = progress.add_task("", total=2 * question.pairs[-1])
-
-    def one(subject: Subject, inspect: bool) -> Process:
-        return measure(subject, setting, log, inspect=inspect)
-
-    def done(text: str) -> None:
-        progress.update(task, description=text[:40], advance=1, refresh=True)
-
-    comparison = compare(question, one, coin, done)
-    progress.remove_task(task)
-    return comparison
-
-
-def _report(
-    comparisons: dict[str, Comparison], arguments: argparse.Namespace, seed: int, out: Path, console: Console
-) -> int:
-    report.print_comparisons(console, comparisons)
-    values: dict[str, Any] = {
-        "verb": arguments.verb,
-        "seed": seed,
-        "comparisons": {name: one.to_dict() for name, one in comparisons.items()},
-        "machine": provenance.machine(),
-    }
-    report.write(out, values)
-    print_files(console, "results", out / report.RESULTS)
-    codes = [one.decision.exit_code for one in comparisons.values() if one.decision is not None]
-    # What was found comes first, then what could not be measured, then what could not be told.
-    return next((code for code in (1, 3, 4) if code in codes), 0)
+def _record(arguments: argparse.Namespace, out: Path) -> RecordPlan:
+    path = path_of(arguments.baselines, arguments.name)
+    check_writable(path, overwrite=arguments.overwrite)
+    setting = _setting(arguments)
+    return RecordPlan(
+        subject=_subject(arguments.subject or SUBJECT, "--subject"),
+        measure=_measure_of(setting),
+        setting=setting,
+        path=path,
+        overwrite=arguments.overwrite,
+        out=out,
+    )
 
 
-@contextlib.contextmanager
-def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Subject, Subject]]:
-    """Gives what is compared: with `--rev` the same subject in two worktrees, for as long as they are needed."""
-    if not arguments.rev:
-        yield _subject(arguments.a, "A"), _subject(arguments.b, "B")
-        return
-    here = Path.cwd()
-    commits = [commit_of(revision, here) for revision in (arguments.a, arguments.b)]
-    within = folder_within(here)
-    subject = _subject(arguments.subject, "--subject", known=False)
-    with contextlib.ExitStack() as stack:
-        sides = []
-        for revision, commit in zip((arguments.a, arguments.b), commits, strict=True):
-            root = stack.enter_context(worktree(commit, here)) / within
-            if not root.is_dir():
-                raise UserError(f"--rev: {revision} has no folder {within!r}, in which you stand.")
-            label = f"{subject.label} at {revision}"
-            sides.append(Subject(label=label, kind=subject.kind, text=subject.text, root=root, revision=True))
-        yield sides[0], sides[1]
-
-
-def _subject(text: str, option: str, *, known: bool = True) -> Subject:
+def _subject(text: str, option: str, *, of_revision: bool = False) -> Subject:
     """Reads what is to be measured.
 
     Args:
-      known: whether a variant's name is one of this checkout's; another revision has others.
+      of_revision: whether a variant may be one that this checkout has not: another revision has others.
     """
     if text.endswith(".toml"):
         config_from_file(Path(text), option)
         return Subject(label=Path(text).stem, kind="toml", text=Path(text).read_text(encoding="utf-8"))
     if _FUNCTION.fullmatch(text):
         return Subject(label=text, kind="function", text=text, root=Path.cwd())
-    if known and text not in VARIANTS:
+    if not of_revision and text not in VARIANTS:
         raise UserError(
             f"{option} {text!r} is no variant, no FILE.toml and no module:function.{did_you_mean(text, VARIANTS)}"
         )
@@ -242,21 +318,16 @@ def _setting(arguments: argparse.Namespace) -> Setting:
     )
 
 
-def _benchmark(arguments: argparse.Namespace, errors: Console, progress: Progress) -> tuple[Subject, Setting, Place]:
-    """Reads what a baseline is of, and describes where it is measured."""
-    subject, setting = _subject(arguments.subject, "--subject"), _setting(arguments)
-    dataset = None
-    if subject.kind != "function":
-        source = read_source(setting.data, progress, errors, report.RESULTS, arguments.skip_list)
-        dataset = {"images": source.images, "content": content_fingerprint(source)}
-    trained = f" {setting.model} on {setting.device.name}" if setting.measure == "train" else ""
-    place = Place(
-        subject=subject.label,
-        measure=f"{setting.measure}{trained}",
-        provenance=provenance.machine(),
-        dataset=dataset,
-    )
-    return subject, setting, place
+def _measure_of(setting: Setting) -> str:
+    """Returns in words what is measured of a subject: what a baseline is of, and must be the same later."""
+    if setting.measure == "loader":
+        return setting.measure
+    return f"{setting.measure} {without_folder(setting.model)} on {setting.device.name}"
+
+
+def _data_of(setting: Setting, *subjects: Subject) -> str | None:
+    """Returns what the photos are called; None where every subject is a user's function, which brings its own."""
+    return None if all(subject.kind == "function" for subject in subjects) else without_folder(setting.data)
 
 
 def _looks(arguments: argparse.Namespace) -> tuple[int, ...]:

@@ -1,4 +1,11 @@
-"""Runs `child.py` for one measurement, and ends it whatever happens."""
+"""Runs `child.py` for one measurement, and ends it whatever happens.
+
+Not by `lab/child.py`: a process that multiprocessing spawns begins with the `sys.path` and the main module of its
+parent, so that code of the folder in which the user stands could be taken for that of the revision that is measured.
+The process here is a fresh interpreter in the measured folder. `-P` keeps that folder off the path until the child puts
+the right folder there, its environment is its own (it writes no bytecode into the user's folders), and it answers in
+JSON, so that nothing which measured code returns is unpickled here.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +16,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gate.samples import Process
 from profiles import Device
 from profiles.devices import NO_GPU
-from profiles.gate import EPOCH, Invariants, agreed, check_rates, invariants_from_dict
-from profiles.statistics import median
+from profiles.gate import invariants_from_dict
 
 _OURS = Path(__file__).resolve().parents[2]
 # The program of the child. Our folder is on its path no longer than this takes.
@@ -26,10 +32,8 @@ _CHILD = (
     "sys.exit(unstall.of_ours('benchmarks.gate.child:main')())"
 )
 # Windows of half a second in a process, whose medians are its figures: what differs between processes is more than
-# what differs within one, so that more of them in each would buy nothing.
+# what differs within a process, so that more windows in each would buy nothing.
 WINDOWS = 4
-# Processes that are looked at for what has no noise: what differs between two of the same has some.
-INSPECTED = 2
 # Imports, a first epoch that fills a cache, the windows.
 TIMEOUT_S = 600.0
 
@@ -67,48 +71,6 @@ class Setting:
     device: Device
     timeout_s: float = TIMEOUT_S
     skip_list: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """What one process came to: by figure a rate for each window, and each anchor's rates beside them.
-
-    Raises:
-      ValueError: at a rate that is not a number above 0, or where there is none.
-    """
-
-    rates: Mapping[str, tuple[float, ...]]
-    anchors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    invariants: Invariants | None = None
-    backend: str = ""
-    gpus: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if EPOCH not in self.rates:
-            raise ValueError(f"A process must measure whole epochs. Received: {', '.join(self.rates) or 'none'}.")
-        for rates in (*self.rates.values(), *self.anchors.values()):
-            if not rates:
-                raise ValueError("A process must measure at least one window. Received: none.")
-            check_rates(rates)
-
-    @property
-    def images_per_sec(self) -> dict[str, float]:
-        return {figure: median(rates) for figure, rates in self.rates.items()}
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "images_per_sec": self.images_per_sec,
-            "windows": {figure: list(rates) for figure, rates in self.rates.items()},
-            "anchors": {name: list(rates) for name, rates in self.anchors.items()},
-        }
-
-
-def invariants_of(processes: Sequence[Process]) -> Invariants | None:
-    """Returns what the inspected of some processes of the same agree on; None before there are two."""
-    if len(processes) < INSPECTED:
-        return None
-    first, second = (one.invariants for one in processes[:INSPECTED])
-    return None if first is None or second is None else agreed(first, second)
 
 
 def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = False, inspect: bool = False) -> Process:
@@ -154,14 +116,14 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
 def _answer(request: dict[str, Any], subject: Subject, setting: Setting, log: Path) -> dict[str, Any]:
     # -P: the child itself puts the measured folder on its path.
     command = [sys.executable, "-P", "-c", _CHILD, json.dumps(request)]
-    with tempfile.TemporaryFile() as answer, log.open("ab") as said:
+    with tempfile.TemporaryFile() as answer, log.open("ab") as output:
         process = subprocess.Popen(
             command,
             cwd=subject.root,
             env=_environment(setting.device),
             stdin=subprocess.PIPE,  # held open: the child ends when it closes
             stdout=answer,
-            stderr=said,
+            stderr=output,
             start_new_session=True,
         )
         try:

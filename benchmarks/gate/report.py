@@ -1,9 +1,9 @@
-"""What a gate prints and writes: one table, one verdict, one JSON file."""
+"""The documents of the gate: a table and a sentence for each verdict, on the terminal and as a page."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.gate.measure import Check, Comparison
-from benchmarks.gate.processes import Process, invariants_of
+from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
+from benchmarks.gate.results import (
+    CheckDocument,
+    CheckResult,
+    Comparison,
+    ComparisonResult,
+    ComparisonsDocument,
+    derive_check,
+    derive_comparisons,
+)
+from benchmarks.gate.samples import SIDES, CheckSamples, ComparisonSamples, Process, invariants_of
 from profiles.gate import (
     EPOCH,
     IMPROVED,
@@ -23,78 +32,282 @@ from profiles.gate import (
     Baseline,
     Decision,
     differences,
+    looks,
     rate_of,
     unknown,
 )
-from profiles.report import write_atomically
+from profiles.report import Document, Kind, html
 from profiles.statistics import median, median_interval
 
-RESULTS = "gate.json"
-SCHEMA_VERSION = 2
 # What a figure is called in a table.
 _SHORT = {STEADY: "steady", EPOCH: "with epoch edges"}
 _STYLES = {REGRESSION: "bold red", IMPROVED: "bold green", SAME: "bold green"}
+_STOPPED = "stopped: nothing was decided"
+_VERDICT = "verdict"
 
 
-def write(out: Path, values: Mapping[str, Any]) -> None:
-    """Writes the results."""
-    text = json.dumps({"schema_version": SCHEMA_VERSION, **values}, indent=2, allow_nan=False)
-    write_atomically(out / RESULTS, text + "\n")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """A table: its columns' names, and rows of cells; the cells of the column "verdict" are coloured."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
 
 
-def print_comparisons(console: Console, comparisons: Mapping[str, Comparison]) -> None:
-    """Prints a table of all comparisons, a line a figure, then each one's verdict in a sentence."""
-    table = _table(("", "A img/s", "B img/s", "B/A", "interval", "pairs", "verdict"))
-    for name, one in comparisons.items():
-        assert one.decision is not None
-        title = name
-        for figure in one.figures or (EPOCH,):
-            label = Text(_named(title, figure, one.figures, between="\n  " if title else "  "))
-            table.add_row(label, _rates(one.a, figure), _rates(one.b, figure), *_cells(one.decision, figure))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What is answered to one question.
+
+    Attributes:
+      sentence: the verdict and its numbers.
+      changes: what has no noise and is not the same of A and B.
+    """
+
+    sentence: str
+    changes: tuple[str, ...] = ()
+
+
+# Comparisons
+
+
+def comparison_grid(results: Sequence[ComparisonResult]) -> Grid:
+    """Returns a table of all comparisons, a line a figure."""
+    rows = []
+    for result in results:
+        comparison, title = result.comparison, result.name
+        for figure in comparison.figures or (EPOCH,):
+            label = _named(title, figure, comparison.figures, between="\n  " if title else "  ")
+            rates = (_rate(comparison.processes(side), figure) for side in SIDES)
+            rows.append((label, *rates, *_cells(comparison, result.decision, figure)))
             title = ""
-    console.print(table)
-    for name, one in comparisons.items():
-        assert one.decision is not None
-        console.print(f"\n{' '.join(name.split())}: " + _sentence(one), highlight=False, markup=False, emoji=False)
-        for line in _changes(one):
-            console.print(f"  changed: {line}", highlight=False, markup=False, emoji=False)
+    return Grid(columns=("", "A img/s", "B img/s", "B/A", "interval", "pairs", _VERDICT), rows=tuple(rows))
 
 
-def print_check(console: Console, name: str, check: Check) -> None:
-    """Prints the ratio to each anchor, then and now, and the verdict."""
-    made = check.decision
-    assert made is not None
-    if check.processes:
-        table = _table(("images/sec over", "recorded", "now", "now/recorded", ""))
-        for figure, before in check.baseline.figures.items():
-            rates = [rate_of(one.images_per_sec, figure) for one in check.processes]
-            for anchor, ratios in before.ratios.items():
-                now = [rate / median(one.anchors[anchor]) for rate, one in zip(rates, check.processes, strict=True)]
-                mark = "judges: varied least" if anchor == before.judge else ""
-                change = f"{median(now) / median(ratios):.3f}"
-                label = _named(anchor, figure, check.baseline.figures)
-                table.add_row(label, f"{median(ratios):.4g}", f"{median(now):.4g}", change, mark)
-            table.add_row(
-                _named("(images/sec)", figure, check.baseline.figures),
+def comparison_answers(results: Sequence[ComparisonResult]) -> tuple[Answer, ...]:
+    """Returns each comparison's verdict in a sentence, and what of A and B differs that has no noise."""
+    return tuple(
+        Answer(
+            sentence=f"{' '.join(result.name.split())}: {_sentence(result.comparison, result.decision)}",
+            changes=_changes(result.comparison),
+        )
+        for result in results
+    )
+
+
+def _rate(processes: Sequence[Process], figure: str) -> str:
+    return f"{median([rate_of(process.images_per_sec, figure) for process in processes]):,.0f}" if processes else "-"
+
+
+def _cells(comparison: Comparison, decision: Decision | None, figure: str) -> tuple[str, ...]:
+    if decision is None:
+        return "-", "-", str(comparison.pairs), "-"
+    judged = decision.figures.get(figure)
+    if judged is None:
+        return "-", "-", str(decision.pairs), decision.verdict
+    low, high = judged.interval
+    return f"{judged.ratio:.3f}", f"{low:.3f} to {high:.3f}", str(decision.pairs), judged.verdict
+
+
+def _sentence(comparison: Comparison, decision: Decision | None) -> str:
+    if decision is None:
+        return _STOPPED
+    at_least = comparison.question.at_least
+    asked = f"asked for at least {at_least:g} times A: " if at_least is not None else ""
+    spread = comparison.spread(decision.figure) if decision.figure else None
+    noise = "" if spread is None else f", one measurement varies by {spread:.1%}"
+    return asked + _verdict(decision, f"{decision.pairs} pairs{noise}")
+
+
+def _changes(comparison: Comparison) -> tuple[str, ...]:
+    if comparison.question.at_least is not None:
+        return ()  # a floor is asked of two things that differ anyway
+    before, now = (invariants_of(comparison.processes(side)) for side in SIDES)
+    if before is None or now is None:
+        return ()
+    return (*differences(before, now), *unknown(before, now))
+
+
+def _comparison_facts(document: ComparisonsDocument) -> list[tuple[str, str]]:
+    asked = document.plan
+    questions = tuple(asked.questions.values())
+    return [
+        *(("asked", _asked(question)) for question in questions),
+        ("measured", asked.measure),
+        ("photos", asked.data or "the subjects' own"),
+        ("pairs", f"of fresh processes, looked at after {_listed(questions[0].pairs) if questions else 'none'}"),
+        ("order", f"of each pair by a coin, seed {asked.seed}"),
+    ]
+
+
+def _asked(question: Question) -> str:
+    if question.at_least is not None:
+        return f"whether {question.b} serves {question.at_least:g} times the images/sec of {question.a}"
+    return f"whether {question.b} serves as many images/sec as {question.a}; a loss of {question.threshold:.0%} counts"
+
+
+def _comparisons_page(document: ComparisonsDocument, results: Sequence[ComparisonResult]) -> str:
+    heading = "Recorded ratios" if document.command == "gate ratios" else "B against A"
+    facts = _comparison_facts(document)
+    return _page(document, heading, comparison_grid(results), comparison_answers(results), facts)
+
+
+def _print_comparisons(console: Console, document: ComparisonsDocument, results: Sequence[ComparisonResult]) -> None:
+    _print(console, comparison_grid(results), comparison_answers(results))
+
+
+def _comparison_copies(document: ComparisonsDocument, results: Sequence[ComparisonResult]) -> dict[str, Any]:
+    return {"comparisons": {result.name: result.comparison.to_dict(result.decision) for result in results}}
+
+
+def _comparison_rows(results: Sequence[ComparisonResult]) -> list[dict[str, Any]]:
+    rows = []
+    for result in results:
+        comparison, decision = result.comparison, result.decision
+        if decision is None and not comparison.pairs:
+            continue
+        for figure in comparison.figures or (EPOCH,):
+            judged = None if decision is None else decision.figures.get(figure)
+            rows.append(
+                {
+                    "comparison": " ".join(result.name.split()),
+                    "figure": figure,
+                    "ratio": None if judged is None else judged.ratio,
+                    "low": None if judged is None else judged.interval[0],
+                    "high": None if judged is None else judged.interval[1],
+                    "pairs": comparison.pairs,
+                    "figure_verdict": None if judged is None else judged.verdict,
+                    "verdict": None if decision is None else decision.verdict,
+                    "reason": None if decision is None else decision.reason,
+                }
+            )
+    return rows
+
+
+COMPARISONS = Kind(
+    plan=AskedComparisons,
+    samples=ComparisonSamples,
+    derive=derive_comparisons,
+    copies=_comparison_copies,
+    page=_comparisons_page,
+    print=_print_comparisons,
+    rows=_comparison_rows,
+)
+
+
+# Checks
+
+
+def check_grid(result: CheckResult) -> Grid | None:
+    """Returns the ratio to each anchor, then and now; None where nothing was measured."""
+    processes, baseline = result.check.processes, result.check.asked.baseline
+    if not processes:
+        return None
+    rows = []
+    for figure, before in baseline.figures.items():
+        rates = [rate_of(process.images_per_sec, figure) for process in processes]
+        for anchor, ratios in before.ratios.items():
+            now = _over_anchor(processes, figure, anchor)
+            mark = "judges: varied least" if anchor == before.judge else ""
+            change = f"{median(now) / median(ratios):.3f}"
+            label = _named(anchor, figure, baseline.figures)
+            rows.append((label, f"{median(ratios):.4g}", f"{median(now):.4g}", change, mark))
+        rows.append(
+            (
+                _named("(images/sec)", figure, baseline.figures),
                 f"{before.images_per_sec:,.0f}",
                 f"{median(rates):,.0f}",
                 f"{median(rates) / before.images_per_sec:.3f}",
                 f"floor {before.floor_images_per_sec:,.0f}",
             )
-        console.print(table)
-    console.print(f"\n{name}: " + _verdict(made, f"{made.pairs} processes"), highlight=False, markup=False, emoji=False)
+        )
+    return Grid(columns=("images/sec over", "recorded", "now", "now/recorded", ""), rows=tuple(rows))
+
+
+def _over_anchor(processes: Sequence[Process], figure: str, anchor: str) -> list[float]:
+    """Returns a figure's rate over an anchor's, of each process."""
+    return [rate_of(process.images_per_sec, figure) / median(process.anchors[anchor]) for process in processes]
+
+
+def check_answer(result: CheckResult) -> Answer:
+    """Returns the check's verdict in a sentence."""
+    decision = result.decision
+    verdict = _STOPPED if decision is None else _verdict(decision, f"{decision.pairs} processes")
+    return Answer(sentence=f"{result.check.asked.name}: {verdict}")
+
+
+def _check_facts(document: CheckDocument) -> list[tuple[str, str]]:
+    asked = document.plan
+    counts = _listed([look.pairs for look in looks()])
+    return [
+        ("subject", asked.subject),
+        ("asked", f"whether it is as fast as recorded, against anchors; a loss of {asked.threshold:.0%} counts"),
+        ("measured", asked.measure),
+        ("photos", asked.data or "the subject's own"),
+        ("processes", f"fresh, looked at after {counts}"),
+    ]
+
+
+def _check_page(document: CheckDocument, result: CheckResult) -> str:
+    heading = "A benchmark against its baseline"
+    return _page(document, heading, check_grid(result), (check_answer(result),), _check_facts(document))
+
+
+def _print_check(console: Console, document: CheckDocument, result: CheckResult) -> None:
+    _print(console, check_grid(result), (check_answer(result),))
+
+
+def _check_copies(document: CheckDocument, result: CheckResult) -> dict[str, Any]:
+    return {"ratios": _check_rows(result), "decision": result.decision and result.decision.to_dict()}
+
+
+def _check_rows(result: CheckResult) -> list[dict[str, Any]]:
+    """Returns a row for each ratio; a verdict without a measurement is a row without a ratio."""
+    check, decision = result.check, result.decision
+    verdict = {
+        "benchmark": check.asked.name,
+        "processes": len(check.processes),
+        "verdict": None if decision is None else decision.verdict,
+        "reason": None if decision is None else decision.reason,
+    }
+    if not check.processes:
+        return [] if decision is None else [{"figure": None, "anchor": None, "recorded": None, "now": None, **verdict}]
+    return [
+        {
+            "figure": figure,
+            "anchor": anchor,
+            "recorded": median(ratios),
+            "now": median(_over_anchor(check.processes, figure, anchor)),
+            **verdict,
+        }
+        for figure, before in check.asked.baseline.figures.items()
+        for anchor, ratios in before.ratios.items()
+    ]
+
+
+CHECK = Kind(
+    plan=AskedCheck,
+    samples=CheckSamples,
+    derive=derive_check,
+    copies=_check_copies,
+    page=_check_page,
+    print=_print_check,
+    rows=_check_rows,
+)
+
+
+# Baselines
 
 
 def print_baseline(console: Console, baseline: Baseline, path: Path) -> None:
     """Prints what was recorded."""
-    table = _table(("images/sec over", "ratio", "95 % interval", ""))
+    rows = []
     for figure, values in baseline.figures.items():
         for anchor, ratios in values.ratios.items():
             low, high = median_interval(ratios)
             mark = "judges: varied least" if anchor == values.judge else ""
             label = _named(anchor, figure, baseline.figures)
-            table.add_row(label, f"{median(ratios):.4g}", f"{low:.4g} to {high:.4g}", mark)
-    console.print(table)
+            rows.append((label, f"{median(ratios):.4g}", f"{low:.4g} to {high:.4g}", mark))
+    _print_grid(console, Grid(columns=("images/sec over", "ratio", "95 % interval", ""), rows=tuple(rows)))
     rates = "; ".join(
         _named(f"{values.images_per_sec:,.0f} images/sec", figure, baseline.figures, between=" ")
         + f", floor {values.floor_images_per_sec:,.0f}"
@@ -109,13 +322,7 @@ def print_baseline(console: Console, baseline: Baseline, path: Path) -> None:
     )
 
 
-def _table(columns: Sequence[str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for number, column in enumerate(columns):
-        words = number == 0 or column in ("", "verdict")
-        # Of a name in several lines, the last stands beside its figures.
-        table.add_column(column, justify="left" if words else "right", overflow="fold", vertical="bottom")
-    return table
+# What they share
 
 
 def _named(text: str, figure: str, figures: Collection[str], between: str = ", ") -> str:
@@ -123,46 +330,57 @@ def _named(text: str, figure: str, figures: Collection[str], between: str = ", "
     return f"{text}{between}{_SHORT[figure]}" if len(figures) > 1 else text
 
 
-def _rates(processes: Sequence[Process], figure: str) -> str:
-    return f"{median([rate_of(one.images_per_sec, figure) for one in processes]):,.0f}" if processes else "-"
-
-
-def _cells(made: Decision, figure: str) -> tuple[str, ...]:
-    judged = made.figures.get(figure)
-    verdict = made.verdict if judged is None else judged.verdict
-    shown = f"[{_STYLES.get(verdict, 'bold yellow')}]{verdict}[/]"
+def _verdict(decision: Decision, measured: str) -> str:
+    judged = decision.judged
     if judged is None:
-        return "-", "-", str(made.pairs), shown
+        return f"{decision.verdict}: {decision.reason}"
     low, high = judged.interval
-    return f"{judged.ratio:.3f}", f"{low:.3f} to {high:.3f}", str(made.pairs), shown
-
-
-def _sentence(comparison: Comparison) -> str:
-    question, made = comparison.question, comparison.decision
-    assert made is not None
-    asked = f"asked for at least {question.at_least:g} times A: " if question.at_least is not None else ""
-    spread = comparison.spread(made.figure) if made.figure else None
-    noise = "" if spread is None else f", one measurement varies by {spread:.1%}"
-    return asked + _verdict(made, f"{made.pairs} pairs{noise}")
-
-
-def _verdict(made: Decision, measured: str) -> str:
-    judged = made.judged
-    if judged is None:
-        return f"{made.verdict}: {made.reason}"
-    low, high = judged.interval
-    reason = f"{made.reason}; " if made.reason else ""
+    reason = f"{decision.reason}; " if decision.reason else ""
     interval = f"{low:.3f} to {high:.3f} at {1 - 2 * judged.share:.1%}"
-    text = f"{made.verdict}: {reason}{made.words} {judged.ratio:.3f} ({interval}; {measured})"
-    if made.verdict == INCONCLUSIVE:
+    text = f"{decision.verdict}: {reason}{decision.words} {judged.ratio:.3f} ({interval}; {measured})"
+    if decision.verdict == INCONCLUSIVE:
         text += ". Too noisy to tell, or too near the threshold: neither a pass nor a fail"
     return text
 
 
-def _changes(comparison: Comparison) -> tuple[str, ...]:
-    if comparison.question.at_least is not None:
-        return ()  # a floor is asked of two things that differ anyway
-    before, now = invariants_of(comparison.a), invariants_of(comparison.b)
-    if before is None or now is None:
-        return ()
-    return (*differences(before, now), *unknown(before, now))
+def _listed(counts: Sequence[int]) -> str:
+    return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}" if len(counts) > 1 else str(counts[0])
+
+
+def _print(console: Console, grid: Grid | None, answers: Sequence[Answer]) -> None:
+    """Prints the table, then each answer, and what changed below it."""
+    if grid is not None:
+        _print_grid(console, grid)
+    for answer in answers:
+        console.print(f"\n{answer.sentence}", highlight=False, markup=False, emoji=False)
+        for line in answer.changes:
+            console.print(f"  changed: {line}", highlight=False, markup=False, emoji=False)
+
+
+def _print_grid(console: Console, grid: Grid) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for number, column in enumerate(grid.columns):
+        words = number == 0 or column in ("", _VERDICT)
+        # Of a name in several lines, the last stands beside its figures.
+        table.add_column(column, justify="left" if words else "right", overflow="fold", vertical="bottom")
+    for row in grid.rows:
+        table.add_row(*(_cell(column, cell) for column, cell in zip(grid.columns, row, strict=True)))
+    console.print(table)
+
+
+def _cell(column: str, cell: str) -> Text:
+    return Text(cell, style=_STYLES.get(cell, "bold yellow") if column == _VERDICT else "")
+
+
+def _page(
+    document: Document[Any, Any],
+    heading: str,
+    grid: Grid | None,
+    answers: Sequence[Answer],
+    facts: Sequence[tuple[str, str]],
+) -> str:
+    return (
+        html.environment(Path(__file__).parent)
+        .get_template("gate.html.j2")
+        .render(document=document, heading=heading, grid=grid, answers=answers, facts=facts, verdict=_VERDICT)
+    )

@@ -20,7 +20,7 @@ def commit_of(revision: str, repository: Path) -> str:
       UserError: if it names none, or this is no repository.
     """
     try:
-        done = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        commit = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except subprocess.CalledProcessError as error:
         inside = subprocess.run(["git", "rev-parse"], cwd=repository, capture_output=True).returncode == 0
         problem = f"{revision!r} is no commit of this repository" if inside else "this folder is in no git repository"
@@ -29,12 +29,29 @@ def commit_of(revision: str, repository: Path) -> str:
         raise UserError("--rev needs git, and there is none.", exit_code=3) from error
     except subprocess.TimeoutExpired as error:
         raise UserError(f"--rev: git said nothing for {_TIMEOUT_S:.0f} s.", exit_code=3) from error
-    return done.strip()
+    return commit.strip()
 
 
 def folder_within(repository: Path) -> str:
     """Returns the way from the top of the repository to a folder in it; "" for the top."""
     return _git(repository, "rev-parse", "--show-prefix").removesuffix("\n")
+
+
+def check_folder(folder: str, commit: str, revision: str, repository: Path) -> None:
+    """Checks that a commit has the folder in which the user stands.
+
+    Args:
+      folder: from the top of the repository, as `folder_within` returns it.
+      revision: what the user called the commit.
+    Raises:
+      UserError: if not.
+    """
+    try:
+        kind = _git(repository, "cat-file", "-t", f"{commit}:{folder.rstrip('/')}").strip()
+    except subprocess.CalledProcessError:
+        kind = "nothing"
+    if kind != "tree":
+        raise UserError(f"--rev: {revision} has no folder {folder!r}, in which you stand.")
 
 
 @contextlib.contextmanager
@@ -80,7 +97,7 @@ def _remove_dead(repository: Path) -> None:
 
 
 def _git(repository: Path, *words: str) -> str:
-    done = subprocess.run(
+    completed = subprocess.run(
         ["git", *words],
         cwd=repository,
         capture_output=True,
@@ -89,4 +106,4 @@ def _git(repository: Path, *words: str) -> str:
         timeout=_TIMEOUT_S,
         check=True,
     )
-    return done.stdout
+    return completed.stdout

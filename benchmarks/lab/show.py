@@ -12,11 +12,17 @@ from profiles.report.measurements import KINDS
 
 # The kinds of document that are defined here, by the command that writes them.
 _OURS = {
+    "accuracy": "benchmarks.accuracy.report:KIND",
+    "augmentation": "benchmarks.augmentation.report:KIND",
     "devices": "benchmarks.devices.report:KIND",
+    "doctor": "benchmarks.doctor.report:KIND",
+    "gate check": "benchmarks.gate.report:CHECK",
+    "gate compare": "benchmarks.gate.report:COMPARISONS",
+    "gate ratios": "benchmarks.gate.report:COMPARISONS",
     "scaling": "benchmarks.scaling.report:KIND",
-    "tune": "benchmarks.tune.report:KIND",
     "tune --check": "benchmarks.tune.check.report:KIND",
     "tune --pipeline": "benchmarks.tune.own.report:KIND",
+    "tune": "benchmarks.tune.report:KIND",
 }
 
 

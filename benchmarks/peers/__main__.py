@@ -21,10 +21,10 @@ from rich.table import Table
 from benchmarks.lab.command import check_out, exit_code_of, new_folder, progress_bar, read_source, remove_if_empty
 from benchmarks.lab.options import UserError, known_names
 from benchmarks.peers.loaders.work import WORKS
-from benchmarks.peers.measure import Launcher, LeftOut, Material, PeerRun, Row, make_material, row_to_json
-from benchmarks.peers.plan import PEERS, Peer, our_peers
+from benchmarks.peers.measure import Launcher, LeftOut, Material, PeerResult, PeerRun, make_material, result_to_json
+from benchmarks.peers.plan import PARTS, PEERS, Peer, our_peers
 from benchmarks.peers.processes import PeerFailed, link_packages
-from benchmarks.peers.report import ours_of, print_left_out, print_rows, ratio_to
+from benchmarks.peers.report import ours_of, print_left_out, print_results, ratio_to
 from pipeline import ImageSource
 from pipeline.cache import remove_scratch, scratch_folder
 from pipeline.commands import ArgumentParser
@@ -42,8 +42,8 @@ PREPARED_IMAGES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What was asked for.
+class Options:
+    """What the command line says, checked.
 
     Attributes:
       works: in the order in which they are measured.
@@ -65,10 +65,10 @@ class Request:
 
 
 @dataclass(slots=True)
-class Outcome:
+class Measurements:
     """What was measured so far."""
 
-    rows: list[Row] = field(default_factory=list)
+    results: list[PeerResult] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     images: dict[str, int] = field(default_factory=dict)
 
@@ -83,10 +83,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = arguments.out or new_folder()
 
     def run() -> int:
-        request = read_request(arguments, out)
+        options = read_options(arguments, out)
         try:
             check_out(out, "peers.json")
-            return _run(request, console, errors)
+            return _run(options, console, errors)
         finally:
             remove_if_empty(out)
 
@@ -101,7 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", default=DATA, metavar="DIR|generated:N", help=f"images to load (default: {DATA})")
     add_skip_list_option(parser)
     add("--work", default=",".join(WORKS), metavar="NAME,...", help=f"any of {', '.join(WORKS)} (default: all)")
-    add("--peers", default="", metavar="NAME,...", help="names from --list, or ours (default: all)")
+    add(
+        "--peers",
+        default="",
+        metavar="NAME,...",
+        help="names from --list, ours, or parts: decoding, reading and warping alone (default: all)",
+    )
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"windows a peer (default: {ROUNDS})")
     add("--workers", default="", metavar="N,...", help="workers to try (default: none or 1, cores, twice the cores)")
     add(
@@ -123,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_request(arguments: argparse.Namespace, out: Path) -> Request:
+def read_options(arguments: argparse.Namespace, out: Path) -> Options:
     """Checks what can be checked before anything is opened.
 
     Raises:
@@ -133,14 +138,14 @@ def read_request(arguments: argparse.Namespace, out: Path) -> Request:
         if (value := getattr(arguments, option)) < least:
             raise UserError(f"--{option.replace('_', '-')} must be at least {least}. Received: {value}.")
     works = known_names(arguments.work, "--work", WORKS)
-    known = our_peers() | PEERS
-    groups = {"ours": tuple(our_peers())}
-    names = known_names(arguments.peers, "--peers", [*known, *groups]) if arguments.peers else tuple(known)
-    chosen = dict.fromkeys(one for name in names for one in groups.get(name, (name,)))
-    peers = tuple(known[name] for name in known if name in chosen)
+    catalogue = our_peers() | PEERS | PARTS
+    groups = {"ours": tuple(our_peers()), "parts": tuple(PARTS)}
+    names = known_names(arguments.peers, "--peers", [*catalogue, *groups]) if arguments.peers else tuple(catalogue)
+    chosen = dict.fromkeys(member for name in names for member in groups.get(name, (name,)))
+    peers = tuple(peer for name, peer in catalogue.items() if name in chosen)
     if not any(work in peer.functions for peer in peers for work in works):
         raise UserError(f"--peers: none of {', '.join(chosen)} does the work {', '.join(works)}.")
-    return Request(
+    return Options(
         data=arguments.data,
         skip_list=arguments.skip_list,
         works=works,
@@ -167,28 +172,28 @@ def _pythons(pairs: Sequence[str]) -> dict[str, str]:
         if not equals or name not in PEERS:
             hint = did_you_mean(name, PEERS) if name not in PEERS else ""
             raise UserError(f"--python needs PEER=PATH.{hint} Received: {pair!r}.")
-        found = shutil.which(path)
-        if found is None:
+        program = shutil.which(path)
+        if program is None:
             raise UserError(f"--python {name}: {path} is not an interpreter that can be run.")
         # Not resolved: the link of a virtual environment is what makes it one.
-        pythons[name] = str(Path(found).absolute())
+        pythons[name] = str(Path(program).absolute())
     return pythons
 
 
-def _run(request: Request, console: Console, errors: Console) -> int:
-    outcome = Outcome()
+def _run(options: Options, console: Console, errors: Console) -> int:
+    measurements = Measurements()
     with progress_bar(errors) as progress:
-        scratch = scratch_folder(request.out.resolve())  # children have folders of their own to work in
-        launcher = Launcher(scratch, link_packages(scratch / "modules"), request.pythons, sys.executable)
+        scratch = scratch_folder(options.out.resolve())  # children have folders of their own to work in
+        launcher = Launcher(scratch, link_packages(scratch / "modules"), options.pythons, sys.executable)
         source: ImageSource | None = None
         try:
-            source = read_source(request.data, progress, errors, "peers.json", request.skip_list)
-            _measure(request, source, launcher, scratch, outcome, progress)
-            _write(request, source, outcome, complete=True)
+            source = read_source(options.data, progress, errors, "peers.json", options.skip_list)
+            _measure(options, source, launcher, scratch, measurements, progress)
+            _write(options, source, measurements, complete=True)
         except BaseException:
-            if source is not None and any(row.samples for row in outcome.rows):
-                _write(request, source, outcome, complete=False)
-                errors.print(f"stopped: what was measured so far is in {request.out}", highlight=False, markup=False)
+            if source is not None and any(result.samples for result in measurements.results):
+                _write(options, source, measurements, complete=False)
+                errors.print(f"stopped: what was measured so far is in {options.out}", highlight=False, markup=False)
             raise
         finally:
             try:
@@ -196,40 +201,45 @@ def _run(request: Request, console: Console, errors: Console) -> int:
             finally:
                 remove_scratch(scratch)
             with contextlib.suppress(OSError):
-                request.out.rmdir()  # only where nothing was written
-    if not any(row.samples for row in outcome.rows):
-        reasons = "; ".join(f"{one.name}: {one.reason}" for one in outcome.left_out) or "all did other work"
+                options.out.rmdir()  # only where nothing was written
+    if not any(result.samples for result in measurements.results):
+        reasons = "; ".join(f"{peer.name}: {peer.reason}" for peer in measurements.left_out) or "all did other work"
         raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
-    _print(request, outcome, console)
+    _print(options, measurements, console)
     return 0
 
 
 def _measure(
-    request: Request, source: ImageSource, launcher: Launcher, scratch: Path, outcome: Outcome, progress: Progress
+    options: Options,
+    source: ImageSource,
+    launcher: Launcher,
+    scratch: Path,
+    measurements: Measurements,
+    progress: Progress,
 ) -> None:
     task = progress.add_task("decoding", total=None)
     progress.refresh()
     try:
-        material = make_material(source, launcher, scratch, works=request.works, least=request.prepared_images)
+        material = make_material(source, launcher, scratch, works=options.works, least=options.prepared_images)
     except PeerFailed as error:
         raise UserError(f"the images cannot be decoded: {error}", exit_code=3) from error
     progress.remove_task(task)
-    for work in request.works:
-        peers = [peer for peer in request.peers if work in peer.functions]
+    for work in options.works:
+        peers = [peer for peer in options.peers if work in peer.functions]
         if peers:
-            _measure_work(request, work, peers, material, launcher, outcome, progress)
+            _measure_work(options, work, peers, material, launcher, measurements, progress)
 
 
 def _measure_work(
-    request: Request,
+    options: Options,
     work: str,
     peers: Sequence[Peer],
     material: Material,
     launcher: Launcher,
-    outcome: Outcome,
+    measurements: Measurements,
     progress: Progress,
 ) -> None:
-    task = progress.add_task(work, total=len(peers) * (1 + request.rounds))
+    task = progress.add_task(work, total=len(peers) * (1 + options.rounds))
 
     def tell(text: str) -> None:
         progress.update(task, description=f"{work}: {text}"[:40], refresh=True)
@@ -237,32 +247,34 @@ def _measure_work(
     def done(_: str) -> None:
         progress.update(task, advance=1, refresh=True)
 
-    run = PeerRun(work, peers, material, launcher, cores=usable_threads(), workers=request.workers, tell=tell)
+    run = PeerRun(work, peers, material, launcher, cores=usable_threads(), workers=options.workers, tell=tell)
     try:
         run.prepare(done)
-        outcome.rows += run.rows
-        outcome.images[work] = material.job(work, Path()).images
-        for number in range(request.rounds):
+        measurements.results += run.results
+        measurements.images[work] = material.job(work, Path()).images
+        for number in range(options.rounds):
             run.measure(number, done)
     finally:
-        gone = {one.name for one in run.left_out}
-        outcome.rows[:] = [row for row in outcome.rows if row.work != work or row.peer.name not in gone]
-        outcome.left_out += run.left_out
+        gone = {peer.name for peer in run.left_out}
+        measurements.results[:] = [
+            result for result in measurements.results if result.work != work or result.peer.name not in gone
+        ]
+        measurements.left_out += run.left_out
     run.end()
     progress.remove_task(task)
 
 
-def _write(request: Request, source: ImageSource, outcome: Outcome, *, complete: bool) -> None:
-    results = []
-    for work in request.works:
-        rows = [row for row in outcome.rows if row.work == work]
-        ours = ours_of(rows)
-        for row in rows:
-            ratio = ratio_to(row, ours)
-            results.append(
-                row_to_json(row)
+def _write(options: Options, source: ImageSource, measurements: Measurements, *, complete: bool) -> None:
+    written = []
+    for work in options.works:
+        results = [result for result in measurements.results if result.work == work]
+        ours = ours_of(results)
+        for result in results:
+            ratio = ratio_to(result, ours)
+            written.append(
+                result_to_json(result)
                 | {
-                    "images_per_sec": geometric_mean(row.rates) if row.samples else None,
+                    "images_per_sec": geometric_mean(result.rates) if result.samples else None,
                     "ratio_to_ours": ratio[0] if ratio else None,
                     "ratio_ci95": list(ratio[1]) if ratio and ratio[1] else None,
                     "ours": ours.peer.name if ours else None,
@@ -273,30 +285,30 @@ def _write(request: Request, source: ImageSource, outcome: Outcome, *, complete:
         "complete": complete,
         "provenance": machine(),
         "dataset": source.to_dict(),
-        "works": {work: {"does": WORKS[work], "images": outcome.images.get(work)} for work in request.works},
-        "rounds": request.rounds,
-        "results": results,
-        "left_out": [{"work": one.work, "peer": one.name, "reason": one.reason} for one in outcome.left_out],
+        "works": {work: {"does": WORKS[work], "images": measurements.images.get(work)} for work in options.works},
+        "rounds": options.rounds,
+        "results": written,
+        "left_out": [{"work": peer.work, "peer": peer.name, "reason": peer.reason} for peer in measurements.left_out],
     }
-    write_atomically(request.out / "peers.json", to_json(document))
+    write_atomically(options.out / "peers.json", to_json(document))
 
 
-def _print(request: Request, outcome: Outcome, console: Console) -> None:
-    for work in request.works:
-        rows = [row for row in outcome.rows if row.work == work]
-        if rows:
-            print_rows(console, work, outcome.images[work], rows)
-    print_left_out(console, outcome.left_out)
-    if all(row.peer.ours for row in outcome.rows):
-        console.print("\nNo peer is here: only ours was measured.", highlight=False)
-    print_files(console, "results", request.out / "peers.json")
+def _print(options: Options, measurements: Measurements, console: Console) -> None:
+    for work in options.works:
+        results = [result for result in measurements.results if result.work == work]
+        if results:
+            print_results(console, work, measurements.images[work], results)
+    print_left_out(console, measurements.left_out)
+    if all(result.peer.ours or result.peer.part for result in measurements.results):
+        console.print("\nNo peer is here: no other library was measured.", highlight=False)
+    print_files(console, "results", options.out / "peers.json")
 
 
 def _list(console: Console) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("peer", "work", "note"):
         table.add_column(column)
-    for name, peer in (our_peers() | PEERS).items():
+    for name, peer in (our_peers() | PEERS | PARTS).items():
         table.add_row(name, ", ".join(peer.functions), peer.note)
     console.print(table)
 

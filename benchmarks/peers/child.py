@@ -41,11 +41,14 @@ class Counter:
         self.begun_ns = clock.now_ns()
 
     def take(self, images: Any, labels: Any) -> None:
+        self.count(int(images.shape[0]))
+
+    def count(self, images: int) -> None:
         self.last_ns = clock.now_ns()
         if not self.batches:
             self.first_ns = self.last_ns
         self.batches += 1
-        self.images += int(images.shape[0])
+        self.images += images
 
 
 class Survey(Counter):

@@ -45,15 +45,15 @@ Tell = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Row:
-    """One peer of one work, as far as it came.
+class PeerResult:
+    """What a peer of a work came to so far.
 
     Attributes:
       versions: of its packages.
       workers: those chosen, in words.
       trials: images/sec by workers.
-      first_batch_s: from making the loader to its first batch, its worker processes included.
-      survey, identity: what its process saw.
+      first_batch_s: from making the loader to its first batch, its worker processes included; None without batches.
+      survey, identity: what its process saw; empty for a part of the work.
       other_work: in what its work differs; empty if in nothing.
       samples: its windows, one a round.
       flags: what a reader must doubt.
@@ -64,7 +64,7 @@ class Row:
     versions: dict[str, str] = field(default_factory=dict)
     workers: str = ""
     trials: dict[str, float] = field(default_factory=dict)
-    first_batch_s: float = 0.0
+    first_batch_s: float | None = None
     survey: dict[str, Any] = field(default_factory=dict)
     identity: dict[str, Any] = field(default_factory=dict)
     other_work: tuple[str, ...] = ()
@@ -218,10 +218,11 @@ class PeerRun:
         tell: Tell = lambda text: None,
     ) -> None:
         self.work = work
-        self.rows: list[Row] = []
+        self.results: list[PeerResult] = []
         self.left_out: list[LeftOut] = []
         self._peers, self._material, self._launcher = list(peers), material, launcher
         self._cores, self._workers, self._tell = cores, workers, tell
+        self._images = material.job(work, Path()).images
         self._processes: dict[str, PeerProcess] = {}
         self._order = random.Random()
         self._folders: dict[str, Path] = {}
@@ -229,43 +230,43 @@ class PeerRun:
 
     def prepare(self, done: Tell = lambda name: None) -> None:
         """Checks every peer and chooses its workers; leaves out whoever cannot."""
-        rows = [Row(peer, self.work) for peer in self._peers]
+        results = [PeerResult(peer, self.work) for peer in self._peers]
         # All import at the same time, while nobody is timed.
         self._tell("importing")
-        started = [row for row in rows if self._keep(row, self._start)]
-        for row in [row for row in started if self._keep(row, self._imported)]:
-            self._tell(row.peer.name)
-            if self._keep(row, self._prepare):
-                self.rows.append(row)
-            done(row.peer.name)
+        started = [result for result in results if self._keep(result, self._start)]
+        for result in [result for result in started if self._keep(result, self._imported)]:
+            self._tell(result.peer.name)
+            if self._keep(result, self._prepare):
+                self.results.append(result)
+            done(result.peer.name)
 
-    def _keep(self, row: Row, step: Callable[[Row], None]) -> bool:
+    def _keep(self, result: PeerResult, step: Callable[[PeerResult], None]) -> bool:
         """Takes a step with a peer. Returns whether it went well; leaves the peer out if not."""
         try:
-            step(row)
+            step(result)
         except PeerFailed as error:
-            self._leave_out(row, error)
+            self._leave_out(result, error)
             return False
         return True
 
     def measure(self, number: int, done: Tell = lambda name: None) -> None:
         """Measures one window of each peer, in an order that is drawn anew."""
-        for row in self._order.sample(self.rows, len(self.rows)):
-            name = row.peer.name
-            if row.other_work:
+        for result in self._order.sample(self.results, len(self.results)):
+            name = result.peer.name
+            if result.other_work:
                 done(name)
                 continue
             self._tell(name)
             process, epochs = self._processes[name], self._epochs[name]
-            foreseen_s = epochs * row.survey["images"] / max(row.trials.values())
+            foreseen_s = epochs * self._images / max(result.trials.values())
             try:
                 sample = process.ask("window", epochs, timeout_s=max(_HANG_LEAST_S, _HANG_RATIO * foreseen_s))
             except PeerFailed as error:
-                self.rows.remove(row)
-                self._leave_out(row, error)
+                self.results.remove(result)
+                self._leave_out(result, error)
             else:
-                row.samples.append({"round": number, **sample})
-                self._rest(row)
+                result.samples.append({"round": number, **sample})
+                self._rest(result)
             done(name)
 
     def end(self) -> None:
@@ -275,63 +276,68 @@ class PeerRun:
         self._launcher.end()
         self._processes.clear()
 
-    def _prepare(self, row: Row) -> None:
-        choices = worker_choices(row.peer, self._cores, self._workers)
+    def _prepare(self, result: PeerResult) -> None:
+        choices = worker_choices(result.peer, self._cores, self._workers)
         rates: dict[tuple[int | None, bool], float] = {}
         failures: dict[tuple[int | None, bool], PeerFailed] = {}
         for choice in choices * TRIALS:
             if choice in failures:
                 continue
             text = workers_text(*choice)
-            self._tell(f"{row.peer.name}, {text}")
+            self._tell(f"{result.peer.name}, {text}")
             try:
-                rates[choice] = max(rates.get(choice, 0.0), self._try(row, *choice))
+                rates[choice] = max(rates.get(choice, 0.0), self._try(result, *choice))
             except PeerFailed as error:
                 failures[choice] = error
                 rates.pop(choice, None)
                 if error.gone:
-                    self._start(row)
-                    self._imported(row)
+                    self._start(result)
+                    self._imported(result)
         if not rates:
             raise next(iter(failures.values()))
-        row.trials = {workers_text(*choice): rate for choice, rate in rates.items()}
-        row.flags += [f"{workers_text(*choice)}: {error}" for choice, error in failures.items()]
-        (workers, processes), rate = max(rates.items(), key=lambda one: one[1])
-        row.workers = workers_text(workers, processes)
-        process, folder = self._processes[row.peer.name], self._folders[row.peer.name]
-        self._open(row, self._material.numbered(self.work, folder / "numbered"), workers, processes)
-        row.identity = process.ask("identify", self._material.plain, timeout_s=_OPEN_TIMEOUT_S)
-        self._open(row, self._material.job(self.work, folder), workers, processes)
-        row.survey = process.ask("survey", timeout_s=_OPEN_TIMEOUT_S)
-        row.first_batch_s = row.survey.pop("first_batch_s")
-        dtype = "uint8" if self.work == "prepared" else "float32"
-        row.other_work = differences(row.survey, row.identity, self._material.references[self.work], dtype)
-        self._epochs[row.peer.name] = max(1, math.ceil(WINDOW_S * rate / max(1, row.survey["images"])))
-        self._rest(row)
-        if row.other_work:
-            self._processes.pop(row.peer.name).kill()
+        result.trials = {workers_text(*choice): rate for choice, rate in rates.items()}
+        result.flags += [f"{workers_text(*choice)}: {error}" for choice, error in failures.items()]
+        (workers, processes), rate = max(rates.items(), key=lambda tried: tried[1])
+        result.workers = workers_text(workers, processes)
+        if not result.peer.part:  # else its loader, of the only choice of workers, is open
+            self._check(result, workers, processes)
+        self._epochs[result.peer.name] = max(1, math.ceil(WINDOW_S * rate / self._images))
+        self._rest(result)
+        if result.other_work:
+            self._processes.pop(result.peer.name).kill()
 
-    def _start(self, row: Row) -> None:
+    def _check(self, result: PeerResult, workers: int | None, processes: bool) -> None:
+        """Opens the loader that is timed, and compares what it serves with the reference."""
+        process, folder = self._processes[result.peer.name], self._folders[result.peer.name]
+        self._open(result, self._material.numbered(self.work, folder / "numbered"), workers, processes)
+        result.identity = process.ask("identify", self._material.plain, timeout_s=_OPEN_TIMEOUT_S)
+        self._open(result, self._material.job(self.work, folder), workers, processes)
+        result.survey = process.ask("survey", timeout_s=_OPEN_TIMEOUT_S)
+        result.first_batch_s = result.survey.pop("first_batch_s")
+        dtype = "uint8" if self.work == "prepared" else "float32"
+        result.other_work = differences(result.survey, result.identity, self._material.references[self.work], dtype)
+
+    def _start(self, result: PeerResult) -> None:
         """Starts the peer's process, which goes on to import its library."""
-        peer = row.peer
+        peer = result.peer
         process, folder = self._launcher.start(peer.name)
         self._processes[peer.name], self._folders[peer.name] = process, folder
         process.send("load", peer.module, peer.functions[self.work], list(peer.packages))
 
-    def _imported(self, row: Row) -> None:
-        row.versions = self._processes[row.peer.name].receive(timeout_s=_OPEN_TIMEOUT_S)
+    def _imported(self, result: PeerResult) -> None:
+        result.versions = self._processes[result.peer.name].receive(timeout_s=_OPEN_TIMEOUT_S)
 
-    def _open(self, row: Row, job: Job, workers: int | None, processes: bool) -> None:
-        config = row.peer.configs.get(self.work)
+    def _open(self, result: PeerResult, job: Job, workers: int | None, processes: bool) -> None:
+        config = result.peer.configs.get(self.work)
         described = replace(
             job, workers=workers, processes=processes, config=config_to_dict(config) if config is not None else None
         )
-        self._processes[row.peer.name].ask("open", job_to_json(described), timeout_s=_OPEN_TIMEOUT_S)
+        self._processes[result.peer.name].ask("open", job_to_json(described), timeout_s=_OPEN_TIMEOUT_S)
 
-    def _try(self, row: Row, workers: int | None, processes: bool) -> float:
+    def _try(self, result: PeerResult, workers: int | None, processes: bool) -> float:
         """Returns the images/sec of a short window."""
-        self._open(row, self._material.job(self.work, self._folders[row.peer.name]), workers, processes)
-        process = self._processes[row.peer.name]
+        self._open(result, self._material.job(self.work, self._folders[result.peer.name]), workers, processes)
+        process = self._processes[result.peer.name]
         # Two windows: the first is spent on what a loader does once, and says how many epochs the second needs.
         sample = process.ask("window", 1, timeout_s=_OPEN_TIMEOUT_S)
         process.rest()
@@ -340,37 +346,37 @@ class PeerRun:
         process.rest()
         return float(sample["images"] / max(1, sample["wall_ns"]) * 1e9)
 
-    def _rest(self, row: Row) -> None:
-        process = self._processes[row.peer.name]
-        if not process.rest() and (flag := "does not rest between its windows") not in row.flags:
-            row.flags.append(flag)
+    def _rest(self, result: PeerResult) -> None:
+        process = self._processes[result.peer.name]
+        if not process.rest() and (flag := "does not rest between its windows") not in result.flags:
+            result.flags.append(flag)
 
-    def _leave_out(self, row: Row, error: PeerFailed) -> None:
+    def _leave_out(self, result: PeerResult, error: PeerFailed) -> None:
         reason = str(error)
         if error.missing:
             what = "not installed" if reason.startswith("ModuleNotFoundError") else "cannot be imported"
-            reason = f"{what} ({reason}); {row.peer.install}"
-        self.left_out.append(LeftOut(work=row.work, name=row.peer.name, reason=reason))
-        process = self._processes.pop(row.peer.name, None)
+            reason = f"{what} ({reason}); {result.peer.install}"
+        self.left_out.append(LeftOut(work=result.work, name=result.peer.name, reason=reason))
+        process = self._processes.pop(result.peer.name, None)
         if process is not None:
             process.kill()
 
 
-def row_to_json(row: Row) -> dict[str, Any]:
+def result_to_json(result: PeerResult) -> dict[str, Any]:
     return {
-        "work": row.work,
-        "peer": row.peer.name,
-        "versions": row.versions,
-        "workers": row.workers,
-        "trials_images_per_sec": row.trials,
-        "first_batch_s": row.first_batch_s,
-        "equal_work": not row.other_work,
-        "other_work": list(row.other_work),
-        "survey": row.survey,
-        "identity": row.identity,
-        "samples": row.samples,
-        "flags": row.flags,
-        "note": row.peer.note,
+        "work": result.work,
+        "peer": result.peer.name,
+        "versions": result.versions,
+        "workers": result.workers,
+        "trials_images_per_sec": result.trials,
+        "first_batch_s": result.first_batch_s,
+        "equal_work": not result.peer.part and not result.other_work,
+        "other_work": list(result.other_work),
+        "survey": result.survey,
+        "identity": result.identity,
+        "samples": result.samples,
+        "flags": result.flags,
+        "note": result.peer.note,
     }
 
 

@@ -24,6 +24,8 @@ class Peer:
       kinds: the workers it can have, "threads" or "processes"; none where the library decides itself.
       least: the smallest number of workers; 0 loads in the main thread.
       beyond_cores: whether it can have more workers than there are cores.
+      part: whether it does a part of the work alone, on as many threads as there are cores, and hands over no batch
+        that could be compared with the others'.
       configs: the described pipeline, by work, where this project builds it.
       note: what a reader of the table must know.
     """
@@ -36,6 +38,7 @@ class Peer:
     kinds: tuple[str, ...] = ()
     least: int = 1
     beyond_cores: bool = True
+    part: bool = False
     configs: Mapping[str, PipelineConfig] = field(default_factory=dict)
     note: str = ""
 
@@ -174,26 +177,46 @@ PEERS: dict[str, Peer] = {
 }
 
 
+# What every loader of the cold work has to do, by all cores and with nothing around it: how much faster one could be.
+PARTS = {
+    name: Peer(
+        name=name,
+        module="benchmarks.peers.loaders.parts",
+        functions={"cold": name.replace("-", "_")},
+        packages=("unstall", "opencv-python-headless"),
+        install="pip install unstall",
+        kinds=("threads",),
+        part=True,
+        note=note,
+    )
+    for name, note in {
+        "decode": "a part of the work: decodes from memory, scaled",
+        "read-decode": "a part of the work: reads, decodes scaled",
+        "read-decode-warp": "a part of the work: reads, decodes scaled, one warp",
+    }.items()
+}
+
+
 def our_peers() -> dict[str, Peer]:
     """Returns a peer for each of `OURS`, and those of `_IN_PYTHON` without tf.data as well."""
-    found: dict[str, Peer] = {}
+    peers: dict[str, Peer] = {}
     for work, configs in OURS.items():
         for name, config in configs.items():
-            before = found.get(f"ours:{name}")
-            known = dict(before.configs) if before else {}
-            found[f"ours:{name}"] = Peer(
+            earlier = peers.get(f"ours:{name}")
+            others = dict(earlier.configs) if earlier else {}
+            peers[f"ours:{name}"] = Peer(
                 name=f"ours:{name}",
                 module="benchmarks.peers.loaders.described",
-                functions=dict.fromkeys((*known, work), "described"),
+                functions=dict.fromkeys((*others, work), "described"),
                 packages=("unstall", "tensorflow"),
                 install="pip install unstall",
                 kinds=("threads",),
-                configs={**known, work: config},
+                configs={**others, work: config},
                 note="scaled decode" if config.decode == "scaled" else "",
             )
     for name, served in _IN_PYTHON.items():
-        peer = found[f"ours:{served}"]
-        found[f"ours:{name}"] = replace(
+        peer = peers[f"ours:{served}"]
+        peers[f"ours:{name}"] = replace(
             peer,
             name=f"ours:{name}",
             functions=dict.fromkeys(peer.configs, "in_python"),
@@ -202,11 +225,16 @@ def our_peers() -> dict[str, Peer]:
             least=0,
             note="; ".join(["no tf.data", *([peer.note] if peer.note else [])]),
         )
-    return found
+    return peers
 
 
 def worker_choices(peer: Peer, cores: int, asked: tuple[int, ...] = ()) -> list[tuple[int | None, bool]]:
-    """Returns the (workers, are processes) to try: the least, as many as cores, twice as many; or those asked for."""
+    """Returns the (workers, are processes) to try: the least, as many as cores, twice as many; or those asked for.
+
+    A part of the work has as many threads as cores, whatever is asked for.
+    """
+    if peer.part:
+        return [(cores, False)]
     if not peer.kinds:
         return [(None, False)]
     usual = (peer.least, cores, *([2 * cores] if peer.beyond_cores else []))

@@ -224,36 +224,42 @@ class Run:
     def _measurements(self) -> Measurements:
         """Returns the subjects in the order in which they were asked for, and the samples that they have or share."""
         windows: dict[str, tuple[Sample, ...]] = {}
-        subjects: list[tuple[tuple[int, ...], Measurement]] = []
-        devices = list(dict.fromkeys(group.device for group in self._groups))
+        subjects: list[Measurement] = []
         for group in self._groups:
             # A variant that failed later has no result: it stands among those left out.
             for measured in (one for one in group.measured.values() if one.job in group.jobs):
-                job, alone = measured.job, group.ceilings.get(measured.facts.ceiling, [])
-                measured_windows = {sample.window for sample in (*alone, *measured.samples)}
-                if not {"train", "resident"} <= measured_windows:
+                alone = group.ceilings.get(measured.facts.ceiling, [])
+                names = {sample.window for sample in (*alone, *measured.samples)}
+                if not {"train", "resident"} <= names:
                     continue
-                keys = (
-                    f"{measured.facts.ceiling}, {group.log.stem}",
-                    f"{job.variant}, {job.model}, {group.device.name}",
-                )
-                windows |= {keys[0]: tuple(alone), keys[1]: tuple(measured.samples)}
-                for page_cache in ("warm", "cold") if measured.cold and "cold" in measured_windows else ("warm",):
-                    stages, lines = None, ()
-                    if page_cache == "warm":
-                        stages, lines = self._stages.get((group.device, job.variant, job.model), (None, ()))
-                    place = (
-                        devices.index(group.device),
-                        self._plan.models.index(job.model),
-                        list(self._plan.variants).index(job.variant),
-                        page_cache == "cold",
-                    )
-                    subject = self._subject(group, measured, page_cache)
-                    subjects.append((place, Measurement(subject=subject, windows=keys, stages=stages, lines=lines)))
+                # A device may have two children, of which each measured the model alone.
+                of_model = f"{measured.facts.ceiling}, {group.log.stem}"
+                of_subject = f"{measured.job.variant}, {measured.job.model}, {group.device.name}"
+                windows |= {of_model: tuple(alone), of_subject: tuple(measured.samples)}
+                rows = ("warm", "cold") if measured.cold and "cold" in names else ("warm",)
+                subjects += [self._measurement(group, measured, row, (of_model, of_subject)) for row in rows]
         return Measurements(
-            subjects=tuple(measurement for _, measurement in sorted(subjects, key=lambda item: item[0])),
+            subjects=tuple(sorted(subjects, key=self._place)),
             windows=windows,
             throttled_ratio=throttled_ratio(self._before_rounds, Throttling.now()),
+        )
+
+    def _measurement(self, group: Group, measured: Measured, page_cache: str, windows: tuple[str, ...]) -> Measurement:
+        subject = self._subject(group, measured, page_cache)
+        apart = self._stages.get((group.device, measured.job.variant, measured.job.model))
+        if apart is None or page_cache == "cold":
+            return Measurement(subject=subject, windows=windows)
+        return Measurement(subject=subject, windows=windows, stages=apart[0], lines=apart[1])
+
+    def _place(self, measurement: Measurement) -> tuple[int, int, int, bool]:
+        """Returns where a subject stands in the report."""
+        subject = measurement.subject
+        devices = [group.device for group in self._groups]
+        return (
+            devices.index(subject.device),
+            self._plan.models.index(subject.model),
+            list(self._plan.variants).index(subject.variant),
+            subject.page_cache == "cold",
         )
 
     def _subject(self, group: Group, measured: Measured, page_cache: str) -> Subject:

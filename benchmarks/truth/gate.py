@@ -25,8 +25,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.gate.measure import Comparison, Question, compare
-from benchmarks.gate.processes import Process, Setting, Subject, measure
+from benchmarks.gate.measure import compare
+from benchmarks.gate.plan import Question
+from benchmarks.gate.processes import Setting, Subject, measure
+from benchmarks.gate.results import Comparison
+from benchmarks.gate.samples import Process
 from benchmarks.lab.command import exit_code_of
 from benchmarks.lab.options import MODEL, UserError
 from benchmarks.truth.gate_faults import faults
@@ -43,6 +46,7 @@ from profiles.gate import (
     SAME,
     THRESHOLD_RATIO,
 )
+from profiles.report import encode
 from profiles.text import Terminal
 
 # What the design of this project asks for.
@@ -134,16 +138,18 @@ def _try(name: str, out: Path, tries: int, errors: Console) -> None:
         with path.open("a", encoding="utf-8") as file:
             if path.read_bytes()[-1:] not in (b"", b"\n"):
                 file.write("\n")  # what a killed run left half is a line of its own
-            file.write(json.dumps({"seed": seed, **comparison.to_dict()}, allow_nan=False) + "\n")
+            kept = comparison.to_dict(comparison.decide()) | {"measurements": encode(comparison.measurements)}
+            file.write(json.dumps({"seed": seed, **kept}, allow_nan=False) + "\n")
 
 
 def _compare(part: Part, out: Path, coin: random.Random) -> Comparison:
     a, b = (_subject(loss) for loss in (0.0, part.loss))
 
-    def one(subject: Subject, inspect: bool) -> Process:
+    def measure_side(subject: Subject, inspect: bool) -> Process:
         return measure(subject, _SETTING, out / "children.log")
 
-    return compare(Question(a=a, b=b, threshold=THRESHOLD_RATIO), one, coin)
+    question = Question(a=a.label, b=b.label, threshold=THRESHOLD_RATIO)
+    return compare(Comparison(question=question), {"A": a, "B": b}, measure_side, coin)
 
 
 def _subject(loss: float) -> Subject:

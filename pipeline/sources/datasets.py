@@ -1,4 +1,4 @@
-"""The data behind the published experiments: a file's, this machine's own, or generated of the same form."""
+"""The data behind the published experiments: from a `.npz` file, from Keras' or TFDS' folder, or generated."""
 
 from __future__ import annotations
 
@@ -15,34 +15,9 @@ from numpy.typing import NDArray
 
 from pipeline.sources.generated_arrays import generate
 from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
-from pipeline.sources.published_files import IMDB_SHA256, read_cifar10, read_idx, read_npz
+from pipeline.sources.published_files import KERAS_FILES, kept_by_keras, read_by_keras, read_npz, readable_forms
 from pipeline.text import did_you_mean, shown
 
-# What Keras' own loaders fetch: file, address, SHA-256 (keras/src/datasets).
-DOWNLOADS = {
-    "mnist": (
-        "mnist.npz",
-        "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
-        "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
-    ),
-    "cifar10": (
-        "cifar-10-python.tar.gz",
-        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-    ),
-    "text": ("imdb.npz", "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz", IMDB_SHA256),
-}
-# Where Keras leaves them, by its versions.
-_IN_KERAS = {
-    "mnist": ("mnist.npz",),
-    "cifar10": (
-        "cifar-10-batches-py-target/cifar-10-batches-py",
-        "cifar-10-batches-py",
-        "cifar-10-batches-py.tar.gz",
-        "cifar-10-python.tar.gz",
-    ),
-    "text": ("imdb.npz",),
-}
 _IN_TFDS = {"mnist": "mnist", "cifar10": "cifar10", "text": "imdb_reviews"}
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
@@ -57,7 +32,7 @@ class Dataset:
       x_test: likewise.
       y_test: likewise.
       name: "cifar10", "mnist", "text" or "features".
-      kind: "file", "keras" (in Keras' cache), "tfds" (prepared by TFDS) or "generated".
+      kind: "file", "keras" (read by `keras.datasets`), "tfds" (prepared by TFDS) or "generated".
       class_names: a label is an index into them.
       fingerprint: of the arrays' content.
       note: one sentence for people, which says what the data are, and whether an accuracy can be read from them.
@@ -98,36 +73,34 @@ def open_dataset(
 ) -> Dataset:
     """Opens the data of a published experiment.
 
-    In this order: `path`; what Keras or TFDS left on this machine; with `download` what Keras would fetch; data
-    generated of the same form, from which no accuracy is to be read. Nothing is fetched unless asked for.
+    In this order: `path`; what Keras or TFDS keeps on this machine; with `download` what Keras downloads; data
+    generated in the same form, from which no accuracy is to be read. Nothing is downloaded without `download`.
 
     Args:
       name: a key of `FORMS`: "cifar10", "mnist", "text" or "features".
-      path: a file or folder in one of the published formats, or a `.npz` file of the four arrays.
+      path: a `.npz` file of `x_train`, `y_train`, `x_test` and `y_test`.
       examples: to train on, at most; tests shrink with them. All of them unless given.
       seed: of generated data.
-      download: whether Keras may fetch the published file, into its own cache.
+      download: whether `keras.datasets` may download the published file into Keras' own folder.
     Raises:
       DatasetError: if the data are there and cannot be read, or what was asked for cannot be had.
     """
     if name not in FORMS:
-        known = ", ".join(FORMS)
-        raise DatasetError(f"{name!r} is not a data set.{did_you_mean(name, FORMS)} Known: {known}.")
+        raise DatasetError(f"{name!r} is not a data set.{did_you_mean(name, FORMS)} Known: {', '.join(FORMS)}.")
     if examples is not None and examples < len(FORMS[name].class_names):
         raise DatasetError(
             f"`examples` must be at least {len(FORMS[name].class_names)}, one a class. Received: examples={examples}."
         )
     if path is not None:
         return _dataset(name, "file", _read(name, Path(path)), examples)
-    found = _keras_file(name)
-    if found is None and name in _IN_TFDS:
+    if name in KERAS_FILES and kept_by_keras(name, download=download):
+        return _dataset(name, "keras", read_by_keras(name), examples)
+    if name in _IN_TFDS:
         splits = _prepared_by_tfds(name)
         if splits is not None:
             return _dataset(name, "tfds", splits, examples)
-    if found is None and download and name in DOWNLOADS:
-        found = _download(name)
-    if found is not None:
-        return _dataset(name, "keras", _read(name, found), examples)
+    if name in KERAS_FILES and download:
+        return _dataset(name, "keras", read_by_keras(name), examples)
     form = FORMS[name]
     train = min(examples or form.train, form.train)
     test = form.test if train == form.train else max(1, form.test * train // form.train)
@@ -140,7 +113,7 @@ def _dataset(name: str, kind: str, splits: Splits, examples: int | None) -> Data
         splits = splits.take(examples)
     note = {
         "file": f"{form.title}, from a file given.",
-        "keras": f"{form.title}, from the file that Keras keeps.",
+        "keras": f"{form.title}, from keras.datasets.",
         "tfds": f"{form.title}, as TFDS prepared it.",
         "generated": f"generated in the form of {form.title}: no accuracy is to be read from it.",
     }[kind]
@@ -170,36 +143,9 @@ def _fingerprint(splits: Splits) -> str:
 def _read(name: str, path: Path) -> Splits:
     if not path.exists():
         raise DatasetError(f"{shown(path)} does not exist.")
-    if not (path.is_file() or path.is_dir()):
-        raise DatasetError(f"{shown(path)} is neither a file nor a folder.")
-    if path.suffix == ".npz":
-        return read_npz(path, name)
-    if name == "cifar10":
-        return read_cifar10(path)
-    if name == "mnist" and path.is_dir():
-        return read_idx(path)
-    formats = {
-        "mnist": "mnist.npz, or a folder of MNIST's four idx files",
-        "text": "imdb.npz, or a .npz file of x_train, y_train, x_test and y_test",
-        "features": "a .npz file of x_train, y_train, x_test and y_test",
-    }[name]
-    raise DatasetError(f"{shown(path)} is no file of {FORMS[name].title}. Give {formats}.")
-
-
-def _keras_file(name: str) -> Path | None:
-    folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "datasets"
-    return next((folder / file for file in _IN_KERAS.get(name, ()) if (folder / file).exists()), None)
-
-
-def _download(name: str) -> Path:
-    import keras
-
-    file, address, sha256 = DOWNLOADS[name]
-    try:
-        return Path(keras.utils.get_file(file, address, file_hash=sha256))
-    except Exception as error:  # Keras raises bare ones
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise DatasetError(f"{FORMS[name].title} cannot be fetched from {address}: {reason}.") from error
+    if path.suffix != ".npz" or not path.is_file():
+        raise DatasetError(f"{shown(path)} is no .npz file, and is not read. {readable_forms(name)}")
+    return read_npz(path, name)
 
 
 def _prepared_by_tfds(name: str) -> Splits | None:

@@ -1,7 +1,7 @@
 """Batches of arrays in memory, as Keras' own `fit(x, y)` makes them, with an order that the seed and the epoch decide.
 
 For what `from_arrays` and `build` cannot serve: grey images, tokens, features, whole batches. Arrays of colour images
-go through either: `build` takes them one by one, resized and augmented as files are; this takes a batch in one go.
+go through either: `build` takes image by image, resized and augmented as files are; this takes a batch by one gather.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def array_batches(
     As Keras does it (`ArrayDataAdapter`): a permutation of all examples each epoch, one gather a batch in a parallel
     map, the last batch short, tf.data's own rewrites off, prefetch left to tf.data. Different: the permutation comes
     from the seed and the number of the epoch, not from TensorFlow's random state; labels are int32; images can be
-    scaled and cropped in the same map. An epoch is an iterator: what Keras draws to learn the shapes counts as one.
+    scaled and cropped in the same map. Each iterator is an epoch, also the one by which Keras learns the shapes.
 
     Args:
       examples: (examples, ...).

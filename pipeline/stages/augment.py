@@ -28,7 +28,7 @@ def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf
                 images = layer(images, training=True)
             return images, labels
 
-        # Keras' layers hold one random state: calls in parallel would race for it. The guide's own loader has them so.
+        # Keras' layers share one random state, for which parallel calls would race. TensorFlow's guide maps them so.
         parallel = config.loader == "image_dataset_from_directory"
         return mapped(dataset, augment_batch, config) if parallel else dataset.map(augment_batch)
     draws = epoch_draws(images, config)

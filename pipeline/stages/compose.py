@@ -78,9 +78,9 @@ class ComposedBatches:
         images = empty((len(indices), height, width, 3), np.uint8)
         if plan is None:
             plan = self.plan(indices, matrices)
-        # Plain numbers, where they are numbers: NumPy's own take twice as long to index with.
+        # Boxes as Python's integers: slicing with NumPy's takes twice as long.
         steps: Iterable[Any] = plan.tolist() if self._only_crops else plan
-        # Each is drawn as soon as it is decoded, while the core's cache still holds it.
+        # An image is resampled right after it is decoded, while the core's cache still holds it.
         decoded: Iterator[tuple[NDArray[np.uint8], Any]] = zip(self._decode.each(indices), steps, strict=True)
         if not self._decode.sizes_hold:
             decoded = self._as_they_are(decoded, self._decode.sizes[indices].tolist(), matrices)
@@ -89,7 +89,7 @@ class ComposedBatches:
             for (image, (top, bottom, left, right)), target in zip(decoded, images, strict=True):
                 cv2.resize(image[top:bottom, left:right], (width, height), target, 0, 0, cv2.INTER_LINEAR)
             if len(mirrored := np.flatnonzero(matrices[:, 0, 0] < 0)):
-                # All in one go.
+                # One call for all of them.
                 images[mirrored] = cv2.flip(images[mirrored].reshape(-1, width, 3), 1).reshape(-1, height, width, 3)
         else:
             for (image, matrix), target in zip(decoded, images, strict=True):

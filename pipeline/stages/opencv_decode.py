@@ -18,10 +18,10 @@ from pipeline.config import PipelineConfig
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 
-# Red, green, blue since OpenCV 4.11; the images of an older one are turned around.
+# OpenCV decodes to red, green, blue since 4.11; what an older version decodes is converted.
 _GIVES_RGB = hasattr(cv2, "IMREAD_COLOR_RGB")
 _COLOUR: int = (cv2.IMREAD_COLOR_RGB if _GIVES_RGB else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
-# OpenCV 4.11 and older ones read no GIF; this one has one pixel.
+# A GIF of one pixel, to see whether OpenCV reads the format: 4.11 and older versions do not.
 _GIF = b"GIF89a\1\0\1\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
 READS_GIF = cv2.imdecode(np.frombuffer(_GIF, np.uint8), cv2.IMREAD_COLOR) is not None
 # OpenCV's name of decoding a JPEG at a fraction of its size. The flags of the enumeration hold blue, green, red only.
@@ -34,9 +34,9 @@ class OpenCVDecoder:
     """Gives any image of a source by its index; safe in threads, each of which reads into a buffer of its own.
 
     Attributes:
-      sizes: (images, 2) int64, the height and width that each is expected to have; 0 where that is not known. A file
-        that was changed since the scan has others.
-      sizes_hold: whether none can have others.
+      sizes: (images, 2) int64, the height and width that each image is expected to have; 0 where unknown. A file
+        that was changed since the scan has another size.
+      sizes_hold: whether every image has its expected size, because none can change.
     """
 
     def __init__(self, source: ImageSource, config: PipelineConfig) -> None:

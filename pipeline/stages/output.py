@@ -28,14 +28,14 @@ def shuffle_cached(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.
 def cache(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
     """Keeps what came so far in memory where the config says so; a cache on disk is a source: `copies.cached_copy`.
 
-    What draws belongs behind it, or every epoch would get the first one's draws: `augment`, and `load_composed`, beside
-    which the config refuses a cache. `building.build` calls them in that order for every config.
+    Stages that draw must follow the cache, or each epoch would get the draws of the first. Those are `augment`, and
+    `load_composed`, beside which the config refuses a cache. `building.build` calls the stages in that order.
     """
     return dataset.cache() if config.cache == "memory" else dataset
 
 
 def batch(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Batches; the last one holds what is left."""
+    """Makes batches; the last batch holds the images that are left."""
     return dataset.batch(config.batch_size)
 
 
@@ -69,6 +69,6 @@ def with_options(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Da
     options.autotune.enabled = config.autotune
     options.deterministic = config.deterministic
     if not config.rewrites:
-        # The one option that leaves the pipeline as written; switching single rewrites off does not.
+        # Only this option leaves the pipeline as written; switching single rewrites off does not.
         options.experimental_optimization.apply_default_optimizations = False
     return dataset.with_options(options)

@@ -186,16 +186,16 @@ def _shards(records: Records, config: PipelineConfig) -> tf.data.Dataset:
     return dataset.shuffle(config.shuffle_buffer, seed=config.seed, reshuffle_each_iteration=True)
 
 
-def _streamed(source: ImageSource, config: PipelineConfig, serialized: tf.data.Dataset) -> tf.data.Dataset:
+def _streamed(source: ImageSource, config: PipelineConfig, records: tf.data.Dataset) -> tf.data.Dataset:
     features = {key: tf.io.FixedLenFeature((), kind) for key, kind in FEATURES.items()}
 
-    def load_image(one: Any) -> tuple[Any, Any]:
-        parsed = tf.io.parse_single_example(one, features)
+    def load_image(serialized: Any) -> tuple[Any, Any]:
+        parsed = tf.io.parse_single_example(serialized, features)
         image = resize(decode(parsed["image/encoded"], source, config), config)
         return image, tf.cast(parsed["image/class/label"], tf.int32)
 
-    serialized = serialized.apply(tf.data.experimental.assert_cardinality(source.images))
-    return output.mapped(serialized, load_image, config)
+    records = records.apply(tf.data.experimental.assert_cardinality(source.images))
+    return output.mapped(records, load_image, config)
 
 
 # Of a record, named as TensorFlow's own image records are (tensorflow/models, research/slim).

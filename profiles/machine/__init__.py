@@ -1,4 +1,4 @@
-"""What the machine tells: load, memory and clocks, hardware counters, the page cache."""
+"""Readings of the machine: load, memory and GPUs during a run, what other programs take, the page cache."""
 
 from profiles.machine.others import Others
 from profiles.machine.page_cache import PageCacheError, StorageRates, drop, left_warm, measure_storage

@@ -17,17 +17,17 @@ _Number = TypeVar("_Number", int, float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the counters of the machine said at one moment; None is what it does not tell.
+    """The counters of the machine at one moment. None stands for what the machine does not report.
 
     Attributes:
-      at_ns: when.
-      cpu_ratio: of each core, since the reading before.
-      memory_bytes: resident, summed over the watched process and its children; a page that they share counts for each.
-      disk_read_bytes: of all disks, since the machine started.
-      gpu_ratio: of each GPU: the part of the driver's last sampling period in which a kernel ran.
-      gpu_memory_bytes: in use on each GPU, by whomever.
+      at_ns: time of the reading, by `clock.now_ns`.
+      cpu_ratio: for each core, the part of the time since the previous reading in which the core was busy.
+      memory_bytes: resident memory of the watched process and its children; a shared page counts once for each.
+      disk_read_bytes: read from all disks since the machine started.
+      gpu_ratio: for each GPU, the part of the driver's last sampling period in which a kernel ran.
+      gpu_memory_bytes: in use on each GPU, by all processes.
       gpu_celsius: temperature of each GPU's chip.
-      gpu_watts: that each GPU draws, its board and memory with it.
+      gpu_watts: power that each GPU draws, including its board and memory.
     """
 
     at_ns: int
@@ -41,11 +41,19 @@ class Reading:
 
 
 class Probe:
-    """Reads the machine's counters."""
+    """Reads the machine's counters.
+
+    Args:
+      pid: the process whose memory is read, with that of its children.
+
+    Attributes:
+      cores: numbers of the cores that are read: those that this process may use.
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self.cores = _cores(len(psutil.cpu_percent(percpu=True)))  # from this call on the next one counts
+        # The first `read` gives the load of the cores since this call of `cpu_percent`.
+        self.cores = _cores(len(psutil.cpu_percent(percpu=True)))
         self._gpus = _Gpus()
 
     def read(self) -> Reading:
@@ -67,7 +75,7 @@ class Probe:
 
 
 def _cores(count: int) -> tuple[int, ...]:
-    """Returns those that this process may use, or all where that cannot be known."""
+    """Returns the numbers of the cores that this process may use, or of all `count` cores if that is unknown."""
     allowed = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
     return allowed if allowed and allowed[-1] < count else tuple(range(count))
 
@@ -80,7 +88,7 @@ def _tree_bytes(pid: int) -> int | None:
     except psutil.Error:
         return None
     for child in children:
-        with contextlib.suppress(psutil.Error):  # it ended meanwhile
+        with contextlib.suppress(psutil.Error):  # the child has ended in the meantime
             total += child.memory_info().rss
     return total
 
@@ -94,7 +102,7 @@ def _disk_read_bytes() -> int | None:
 
 
 class _Gpu(NamedTuple):
-    """What one GPU tells."""
+    """A reading of one GPU."""
 
     ratio: float | None
     memory_bytes: int | None
@@ -103,7 +111,7 @@ class _Gpu(NamedTuple):
 
 
 class _Gpus:
-    """The NVIDIA GPUs, if there is a driver and the package that asks it; else none."""
+    """The NVIDIA GPUs; none without a driver or without nvidia-ml-py, the package that asks the driver."""
 
     def __init__(self) -> None:
         self._handles: list[Any] = []
@@ -131,7 +139,7 @@ class _Gpus:
     def _ask(self, question: Callable[[], _Number]) -> _Number | None:
         try:
             return question()
-        except self._nvml.NVMLError:  # a GPU that is divided does not tell its use, and some have no power meter
+        except self._nvml.NVMLError:  # a divided GPU (MIG) does not report its load; some GPUs have no power meter
             return None
 
     def close(self) -> None:

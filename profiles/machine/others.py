@@ -1,4 +1,4 @@
-"""What other programs take of the cores beside a measurement."""
+"""How much of the cores' time other programs take during a measurement."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import psutil
 from profiles import clock
 from profiles.provenance import usable_cores
 
-# The kernel counts CPU time in ticks of 10 ms: over less than ten of them a ratio says little.
+# The kernel counts CPU time in ticks of 10 ms; a ratio over fewer than ten ticks is too coarse.
 _LEAST_NS = 100_000_000
-# The largest that is told: a program always gets some of a core that it waits for.
+# Upper limit of the ratio: the scheduler gives each program that waits for a core some of its time.
 _MOST_RATIO = 0.95
 
 
 class Others:
-    """Watches what others take, from the moment on that it is made; a reading takes some 0.1 ms.
+    """Measures the CPU time of other programs since this object was made; a reading takes about 0.1 ms.
 
-    Child processes that Python's `multiprocessing` has begun are not others; those begun in another way are.
+    Child processes that Python's `multiprocessing` started are not other programs; child processes that were started in
+    another way are.
     """
 
     def __init__(self) -> None:
         self._began = _Reading()
 
     def ratio(self) -> float | None:
-        """Returns what others took of the time of the cores that this process may use.
+        """Returns the part of the time of this process' cores that other programs took, from 0 to 0.95.
 
-        None where that is not known: over less than 0.1 s, where the system does not tell, and under a CPU quota below
-        the cores, which others have quotas of their own beside.
+        None where it is unknown: after less than 0.1 s, where the system does not report the cores' times, and under a
+        CPU quota of fewer cores, since other programs then use cores that this process could not have used.
         """
         now, began = _Reading(), self._began
         wall_ns = now.at_ns - began.at_ns
@@ -38,12 +39,12 @@ class Others:
         return min(max(others_ns / wall_ns / now.cores, 0.0), _MOST_RATIO)
 
     def own_cpu_ns(self) -> int:
-        """Returns the CPU time that this process and its children of `multiprocessing` have used since."""
+        """Returns the CPU time of this process and its `multiprocessing` children since then, in nanoseconds."""
         return _own_cpu_ns() - self._began.own_ns
 
 
 class _Reading:
-    """The clocks at a moment; no cores where the system does not tell."""
+    """The clocks at one moment; `cores` is 0 where the system does not report the cores' times."""
 
     def __init__(self) -> None:
         self.at_ns = clock.now_ns()

@@ -1,4 +1,4 @@
-"""The page cache of Linux: what of some files it holds, how to empty it of them, and how fast they are read."""
+"""The page cache of Linux: how much of some files it holds, how to drop them from it, and how fast they are read."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from profiles import clock
 
 Path = str | os.PathLike[str]
 
-# More than this of the files' pages left makes them not cold.
+# Files count as cold if the page cache holds no more than this part of their pages.
 _LEFT_RATIO = 0.05
-# Pages that are not on the disk yet stay until they are; asking for them to be dropped starts the writing.
-_TRIES, _BETWEEN_TRIES_S = 10, 0.1  # a second
+# Linux drops no page that is not on the disk yet. The request to drop starts the writing, so it is repeated for 1 s.
+_TRIES, _BETWEEN_TRIES_S = 10, 0.1
 _CHUNK_BYTES = 2**20
-# What is read to tell the storage's rate, and for how long.
+# How much is read at most, and for how long, to measure the rate of the storage.
 _SAMPLE_BYTES, _SAMPLE_S = 64 * 2**20, 5.0
 
 
 class PageCacheError(Exception):
-    """The page cache cannot be looked at or emptied; the message says why, in one line."""
+    """The page cache cannot be read or emptied; the message says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageRates:
-    """How fast files are read one after another, by one thread.
+    """How fast one thread reads files one after another.
 
     Attributes:
-      cold_bytes_per_sec: after their pages were dropped: the storage.
-      warm_bytes_per_sec: read again: the page cache.
+      cold_bytes_per_sec: rate of the storage: the files' pages had been dropped.
+      warm_bytes_per_sec: rate of the page cache: the files were read a second time.
       bytes_per_file: mean size of the files.
     """
 
@@ -46,13 +46,13 @@ class StorageRates:
 
 
 def cached_ratio(paths: Sequence[Path]) -> float:
-    """Returns the part of the files' pages that the page cache holds; 0 where there is no page.
+    """Returns the part of the files' pages that the page cache holds, from 0 to 1; 0 where the files have no page.
 
-    Files that are empty or cannot be opened count for nothing. Linux tells only who owns a file or may write it: to
-    others, every page seems to be cached.
+    Empty files, and files that cannot be opened, are skipped. Linux answers only the owner of a file and those who may
+    write it; for all others every page seems to be cached.
 
     Raises:
-      PageCacheError: if this is not Linux.
+      PageCacheError: if this is not Linux, or a file cannot be mapped.
     """
     _check_linux()
     cached = pages = 0
@@ -64,12 +64,12 @@ def cached_ratio(paths: Sequence[Path]) -> float:
 
 
 def drop(paths: Sequence[Path]) -> float:
-    """Asks Linux to drop the files' pages, and checks that it did.
+    """Asks Linux to drop the files' pages, and checks that Linux has done so.
 
     Returns:
-      The cached ratio that is left.
+      The part of the pages that is still cached, 0.05 at most.
     Raises:
-      PageCacheError: if more than 5 % stays, or this is not Linux.
+      PageCacheError: if more than 5 % stays cached, or this is not Linux.
     """
     _check_linux()
     for _ in range(_TRIES):
@@ -89,10 +89,10 @@ def read_bytes_per_sec(paths: Sequence[Path], *, limit_s: float = math.inf) -> f
     """Reads the files one after another and returns the bytes per second.
 
     Args:
-      paths: files; those that cannot be opened are passed over.
-      limit_s: when to stop, be it in the midst of them.
+      paths: files; those that cannot be opened are skipped.
+      limit_s: seconds after which reading stops, even in the middle of a file.
     Raises:
-      PageCacheError: if there is no byte to read.
+      PageCacheError: if there is no byte to read, or a file cannot be read.
     """
     buffer = bytearray(_CHUNK_BYTES)
     total_bytes = 0
@@ -108,26 +108,26 @@ def read_bytes_per_sec(paths: Sequence[Path], *, limit_s: float = math.inf) -> f
 
 
 def measure_storage(paths: Sequence[Path]) -> StorageRates:
-    """Reads the first of the files, 64 MB at most, cold and warm; they are in the page cache afterwards.
+    """Reads the first of the files, 64 MB at most, cold and then warm. Afterwards the page cache holds these files.
 
     Raises:
       PageCacheError: if their pages cannot be dropped.
     """
     sizes = [_size(path) for path in paths]
-    some = [path for path, before in zip(paths, np.cumsum([0, *sizes]), strict=False) if before < _SAMPLE_BYTES]
-    with left_warm(some):
-        drop(some)
-        cold_bytes_per_sec = read_bytes_per_sec(some, limit_s=_SAMPLE_S)
+    first_paths = [path for path, before in zip(paths, np.cumsum([0, *sizes]), strict=False) if before < _SAMPLE_BYTES]
+    with left_warm(first_paths):
+        drop(first_paths)
+        cold_bytes_per_sec = read_bytes_per_sec(first_paths, limit_s=_SAMPLE_S)
     return StorageRates(
         cold_bytes_per_sec=cold_bytes_per_sec,
-        warm_bytes_per_sec=read_bytes_per_sec(some, limit_s=_SAMPLE_S),
+        warm_bytes_per_sec=read_bytes_per_sec(first_paths, limit_s=_SAMPLE_S),
         bytes_per_file=sum(sizes) / len(sizes),
     )
 
 
 @contextmanager
 def left_warm(paths: Sequence[Path]) -> Iterator[None]:
-    """Reads the files to their end in any case, so that whoever is measured next finds them in the page cache."""
+    """Reads the files to their end when the block ends, also by an error: the next measurement finds them cached."""
     try:
         yield
     finally:
@@ -141,10 +141,10 @@ def _check_linux() -> None:
 
 
 def _opened(paths: Sequence[Path]) -> Iterator[int]:
-    """Yields a descriptor of each regular file that can be opened, and closes it."""
+    """Yields a descriptor of each regular file that can be opened, and closes the descriptor afterwards."""
     for path in paths:
         try:
-            if not os.path.isfile(path):  # to open a pipe would wait for its other end
+            if not os.path.isfile(path):  # opening a named pipe would block until its other end is opened
                 continue
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -170,20 +170,20 @@ def _read(descriptor: int, buffer: bytearray) -> int:
 
 
 def _resident(descriptor: int) -> np.ndarray:
-    """Returns which pages of a file are in memory: (pages,) bool."""
+    """Returns which pages of a file are in the page cache: shape (pages,), bool."""
     size = os.fstat(descriptor).st_size
     pages = np.zeros(math.ceil(size / mmap.PAGESIZE), np.uint8)
     if not size:
         return pages.astype(bool)
     try:
         with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as mapped:
-            content = np.frombuffer(mapped, np.uint8)  # mapping reads nothing
+            content = np.frombuffer(mapped, np.uint8)  # reads no page
             failed = ctypes.CDLL(None, use_errno=True).mincore(
                 ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(size), ctypes.c_void_p(pages.ctypes.data)
             )
-            del content  # or it could not be unmapped
+            del content  # while this array refers to the mapping, the mapping cannot be closed
     except OSError as error:
         raise PageCacheError(f"a file cannot be mapped, to see what is cached of it: {error.strerror}") from error
     if failed:
         raise PageCacheError(f"Linux does not tell what is cached: {os.strerror(ctypes.get_errno())}")
-    return (pages & 1).astype(bool)  # the other bits are reserved
+    return (pages & 1).astype(bool)  # `mincore` reserves the other bits

@@ -1,4 +1,4 @@
-"""Samples the machine beside a run: CPU per core, memory, disk reads, GPUs; a thread that never gets in the way."""
+"""Records the machine during a run, in a thread beside it: load of each core, memory, disk reads, GPUs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from profiles import clock
 from profiles.devices import Device
 from profiles.machine.counters import Probe, Reading
 
-# The kernel counts CPU time in ticks of 10 ms: over less than ten of them a ratio says little.
+# The kernel counts CPU time in ticks of 10 ms; a ratio over fewer than ten ticks is too coarse.
 LEAST_INTERVAL_S = 0.1
 _STOP_S = 2.0
-# A GPU says how busy it was, and what it drew, over the time before, up to so long. Source: NVML's `nvmlUtilization_t`
-# (1/6 s to 1 s) and `nvmlDeviceGetPowerUsage` (1 s).
+# A GPU's load and power are averages over the past, up to this long. Source: NVML's `nvmlUtilization_t` (1/6 s to 1 s)
+# and `nvmlDeviceGetPowerUsage` (1 s).
 GPU_AVERAGED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that began, `seconds` after the recorder; a `phase` is a stretch of the run with windows in it."""
+    """The beginning of something, `seconds` after the recorder started.
+
+    Attributes:
+      phase: True for the beginning of a stretch of the run that contains windows, such as a round.
+    """
 
     seconds: float
     text: str
@@ -33,16 +37,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """The machine during a run, a row each time it was read.
+    """The machine during a run. A row is the stretch between two readings; columns have one value for each row.
 
     Attributes:
-      seconds: since the recorder began, at the end of each row's stretch; the first stretch begins at 0.
+      seconds: end of each row's stretch, since the recorder started; the first stretch begins at 0.
       cores: numbers of the cores that this process may use.
-      cpu_ratio: for each core, busy in each stretch; by anybody.
-      memory_bytes: of the watched processes.
-      disk_read_bytes_per_sec: of all disks, for anybody.
-      gpu_ratio, gpu_memory_bytes, gpu_celsius, gpu_watts: for each GPU; the last two are empty in traces of old.
-      marks: what began when, in order.
+      cpu_ratio: a column for each core: the part of the stretch in which any program used the core.
+      memory_bytes: resident memory of the watched processes.
+      disk_read_bytes_per_sec: of all disks, for any program.
+      gpu_ratio, gpu_memory_bytes, gpu_celsius, gpu_watts: a column for each GPU; files of early versions lack the last
+        two.
+      marks: what began when, in order of time.
     """
 
     seconds: tuple[float, ...]
@@ -72,7 +77,14 @@ class Trace:
 
 
 def trace_of(readings: Sequence[Reading], marks: Sequence[Mark], *, start_ns: int, cores: Sequence[int]) -> Trace:
-    """Derives rates from counters; the first reading is where they begin, and no row of its own."""
+    """Derives a trace from readings of counters.
+
+    Args:
+      readings: in order of time. The first is where the first stretch begins, so that it makes no row.
+      marks: in order of time.
+      start_ns: when the recorder started, by `clock.now_ns`.
+      cores: numbers of the cores that `cpu_ratio` of a reading is about.
+    """
     rows = readings[1:]
     disk = [
         None
@@ -100,11 +112,11 @@ def _seconds(ns: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineUse:
-    """Averages over a part of a trace; None where the trace has nothing.
+    """Averages over a part of a trace; None where the trace has no values.
 
     Attributes:
-      cpu_ratio: of all cores.
-      gpu_ratio, gpu_celsius, gpu_watts: of the GPU that was busiest, hottest, drew most: one trains, others may idle.
+      cpu_ratio: mean load of all cores, from 0 to 1.
+      gpu_ratio, gpu_celsius, gpu_watts: of the GPU with the highest average each, since one trains and others may idle.
     """
 
     cpu_ratio: float | None
@@ -114,19 +126,19 @@ class MachineUse:
 
 
 def spans(trace: Trace, text: str) -> tuple[tuple[float, float], ...]:
-    """Returns when that which is marked `text` ran: from each such mark to the next of any kind, in seconds."""
+    """Returns the (begin, end) in seconds of everything marked `text`; each ends at the next mark of any text."""
     end_s = trace.seconds[-1] if trace.seconds else 0.0
     ends = [mark.seconds for mark in trace.marks[1:]] + [end_s]
     return tuple((mark.seconds, end) for mark, end in zip(trace.marks, ends, strict=False) if mark.text == text)
 
 
 def settled(parts: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Returns what of these parts a GPU's own averages are of: without the first second, in which they are older."""
+    """Returns (begin, end) parts without their first second, in which a GPU still averages over the time before."""
     return tuple((since + GPU_AVERAGED_S, to) for since, to in parts if since + GPU_AVERAGED_S < to)
 
 
 def during(trace: Trace, parts: Sequence[tuple[float, float]]) -> MachineUse:
-    """Averages over these parts of a trace, a row for as long as it overlaps with them."""
+    """Averages a trace over (begin, end) parts in seconds. Each row weighs as long as it overlaps with the parts."""
     begins = (0.0, *trace.seconds[:-1])
     weights = [
         sum(max(0.0, min(end, to) - max(begin, since)) for since, to in parts)
@@ -134,9 +146,9 @@ def during(trace: Trace, parts: Sequence[tuple[float, float]]) -> MachineUse:
     ]
 
     def mean(column: Sequence[float | None]) -> float | None:
-        known = [(value, weight) for value, weight in zip(column, weights, strict=True) if value is not None]
-        total = sum(weight for _, weight in known)
-        return sum(value * weight for value, weight in known) / total if total else None
+        weighted = [(value, weight) for value, weight in zip(column, weights, strict=True) if value is not None]
+        total = sum(weight for _, weight in weighted)
+        return sum(value * weight for value, weight in weighted) / total if total else None
 
     def means(columns: Sequence[Sequence[float | None]]) -> list[float]:
         return [number for column in columns if (number := mean(column)) is not None]
@@ -151,7 +163,7 @@ def during(trace: Trace, parts: Sequence[tuple[float, float]]) -> MachineUse:
 
 
 def unread_gpu(devices: Iterable[Device], trace: Trace) -> list[str]:
-    """Returns why nothing is said of how busy the GPU was, in a line; nothing where it is, or none was measured."""
+    """Returns a line that says why the load of the GPU is unknown; nothing where it is known or no GPU was used."""
     if trace.gpu_ratio or all(device.kind != "gpu" for device in devices):
         return []
     return ["How busy the GPU was is unknown: nvidia-ml-py, which asks its driver, is missing or sees none."]
@@ -160,11 +172,13 @@ def unread_gpu(devices: Iterable[Device], trace: Trace) -> list[str]:
 class Recorder:
     """Records the machine in a thread of its own, until the `with` block ends.
 
-    What goes wrong in there leaves a gap in the trace, and the run alone.
+    An error while reading leaves a gap in the trace and never stops the run.
 
     Args:
-      interval_s: between two readings; a mark brings the next one forward, so that windows have rows of their own.
-      pid: the process whose memory counts, with all its children; this one by default.
+      interval_s: seconds between two readings. A mark brings the next reading forward: windows do not share rows.
+      pid: the process whose memory is recorded, with that of its children; this process unless given.
+    Raises:
+      ValueError: if `interval_s` is below `LEAST_INTERVAL_S`.
     """
 
     def __init__(self, interval_s: float = 0.5, pid: int | None = None) -> None:
@@ -191,18 +205,18 @@ class Recorder:
         self.stop()
 
     def stop(self) -> None:
-        """Ends the recording; what it has is kept. Waits 2 s at most, should a driver hang."""
+        """Ends the recording and keeps the readings. Waits at most 2 s for the thread, in case a GPU driver hangs."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
     def mark(self, text: str) -> None:
-        """Says that something begins now, and that what was marked before is over."""
+        """Notes that something begins now, which ends what was marked before."""
         self._add(text, phase=False)
 
     def phase(self, text: str) -> None:
-        """Says that a stretch of the run begins now: a round, with windows in it."""
+        """Notes that a stretch of the run with windows in it, such as a round, begins now."""
         self._add(text, phase=True)
 
     def _add(self, text: str, *, phase: bool) -> None:
@@ -226,5 +240,5 @@ class Recorder:
             probe.close()
 
     def _read(self, probe: Probe) -> None:
-        with contextlib.suppress(Exception):  # the run matters, not this
+        with contextlib.suppress(Exception):  # an error of the recorder must not stop the run
             self._readings.append(probe.read())

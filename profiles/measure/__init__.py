@@ -1,4 +1,4 @@
-"""Timed windows of training and of loading, on any backend of Keras."""
+"""Timed windows of training and loading on Keras' backends. Here: how long windows last and how many there are."""
 
 from profiles.measure.schedule import (
     LEAST_STEPS,

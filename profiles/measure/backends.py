@@ -1,4 +1,4 @@
-"""What differs between Keras' backends: the train function, where a batch lies, how to wait for the device."""
+"""The differences between Keras' backends: the train function, where a batch lies, how to wait for the device."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from profiles.provenance import usable_threads
 
 
 def each(function: Callable[[Any], Any], batch: Any) -> Any:
-    """Applies a function to every array of a batch, whose images may be a dict or a list of inputs."""
+    """Applies a function to every array of a batch, also where the images are a dict or a list of inputs."""
     return keras.tree.map_structure(function, batch)
 
 
 class TensorFlow:
-    """A train function is `(iterator) -> logs`."""
+    """Keras on TensorFlow, where a train function is `(iterator) -> logs`."""
 
-    # Batches that `fit` draws before it trains on the one in hand.
+    # How many batches ahead of its step `fit` draws a batch.
     drawn_ahead = 0
 
     def __init__(self, device: Device) -> None:
@@ -30,7 +30,7 @@ class TensorFlow:
 
     @staticmethod
     def gpus() -> list[str]:
-        """Returns the names of the GPUs that it can use."""
+        """Returns the names of the GPUs that this backend can use."""
         import tensorflow as tf
 
         return [
@@ -49,11 +49,11 @@ class TensorFlow:
         return each(self._tf.identity, batch)
 
     def fed(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Hands over batches as `fit` would."""
+        """Yields batches as `fit` hands them to the train function."""
         return batches
 
     def predict(self, real: Callable[..., Any], inputs: Any, data: Any) -> Any:
-        """Runs a model's own predict function on `inputs` in place of what `predict` hands it."""
+        """Runs a model's own predict function `real` on `inputs` in place of the data that `predict` passes to it."""
         return real([(inputs,)])
 
     def synchronise(self, result: Any) -> None:
@@ -61,10 +61,10 @@ class TensorFlow:
 
 
 class Jax:
-    """A train function is `(state, iterator) -> (logs, state)`."""
+    """Keras on JAX, where a train function is `(state, iterator) -> (logs, state)`. Methods as in `TensorFlow`."""
 
     def __init__(self, device: Device) -> None:
-        # Keras 3.15 sends batches to an accelerator one ahead of the step, and not to a CPU.
+        # Keras 3.15 sends each batch to an accelerator one step ahead; on a CPU it does not.
         self.drawn_ahead = 1 if device.kind == "gpu" else 0
 
     @staticmethod
@@ -103,10 +103,10 @@ class Jax:
 
 
 def check_backend() -> str:
-    """Returns the name of Keras' backend.
+    """Returns the name of Keras' backend, a key of `BACKENDS`.
 
     Raises:
-      ValueError: if it is one whose train function is not known here.
+      ValueError: if the backend is another one, whose train function cannot be timed.
     """
     name = keras.backend.backend()
     if name not in BACKENDS:
@@ -115,10 +115,10 @@ def check_backend() -> str:
 
 
 def check_device(device: Device) -> None:
-    """Checks that Keras trains on the device that is measured.
+    """Checks that Keras would train on this device.
 
     Raises:
-      ValueError: if a GPU is asked for and there is none, or the CPU and Keras would use a GPU.
+      ValueError: if the device is a GPU and there is none, or the device is the CPU and Keras would use a GPU.
     """
     gpus = BACKENDS[check_backend()].gpus()
     if device.kind == "gpu" and not gpus:
@@ -128,7 +128,7 @@ def check_device(device: Device) -> None:
 
 
 def device_here() -> Device:
-    """Returns what Keras trains on unasked: the GPU where there is one, else the CPU."""
+    """Returns the device that Keras trains on by default: the GPU where there is one, else the CPU."""
     kind = "gpu" if BACKENDS[check_backend()].gpus() else "cpu"
     return Device(kind=kind, name=kind)
 
@@ -137,21 +137,21 @@ BACKENDS: dict[str, Any] = {"tensorflow": TensorFlow, "jax": Jax}
 
 
 def backend() -> dict[str, Any]:
-    """Describes Keras and its backend."""
+    """Describes Keras and its backend, for the provenance of a document."""
     name = keras.backend.backend()
-    described: dict[str, Any] = {
+    description: dict[str, Any] = {
         "keras_backend": name,
         "precision": keras.config.dtype_policy().name,
         "threads": "unknown",
         "gpus": [],
     }
     if name in BACKENDS:
-        described["gpus"] = BACKENDS[name].gpus()
+        description["gpus"] = BACKENDS[name].gpus()
     if name == "tensorflow":
         import tensorflow as tf
 
-        described["threads"] = {
+        description["threads"] = {
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads() or usable_threads(),
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads() or usable_threads(),
         }
-    return described
+    return description

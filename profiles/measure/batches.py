@@ -1,4 +1,4 @@
-"""What can be said of batches from outside: how many images, which come first, whether `fit` reads them again."""
+"""Looks at batches from outside: how many images they have, which come first, whether `fit` can read them again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 
-# Held in host memory for `replay`, whatever a batch weighs.
+# Size of the batches that are held in host memory for `replay`: at least one batch, and no further one beyond this.
 REPLAY_BYTES = 256 * 2**20
 
 
 def batch_images(batch: Any) -> int:
-    """Returns the images in a batch: the one place that counts them."""
+    """Returns the number of images in a batch: the length of its first array. Images are counted nowhere else."""
     images = batch[0] if isinstance(batch, (tuple, list)) else batch
     while isinstance(images, (dict, tuple, list)):
         images = next(iter(images.values())) if isinstance(images, dict) else images[0]
@@ -21,15 +21,15 @@ def batch_images(batch: Any) -> int:
 
 
 def is_fit_data(data: Any) -> bool:
-    """Whether `fit` can iterate the data again each epoch by itself: a tf.data.Dataset or a PyDataset."""
+    """Whether `fit` itself can read the data again in each epoch: a tf.data.Dataset or a PyDataset."""
     return isinstance(data, keras.utils.PyDataset) or hasattr(data, "element_spec")
 
 
 def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
-    """Returns the epoch's batches as they come, at least one and at most `limit_bytes` of them.
+    """Returns the first batches of an epoch: at least one, and no further one once they exceed `limit_bytes`.
 
     Raises:
-      ValueError: if there are none, a batch is no pair, the data never ends, or it can be read only once.
+      ValueError: if there is no batch, a batch is not a pair, the data never ends, or can be read only once.
     """
     if _is_read_once(data):
         raise ValueError(
@@ -57,12 +57,12 @@ def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
 
 
 def _is_read_once(data: Any) -> bool:
-    """Whether the data is an iterator: reading it once uses it up. Keras' old generators look like one, but are not."""
+    """Whether the data is an iterator, which can be read once. Keras' old generators have `__next__` but are none."""
     return isinstance(data, Iterator) and not isinstance(data, keras.utils.PyDataset)
 
 
 def by_hand(data: Any) -> Iterator[Any]:
-    """Yields one epoch's batches without `fit`; of a PyDataset without its workers."""
-    if isinstance(data, keras.utils.PyDataset):  # Keras' old generators never end when they are iterated
+    """Yields the batches of one epoch without calling `fit`, and without the workers of a PyDataset."""
+    if isinstance(data, keras.utils.PyDataset):  # by index: iterating over Keras' old generators never ends
         return (data[index] for index in range(data.num_batches))
     return iter(data() if callable(data) and not hasattr(data, "element_spec") else data)

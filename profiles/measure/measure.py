@@ -1,4 +1,4 @@
-"""Measures any batches feeding any Keras model, in this process."""
+"""Measures any batches that feed a Keras model, in this process."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ def measure(
 ) -> Result:
     """Measures how much of training `model` on `data` is loading and how much compute.
 
-    Trains the model for some epochs of the data: weights, optimizer and metrics move on. Measure a copy
-    (`keras.models.clone_model`) of one that you want to keep.
+    Trains the model for some epochs of the data, which changes weights, optimizer and metrics. To keep a model, measure
+    a copy (`keras.models.clone_model`).
 
     Args:
-      data: batches of `(images, labels)`, finite: a tf.data.Dataset, a keras.utils.PyDataset, or any other re-iterable
-        or a function that returns an iterable.
+      data: finite batches of `(images, labels)`: a tf.data.Dataset, a keras.utils.PyDataset, any other iterable that
+        can be read again, or a function that returns an iterable.
       model: compiled, `steps_per_execution` 1.
       device: what the model runs on: "auto", "cpu", "gpu", or "emulated:RATE", which sleeps in place of the model's
         step.
-      rounds: of training and of the model alone, at least 1; of the loader alone, at most 3 of them.
+      rounds: of training and of the model alone, at least 1. The loader alone is measured in the first 3 of them.
       name: of the data, in the result.
-      parallel_batches: batches that may be in the making at once; a PyDataset's workers unless given, else 1.
+      parallel_batches: how many batches the loader may make at the same time. Unless given, the number of a PyDataset's
+        workers, and 1 for other data.
     Returns:
       The result, with its raw samples.
     Raises:
@@ -60,7 +61,13 @@ def measured(
     name: str,
     parallel_batches: int | None = None,
 ) -> tuple[Subject, list[Sample], Windows]:
-    """Measures as `measure` does. Returns the subject, its raw samples, and the windows for more of them."""
+    """Measures as `measure` does, without deriving a result.
+
+    Returns:
+      The subject, its raw samples, and the windows that measured them, for further measurements.
+    Raises:
+      ValueError: if the data or the model cannot be measured.
+    """
     if rounds < 1:
         raise ValueError(f"`rounds` must be at least 1. Received: rounds={rounds}.")
     if device == "auto":
@@ -74,26 +81,27 @@ def measured(
     samples = [windows.train(data, epochs=1, ramp_steps=ramp_steps, round_=0, window="warmup", limit_s=WARMUP_LIMIT_S)]
     epochs = epochs_for(samples[0]) if is_fit_data(data) else 1
     steps = steps_for(windows.resident(batches[0], steps=TRIAL_STEPS, round_=0))
-    kinds: dict[str, Callable[[int], Sample]] = {
+    measures: dict[str, Callable[[int], Sample]] = {
         "resident": lambda number: windows.resident(batches[0], steps=steps, round_=number),
         "replay": lambda number: windows.replay(batches, steps=steps, round_=number),
         "loader": lambda number: windows.loader(data, epochs=epochs, ramp_steps=ramp_steps, round_=number),
         "train": lambda number: windows.train(data, epochs=epochs, ramp_steps=ramp_steps, round_=number),
     }
     if device.kind == "emulated":
-        del kinds["replay"]
+        del measures["replay"]
     order = random.Random()
     for number in range(rounds):
         if number == LOADER_ROUNDS:
-            del kinds["loader"]
-        # In an order that is drawn anew: one that repeats meets the rhythm of another program in step.
-        samples += [kinds[kind](number) for kind in order.sample(list(kinds), len(kinds))]
+            del measures["loader"]
+        # A random order for each round: a fixed order could keep time with another program that wakes periodically.
+        names = order.sample(list(measures), len(measures))
+        samples += [measures[window](number) for window in names]
     subject = Subject(variant=name, model=model.name, device=device, batch_size=batch_images(batches[0]))
     return subject, samples, windows
 
 
 def shapes(batches: list[Any]) -> list[Any]:
-    """Returns one batch of each size, in order of appearance: what has to be traced."""
+    """Returns the first batch of each size, in order: the shapes that the model has to be traced for."""
     by_images: dict[int, Any] = {}
     for batch in batches:
         by_images.setdefault(batch_images(batch), batch)

@@ -1,4 +1,4 @@
-"""How long windows last and how often they come."""
+"""How long windows last, and how many there are of each kind."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import math
 
 from profiles.samples import Sample
 
-# Rounds of `train`, beside which `resident` and `replay` are measured each time, and of `loader`, which varies less and
-# enters no share.
+# Rounds with a window each of `train`, `resident` and `replay`; and how many of them have a window of `loader`, whose
+# rate varies less and enters no share.
 ROUNDS, LOADER_ROUNDS = 5, 3
-# A window lasts at least this long, in whole epochs (`train`) or in steps (`resident`, `replay`).
+# The shortest window: of `train`, in whole epochs, and of `resident` and `replay`, in steps.
 TRAIN_WINDOW_S, READY_WINDOW_S = 0.5, 0.3
-# Steps that tell how long a step takes, after two that do not count; and the least of `resident` and `replay`.
+# Steps of the trial that measures how long a step takes, its first two not counted; and the fewest steps of a window of
+# `resident` or `replay`.
 TRIAL_STEPS, LEAST_STEPS = 5, 5
-# An epoch that takes longer is too long to be measured several times, or has no end.
+# The longest first epoch. A longer epoch cannot be measured several times in a reasonable time, or never ends.
 WARMUP_LIMIT_S = 120.0
 
 
 def epochs_for(warmup: Sample, window_s: float = TRAIN_WINDOW_S) -> int:
-    """Returns the epochs that fill a window."""
+    """Returns how many epochs fill a window of `window_s` seconds, at least 1."""
     return max(1, math.ceil(window_s * 1e9 / warmup.epoch_ns))
 
 
 def steps_for(trial: Sample) -> int:
-    """Returns the steps that fill a window of `resident` or `replay`."""
+    """Returns how many steps fill a window of `resident` or `replay`, at least `LEAST_STEPS`."""
     step_ns = trial.wall_ns / len(trial.step_ns)
     return max(LEAST_STEPS, math.ceil(READY_WINDOW_S * 1e9 / step_ns))

@@ -1,6 +1,6 @@
-"""Runs the windows: short pieces of the public `fit` whose train function is swapped for a timed one.
+"""Measures windows: short calls of Keras' public `fit` with a timed function in the place of the train function.
 
-Over 400 lines: all windows share one timer and one call of `fit`, so that no two of them differ in how they measure.
+Over 400 lines: all windows share one timer and one call of `fit`, so that all are measured in the same way.
 """
 
 from __future__ import annotations
@@ -26,22 +26,28 @@ from profiles.samples import Sample
 Pull = Callable[[], Any]
 Run = Callable[[Any], Any]
 
-# Keras draws two batches of a generator before the first step, to learn their shapes: they cost that step nothing.
+# Keras draws two batches of a generator before the first step, to learn their shapes. The steps on these two batches do
+# not wait for them, and are not steady.
 _DRAWN_AHEAD = 2
 
 
 @dataclass(slots=True)
 class _Epoch:
-    """Times of one epoch, in nanoseconds of the clock; filled in as it goes."""
+    """Times of one epoch, by `clock.now_ns`, filled in while the epoch runs.
+
+    Attributes:
+      synchronised_ns: how long the device was waited for before the first steady step.
+      steps: for each step: when it began, when its batch was fetched, when the step was done, and its images.
+    """
 
     begin_ns: int
     end_ns: int = 0
     synchronised_ns: int = 0
-    steps: list[tuple[int, int, int, int]] = field(default_factory=list)  # (before, fetched, done, images)
+    steps: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
 class _Edges(keras.callbacks.Callback):
-    """Notes when epochs begin and end."""
+    """Tells the timer when epochs begin and end."""
 
     def __init__(self, timer: _Timer) -> None:
         super().__init__()
@@ -60,11 +66,11 @@ class _Timer:
     """Times steps inside the train function.
 
     Args:
-      ramp_steps: first steps of an epoch that are not steady, because batches may have been in the making at once
-        before the first arrived.
-      last_step: number of an epoch's last step, if known: there the device is synchronised within the step.
-      synchronise: waits until the device has done what gave this result.
-      every_step: synchronise after each, for a device that is asynchronous but shares the host's cores.
+      ramp_steps: number of first steps of an epoch that are not steady: the loader may have made their batches at the
+        same time, before the first one arrived.
+      last_step: number of an epoch's last step, or None if unknown. The device is synchronised within this step.
+      synchronise: waits until the device has computed a given result.
+      every_step: synchronise after every step, for a device that is asynchronous but shares the host's cores.
       limit_s: how long an epoch may take.
     """
 
@@ -117,13 +123,13 @@ class _Timer:
 
 
 class Windows:
-    """Measures one compiled model on one device, with whatever batches it is given.
+    """Measures one compiled model on one device, fed with any batches.
 
-    By Keras' own `fit`: one that a model puts in its place may do other things than train.
+    Calls `keras.Model.fit`, not the `fit` of the model's class: a class can override `fit` to do more than train.
 
     Args:
-      model: compiled, `steps_per_execution` 1. It is trained: weights, optimizer and metrics move on.
-      device: `emulated` sleeps in place of the model's step.
+      model: compiled, `steps_per_execution` 1. The model is trained: weights, optimizer and metrics change.
+      device: on an emulated device a sleep takes the place of the model's step.
     Raises:
       ValueError: if the model is not compiled, or runs several steps per execution.
     """
@@ -140,15 +146,15 @@ class Windows:
         self._backend = BACKENDS[check_backend()](device)
         model.make_train_function()
         self._real = model.train_function
-        # JAX computes asynchronously on a CPU as well, on the cores that load.
+        # On a CPU, too, JAX computes asynchronously, and on the cores that load batches.
         self._every_step = device.kind == "cpu" and keras.backend.backend() != "tensorflow"
-        # Batches an epoch, by the data's identity; the data is held so that its identity stays its own.
+        # (data, batches of an epoch) by `id(data)`; holding the data keeps Python from giving its id to another object.
         self._steps: dict[int, tuple[Any, int]] = {}
 
     def prepare(self, batches: Iterable[Any]) -> None:
         """Runs one real step on each batch, so that metrics are built and every batch shape is traced.
 
-        An emulated device never runs the model again, so that one image does.
+        On an emulated device, which never runs the model afterwards, one step on one image is enough.
         """
         if self.device.kind == "emulated":
             batches = [each(lambda part: np.asarray(part)[:1], batch) for batch in batches][:1]
@@ -156,11 +162,11 @@ class Windows:
             keras.Model.fit(self.model, _endless([each(np.asarray, batch)]), steps_per_epoch=1, verbose=0)
 
     def resident(self, batch: Any, *, steps: int, round_: int, window: str = "resident") -> Sample:
-        """The model's own rate: one batch that lies on the device already."""
+        """Measures the model alone: steps on one batch that lies on the device already."""
         return self._fit_ready([self._backend.on_device(batch)], steps=steps, window=window, round_=round_)
 
     def replay(self, batches: list[Any], *, steps: int, round_: int) -> Sample:
-        """The model fed from host memory: what a loader that costs nothing would give."""
+        """Measures the model fed with batches from host memory, as by a loader that costs nothing."""
         return self._fit_ready(
             [self._backend.on_host(batch) for batch in batches], steps=steps, window="replay", round_=round_
         )
@@ -175,30 +181,38 @@ class Windows:
         window: str = "train",
         limit_s: float = math.inf,
     ) -> Sample:
-        """Fetch, then step: the time to explain.
+        """Measures training: each step fetches a batch and trains on it.
 
+        Args:
+          data: what `fit` can read, or an iterable that can be read again, or a function that returns an iterable.
+          ramp_steps: number of first steps of an epoch that are not steady.
+          limit_s: how long an epoch may take.
         Raises:
           ValueError: if the data gives no batch, or an epoch does not end within `limit_s`.
         """
         return self._fit_data(data, self._run_step, epochs, ramp_steps, window, round_, limit_s)
 
     def loader(self, data: Any, *, epochs: int, ramp_steps: int, round_: int, steps: int | None = None) -> Sample:
-        """Fetch and nothing else: the loader's own ceiling.
+        """Measures the loader alone: each step fetches a batch and drops it.
 
         Args:
-          steps: the first so many of one epoch, where a whole one is too long; all unless given.
+          data, ramp_steps: as for `train`.
+          steps: ends the one epoch after so many steps, where a whole epoch is too long; None for whole epochs.
         Raises:
-          ValueError: if the data gives no batch, or `steps` is given with several epochs, which Keras would run on.
+          ValueError: if the data gives no batch, or `steps` is given with several epochs: Keras would not begin the
+            data anew in the second.
         """
         if steps is not None and (steps < 1 or epochs != 1):
             raise ValueError(f"`steps` must be at least 1, of 1 epoch. Received: steps={steps}, epochs={epochs}.")
         return self._fit_data(data, None, epochs, ramp_steps, "loader", round_, first_steps=steps)
 
     def watch(self, data: Any, note: Callable[[Any], None], *, steps: int, every: int, limit_s: float) -> None:
-        """Trains some steps, and hands the iterator that feeds them to `note` after every so many and at the end.
+        """Trains some steps, and hands the iterator that feeds them to `note` from time to time.
 
         Args:
-          limit_s: about how long; fewer steps are made where they are slow.
+          note: called with the iterator after each `every` steps, and when the time is up.
+          steps: how many steps to make.
+          limit_s: time after which no further step is made.
         """
         taken = 0
         until_ns = clock.now_ns() + int(limit_s * 1e9)
@@ -212,7 +226,7 @@ class Windows:
             if late or taken % every == 0:
                 note(iterator)
             if late:
-                raise StopIteration  # as Keras is told that there is no more data
+                raise StopIteration  # ends `fit`, as if there were no more data
             return result
 
         self.model.train_function = train_function
@@ -239,9 +253,9 @@ class Windows:
         def train_function(*arguments: Any) -> Any:
             return timer.step(lambda: next(ready), lambda batch: self._run_step(batch, *arguments[:-1]))
 
-        # `fit` wants data of its own; the train function never asks for it.
-        own = _endless([each(np.asarray, batches[0])])
-        return self._fit(timer, train_function, window, round_, ramp_steps, x=own, steps_per_epoch=steps, epochs=1)
+        # `fit` needs some data as its argument; the train function never reads them.
+        unread = _endless([each(np.asarray, batches[0])])
+        return self._fit(timer, train_function, window, round_, ramp_steps, x=unread, steps_per_epoch=steps, epochs=1)
 
     def _fit_data(
         self,
@@ -282,7 +296,7 @@ class Windows:
             x=_generator(data() if callable(data) else data) if from_call else data,
             epochs=epochs,
             steps_per_epoch=first_steps,
-            shuffle=False,
+            shuffle=False,  # `fit` would shuffle the batches of a PyDataset by Python's global random state
         )
         if first_steps is None:
             self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
@@ -312,7 +326,6 @@ class Windows:
         gc.collect()
         canary_ns, others = clock.canary_ns(), Others()
         self.model.train_function = train_function
-        # `shuffle=False` above: for a PyDataset, `fit` would shuffle the batches by Python's global random state.
         called_ns = clock.now_ns()
         try:
             keras.Model.fit(self.model, verbose=0, callbacks=[_Edges(timer)], **fit_arguments)
@@ -354,8 +367,12 @@ def _sample(
     """Sums up the epochs of one `fit`.
 
     Args:
-      drawn_ahead: batches that were drawn before the step in hand, so that as many last steps drew none.
-      from_call: the first batch was drawn before "epoch begins".
+      drawn_ahead: how many batches ahead of its step Keras draws a batch. As many last steps of an epoch draw none, and
+        are not steady.
+      from_call: whether Keras draws the first batch before the callback that says that the epoch begins. Then the epoch
+        is timed from the call of `fit`.
+    Raises:
+      ValueError: if an epoch had no batch.
     """
     if not epochs or not all(epoch.steps for epoch in epochs):
         raise ValueError("The data must give at least one batch in every epoch. Received: none.")
@@ -365,11 +382,11 @@ def _sample(
         end = max(1, len(epoch.steps) - drawn_ahead)
         steadies.append(epoch.steps[min(ramp_steps, end - 1) : end])
     steady = [step for steps in steadies for step in steps]
-    every = [step for epoch in epochs for step in epoch.steps]
-    # Each part by itself: before the first epoch, each epoch's two edges, its steps, after the last epoch.
+    all_steps = [step for epoch in epochs for step in epoch.steps]
+    # Parts of the outer clock: before the first epoch, the two edges of each epoch, its steps, after the last epoch.
     set_up_ns = epochs[0].begin_ns - called_ns
     edges_ns = sum(epoch.steps[0][0] - epoch.begin_ns + epoch.end_ns - epoch.steps[-1][2] for epoch in epochs)
-    steps_ns = sum(done - before for before, _, done, _ in every) + sum(epoch.synchronised_ns for epoch in epochs)
+    steps_ns = sum(done - before for before, _, done, _ in all_steps) + sum(epoch.synchronised_ns for epoch in epochs)
     torn_down_ns = returned_ns - epochs[-1].end_ns
     return Sample(
         window=window,
@@ -379,7 +396,7 @@ def _sample(
         wait_ns=sum(fetched - before for before, fetched, _, _ in steady),
         step_ns=tuple(done - before for before, _, done, _ in steady),
         epochs=len(epochs),
-        epoch_images=sum(images for *_, images in every),
+        epoch_images=sum(images for *_, images in all_steps),
         epoch_ns=returned_ns - begin_ns,
         first_batch_ns=tuple(
             epoch.steps[0][1] - (begin_ns if epoch is epochs[0] else epoch.begin_ns) for epoch in epochs
@@ -394,9 +411,9 @@ def _sample(
 
 
 def _wall_ns(steps: list[tuple[int, int, int, int]]) -> int:
-    """Returns the time of steady steps, each with what Keras does before the next one.
+    """Returns the time of steady steps, each with the gap in which Keras prepares the next step.
 
-    Between n steps there are n - 1 such gaps, and the n-th lies outside: it is as long as the others.
+    n steps have n - 1 gaps between them; the mean of these stands for the gap behind the last step.
     """
     gaps_ns = [after[0] - before[2] for before, after in itertools.pairwise(steps)]
     return steps[-1][2] - steps[0][0] + (sum(gaps_ns) // len(gaps_ns) if gaps_ns else 0)
@@ -412,5 +429,5 @@ def _generator(iterable: Iterable[Any]) -> Iterator[Any]:
     for batch in iterable:
         batches += 1
         yield tuple(batch)  # Keras takes a list for several inputs
-    if not batches:  # Keras 3.8 would say "list index out of range"
+    if not batches:  # Keras 3.8 would raise "list index out of range"
         raise ValueError("The data must yield at least one batch. Received none.")

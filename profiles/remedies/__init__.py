@@ -1,4 +1,4 @@
-"""What could be changed in a tf.data pipeline: the pipeline built again with each change, on equal elements."""
+"""Remedies for slow tf.data pipelines: builds a pipeline again with each change that may help, on equal elements."""
 
 from profiles.remedies.changes import AS_WRITTEN, Change
 

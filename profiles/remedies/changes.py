@@ -9,7 +9,13 @@ AS_WRITTEN = "as written"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One pipeline to measure: its name, and what to write to get it."""
+    """A change of a pipeline.
+
+    Attributes:
+      name: what the change is called, `AS_WRITTEN` for none.
+      code: what to write in the pipeline's code to make the change.
+      memory_bytes: memory that the change needs.
+    """
 
     name: str
     code: str

@@ -1,7 +1,8 @@
-"""A part of a pipeline's epoch: where all pipelines that are built from it are cut, and what stands for what.
+"""Cuts a tf.data pipeline, so that a part of an epoch can be measured in the place of the whole epoch.
 
-A part must cost what a whole epoch costs, in proportion. So it is cut as near to the source as elements can be counted
-one for one, and what an epoch does once, such as filling a shuffle buffer, is made smaller with it.
+In proportion to its length, a part must cost what a whole epoch costs. So the pipeline is cut as near to its source as
+possible, behind the first node from which on every element is traced to elements of that node. And shuffle buffers,
+which are filled once an epoch, shrink with the part.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from profiles import clock
 from profiles.measure import WARMUP_LIMIT_S
 from profiles.stages import CutError, Node, batch_size_of, shuffle_buffer_of
 
-# Transformations that give an element for an element, or put some together.
+# Transformations that yield one element for each input element, or for a fixed number of them.
 _ONE_EACH = {"map", "shuffle", "batch", "prefetch"}
-# What makes elements in no time: a shuffle behind these alone is full at once.
+# Nodes that yield elements in almost no time. Filling a shuffle buffer takes no time where only such nodes precede it.
 _AT_ONCE = {
     "range",
     "from_tensors",
@@ -32,28 +33,29 @@ _AT_ONCE = {
     "shuffle",
     "prefetch",
 }
-# A shuffle buffer that holds a smaller part of the epoch than this does not matter to the epoch's time.
+# Filling a shuffle buffer that holds a smaller part of the epoch than this is a negligible part of the epoch's time.
 _SMALL_BUFFER_RATIO = 1 / 16
-# Elements of a source that does not know its length are counted for so long.
+# How long the elements of a source of unknown length are counted.
 _COUNT_S = 3.0
 
 
 class EpochPart:
-    """Cuts a pipeline so that some of its batches stand for an epoch.
+    """Cuts a pipeline, so that a number of batches stands for an epoch.
 
     Attributes:
-      at: position of the node behind which it is cut: all that follow give an element for each, or a batch of some.
-      elements: that this node gives in an epoch of the user's; infinite where it has no end, or none was found.
-      length_known: False where none was found, in the time that counting may take.
-      elements_per_batch: of that node's, in one batch of the pipeline.
-      held_by: the shuffle in front of the cut that keeps a part from standing for an epoch, in words; None without.
-      scales: whether a part is the epoch on a smaller scale with its edges, since filling a shuffle buffer is most of
-        them. Otherwise a part has the edges of a whole epoch.
+      at: position of the node behind which the pipeline is cut. All nodes behind it yield one element for each input
+        element, or batches.
+      elements: elements of this node in an epoch of the user's; infinite if they have no end, or counting found none.
+      length_known: False if counting the elements took too long.
+      elements_per_batch: how many elements of this node make one batch of the pipeline.
+      held_by: names the shuffle before the cut because of which no part can stand for an epoch; None if there is none.
+      scales: whether the edges of a part are smaller than those of an epoch, in proportion to its length: they are
+        where filling a shuffle buffer takes most of their time. Otherwise a part has the edges of a whole epoch.
 
     Args:
       pipeline: from `profiles.stages.nodes`.
     Raises:
-      CutError: if a cache in it cannot be filled.
+      CutError: if filling a cache of the pipeline takes too long.
     """
 
     def __init__(self, pipeline: list[Node]) -> None:
@@ -70,23 +72,26 @@ class EpochPart:
         self.elements_per_batch = math.prod(batch_sizes)
         self.elements, self.length_known = _length(pipeline[self.at].dataset)
         self.scales = any(self._matters(at) for at in self._shuffles)
-        held = [at for at in range(self.at) if pipeline[at].kind == "shuffle" and self._matters(at)]
+        held = any(pipeline[at].kind == "shuffle" and self._matters(at) for at in range(self.at))
         self.held_by = f"the shuffle in front of `{pipeline[self.at].name}`" if held else None
 
     def is_whole(self, batches: int) -> bool:
-        """Whether so many batches are all of an epoch."""
+        """Whether a part of so many batches is a whole epoch, also because no smaller part can stand for one."""
         return self.held_by is not None or batches * self.elements_per_batch >= self.elements
 
     def behind(self, batches: int) -> dict[int, Callable[[Any], Any]]:
-        """Returns what cuts the pipeline to so many batches, for `profiles.stages.rebuilt`; nothing of an epoch."""
+        """Returns what cuts the pipeline to so many batches, as `behind` of `profiles.stages.rebuilt`.
+
+        Empty for a whole epoch.
+        """
         elements = batches * self.elements_per_batch
         return {} if self.is_whole(batches) else {self.at: lambda dataset: dataset.take(elements)}
 
     def buffers(self, batches: int) -> dict[int, int]:
-        """Returns the sizes of shuffle buffers for so many batches, for `profiles.stages.rebuilt`.
+        """Returns the sizes of shuffle buffers for so many batches, as `buffers` of `profiles.stages.rebuilt`.
 
         Each buffer holds as large a part of the cut epoch as it does of the user's epoch. A buffer of the user's size
-        would take in all of a cut epoch before the first batch, and nothing could be done beside training any more.
+        would read all of a cut epoch before the first batch, so that no loading could overlap with training.
         """
         if self.is_whole(batches):
             return {}
@@ -99,7 +104,7 @@ class EpochPart:
         }
 
     def images(self, images_per_batch: int) -> float:
-        """Returns the images of an epoch of the user's, infinite where `elements` are."""
+        """Returns the number of images in an epoch of the user's; infinite where `elements` is."""
         return self.elements * images_per_batch / self.elements_per_batch
 
     def _elements_behind(self, at: int) -> float:
@@ -107,30 +112,31 @@ class EpochPart:
         return elements if elements >= 0 else self.elements
 
     def _matters(self, at: int) -> bool:
-        """Whether filling a shuffle's buffer is much of an epoch's time."""
+        """Whether filling a shuffle's buffer takes much of an epoch's time."""
         if math.isinf(self.elements):
             return False
         size, elements = shuffle_buffer_of(self._pipeline[at].dataset), self._elements_behind(at)
-        takes_time = any(self._pipeline[one].kind not in _AT_ONCE for one in self._in_front(at))
+        takes_time = any(self._pipeline[before].kind not in _AT_ONCE for before in self._in_front(at))
         return takes_time and (size < 0 or size >= _SMALL_BUFFER_RATIO * elements)
 
     def _in_front(self, at: int) -> set[int]:
-        below = self._pipeline[at].inputs
-        return set(below).union(*(self._in_front(one) for one in below))
+        """Returns the positions of all nodes that a node reads, also through others."""
+        inputs = self._pipeline[at].inputs
+        return set(inputs).union(*(self._in_front(before) for before in inputs))
 
 
 def _fill(node: Node) -> None:
-    """Reads a cache of the user's once: an epoch is timed with full caches, and one that is left early is thrown away.
+    """Reads a cache to its end. Epochs are timed with full caches, and tf.data drops a cache that is read in part.
 
     Raises:
-      CutError: if that takes too long.
+      CutError: if filling the cache takes longer than `WARMUP_LIMIT_S`.
     """
     if _read(node.dataset, WARMUP_LIMIT_S) is None:
         raise CutError(f"its {node.kind} was not full after {WARMUP_LIMIT_S:.0f} s")
 
 
 def _length(dataset: Any) -> tuple[float, bool]:
-    """Returns the elements of a dataset, and whether they are known."""
+    """Returns (elements of a dataset, whether their number is known); counts them where tf.data does not know it."""
     elements = int(dataset.cardinality())
     if elements == tf.data.INFINITE_CARDINALITY:
         return math.inf, True
@@ -141,7 +147,7 @@ def _length(dataset: Any) -> tuple[float, bool]:
 
 
 def _read(dataset: Any, limit_s: float) -> int | None:
-    """Reads a dataset to its end and returns its elements; None if there was no end in time."""
+    """Reads a dataset to its end and returns the number of its elements; None if that takes longer than `limit_s`."""
     until_ns = clock.now_ns() + int(limit_s * 1e9)
     elements = 0
     for _ in dataset:

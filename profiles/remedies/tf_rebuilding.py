@@ -1,7 +1,7 @@
-"""A tf.data pipeline with one change more: parallelism, prefetch, tuning, place of a cache, order.
+"""Builds a tf.data pipeline again with changes: parallelism, prefetch, tuning, a cache, the place of a shuffle.
 
-The pipeline is built again from its own traced functions. All pipelines that come of it, the one as written included,
-read the same elements, cut in the same place.
+The functions of the pipeline are not traced again. All pipelines that are built, also the one without a change, are cut
+in the same place and read the same elements.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Rebuilding:
     """Builds a user's pipeline again, as it is written and with each change.
 
     Attributes:
-      part: of an epoch, by which all that is built is cut.
-      refused: changes that must not be made, and why; complete once `changes` was called.
+      part: cuts all pipelines that are built to a part of an epoch.
+      refused: changes that must not be made, and why. Complete once `changes` has returned.
 
     Args:
-      dataset: gives batches.
-      calls: at once, of a parallel map, batch or interleave.
-      memory_limit_bytes: of a cache.
+      dataset: a tf.data.Dataset of batches.
+      calls: number of parallel calls of a map, batch or interleave.
+      memory_limit_bytes: the largest cache in memory.
     Raises:
       CutError: if the pipeline cannot be taken apart or built again.
     """
@@ -43,15 +43,15 @@ class Rebuilding:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Names of its stages, in the order in which an element passes them."""
+        """Names of the pipeline's stages, in the order in which an element passes them."""
         return tuple(node.name for node in self._nodes)
 
     def as_written(self, batches: int) -> Any:
-        """Returns so many batches of the pipeline with the settings that the user wrote."""
+        """Returns the pipeline with the settings that the user wrote, cut to so many batches."""
         return self._built(batches, "as written")[-1].with_options(self._dataset.options())
 
     def changes(self, batches: int) -> dict[Change, Any]:
-        """Returns so many batches of the pipeline as written, which is the first, and with each change."""
+        """Returns the pipeline as written, which comes first, and with each change, all cut to so many batches."""
         options = self._dataset.options()
 
         def with_options(dataset: Any, autotune: bool | None = None) -> Any:
@@ -63,7 +63,7 @@ class Rebuilding:
         auto = self._built(batches, tf.data.AUTOTUNE)[-1]
         calls = f"num_parallel_calls={self._calls}"
         frozen = "options.autotune.enabled = False"
-        found = {
+        pipelines = {
             Change(name=AS_WRITTEN, code=""): self.as_written(batches),
             Change(name="prefetch", code="sequential maps, .prefetch(2)"): with_options(sequential.prefetch(2)),
             Change(name="AUTOTUNE", code="num_parallel_calls=AUTOTUNE, .prefetch(AUTOTUNE)"): with_options(
@@ -77,20 +77,23 @@ class Rebuilding:
         place = self._cache_place()
         if place is not None:
             at, memory_bytes = place
-            shuffles = [one for one in range(at + 1) if self._nodes[one].kind == "shuffle"]
+            shuffles = [position for position in range(at + 1) if self._nodes[position].kind == "shuffle"]
             code = f".cache() behind {self._nodes[at].name}"
             if shuffles:
                 code += ", .shuffle(...) moved behind the cache"
             change = Change(name="cache", code=f"{code}, {calls}, .prefetch(2), {frozen}", memory_bytes=memory_bytes)
-            found[change] = with_options(self._cached(batches, at, shuffles).prefetch(2), autotune=False)
-        self.refused += [f"{one}: it is frozen by the cache behind it" for one in random_before_cache(self._dataset)]
-        return found
+            pipelines[change] = with_options(self._cached(batches, at, shuffles).prefetch(2), autotune=False)
+        self.refused += [f"{draw}: it is frozen by the cache behind it" for draw in random_before_cache(self._dataset)]
+        return pipelines
 
     def _built(self, batches: int, calls: int | Literal["as written"] | None) -> list[Any]:
         return rebuilt(self._nodes, calls=calls, behind=self.part.behind(batches), buffers=self.part.buffers(batches))
 
     def _cache_place(self) -> tuple[int, int] | None:
-        """Returns behind which node a cache belongs, the last before anything random and any batch, and its bytes."""
+        """Returns (position of the node to put a cache behind, bytes of the cache); None if there is no such node.
+
+        That is the last map before anything random and before any batch. Adds to `refused` why there is none.
+        """
         if self.part.at or math.isinf(self.part.elements):
             self.refused.append("cache: only a chain from one finite source, element by element, is understood")
             return None
@@ -116,22 +119,26 @@ class Rebuilding:
         return last, memory_bytes
 
     def _cached(self, batches: int, at: int, shuffles: list[int]) -> Any:
+        """Returns the pipeline with a cache behind a node, and the shuffles before the cache moved behind it."""
         behind, buffers = self.part.behind(batches), self.part.buffers(batches)
-        sizes = [buffers.get(one, shuffle_buffer_of(self._nodes[one].dataset)) for one in shuffles]
-        earlier = behind.get(at, lambda dataset: dataset)
+        sizes = [buffers.get(position, shuffle_buffer_of(self._nodes[position].dataset)) for position in shuffles]
+        cut = behind.get(at, lambda dataset: dataset)
 
         def cache(dataset: Any) -> Any:
-            dataset = earlier(dataset).cache()
+            dataset = cut(dataset).cache()
             return dataset.shuffle(max(sizes, key=lambda size: size if size > 0 else math.inf)) if sizes else dataset
 
-        # A shuffle in front of a cache would be one order for ever.
+        # A shuffle before a cache would give every epoch the order of the first.
         return rebuilt(self._nodes, calls=self._calls, behind={**behind, at: cache}, buffers=buffers, without=shuffles)[
             -1
         ]
 
 
 def _draws(dataset: Any) -> str | None:
-    """Says what in a transformation draws, or may, so that no cache belongs behind it; None where nothing does."""
+    """Returns what in a transformation draws random numbers, or may, and what to do; None if nothing draws.
+
+    No cache belongs behind such a transformation: all epochs would get the draws of the first.
+    """
     if drawn := random_in(dataset):
         return (
             f"{', '.join(drawn)} is random, and nothing that costs time comes before it; draw in a map of its own, "

@@ -1,6 +1,6 @@
-"""What is written about results: the document, text for the terminal, the page, its plots."""
+"""Writes and reads documents, and renders results: as text for the terminal, and as an HTML page with plots."""
 
-from profiles.report import document, html, measurements, plots, text
+from profiles.report import document, html, measurements, plots, show, text
 from profiles.report.codec import encode
 from profiles.report.document import (
     REPORT,
@@ -15,10 +15,10 @@ from profiles.report.document import (
     write,
     write_results,
 )
+from profiles.report.files import to_json, write_atomically
 from profiles.report.html import PART_COLOURS
 from profiles.report.plots import COLOURS, Frame, Tick, round_step
 from profiles.report.text import print_stages
-from profiles.report.write import to_json, write_atomically
 
 __all__ = [
     "COLOURS",
@@ -41,6 +41,7 @@ __all__ = [
     "plots",
     "print_stages",
     "round_step",
+    "show",
     "text",
     "to_json",
     "write",

@@ -14,7 +14,7 @@ from rich.console import Console
 from profiles.machine.telemetry import Trace
 from profiles.provenance import version_of
 from profiles.report.codec import DecodeError, decode, encode
-from profiles.report.write import to_json, write_atomically
+from profiles.report.files import to_json, write_atomically
 
 SCHEMA_VERSION = 3
 
@@ -136,7 +136,7 @@ def load(path: Path, kinds: Mapping[str, Kind[Any, Any, Any]]) -> tuple[Document
         raise DocumentError(f"{path} is no results file: {error}.") from error
     if not isinstance(values, dict) or "schema_version" not in values:
         raise DocumentError(f"{path} is no results file: it has no schema_version.")
-    version, command = values["schema_version"], values.get("command")
+    version, command = values["schema_version"], str(values.get("command"))
     if version != SCHEMA_VERSION:
         raise DocumentError(
             f"{path} has schema_version {version!r}, and this version reads {SCHEMA_VERSION}. "

@@ -1,4 +1,4 @@
-"""Renders a results document as one HTML file: no scripts, no network."""
+"""Renders results as one HTML file that needs no scripts and no network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from profiles.machine.telemetry import Trace
 from profiles.report.plots import FRAME, graphs_of
 from profiles.text import printable
 
-# Loading from the darkest to the lightest; compute stands apart in hue. Readable by people with red-green blindness.
+# Label and colour of each part: the parts of loading in shades of one hue, compute in another. People with red-green
+# blindness can tell them apart.
 PART_COLOURS = {
     "compute": ("compute", "#4c78a8"),
     "prep_stall": ("waiting for batches", "#b3380b"),
@@ -22,23 +23,24 @@ PART_COLOURS = {
     "transfer": ("transfer", "#f7c98b"),
     "epoch_overhead": ("epoch edges", "#d9c5a0"),
 }
-# A line of source that takes up to this part of its function's time has this ground; black text can be read on each.
+# (largest part of its function's time, background colour) of a line of source. Black text is readable on all of them.
 _HEAT = ((0.0, "#ffffff"), (0.05, "#fff6ec"), (0.15, "#fde6cc"), (0.3, "#fbcf9f"), (0.5, "#f5ad6a"), (1.0, "#ec8a45"))
-# So many stage tables stand open; more are opened one by one.
+# How many stage tables are unfolded at first.
 _OPEN_TABLES = 3
-# By path and not by package: a profiled script may have a package of its own that is called `profiles`.
+# By path, not by the name of the package: a profiled script may have a package `profiles` of its own.
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def environment(*templates: Path) -> jinja2.Environment:
-    """Returns what renders the templates of some folders and of this one: all escaped, nothing missing passed over.
+    """Returns the environment for the templates in some folders and in this package's.
 
-    Characters that are no text, such as those that turn the direction of what follows, are shown as escapes.
+    All values are escaped; a missing value is an error. Characters that are not text, such as those that reverse the
+    direction of what follows, are shown as escapes.
     """
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader([*templates, _TEMPLATES]),
         autoescape=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,  # markup of our own is no plain `str`
+        finalize=lambda value: printable(value) if type(value) is str else value,  # our own markup is of another type
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -46,33 +48,33 @@ def environment(*templates: Path) -> jinja2.Environment:
 
 
 def heat(ratio: float) -> str:
-    """Returns the ground of a line that takes this part of its function's time."""
+    """Returns the background colour of a line of source that takes this part of its function's time."""
     return next((colour for most, colour in _HEAT if ratio <= most), _HEAT[-1][1])
 
 
 def render(
     document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], list[str]], telemetry: Trace | None = None
 ) -> str:
-    """Renders the results file's content.
+    """Renders a document as an HTML page.
 
     Args:
-      document: as `results.json` holds it.
+      document: the content of `results.json`.
       verdict_texts: sentences for each (model, device name).
-      telemetry: the machine during the run, for graphs.
+      telemetry: the machine during the run, for graphs; None for none.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
         groups.setdefault((result["model"], result["device"]["name"]), []).append(result)
     slowest_s = {
-        key: max(sum(s for s in one["seconds_per_image"].values() if s and s > 0) for one in group)
+        key: max(sum(s for s in result["seconds_per_image"].values() if s and s > 0) for result in group)
         for key, group in groups.items()
     }
     remarks = {
-        key: list(dict.fromkeys(remark for one in group for remark in (*one["notes"], *one["flags"])))
+        key: list(dict.fromkeys(remark for result in group for remark in (*result["notes"], *result["flags"])))
         for key, group in groups.items()
     }
     staged = {
-        key: [one for one in group if one.get("stages") or one.get("stage_table") or one.get("lines")]
+        key: [result for result in group if result.get("stages") or result.get("stage_table") or result.get("lines")]
         for key, group in groups.items()
     }
     return (

@@ -1,4 +1,4 @@
-"""Lays out line graphs of the machine during a run: numbers in, coordinates for an SVG out."""
+"""Lays out line graphs of the machine during a run: computes coordinates for an SVG from a trace."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from dataclasses import dataclass
 
 from profiles.machine.telemetry import Trace
 
-# The colours of Okabe and Ito that stand out on white, told apart by people with any colour vision; from the fifth on
-# lines are dashed as well. Source: M. Okabe, K. Ito, "Color Universal Design", 2008.
+# Colours that stand out on white and that people with any colour vision can tell apart. Source: M. Okabe, K. Ito,
+# "Color Universal Design", 2008.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")
+# The first so many lines of a graph are solid, the others dashed.
 _SOLID = 4
-# More lines than that are a tangle: then the mean and the highest are shown.
+# Of more columns than this, a graph shows only the mean and the highest value.
 _MOST_LINES = len(COLOURS)
-# More points than that are less than two pixels apart: neighbours are averaged.
+# More points would be less than two pixels apart: neighbours are averaged.
 _MOST_POINTS = 540
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
 _MOST_TICKS = 15
 _SCALES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-# Of a letter at the size in which labels are set.
+# Width of a letter at the font size of labels.
 _LETTER_PX = 6.5
 
 Column = Sequence[float | None]
@@ -27,7 +28,7 @@ Column = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Where a graph is drawn, in pixels of its SVG."""
+    """The size of an SVG, and the edges of the graph in it, in pixels."""
 
     width: int = 1160
     height: int = 190
@@ -42,7 +43,7 @@ FRAME = Frame()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A labelled place on an axis."""
+    """A labelled position on an axis, in pixels."""
 
     at: float
     text: str
@@ -50,7 +51,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A phase of the run, from `left` to `right`."""
+    """A phase of the run, from `left` to `right` in pixels; `text` is empty where it does not fit, `title` is not."""
 
     left: float
     right: float
@@ -60,7 +61,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A column, as the `points` of polylines: more than one where values are missing between them."""
+    """A column of a trace, as `points` attributes of SVG polylines. Missing values divide a line into several."""
 
     label: str
     label_x: float
@@ -71,7 +72,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """One quantity over the run."""
+    """The graph of one quantity over the run."""
 
     title: str
     levels: tuple[Tick, ...]
@@ -80,7 +81,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graphs:
-    """All that there is of a run, over one axis of time."""
+    """All graphs of a run, over one axis of time."""
 
     times: tuple[Tick, ...]
     bands: tuple[Band, ...]
@@ -88,7 +89,7 @@ class Graphs:
 
 
 def graphs_of(trace: Trace) -> Graphs | None:
-    """Lays out a trace; None where it is too short to show."""
+    """Lays out a trace; None for a trace with fewer than two rows."""
     if len(trace.seconds) < 2:
         return None
     end_s = max(trace.seconds[-1], *(mark.seconds for mark in trace.marks), 0.0)
@@ -99,7 +100,7 @@ def graphs_of(trace: Trace) -> Graphs | None:
     gpu_memory = {f"GPU {index}": column for index, column in enumerate(trace.gpu_memory_bytes)}
     celsius = {f"GPU {index}": column for index, column in enumerate(trace.gpu_celsius)}
     watts = {f"GPU {index}": column for index, column in enumerate(trace.gpu_watts)}
-    drawn = (
+    graphs = (
         _ratios("CPU use", cpu, middles, end_s),
         _bytes("Memory of the run's processes", "", {"memory": trace.memory_bytes}, middles, end_s),
         _bytes("Disk reads of the machine", "/s", {"disks": trace.disk_read_bytes_per_sec}, middles, end_s),
@@ -111,7 +112,7 @@ def graphs_of(trace: Trace) -> Graphs | None:
     return Graphs(
         times=_times(end_s),
         bands=_bands(trace, end_s),
-        graphs=tuple(graph for graph in drawn if graph is not None),
+        graphs=tuple(graph for graph in graphs if graph is not None),
     )
 
 
@@ -131,13 +132,13 @@ def _times(end_s: float) -> tuple[Tick, ...]:
 def _bands(trace: Trace, end_s: float) -> tuple[Band, ...]:
     phases = [mark for mark in trace.marks if mark.phase]
     ends = [*(mark.seconds for mark in phases), end_s][1:]
-    places = [(_x(mark.seconds, end_s), _x(end, end_s)) for mark, end in zip(phases, ends, strict=True)]
+    edges = [(_x(mark.seconds, end_s), _x(end, end_s)) for mark, end in zip(phases, ends, strict=True)]
     texts = [mark.text for mark in phases]
-    if not all(_fits(text, *place) for text, place in zip(texts, places, strict=True)):
+    if not all(_fits(text, left, right) for text, (left, right) in zip(texts, edges, strict=True)):
         texts = [text.rpartition(" ")[2] for text in texts]  # "round 12" becomes "12"
     return tuple(
         Band(left=left, right=right, text=text if _fits(text, left, right) else "", title=mark.text)
-        for mark, text, (left, right) in zip(phases, texts, places, strict=True)
+        for mark, text, (left, right) in zip(phases, texts, edges, strict=True)
     )
 
 
@@ -146,41 +147,42 @@ def _fits(text: str, left: float, right: float) -> bool:
 
 
 def _ratios(title: str, columns: Mapping[str, Column], middles: Sequence[float], end_s: float) -> Graph | None:
-    if not _known(columns):
+    if not _values(columns):
         return None
     levels = tuple(Tick(at=_y(percent, 100), text=f"{percent} %") for percent in (0, 25, 50, 75, 100))
     return Graph(title=title, levels=levels, lines=_lines(columns, middles, end_s, 1.0))
 
 
 def _bytes(title: str, per: str, columns: Mapping[str, Column], middles: Sequence[float], end_s: float) -> Graph | None:
-    known = _known(columns)
-    if not known:
+    values = _values(columns)
+    if not values:
         return None
-    scale, unit = next(((scale, unit) for scale, unit in _SCALES if max(known) >= scale), (1e6, "MB"))
+    scale, unit = next(((scale, unit) for scale, unit in _SCALES if max(values) >= scale), (1e6, "MB"))
     return _scaled(title, scale, f"{unit}{per}", columns, middles, end_s)
 
 
 def _scaled(
     title: str, scale: float, unit: str, columns: Mapping[str, Column], middles: Sequence[float], end_s: float
 ) -> Graph | None:
-    known = _known(columns)
-    if not known:
+    values = _values(columns)
+    if not values:
         return None
-    step = round_step(max(known) / scale / 4)
-    count = max(1, math.ceil(max(known) / scale / step - 1e-9))
+    step = round_step(max(values) / scale / 4)
+    count = max(1, math.ceil(max(values) / scale / step - 1e-9))
     levels = tuple(Tick(at=_y(index, count), text=f"{round(index * step, 6):g} {unit}") for index in range(count + 1))
     return Graph(title=title, levels=levels, lines=_lines(columns, middles, end_s, count * step * scale))
 
 
 def round_step(least: float) -> float:
-    """Returns the smallest of 1, 2, 2.5, 5 times a power of ten that is not below `least`; 1 for 0."""
+    """Returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is at least `least`; 1 for 0 or less."""
     if least <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
-def _known(columns: Mapping[str, Column]) -> list[float]:
+def _values(columns: Mapping[str, Column]) -> list[float]:
+    """Returns the values of all columns, without the missing ones."""
     return [value for column in columns.values() for value in column if value is not None]
 
 
@@ -205,7 +207,7 @@ def _lines(columns: Mapping[str, Column], middles: Sequence[float], end_s: float
                 polylines=_polylines(column, middles, end_s, top),
             ),
         )
-        label_x -= 36  # the sample before it, and a gap
+        label_x -= 36  # a short piece of the line before its label, and a gap
     return tuple(lines)
 
 

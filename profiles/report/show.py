@@ -12,14 +12,17 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from profiles.report.codec import encode
 from profiles.report.comparison import compare, print_comparison
 from profiles.report.document import DocumentError, Kind, judged_by, load
+from profiles.report.files import to_json, write_atomically
 from profiles.report.measurements import KINDS
-from profiles.report.write import to_json, write_atomically
-from profiles.text import Terminal
+from profiles.text import Terminal, printable
+
+# What a spreadsheet takes for the beginning of a formula. Source: OWASP, "CSV Injection".
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def main(
@@ -46,8 +49,13 @@ def main(
         return 3
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {printable(message)}. See {self.prog} --help.\n")
+
+
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False)
+    parser = _Parser(prog=program, allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True)
     show = verbs.add_parser("show", help="prints what a run printed, from its results file", allow_abbrev=False)
     show.add_argument("file", type=Path, metavar="FILE", help="results.json, or the folder that holds it")
@@ -76,12 +84,17 @@ def _show(arguments: argparse.Namespace, kinds: Mapping[str, Kind[Any, Any, Any]
         rows = kind.rows(derived)
         writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]) if rows else [])
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     else:
         kind.print(Terminal(), document, derived)
     if other := judged_by(document):
         Terminal(stderr=True).print(other, style="dim", highlight=False, markup=False)
     return 0
+
+
+def _cell(value: Any) -> Any:
+    """Returns a value; a text that a spreadsheet would take for a formula has an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _compare(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Prints results: a table, a verdict, and the table of stages."""
+"""Prints results to the terminal: tables of results, verdicts, and tables of stages."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from profiles.results.result import Result
 from profiles.results.verdict import Verdict, speed_up, what_the_cache_hides
 from profiles.stage_table import Stage, StageTable
 
-# Below this the table drops to the columns that answer the question.
+# On a narrower terminal, tables have only the most important columns.
 _FULL_WIDTH = 100
-# A smaller share of transfer and device augmentation is no column's worth; it is in load% all the same.
-_SHOWN_SHARE = 0.015
-# Where every stage takes less, in microseconds an image, a table would hold nothing but zeros.
-_SHOWN_US = 0.5
+# Transfer and device augmentation have a column if their share is this large somewhere. They count in load% anyway.
+_LEAST_SHARE = 0.015
+# No table of stages is printed if each takes less, in microseconds per image: all figures would round to 0.
+_LEAST_US = 0.5
 
 
 def print_stages(console: Console, name: str, table: StageTable) -> None:
-    """Prints where a loader's time goes, stage by stage, or why it cannot be said.
+    """Prints the costs of a loader's stages, or why they are unknown.
 
     Args:
-      console: where to; its width decides the columns.
+      console: to print to; its width decides the columns.
       name: of the loader.
-      table: what was measured.
+      table: the stages that were measured.
     """
     console.print()
     if table.reason is not None:
         console.print(Text(f"{name}: no stages: {table.reason}."))
         return
     if table.stages and all(
-        max(stage.cpu_us_per_image, abs(stage.wait_us_per_image or 0)) < _SHOWN_US for stage in table.stages
+        max(stage.cpu_us_per_image, abs(stage.wait_us_per_image or 0)) < _LEAST_US for stage in table.stages
     ):
-        console.print(Text(f"stages of {name}: none takes {_SHOWN_US:g} us of an image."))
+        console.print(Text(f"stages of {name}: none takes {_LEAST_US:g} us of an image."))
         return
     console.print(_stage_table(name, table, full=console.width >= _FULL_WIDTH))
     for line in _lines(table):
@@ -44,16 +44,16 @@ def print_stages(console: Console, name: str, table: StageTable) -> None:
 
 def _stage_table(name: str, table: StageTable, *, full: bool) -> Table:
     title = Text(f"stages of {name}", style="bold")
-    shown = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    shown.add_column("stage", overflow="fold", ratio=1 if not full else None)
+    printed = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    printed.add_column("stage", overflow="fold", ratio=1 if not full else None)
     if full:
-        shown.add_column("where", overflow="fold")
+        printed.add_column("where", overflow="fold")
     for column in ("CPU us", "wait us", "share"):
-        shown.add_column(column, justify="right", no_wrap=True)
+        printed.add_column(column, justify="right", no_wrap=True)
     if full:
-        shown.add_column("bytes", justify="right", no_wrap=True)
+        printed.add_column("bytes", justify="right", no_wrap=True)
     for column in ("img/s", "calls", "buffer"):
-        shown.add_column(column, justify="right", no_wrap=True)
+        printed.add_column(column, justify="right", no_wrap=True)
     for stage in table.stages:
         cells = [Text(stage.name)]
         if full:
@@ -68,14 +68,15 @@ def _stage_table(name: str, table: StageTable, *, full: bool) -> Table:
         rate = stage.images_per_sec(table.cores)
         cells += [
             Text("-" if rate is None else f"{rate:,.0f}"),
-            Text(_chosen(stage, stage.parallelism)),
+            Text(_setting(stage, stage.parallelism)),
             Text(_buffer(stage)),
         ]
-        shown.add_row(*cells)
-    return shown
+        printed.add_row(*cells)
+    return printed
 
 
-def _chosen(stage: Stage, value: int | None) -> str:
+def _setting(stage: Stage, value: int | None) -> str:
+    """Returns a parallelism or a buffer size as a cell, marked where AUTOTUNE chose it."""
     if value is None:
         return "auto" if stage.autotuned and stage.kind in ("map", "interleave") else "-"
     return f"{value} (auto)" if stage.autotuned else str(value)
@@ -85,7 +86,7 @@ def _buffer(stage: Stage) -> str:
     if stage.buffer_size is None:
         return "-"
     full = "" if stage.buffer_fill_ratio is None else f", {stage.buffer_fill_ratio:.0%} full"
-    return _chosen(stage, stage.buffer_size) + full
+    return _setting(stage, stage.buffer_size) + full
 
 
 def _bytes(count: int) -> str:
@@ -106,10 +107,10 @@ def _lines(table: StageTable) -> list[str]:
             f"{table.cpu_us_per_image:,.0f}), {table.effective_parallelism:.1f} cores busy{workers}."
         )
     if table.tail is not None:
-        slow = ", ".join(f"{one.name} ({one.us / 1e3:,.1f} ms)" for one in table.tail.slowest[:3])
+        slowest = ", ".join(f"{image.name} ({image.us / 1e3:,.1f} ms)" for image in table.tail.slowest[:3])
         lines.append(
             f"An image takes {table.tail.p50_us / 1e3:,.2f} ms (median), {table.tail.p99_us / 1e3:,.2f} ms (p99); "
-            f"slowest: {slow}."
+            f"slowest: {slowest}."
         )
     return [*lines, *table.flags, *table.unavailable]
 
@@ -121,18 +122,18 @@ def print_results(
     baseline: str | None,
     left_out: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Prints one table for each model and device, then what it means.
+    """Prints one table for each model and device, then the verdicts on the most important results.
 
     Args:
-      console: where to; its width decides the columns.
-      verdicts: one a result.
-      baseline: the variant that speed-ups are over; None leaves the column out.
-      left_out: (who, why) of those without a result.
+      console: to print to; its width decides the columns.
+      verdicts: one for each result.
+      baseline: the variant that speed-ups are relative to; None for no such column.
+      left_out: (who, why) of the subjects without a result.
     """
     groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
-        one = verdict.result.subject
-        groups.setdefault((one.model, one.device.name), []).append(verdict)
+        subject = verdict.result.subject
+        groups.setdefault((subject.model, subject.device.name), []).append(verdict)
     for (model, device), group in groups.items():
         results = [verdict.result for verdict in group]
         over = {result.subject.page_cache: result for result in results if result.subject.variant == baseline}
@@ -149,21 +150,28 @@ def print_results(
 
 
 def verdict_lines(group: Sequence[Verdict], baseline: str | None) -> list[str]:
-    """Returns the verdict on the baseline (or the slowest), then on the fastest at any work.
+    """Returns the texts of the verdicts on the results that `spoken_of` chooses.
 
-    Both are warm where there is a warm row; what storage costs the two of them follows, where it was measured.
+    For the variants of these results, what their storage costs follows, where it was measured.
+
+    Args:
+      group: verdicts on the results of one model and device.
+      baseline: the variant that comes first; None or a variant without a result for the slowest.
     """
     by_result = {id(verdict.result): verdict for verdict in group}
-    judged = [by_result[id(result)] for result in spoken_of([verdict.result for verdict in group], baseline)]
-    names = [verdict.result.subject.variant for verdict in judged]
+    printed = [by_result[id(result)] for result in spoken_of([verdict.result for verdict in group], baseline)]
+    names = [verdict.result.subject.variant for verdict in printed]
     cold = [verdict.result for verdict in group if verdict.result.subject.page_cache == "cold"]
-    return [verdict.text() for verdict in judged] + [
+    return [verdict.text() for verdict in printed] + [
         what_the_cache_hides(result) for name in names for result in cold if result.subject.variant == name
     ]
 
 
 def spoken_of(results: Sequence[Result], baseline: str | None) -> list[Result]:
-    """Returns, for each model and device, the baseline (or the slowest) and the fastest at any work."""
+    """Returns, for each model and device, the baseline (or the slowest) and the fastest, whatever work they do.
+
+    Cold results are chosen only where there is no warm one.
+    """
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.subject.model, result.subject.device.name), []).append(result)
@@ -178,26 +186,26 @@ def spoken_of(results: Sequence[Result], baseline: str | None) -> list[Result]:
 
 
 def _table(results: Sequence[Result], over: Mapping[str, Result], title: str, *, full: bool) -> Table:
-    """Returns the table; `over` holds the row that speed-ups are over, by page cache."""
+    """Returns the table of results; `over` holds the result that speed-ups are relative to, by page cache."""
     table = Table(title=Text(title, style="bold"), title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("variant", overflow="fold", min_width=9 if not full else None)
-    right = ["img/s", "±", "loader", "model", "load%", "comp%", "stall", "interf", "edges", "1st s"]
+    columns = ["img/s", "±", "loader", "model", "load%", "comp%", "stall", "interf", "edges", "1st s"]
     if not full:
-        right = ["img/s", "±", "loader", "model", "load%", "stall", "interf", "edges"]
-    if any(abs(_device_share(result)) >= _SHOWN_SHARE for result in results):
-        right.insert(right.index("edges"), "device")
+        columns = ["img/s", "±", "loader", "model", "load%", "stall", "interf", "edges"]
+    if any(abs(_device_share(result)) >= _LEAST_SHARE for result in results):
+        columns.insert(columns.index("edges"), "device")
     if any(result.subject.page_cache == "cold" for result in results):
-        at = right.index("stall")
-        right[at : at + 1] = ["fetch", "prep"]
+        at = columns.index("stall")
+        columns[at : at + 1] = ["fetch", "prep"]
     if over:
-        right.append("speed-up")
-    for name in right:
+        columns.append("speed-up")
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for result in results:
         cells = _cells(result)
         if over:
             cells["speed-up"] = _speed_up(result, over.get(result.subject.page_cache))
-        table.add_row(Text(_name(result, results)), *(cells[name] for name in right))
+        table.add_row(Text(_name(result, results)), *(cells[name] for name in columns))
     return table
 
 
@@ -211,14 +219,14 @@ def _speed_up(result: Result, over: Result | None) -> str:
         return "-"
     try:
         return f"{speed_up(result, over)[0]:.2f}x"
-    except ValueError:  # one of them failed before they shared a round
+    except ValueError:  # they share no round: one of them failed early
         return "-"
 
 
 def _cells(result: Result) -> dict[str, str]:
     attribution = result.attribution
     shares = attribution.shares
-    loading_ratio = max(attribution.loading_ratio, 0.0)  # a share below 0 is spread: the verdict says 0 as well
+    loading_ratio = max(attribution.loading_ratio, 0.0)  # below 0 by noise; the verdict prints 0 as well
     stall = (shares.fetch_stall or 0.0) + (shares.prep_stall or 0.0)
     return {
         "img/s": f"{result.epoch_images_per_sec:,.0f}",
@@ -238,7 +246,7 @@ def _cells(result: Result) -> dict[str, str]:
 
 
 def _marks(results: Sequence[Result]) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the letter of each kind of other work, and the digit of each note or flag, in order of appearance."""
+    """Returns the letter of each kind of other work, and the number of each note or flag, in order of appearance."""
     works: dict[str, str] = {}
     remarks: dict[str, str] = {}
     for result in results:

@@ -1,4 +1,4 @@
-"""From samples to a verdict, by pure functions: attribution, checks, result, evidence, rules, verdict."""
+"""Derives results and verdicts from samples. All functions are pure, from attribution and checks to the verdict."""
 
 from profiles.results.attribution import INPUT_FROM, attribute, bound_of
 from profiles.results.checks import CANARY_RATIO

@@ -1,4 +1,4 @@
-"""Splits measured time into loading and compute: a pure function of samples."""
+"""Splits the measured time of an epoch into the parts of loading and compute. All functions here are pure."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from profiles.statistics import Columns, Interval, delta_interval, median
 
 T = TypeVar("T")
 
-# Bound by `compute` below the first, by `input` from the second, `balanced` between. xprof warns at 10 %, TraceML calls
-# 20 % critical.
+# An epoch is bound by compute if its share of loading is below the first ratio, by input from the second on, and
+# balanced between. Source: xprof warns at 10 %, TraceML calls 20 % critical.
 BALANCED_FROM, INPUT_FROM = 0.10, 0.20
-# Where few rounds give no interval, a share may be off by so much. Source: issue 16 of this project asks for verdicts
-# that are right where the truth lies further from a bound than this.
-_OFF_BY = 0.05
+# Error that is assumed of the share of loading where there are too few rounds for an interval. Source: issue 16 of this
+# project asks for correct verdicts wherever the truth is further from a bound than this.
+_ASSUMED_ERROR = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Where the time of an epoch goes.
+    """The parts that the time of an epoch divides into.
 
     Attributes:
-      seconds_per_image: of each part; None where the device or the page cache does not define it. Parts can be
-        negative, within the spread.
-      shares: the same over their sum: they sum to 1.
-      shares_ci95: 95 % intervals of the shares; None of few rounds.
-      loading_ratio: all but `compute`.
-      loading_ratio_ci95: its interval.
-      host_wait_ratio: `next(iterator)` over the step, in `train` or `cold`: what the host sees.
-      headspace: compute rate over epoch rate: the speed-up that a loader without cost would give.
-      loading_range: between what the loading ratio lies if nothing else runs: its interval (without one, what it may be
-        off by), widened by what other programs took of the cores meanwhile, within what the waits of the epochs allow.
-      others_ratio: that part of the cores.
+      seconds_per_image: of each part; None where the device or the page cache does not define the part. Parts can be
+        negative, by noise.
+      shares: `seconds_per_image` over their sum, so that the shares sum to 1.
+      shares_ci95: 95 % intervals of the shares; None for few rounds.
+      loading_ratio: share of all parts but `compute`.
+      loading_ratio_ci95: 95 % interval of `loading_ratio`; None for few rounds.
+      host_wait_ratio: part of the steady steps that the host spends inside `next(iterator)`, in `train` or `cold`.
+      headspace: rate of compute over rate of the epoch: the speed-up if loading cost nothing.
+      loading_range: (low, high) of the loading ratio as it would be if no other program ran: its interval (or an
+        assumed error), widened by `others_ratio`, and limited by what the waits in the epochs allow.
+      others_ratio: part of the cores' time that other programs took.
     """
 
     seconds_per_image: Parts[float | None]
@@ -54,13 +54,13 @@ class Attribution:
 
     @property
     def bound(self) -> str:
-        """ "compute", "balanced" or "input"; "uncertain" where more than one of them may be."""
+        """ "compute", "balanced" or "input"; "uncertain" where `loading_range` includes more than one of them."""
         low, high = map(bound_of, self.loading_range)
         return low if low == high else "uncertain"
 
     @property
     def culprit(self) -> str:
-        """The largest part of loading."""
+        """The name of the largest part of loading."""
         loading = {part: share for part, share in self.shares.items() if share is not None and part != "compute"}
         return max(loading, key=loading.__getitem__)
 
@@ -70,31 +70,31 @@ class Attribution:
 
 
 def bound_of(loading_ratio: float) -> str:
-    """Returns what an epoch with this share of loading is bound by."""
+    """Returns what bounds an epoch with this share of loading: "compute", "balanced" or "input"."""
     if loading_ratio < BALANCED_FROM:
         return "compute"
     return "input" if loading_ratio >= INPUT_FROM else "balanced"
 
 
 def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images: int | None = None) -> Attribution:
-    """Splits the time of `train` by what `resident` and `replay` took without a loader.
+    """Splits the time of `train` by comparing it with windows of the model alone.
 
-    Waiting is charged where it is: an emulated accelerator and a CPU wait inside `next(iterator)`, while a GPU's host
-    runs ahead, so that only `train` against `replay` tells how long the device starved. Where `cold` was measured, that
-    is explained, and what it takes longer than `train` is waiting for storage.
+    On a CPU and an emulated accelerator, waiting is the time inside `next(iterator)`. The host of a GPU runs ahead of
+    the device, so that there only the difference between `train` and `replay` says how long the device waited. Where
+    `cold` was measured, its time is split instead, and its difference to `train` is waiting for storage.
 
     Args:
-      samples: by window, one a round; `train` and `resident` are needed. `replay` where the device is real; `bare`
-        where the loader put layers in front of the model; `cold` for a cold row.
-      device: what trained.
-      images: of an epoch in use, over which an epoch's edges are spread; those of the measured epoch unless given.
-        Where no measured epoch was whole, nothing is known of edges.
+      samples: by window, one for each round. `train` and `resident` are required; `replay` belongs to a real device,
+        `bare` to a loader that put layers in front of the model, `cold` to a cold row.
+      device: the device that trained.
+      images: images of an epoch in real use, over which the edges of an epoch are spread; those of the measured epoch
+        unless given. Where no measured epoch ran to its end, the edges are unknown.
     Returns:
-      Shares that sum to 1.
+      The attribution; its shares sum to 1.
     Raises:
-      ValueError: if a window that is needed is missing.
-    Source: MLPerf Storage's accelerator utilisation and DS-Analyzer's differential runs (VLDB 2021), with the cores
-      that loader and model share told apart, and the edges of an epoch.
+      ValueError: if `train` or `resident` is missing.
+    Source: MLPerf Storage's accelerator utilisation and DS-Analyzer's differential runs (VLDB 2021). New here are two
+      parts: cores that the loader takes from the model, and the edges of an epoch.
     """
     for window in ("train", "resident"):
         if not samples.get(window):
@@ -105,14 +105,14 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
     most_interference_s = _loader_cpu_s_per_image(samples, explained)
     columns = {"explained": _epochs(explained, images)}
     columns |= {
-        window: {window: [math.log(one.s_per_image) for one in rounds[window]]}
+        window: {window: [math.log(sample.s_per_image) for sample in rounds[window]]}
         for window in ("resident", "bare", "replay")
         if window in rounds
     }
     if cold:
-        columns["warm"] = {"warm": [math.log(one.s_per_image) for one in rounds["train"]]}
+        columns["warm"] = {"warm": [math.log(sample.s_per_image) for sample in rounds["train"]]}
     if "replay" in rounds:
-        columns["replay"]["replay wait"] = [_wait_ratio(one) for one in rounds["replay"]]
+        columns["replay"]["replay wait"] = [_wait_ratio(sample) for sample in rounds["replay"]]
 
     def seconds_per_part(means: dict[str, float]) -> Parts[float]:
         resident_s = math.exp(means["resident"])
@@ -125,7 +125,7 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
         interference_s = steady_s - wait_s - (replay_s - replay_wait_s)
         if device.asynchronous:
             stall_s, interference_s = stall_s + interference_s, 0.0
-        # The loader cannot slow a step by more than the CPU time it uses: the rest is compute.
+        # The loader can slow a step by the CPU time that it uses, at most; the rest counts as compute.
         slower_by_itself_s = max(interference_s - most_interference_s, 0.0)
         fetch_s = steady_s - math.exp(means["warm"]) if cold else 0.0
         return Parts(
@@ -142,7 +142,7 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
     if device.asynchronous:
         undefined.add("interference")
     windows = {"explained": explained, "warm": rounds["train"], **rounds}
-    groups = _groups({name: ([one.round for one in windows[name]], columns[name]) for name in columns})
+    groups = _groups({name: ([sample.round for sample in windows[name]], columns[name]) for name in columns})
     attribution = _attribution(seconds_per_part, groups, (explained, rounds["resident"]), undefined)
     if device.asynchronous:
         return attribution
@@ -157,13 +157,14 @@ def attribute(samples: Mapping[str, Sequence[Sample]], *, device: Device, images
 
 
 def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) -> Attribution:
-    """Splits the time of `train` by what its steps waited, on a device that the host waits for.
+    """Splits the time of `train` into waiting, edges and compute, where the model alone was not measured.
 
-    Without the model's own rate, steps that the loader slows are compute; `interference` and `transfer` are unknown.
+    The device must be one that the host waits for. What the loader takes from the model's cores counts as compute;
+    `interference` and `transfer` are unknown.
 
     Args:
-      train: one sample an epoch.
-      images: of an epoch, over which its edges are spread; those of each epoch unless given.
+      train: one sample for each epoch.
+      images: as for `attribute`.
     """
     train = whole_ones(train)
 
@@ -180,20 +181,21 @@ def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) ->
             epoch_overhead=math.exp(means["epoch"]) - steady_s,
         )
 
-    known = {"compute", "prep_stall", "epoch_overhead"}
-    return _attribution(seconds_per_part, [_epochs(train, images)], (train,), set(PARTS) - known)
+    measured = {"compute", "prep_stall", "epoch_overhead"}
+    return _attribution(seconds_per_part, [_epochs(train, images)], (train,), set(PARTS) - measured)
 
 
 def whole_ones(samples: Sequence[Sample]) -> list[Sample]:
-    """Returns the samples whose epochs came to their end; all of them where none did."""
-    return [one for one in samples if one.whole] or list(samples)
+    """Returns the samples whose epochs ran to their end; all samples if no epoch did."""
+    return [sample for sample in samples if sample.whole] or list(samples)
 
 
 def _epochs(explained: Sequence[Sample], images: int | None) -> dict[str, list[float]]:
+    """Returns the columns of the window that is split: logarithms of seconds per image, and ratios of waiting."""
     return {
-        "steady": [math.log(one.s_per_image) for one in explained],
-        "wait": [_wait_ratio(one) for one in explained],
-        "epoch": [math.log(one.whole_s_per_image(images)) for one in explained],
+        "steady": [math.log(sample.s_per_image) for sample in explained],
+        "wait": [_wait_ratio(sample) for sample in explained],
+        "epoch": [math.log(sample.whole_s_per_image(images)) for sample in explained],
     }
 
 
@@ -207,13 +209,14 @@ def _attribution(
     windows: Sequence[Sequence[Sample]],
     undefined: set[str],
 ) -> Attribution:
-    """Derives shares and intervals from the columns' means.
+    """Derives shares and their intervals from the means of columns.
 
     Args:
-      seconds_per_part: of an image, from the means; they sum to an image of an epoch.
-      groups: columns of the same rounds.
-      windows: that it is about, and those of the model alone.
-      undefined: parts that this device or this measurement does not tell.
+      seconds_per_part: computes the seconds per image of each part from the means of all columns. The parts sum to the
+        seconds per image of an epoch.
+      groups: columns, grouped by the rounds that they were measured in.
+      windows: samples of the window that is split, then samples of the model alone where there are any.
+      undefined: parts that this device or this measurement does not define.
     """
     explained = windows[0]
     if not explained[0].whole:
@@ -240,7 +243,7 @@ def _attribution(
         shares_ci95=intervals.map(defined),
         loading_ratio=loading,
         loading_ratio_ci95=loading_ci95,
-        host_wait_ratio=float(np.mean([_wait_ratio(one) for one in explained])),
+        host_wait_ratio=float(np.mean([_wait_ratio(sample) for sample in explained])),
         headspace=float(1 / shares[0]),
         loading_range=loading_range(loading, loading_ci95, others_ratio),
         others_ratio=others_ratio,
@@ -248,70 +251,78 @@ def _attribution(
 
 
 def loading_range(loading: float, interval: Interval | None, others_ratio: float) -> Interval:
-    """Returns between what the loading ratio lies if nothing else runs.
+    """Returns (low, high) of the loading ratio as it would be if no other program ran.
 
-    Others that take a part of the cores make what runs on them slower, by about 1 / (1 - part): the model alone, so
-    that its share came out too large, or the loader and the edges, so that it came out too small.
+    Other programs that take a part of the cores slow what runs on these cores by about 1 / (1 - part). If they slowed
+    the model alone, the share of compute was measured too large; if they slowed the loader and the edges, too small.
+
+    Args:
+      loading: the loading ratio that was measured.
+      interval: its 95 % interval, or None.
+      others_ratio: part of the cores' time that other programs took.
     """
-    low, high = interval or (loading - _OFF_BY, loading + _OFF_BY)
+    low, high = interval or (loading - _ASSUMED_ERROR, loading + _ASSUMED_ERROR)
     slower = 1 / (1 - others_ratio)
     return 1 - slower * (1 - low), 1 - (1 - high) / slower
 
 
 def _range_by_waits(explained: Sequence[Sample], images: int | None, most_more_s: float) -> Interval:
-    """Returns between what the loading ratio lies by the epochs alone, on a device that the host waits for.
+    """Returns (low, high) of the loading ratio by the epochs alone, on a device that the host waits for.
 
-    What steps wait is loading, and so are edges; what the loader takes from the model besides, and what layers and
-    transfer take, comes on top.
+    The waiting of steps and the edges are loading for certain. Up to `most_more_s` is loading on top of that: cores
+    that the loader takes from the model, layers in front of the model, and transfer.
 
     Args:
-      most_more_s: that, of an image, at most.
+      most_more_s: upper limit of these, in seconds per image.
     """
 
-    def waited(means: dict[str, float]) -> np.ndarray:
+    def ratios(means: dict[str, float]) -> np.ndarray:
         epoch_s = math.exp(means["epoch"])
         return np.array([1 - math.exp(means["steady"]) * (1 - means["wait"]) / epoch_s, most_more_s / epoch_s])
 
-    (loading, more), interval = delta_interval(waited, [_epochs(explained, images)])
-    between = None if interval is None else (float(interval[0][0]), float(interval[1][0]))
-    low, high = loading_range(float(loading), between, _others_ratio(explained))
+    (loading, more), bounds = delta_interval(ratios, [_epochs(explained, images)])
+    interval = None if bounds is None else (float(bounds[0][0]), float(bounds[1][0]))
+    low, high = loading_range(float(loading), interval, _others_ratio(explained))
     return low, high + float(more)
 
 
 def _others_ratio(samples: Sequence[Sample]) -> float:
-    known = [one.others_ratio for one in samples if one.others_ratio is not None]
-    return sum(known) / len(known) if known else 0.0
+    """Returns the mean of what other programs took during these samples; 0 if it is unknown for all of them."""
+    ratios = [sample.others_ratio for sample in samples if sample.others_ratio is not None]
+    return sum(ratios) / len(ratios) if ratios else 0.0
 
 
 def _side_by_side(samples: Mapping[str, Sequence[Sample]]) -> dict[str, list[Sample]]:
-    """Returns the samples of the rounds in which every window was measured, in order, so that they belong together.
+    """Returns, by window, the samples of the rounds in which every window was measured, ordered by round.
 
-    Where there is no such round, all samples: then only their means can be compared.
+    Where there is no such round, returns all samples: then only their means can be compared.
     """
     windows = [window for window in ("train", "cold", "resident", "bare", "replay") if samples.get(window)]
     whole = {window: whole_ones(samples[window]) for window in windows}
-    shared = set.intersection(*({one.round for one in ones} for ones in whole.values()))
+    shared = set.intersection(*({sample.round for sample in of_window} for of_window in whole.values()))
     return {
-        window: sorted((one for one in ones if one.round in shared or not shared), key=lambda one: one.round)
-        for window, ones in whole.items()
+        window: sorted(
+            (sample for sample in of_window if sample.round in shared or not shared), key=lambda sample: sample.round
+        )
+        for window, of_window in whole.items()
     }
 
 
 def _groups(columns: Mapping[str, tuple[list[int], Columns]]) -> list[Columns]:
-    """Puts the columns together that are of the same rounds."""
+    """Groups (rounds, columns) by the rounds that the columns were measured in."""
     groups: dict[tuple[int, ...], dict[str, Sequence[float]]] = {}
-    for rounds, some in columns.values():
-        groups.setdefault(tuple(rounds), {}).update(some)
+    for rounds, of_rounds in columns.values():
+        groups.setdefault(tuple(rounds), {}).update(of_rounds)
     return list(groups.values())
 
 
 def _loader_cpu_s_per_image(samples: Mapping[str, Sequence[Sample]], explained: Sequence[Sample]) -> float:
-    """Returns the CPU time that the loader uses for an image: the larger of two figures.
+    """Returns the CPU seconds that the loader uses for an image.
 
-    One is the CPU time of the loader alone; the other is that of training less that of the model alone. The second is
-    larger where the loader's threads go on working while the model computes.
+    That is the larger of two figures: the CPU time of the loader alone, and the CPU time of training less that of the
+    model alone. The second is larger where the loader's threads keep working while the model computes.
     """
     alone_s = [sample.cpu_s_per_image for sample in samples.get("loader", ())]
-    beside_s = median([one.cpu_s_per_image for one in explained])
-    beside_s -= median([one.cpu_s_per_image for one in samples["resident"]])
+    beside_s = median([sample.cpu_s_per_image for sample in explained])
+    beside_s -= median([sample.cpu_s_per_image for sample in samples["resident"]])
     return max(median(alone_s) if alone_s else 0.0, beside_s, 0.0)

@@ -1,4 +1,4 @@
-"""The checks that can fail: each returns the flags of one result, an empty tuple where all is well."""
+"""Checks of samples. Each returns flags, clauses that say why to doubt the result; an empty tuple if all is well."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from profiles.results.attribution import Attribution
 from profiles.samples import Sample
 from profiles.statistics import LEAST_ROUNDS, median
 
-# Steps and edges against one clock around `fit`. Source: the design of this project; a Keras callback costs less.
+# Steps and edges may differ this much from one clock around `fit`. Source: the design of this project; a Keras callback
+# costs less.
 UNCLAIMED_RATIO = 0.05
-# The first round's `resident` against the last's. Unchanged code varies by some 5 % between runs on a shared machine
-# (Quansight's A/A runs: standard deviation of the ratio 0.05), so that twice that is a machine that changed.
+# `resident` of the last round may differ this much from that of the first. Unchanged code varies by some 5 % between
+# runs on a shared machine (Quansight's A/A runs: standard deviation of the ratio 0.05); at twice that the machine has
+# changed.
 DRIFT_RATIO = 0.10
-# A canary this much slower than the median of the run: something else had the core.
+# Where the canary takes this many times its median over the run, another program had the core.
 CANARY_RATIO = 1.5
-# A training step may be this much slower than the model alone for a reason that is not the loader's CPU time.
+# A training step may be slower than the model alone by this ratio without the loader's CPU time explaining it.
 UNEXPLAINED_RATIO = 0.05
-# No `train` is faster than its ceilings; below this the two are one.
+# `train` cannot be faster than the model alone or the loader alone; a smaller difference is noise.
 LAW_RATIO = 0.03
 
-# Steady steps of an epoch, below which its first and last batch still shape the rate.
+# In an epoch of fewer steady steps, the first and the last batch distort the rate.
 LEAST_STEADY_STEPS = 5
-# A window is at least five times what its buffers hold, unless the model waits for them. Source: the design of this
-# project; at 5 % of waiting the buffers are empty most of the time.
+# An epoch needs five times as many steps as its buffers hold batches, unless the model waits for more than this part of
+# the time: then the buffers are empty most of the time. Source: the design of this project.
 STEPS_PER_BUFFERED_BATCH, WAITING_RATIO = 5, 0.05
 
 Samples = Mapping[str, Sequence[Sample]]
 
 
 def check_claims(samples: Samples) -> tuple[str, ...]:
-    """Checks that steps and edges account for the outer clock, in the samples whose pieces were timed by themselves."""
+    """Checks that steps and edges sum to the outer clock, in the samples in which they were timed separately."""
     ratios = [ratio for sample in samples["train"] if (ratio := sample.unclaimed_ratio) is not None]
     if not ratios:
         return ()
@@ -41,7 +43,7 @@ def check_claims(samples: Samples) -> tuple[str, ...]:
 
 
 def check_drift(samples: Samples) -> tuple[str, ...]:
-    """Checks that the model was as fast at the end as at the beginning."""
+    """Checks that the model alone was as fast in the last round as in the first."""
     resident = sorted(samples["resident"], key=lambda sample: sample.round)
     ratio = resident[-1].s_per_image / resident[0].s_per_image
     if 1 - DRIFT_RATIO <= ratio <= 1 + DRIFT_RATIO:
@@ -57,8 +59,8 @@ def check_law(samples: Samples) -> tuple[str, ...]:
         ceiling = [sample.s_per_image for sample in samples.get(window, ())]
         if not ceiling:
             continue
-        apart = max(train) < min(ceiling)
-        if apart and median(train) < (1 - LAW_RATIO) * median(ceiling):
+        always_faster = max(train) < min(ceiling)
+        if always_faster and median(train) < (1 - LAW_RATIO) * median(ceiling):
             flags.append(
                 f"not trustworthy: training was {median(ceiling) / median(train):.2f} times as fast as {name} alone"
             )
@@ -66,16 +68,20 @@ def check_law(samples: Samples) -> tuple[str, ...]:
 
 
 def check_canary(samples: Samples, typical_ns: float) -> tuple[str, ...]:
-    """Names the rounds in which the machine was busy with something else."""
-    every = [sample for window in samples.values() for sample in window if sample.window not in ("warmup", "again")]
-    rounds = sorted({sample.round for sample in every if sample.canary_ns > CANARY_RATIO * typical_ns})
+    """Checks that the canary took no longer than usual, and flags the rounds in which it did.
+
+    Args:
+      typical_ns: the median of the canary over the whole run.
+    """
+    in_rounds = [sample for window in samples.values() for sample in window if sample.window not in ("warmup", "again")]
+    rounds = sorted({sample.round for sample in in_rounds if sample.canary_ns > CANARY_RATIO * typical_ns})
     if not rounds:
         return ()
     return (f"disturbed: the machine was slow in round {', '.join(str(number + 1) for number in rounds)}",)
 
 
 def check_parts(attribution: Attribution) -> tuple[str, ...]:
-    """Names parts that are negative beyond their spread."""
+    """Checks that no part is negative beyond its 95 % interval."""
     flags = []
     for part, interval in attribution.shares_ci95.items():
         share = attribution.shares[part]
@@ -85,7 +91,7 @@ def check_parts(attribution: Attribution) -> tuple[str, ...]:
 
 
 def check_own_steps(samples: Samples, attribution: Attribution) -> tuple[str, ...]:
-    """Checks whether training steps were slower than the model alone for a reason that is not the loader."""
+    """Checks that training steps took no longer than the model alone, beyond what the loader's CPU time explains."""
     alone_s = median([sample.s_per_image for sample in samples.get("bare") or samples["resident"]])
     times = (attribution.seconds_per_image.compute or 0.0) / alone_s
     if times <= 1 + UNEXPLAINED_RATIO:
@@ -97,7 +103,7 @@ def check_own_steps(samples: Samples, attribution: Attribution) -> tuple[str, ..
 
 
 def check_length(samples: Samples) -> tuple[str, ...]:
-    """Checks that epochs were long enough to have a steady state."""
+    """Checks that every epoch had enough steady steps for a rate."""
     steps = min(len(sample.step_ns) // sample.epochs for sample in samples["train"])
     if steps >= LEAST_STEADY_STEPS:
         return ()
@@ -105,11 +111,14 @@ def check_length(samples: Samples) -> tuple[str, ...]:
 
 
 def check_buffers(samples: Samples, buffered_batches: int) -> tuple[str, ...]:
-    """Checks that an epoch was long against what its buffers hold.
+    """Checks that an epoch was long in comparison with the loader's buffers.
 
-    Whole epochs begin and end with empty buffers. Where the loader is ahead of the model, the last batches come from
-    full ones, while nothing is loaded any more; in a longer epoch that is a smaller part. Where the model waits for
-    the loader, the buffers are empty throughout.
+    An epoch begins and ends with empty buffers. Where the loader is ahead of the model, the model reads the last
+    batches from buffers while nothing is loaded; the longer the epoch, the smaller this part. Where the model waits for
+    the loader, the buffers are empty all the time.
+
+    Args:
+      buffered_batches: batches that the loader's buffers can hold.
     """
     steps = min(_epoch_batches(sample) for sample in samples["train"])
     waits = median([sample.wait_ns / sample.wall_ns for sample in samples["train"]])
@@ -124,7 +133,7 @@ def _epoch_batches(sample: Sample) -> int:
 
 
 def check_rounds(samples: Samples) -> tuple[str, ...]:
-    """Checks that there are enough rounds for an interval to mean something."""
+    """Checks that there are enough rounds for an interval."""
     rounds = min(len(samples[window]) for window in ("train", "resident") if samples.get(window))
     if rounds >= LEAST_ROUNDS:
         return ()
@@ -134,7 +143,14 @@ def check_rounds(samples: Samples) -> tuple[str, ...]:
 def check_all(
     samples: Samples, attribution: Attribution, *, typical_canary_ns: float, buffered_batches: int
 ) -> tuple[str, ...]:
-    """Runs every check on one result's samples."""
+    """Runs every check on the samples of one result.
+
+    Args:
+      samples: by window. In the place of `train` stand the samples that the result is about.
+      attribution: of these samples.
+      typical_canary_ns: the median of the canary over the whole run.
+      buffered_batches: batches that the loader's buffers can hold.
+    """
     return (
         *check_claims(samples),
         *check_length(samples),

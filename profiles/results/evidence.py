@@ -1,4 +1,4 @@
-"""What a verdict is judged by, and what it says: plain data."""
+"""The evidence that rules look at, and the findings, advice and gains that they state: plain data."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from profiles.statistics import Interval, range_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One change and what it was measured to bring.
+    """A change to another variant, and how much faster that variant was measured to be.
 
     Attributes:
-      change: the variant to change to.
-      measured_ratio: its images/sec of whole epochs over those of the variant in question, paired by round.
-      ci95: of that ratio; None of few rounds.
-      significant: whether it is faster beyond doubt, where as many were compared.
-      work: in what way its images differ from full decode, bilinear, augmented.
-      same_work: whether the variant in question does the same.
-      rounds: measured side by side.
-      again: whether those rounds had no say in what is fastest.
-      predicted_ratio: what a model foresaw, or None.
+      change: the other variant.
+      measured_ratio: its images/sec over whole epochs, divided by those of the variant that is judged, round by round.
+      ci95: 95 % interval of this ratio; None for few rounds.
+      significant: whether the other variant is significantly faster, given how many variants were compared.
+      work: how the images of the other variant differ from full decode, bilinear, augmented.
+      same_work: whether the variant that is judged does the same work.
+      rounds: how many rounds were compared.
+      again: whether these rounds were measured after the fastest variant had been chosen.
+      predicted_ratio: what a model of the costs predicted; None without a prediction.
     """
 
     change: str
@@ -39,24 +39,24 @@ class Advice:
 
     @property
     def range_text(self) -> str:
-        """Says between what the ratio lies, and whether it was measured again."""
+        """The interval of the ratio as text, and whether the ratio was measured again."""
         between = range_text(self.ci95)
         return f"{between}; measured again in {self.rounds} rounds" if self.again else between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything that a rule may look at. None is unknown, and fires nothing.
+    """Everything that a rule may look at. None stands for unknown; a rule finds nothing in what is unknown.
 
     Attributes:
-      result: what was measured.
-      advice: alternatives measured beside it and significantly faster, best first.
-      stages: where the loader's own time goes.
+      result: the result that is judged.
+      advice: variants that were measured in the same rounds and are significantly faster, the fastest first.
+      stages: the costs of the loader's stages.
       cores: that the run may use.
-      workers_asked, workers_seen: of a Keras loader: as configured, and busy at once.
+      workers_asked, workers_seen: workers of a Keras loader: as configured, and the most that were busy at once.
       frozen_by_cache: random operations upstream of a cache.
       throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run.
-      decoded_pixels, wanted_pixels: of a mean image, as decoded in every epoch and as the model takes it.
+      decoded_pixels, wanted_pixels: pixels of a mean image, as decoded in every epoch and as the model needs them.
     """
 
     result: Result
@@ -72,12 +72,12 @@ class Evidence:
 
     @property
     def lost(self) -> Parts[float]:
-        """Shares of an epoch, by part; one that is not defined here takes none."""
+        """Shares of an epoch, by part; 0 for a part that this device does not define."""
         return self.result.attribution.shares.map(lambda _, share: share or 0.0)
 
     @property
     def surely_lost(self) -> Parts[float]:
-        """What the parts take at least: the lower ends of their intervals, less what may be the work of others."""
+        """Lower bounds of the shares: the lower ends of their intervals, less the effect of other programs."""
         attribution = self.result.attribution
         interval = attribution.loading_ratio_ci95
         loading = attribution.loading_ratio if interval is None else interval[0]
@@ -91,7 +91,7 @@ class Evidence:
 
     @property
     def loader_ratio(self) -> float:
-        """Share of an epoch that the loader's own work costs: waiting for it, and the cores that it takes."""
+        """Share of an epoch that the loader's own work costs: waiting for batches, and cores taken from the model."""
         lost = self.lost
         return max(lost.fetch_stall, 0.0) + max(lost.prep_stall, 0.0) + max(lost.interference, 0.0)
 
@@ -101,10 +101,10 @@ class Gain:
     """How many times as fast an epoch would be.
 
     Attributes:
-      ratio: new images/sec over old.
-      kind: "measured" side by side, or "predicted" from the attribution.
-      assumption: under which a prediction holds, such as "if the epoch edges were gone".
-      ci95: of a measured one.
+      ratio: new images/sec over old images/sec.
+      kind: "measured" in the same rounds, or "predicted" from the attribution.
+      assumption: of a prediction, such as "if the epoch edges were gone"; None for a measured gain.
+      ci95: 95 % interval of a measured ratio; None for a prediction or few rounds.
     """
 
     ratio: float
@@ -136,15 +136,15 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one rule found.
+    """What one rule states about a result.
 
     Attributes:
-      rule: its name.
+      rule: name of the rule.
       text: what was measured, in one or two sentences.
-      cost_ratio: share of an epoch that it explains; 0 where that is not known.
-      advice: what to change; None where no number stands behind it.
-      gain: what that brings.
-      hypothesis: whether the cause was concluded and not measured.
+      cost_ratio: share of an epoch that the finding explains; 0 if unknown.
+      advice: what to change; None where no gain is known.
+      gain: the gain of the advised change, or without advice the gain if the cause were gone; None if unknown.
+      hypothesis: whether the cause was inferred and not measured.
     """
 
     rule: str
@@ -159,12 +159,12 @@ class Finding:
             raise ValueError(f"`advice` needs a `gain`. Received: {self.rule}: advice={self.advice!r}, gain=None.")
 
     def sentences(self) -> str:
-        """Returns the finding, and its advice with the number behind it."""
-        said = f"{self.text}." if not self.hypothesis else f"{self.text} (a hypothesis)."
+        """Returns the text of the finding, and its advice with the gain."""
+        text = f"{self.text}." if not self.hypothesis else f"{self.text} (a hypothesis)."
         if self.gain is not None:
-            what = f"{self.advice}: {self.gain.text()}" if self.advice else self.gain.text()
-            said += f" {what[0].upper()}{what[1:]}."
-        return said
+            advice = f"{self.advice}: {self.gain.text()}" if self.advice else self.gain.text()
+            text += f" {advice[0].upper()}{advice[1:]}."
+        return text
 
     def to_dict(self) -> dict[str, Any]:
         return {

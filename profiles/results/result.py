@@ -1,4 +1,4 @@
-"""What one subject came to: derived from its samples alone."""
+"""The result of one subject: its rates and its attribution, derived from its samples."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from profiles.statistics import geometric_mean, median, spread_ratio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one subject came to.
+    """The result of one subject.
 
     Attributes:
-      epoch_images_per_sec: of whole epochs, their edges included: what decides.
-      spread_ratio: the standard deviation of a round's, as a part of it; None of few rounds.
-      images_per_sec: between the edges.
-      first_epoch_images_per_sec: of the warm-up.
-      first_batch_s: from the beginning of an epoch.
-      loader_images_per_sec: of whole epochs of the loader alone.
-      compute_images_per_sec: of the model alone, as the attribution has it.
+      epoch_images_per_sec: over whole epochs, their edges included. Results are compared by this rate.
+      spread_ratio: relative standard deviation of this rate between rounds; None for few rounds.
+      images_per_sec: over steady steps, without the edges of epochs.
+      first_epoch_images_per_sec: over the warm-up epoch; None without one.
+      first_batch_s: from the beginning of an epoch to its first batch.
+      loader_images_per_sec: of the loader alone, over whole epochs; None where it was not measured.
+      compute_images_per_sec: of the `compute` part of the attribution.
+      cpu_ms_per_image: CPU time of the loader and of the model alone; None where they were not measured.
+      flags: reasons to doubt the result, a clause each.
+      stages: the costs of the loader's stages; None where they were not measured.
+      lines: the loader's slowest Python functions with the times of their lines.
     """
 
     subject: Subject
@@ -44,25 +48,26 @@ class Result:
     lines: tuple[AnnotatedFunction, ...] = ()
 
     def of(self, window: str) -> list[Sample]:
+        """Returns the samples of a window."""
         return [sample for sample in self.samples if sample.window == window]
 
     @property
     def model_images_per_sec(self) -> float | None:
-        """The rate of the model without a loader; None where that was not measured."""
+        """Images per second of the model alone; None where the model alone was not measured."""
         return self.compute_images_per_sec if self.of("resident") else None
 
     @property
     def explained(self) -> list[Sample]:
-        """The windows that the row is about, each of whole epochs if any is."""
+        """The samples that the result is about, `train` or `cold`; without unfinished epochs if others are whole."""
         return whole_ones(self.of(self.subject.explained))
 
     def by_round(self, window: str | None = None) -> dict[int, float]:
-        """Returns the images/sec of whole epochs, by round, of what the row is about or of another window."""
+        """Returns the images/sec over whole epochs, by round, of a window; of `explained` unless given."""
         samples = self.explained if window is None else self.of(window)
-        return {one.round: 1 / one.whole_s_per_image(self.subject.images) for one in samples}
+        return {sample.round: 1 / sample.whole_s_per_image(self.subject.images) for sample in samples}
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what other tools read of a results file: figures that follow from the samples, without these."""
+        """Returns the figures that other tools read from a results file: derived figures, without the samples."""
         subject = self.subject
         utilization = "accelerator_utilization" if subject.device.accelerator else "compute_ratio"
         return {
@@ -79,7 +84,7 @@ class Result:
             "images_per_sec": self.images_per_sec,
             "first_epoch_images_per_sec": self.first_epoch_images_per_sec,
             "first_batch_s": self.first_batch_s,
-            # Set-up of `fit`, before its first epoch: neither loading nor compute, in no share.
+            # Set-up of `fit` before its first epoch. It is neither loading nor compute and counts in no share.
             "other_s": median([(sample.outer_ns - sample.epoch_ns) / 1e9 for sample in self.explained]),
             "loader_images_per_sec": self.loader_images_per_sec,
             "compute_images_per_sec": self.model_images_per_sec,
@@ -124,16 +129,16 @@ def summarise(
 ) -> Result:
     """Derives a result from raw samples.
 
-    Where the model alone was not measured, the steps of training are split by what they waited.
+    Where the model alone was not measured, the attribution rests on the waiting of the training steps alone.
 
     Args:
-      subject: who was measured.
-      samples: of its windows; `train` at least, `cold` for a cold row. Those of windows that belong to another row are
-        left out.
+      subject: what was measured.
+      samples: of the subject; `train` at least, and `cold` for a cold row. Samples of windows that do not belong to a
+        row of this page cache are ignored.
       typical_canary_ns: the median of the canary over the whole run.
-      stages, lines: of the loader, taken apart.
+      stages, lines: of the loader, where they were measured.
     Raises:
-      ValueError: if a window that is needed is missing.
+      ValueError: if a window that is required is missing.
     """
     samples = [sample for sample in samples if sample.window in WINDOWS_OF[subject.page_cache]]
     by_window: dict[str, list[Sample]] = {}
@@ -168,7 +173,7 @@ def _result(
     stages: StageTable | None,
     lines: tuple[AnnotatedFunction, ...],
 ) -> Result:
-    """Derives the rates of a row whose attribution is known."""
+    """Derives the rates, and puts the result together."""
 
     def of(window: str) -> list[Sample]:
         return [sample for sample in samples if sample.window == window]

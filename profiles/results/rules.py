@@ -1,6 +1,6 @@
-"""The rules of a verdict: each is a pure function that looks at the evidence and says what it finds, or nothing.
+"""The rules of a verdict. Each is a pure function that returns a finding about the evidence, or None.
 
-What fires a rule holds at the lower end of the interval, where there is one.
+A rule compares the lower end of an interval with its threshold, where there is an interval.
 
 Over 400 lines: the twelve rules stand together, so that a reader compares their conditions and gains in one place.
 """
@@ -14,31 +14,32 @@ from profiles.results.evidence import Evidence, Finding, Gain
 from profiles.samples import Sample
 from profiles.statistics import LEAST_ROUNDS, median
 
-# A part of an epoch is costly from here: xprof warns of input that takes 10 % of a step.
+# A part of an epoch with at least this share is costly. Source: xprof warns of input that takes 10 % of a step.
 COSTLY_RATIO = BALANCED_FROM
-# A stage is to blame when it explains more than half of the loss. Source: the design of this project.
+# A stage or a part is most of the loss if it explains more than this. Source: the design of this project.
 MOST_RATIO = 0.5
-# MLPerf Storage asks an accelerator to be busy for 0.9 of the time.
+# Part of the time that an accelerator should be busy. Source: MLPerf Storage.
 UTILIZATION = 0.9
-# CPU-seconds over wall "near 1": one interpreter lock is held by one thread at a time. Below, threads wait for
+# CPU time over wall time of threads that hold the interpreter's lock in turn is near 1. Below, the threads wait for
 # something else; above, part of the work runs without the lock. Source: rule R03 of the field's list.
 GIL_FROM, GIL_TO = 0.7, 1.3
-# libjpeg decodes at 1/2 of the height and width, 1/4 of the pixels, or less.
+# Decoded pixels over needed pixels from which libjpeg can decode at half of the height and width.
 OVERSIZED_RATIO = 4.0
-# Clocks may be off by so much before a result is flagged (`checks.UNCLAIMED_RATIO`); throttling below it is no worse.
+# Less throttling than this is no worse than the error of clocks that is not flagged (`checks.UNCLAIMED_RATIO`).
 THROTTLED_RATIO = 0.05
-# A short batch takes no longer than a full one; compiling takes seconds. Source: issue 3 of this project's rules.
+# A step that takes this many times the typical one compiles: a short batch takes no longer than a full one, and
+# compiling takes seconds. Source: issue 3 of this project's rules.
 RECOMPILED_RATIO = 5.0
-# A pixel in float32 takes 4 bytes, in uint8 one.
+# Bytes of a pixel in uint8 over those in float32.
 UINT8_RATIO = 0.25
 
-# What bounds are called.
+# How verdicts name the bounds.
 BOUND_NAMES = {"compute": "compute-bound", "balanced": "balanced", "input": "input-bound", "uncertain": "uncertain"}
-# Nearer to a bound than this no measurement tells which side it lies on.
+# A loading ratio nearer to a bound than this is at the bound: more rounds would not settle on which side.
 _AT_THE_BOUND = 0.01
-# Others that take less of the cores are no reason to measure again.
+# Other programs that take a smaller part of the cores are no reason to measure again.
 _OTHERS_MATTER = 0.05
-# Flags that belong into the sentence of a verdict.
+# Flags that are named in the sentence of a verdict.
 _DOUBTS = ("disturbed", "drift", "few rounds", "not trustworthy")
 PART_NAMES = {
     "compute": "compute",
@@ -53,7 +54,7 @@ _DECODES = ("decode", "imread", "jpeg", "pil.image.load", "pil.image.convert", "
 
 
 def bound(evidence: Evidence) -> Finding:
-    """Whether loading or compute sets the pace; always says something."""
+    """Says whether loading or compute sets the pace. The only rule that always returns a finding."""
     attribution = evidence.result.attribution
     loading = attribution.loading_ratio
     rule = BOUND_NAMES[attribution.bound]
@@ -65,17 +66,17 @@ def bound(evidence: Evidence) -> Finding:
     if bound_of(loading) == "compute":
         return Finding(rule=rule, text=text, cost_ratio=max(loading, 0.0))
     share = evidence.lost[attribution.culprit]
-    most = "most of it" if share > MOST_RATIO * loading else "the largest part of it"
+    amount = "most of it" if share > MOST_RATIO * loading else "the largest part of it"
     return Finding(
         rule=rule,
-        text=f"{text}, {most} {PART_NAMES[attribution.culprit]} ({share:.0%})",
+        text=f"{text}, {amount} {PART_NAMES[attribution.culprit]} ({share:.0%})",
         cost_ratio=loading,
         gain=_gain_without(loading, "if loading cost nothing"),
     )
 
 
 def culprit_stage(evidence: Evidence) -> Finding | None:
-    """The stage that explains most of the loss."""
+    """Finds the stage that explains most of the loss."""
     table = evidence.stages
     stage = None if table is None else table.culprit
     if table is None or stage is None or not _loading_is_costly(evidence):
@@ -92,12 +93,12 @@ def culprit_stage(evidence: Evidence) -> Finding | None:
         cost_ratio=explained,
         advice="make it cheaper, or do it once (a cache behind it, a prepared format)" if gain else None,
         gain=gain,
-        hypothesis=bool(table.flags),  # the stages do not add up to the loader
+        hypothesis=bool(table.flags),  # the stages do not sum to the loader
     )
 
 
 def ineffective_workers(evidence: Evidence) -> Finding | None:
-    """Fewer workers were busy than were asked for, while the model waited."""
+    """Finds that fewer workers were busy than were asked for, while the model waited."""
     asked, seen = evidence.workers_asked, evidence.workers_seen
     if asked is None or seen is None or seen >= asked or not _loading_is_costly(evidence):
         return None
@@ -112,22 +113,22 @@ def ineffective_workers(evidence: Evidence) -> Finding | None:
 
 
 def interpreter_lock(evidence: Evidence) -> Finding | None:
-    """Several threads run Python, and together take the time of one core."""
+    """Finds that several threads run Python, and together use the time of one core."""
     workers, seen = evidence.workers_asked, evidence.workers_seen
     forks = bool(evidence.result.subject.config.get("use_multiprocessing"))
-    alone = seen is not None and seen < 2
-    if workers is None or workers < 2 or alone or forks or (evidence.cores or 2) < 2:
+    single = seen is not None and seen < 2
+    if workers is None or workers < 2 or single or forks or (evidence.cores or 2) < 2:
         return None
     parallelism = _effective_parallelism(evidence)
     if parallelism is None or not GIL_FROM <= parallelism <= GIL_TO or not _loading_is_costly(evidence):
         return None
     table = evidence.stages
-    known = table is not None and bool(table.stages)
-    if table is not None and known:
+    has_stages = table is not None and bool(table.stages)
+    if table is not None and has_stages:
         python_us = sum(stage.cpu_us_per_image for stage in table.stages if stage.python)
         if python_us <= MOST_RATIO * table.cpu_us_per_image:
             return None
-    elif seen is None:  # tf.data's own threads, which hold no lock
+    elif seen is None:  # threads of tf.data, which do not hold the lock
         return None
     times = min(workers, evidence.cores or workers) / parallelism
     gain = _gain_of_faster_loader(evidence, times, "if the workers ran side by side")
@@ -138,12 +139,12 @@ def interpreter_lock(evidence: Evidence) -> Finding | None:
         cost_ratio=_cost(gain),
         advice="use processes, or operations that release the lock (OpenCV, tf.data)" if gain else None,
         gain=gain,
-        hypothesis=not known,
+        hypothesis=not has_stages,
     )
 
 
 def frozen_augmentation(evidence: Evidence) -> Finding | None:
-    """A cache keeps the first epoch's draws."""
+    """Finds random operations before a cache, which keeps the draws of the first epoch for all epochs."""
     names = evidence.frozen_by_cache
     if not names:
         return None
@@ -152,24 +153,25 @@ def frozen_augmentation(evidence: Evidence) -> Finding | None:
         rule="frozen augmentation",
         text=f"Frozen augmentation: {', '.join(names[:3])}{more} before a cache draws once, "
         "so that every epoch repeats the first one's images; behind the cache it would draw anew",
-        cost_ratio=1.0,  # it spoils what is learned in all of the time, whatever the time's parts are
+        cost_ratio=1.0,  # it spoils what the model learns in the whole epoch
     )
 
 
 def oversized_decode(evidence: Evidence) -> Finding | None:
-    """Images are decoded at many times the size that the model takes."""
+    """Finds that images are decoded at many times the size that the model needs."""
     decoded, wanted = evidence.decoded_pixels, evidence.wanted_pixels
     if decoded is None or wanted is None or decoded < OVERSIZED_RATIO * wanted or not _loading_is_costly(evidence):
         return None
     text = f"Images are decoded at {decoded / wanted:.0f} times the pixels that the model takes"
-    own = set(evidence.result.subject.work)
-    for one in evidence.advice:
-        if set(one.work) - own == {"scaled decode"} and own <= set(one.work):
-            gain = Gain(ratio=one.measured_ratio, kind="measured", ci95=one.ci95)
-            advice = f"decode at a fraction of the size, as {one.change} does"
+    own_work = set(evidence.result.subject.work)
+    for variant in evidence.advice:
+        if set(variant.work) - own_work == {"scaled decode"} and own_work <= set(variant.work):
+            gain = Gain(ratio=variant.measured_ratio, kind="measured", ci95=variant.ci95)
+            advice = f"decode at a fraction of the size, as {variant.change} does"
             return Finding(rule="oversized decode", text=text, cost_ratio=_cost(gain), advice=advice, gain=gain)
     table = evidence.stages
-    decodes = [] if table is None else [one for one in table.stages if any(w in one.name.lower() for w in _DECODES)]
+    stages = () if table is None else table.stages
+    decodes = [stage for stage in stages if any(word in stage.name.lower() for word in _DECODES)]
     if table is None or not decodes:
         return Finding(rule="oversized decode", text=f"{text}; what that costs was not measured", hypothesis=True)
     share = sum(table.share(stage) for stage in decodes) * evidence.loader_ratio
@@ -184,7 +186,7 @@ def oversized_decode(evidence: Evidence) -> Finding | None:
 
 
 def costly_epoch_edges(evidence: Evidence) -> Finding | None:
-    """Much time passes between the last step of an epoch and the first of the next."""
+    """Finds that much time passes between the last step of an epoch and the first step of the next."""
     if evidence.surely_lost.epoch_overhead < COSTLY_RATIO:
         return None
     share = evidence.lost.epoch_overhead
@@ -205,7 +207,7 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
 
 
 def interference(evidence: Evidence) -> Finding | None:
-    """The loader works on the cores that the model computes on."""
+    """Finds that the loader takes cores that the model computes on."""
     if evidence.result.subject.device.accelerator or evidence.surely_lost.interference < COSTLY_RATIO:
         return None
     share = evidence.lost.interference
@@ -223,7 +225,7 @@ def interference(evidence: Evidence) -> Finding | None:
 
 
 def costly_transfer(evidence: Evidence) -> Finding | None:
-    """Batches on their way to the device are waited for."""
+    """Finds that the model waits for batches on their way to the device."""
     if evidence.surely_lost.transfer < COSTLY_RATIO:
         return None
     share = evidence.lost.transfer
@@ -245,7 +247,7 @@ def costly_transfer(evidence: Evidence) -> Finding | None:
 
 
 def cores_to_feed(evidence: Evidence) -> Finding | None:
-    """How many cores this loader needs to keep an accelerator busy."""
+    """Says how many cores this loader needs to keep an accelerator busy."""
     result, cores = evidence.result, evidence.cores
     loader_ms = result.cpu_ms_per_image["loader"]
     waits = evidence.surely_lost.prep_stall + evidence.surely_lost.fetch_stall
@@ -275,7 +277,7 @@ def cores_to_feed(evidence: Evidence) -> Finding | None:
 
 
 def throttled(evidence: Evidence) -> Finding | None:
-    """The CPU quota stopped the run."""
+    """Finds that the CPU quota stopped the run."""
     ratio = evidence.throttled_ratio
     if ratio is None or ratio < THROTTLED_RATIO:
         return None
@@ -283,23 +285,23 @@ def throttled(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="CPU throttled",
         text=f"The CPU quota{cores} stopped the run in {ratio:.0%} of the scheduler's periods",
-        cost_ratio=ratio,  # at most: it was not stopped for all of each period
+        cost_ratio=ratio,  # an upper limit: the run was stopped for a part of each such period
     )
 
 
 def recompiled(evidence: Evidence) -> Finding | None:
-    """XLA compiles the model anew for the short last batch of every epoch."""
+    """Finds that XLA compiles the model anew for the short last batch of every epoch."""
     result = evidence.result
     if not result.subject.training.get("jit_compile") or _epoch_images(evidence, measured=True) % _batch(evidence) == 0:
         return None
     train = sorted(result.explained, key=lambda sample: sample.round)
     epochs = [epoch for sample in train for epoch in _epochs(sample)]
     if not result.of("warmup"):
-        epochs = epochs[1:]  # the very first compiles every shape
+        epochs = epochs[1:]  # in the first epoch XLA compiles every shape
     if not epochs or min(map(len, epochs)) < 2:
         return None
     typical_ns = median([step for steps in epochs for step in steps[:-1]])
-    # A host that runs ahead waits in the last step for what the device has left to do: all steps, at most.
+    # A host that runs ahead waits in the last step for all that the device has left to do: all steps, at most.
     ahead_ns = 0.0
     if result.subject.device.asynchronous:
         ahead_ns = max(map(len, epochs)) * _batch(evidence) * 1e9 / result.compute_images_per_sec
@@ -338,40 +340,40 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
 
 
 def findings(evidence: Evidence) -> tuple[Finding, ...]:
-    """Returns what the rules find: what sets the pace, then the rest, the most costly first."""
-    first, *others = (found for rule in RULES if (found := rule(evidence)) is not None)
+    """Returns the findings of all rules: first what sets the pace, then the others, the most costly first."""
+    first, *others = (finding for rule in RULES if (finding := rule(evidence)) is not None)
     return (first, *sorted(others, key=lambda finding: -finding.cost_ratio))
 
 
 def _doubt(evidence: Evidence) -> str:
-    """Says between what the loading lies, what it may be bound by, and what would settle it."""
+    """Returns a clause about an uncertain bound: the range of loading, its bounds, and what would settle the bound."""
     attribution = evidence.result.attribution
     low, high = attribution.loading_range
     bounds = list(BOUND_NAMES)
-    places = [bounds.index(bound_of(ratio)) for ratio in (low, high)]
-    names = " or ".join(BOUND_NAMES[bound] for bound in bounds[places[0] : places[1] + 1])
+    first, last = (bounds.index(bound_of(ratio)) for ratio in (low, high))
+    names = " or ".join(BOUND_NAMES[bound] for bound in bounds[first : last + 1])
     between = f"between {max(low, 0):.0%} and {min(max(high, 0), 1):.0%}: {names}"
-    doubts = [one for one in _doubts(evidence) if one != "few rounds"]
+    doubts = [doubt for doubt in _doubts(evidence) if doubt != "few rounds"]
     if attribution.others_ratio >= _OTHERS_MATTER:
         doubts.append(f"other programs took {attribution.others_ratio:.0%} of the cores")
     if doubts:
         return f"{between}; {', '.join(doubts)}: measure again while nothing else runs"
     rounds = len(evidence.result.explained)
     nearest = min((BALANCED_FROM, INPUT_FROM), key=lambda ratio: abs(ratio - attribution.loading_ratio))
-    away = abs(attribution.loading_ratio - nearest)
-    if away < _AT_THE_BOUND:
+    distance = abs(attribution.loading_ratio - nearest)
+    if distance < _AT_THE_BOUND:
         return f"{between}; the loading lies at the bound itself, {nearest:.0%}: either is right"
     if {sample.round for sample in evidence.result.of("resident")}.isdisjoint(
         sample.round for sample in evidence.result.explained
     ):
-        return f"{between}; a longer run would tell"  # of a script, whose model is run apart behind its `fit`
-    # An interval shrinks by the root of the rounds.
-    needed = max(LEAST_ROUNDS, rounds + 1, round(rounds * ((high - low) / 2 / away) ** 2))
+        return f"{between}; a longer run would tell"  # of a script, whose model is measured alone after its `fit`
+    # The width of an interval shrinks with the square root of the number of rounds.
+    needed = max(LEAST_ROUNDS, rounds + 1, round(rounds * ((high - low) / 2 / distance) ** 2))
     return f"{between}; measured {rounds} times, about {needed} would tell"
 
 
 def _doubts(evidence: Evidence) -> list[str]:
-    """Returns the names of the flags that say why the figures may be off."""
+    """Returns the names of the result's flags that a verdict names as doubts."""
     names = [flag.partition(":")[0] for flag in evidence.result.flags]
     return [name for name in _DOUBTS if name in names]
 
@@ -381,20 +383,20 @@ def _loading_is_costly(evidence: Evidence) -> bool:
 
 
 def _gain_of_part(evidence: Evidence, share: float, assumption: str) -> Gain | None:
-    """Returns the gain of an epoch without a part of its loading: no more than without all of it.
+    """Returns the gain if a share of an epoch that is part of loading were gone: at most the gain without all loading.
 
-    A part can be larger than the whole where another came out negative, within the spread.
+    By noise, a part can be larger than all loading, where another part is negative.
     """
     return _gain_without(min(share, evidence.result.attribution.loading_ratio), assumption)
 
 
 def _gain_without(share: float, assumption: str) -> Gain | None:
-    """Returns the gain of an epoch without a share of it; None where nothing would be left."""
+    """Returns the gain if a share of an epoch were gone; None where the share is not between 0 and 1."""
     return Gain(ratio=1 / (1 - share), kind="predicted", assumption=assumption) if 0 < share < 1 else None
 
 
 def _gain_of_faster_loader(evidence: Evidence, times: float, assumption: str) -> Gain | None:
-    """Returns what waiting less brings, where the loader alone were `times` as fast."""
+    """Returns the gain of less waiting if the loader alone were `times` as fast; None if `times` is no more than 1."""
     rate, attribution = evidence.result.loader_images_per_sec, evidence.result.attribution
     if rate is None or times <= 1:
         return None
@@ -404,11 +406,12 @@ def _gain_of_faster_loader(evidence: Evidence, times: float, assumption: str) ->
 
 
 def _cost(gain: Gain | None) -> float:
+    """Returns the share of an epoch that a gain saves; 0 without a gain."""
     return 0.0 if gain is None else max(1 - 1 / gain.ratio, 0.0)
 
 
 def _effective_parallelism(evidence: Evidence) -> float | None:
-    """Returns CPU-seconds over wall of the loader alone."""
+    """Returns CPU time over wall time of the loader alone; None where it was not measured."""
     if evidence.stages is not None and evidence.stages.effective_parallelism is not None:
         return evidence.stages.effective_parallelism
     loader = evidence.result.of("loader")
@@ -416,13 +419,13 @@ def _effective_parallelism(evidence: Evidence) -> float | None:
 
 
 def _tuner_off(evidence: Evidence) -> str | None:
-    """Says how to do without tf.data's tuner, which can hold up the end of an iterator; None where it does not run."""
+    """Returns advice to switch tf.data's tuner off, which can delay the end of an iterator; None if it does not run."""
     off = "`options.autotune.enabled = False` and numbers for parallel calls"
-    one = evidence.result.subject
-    by_tf_data = one.config.get("loader") in ("tf_data", "image_dataset_from_directory")
-    if (by_tf_data and one.config.get("autotune")) or one.training.get("data") == "a tf.data.Dataset":
+    subject = evidence.result.subject
+    by_tf_data = subject.config.get("loader") in ("tf_data", "image_dataset_from_directory")
+    if (by_tf_data and subject.config.get("autotune")) or subject.training.get("data") == "a tf.data.Dataset":
         return f"switch tf.data's tuner off ({off})"
-    if "arrays" in str(one.training.get("data")):
+    if "arrays" in str(subject.training.get("data")):
         return f"feed the arrays by a tf.data.Dataset of your own without its tuner ({off})"
     return None
 
@@ -432,13 +435,13 @@ def _batch(evidence: Evidence) -> int:
 
 
 def _epoch_images(evidence: Evidence, *, measured: bool = False) -> int:
-    """Returns the images of an epoch in use, or of the measured one."""
+    """Returns the images of an epoch in real use, or of the measured epoch."""
     train = evidence.result.explained[0]
     return (None if measured else evidence.result.subject.images) or round(train.epoch_images / train.epochs)
 
 
 def _epochs(sample: Sample) -> list[Sequence[int]]:
-    """Returns the steps of each epoch; none where they cannot be told apart."""
+    """Returns the times of each epoch's steps; empty where the steps do not divide evenly into epochs."""
     steps, rest = divmod(len(sample.step_ns), sample.epochs)
     return [] if rest else [sample.step_ns[n * steps : (n + 1) * steps] for n in range(sample.epochs)]
 

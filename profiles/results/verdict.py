@@ -1,4 +1,4 @@
-"""What a measurement means, in plain words: pure functions of results."""
+"""Judges results, and states in sentences what limits the speed of each. All functions here are pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from profiles.results.result import Result
 from profiles.results.rules import findings
 from profiles.statistics import LEAST_ROUNDS, Interval, geometric_mean, ratio_interval, significantly_above
 
-# Findings in the printed text, the first included; all are in the files.
-_SHOWN_FINDINGS = 3
+# How many findings are printed; the files contain all of them.
+_PRINTED_FINDINGS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What holds one variant back on one model and device.
+    """What limits the speed of one variant on one model and device.
 
     Attributes:
-      result: what it is about.
-      advice: alternatives that were measured beside it and are significantly faster, best first.
-      findings: what the rules found: what sets its pace, then the most costly first.
-      rivals: how many others were measured beside it.
+      result: the result that is judged.
+      advice: variants that were measured in the same rounds and are significantly faster, the fastest first.
+      findings: of the rules: first whether loading or compute sets the pace, then the others, the most costly first.
+      rivals: how many other results of the same model, device and page cache it was compared with.
     """
 
     result: Result
@@ -32,12 +32,13 @@ class Verdict:
     rivals: int
 
     def to_dict(self) -> dict[str, Any]:
-        one, attribution = self.result.subject, self.result.attribution
+        """Returns the verdict as `results.json` holds it."""
+        subject, attribution = self.result.subject, self.result.attribution
         return {
-            "model": one.model,
-            "device": {"kind": one.device.kind, "name": one.device.name},
-            "variant": one.variant,
-            "page_cache": one.page_cache,
+            "model": subject.model,
+            "device": {"kind": subject.device.kind, "name": subject.device.name},
+            "variant": subject.variant,
+            "page_cache": subject.page_cache,
             "bound": attribution.bound,
             "loading_ratio": attribution.loading_ratio,
             "culprit": attribution.culprit,
@@ -56,36 +57,37 @@ class Verdict:
         }
 
     def text(self) -> str:
-        """Says it in a few sentences: what sets the pace, what costs most, what was measured to be faster."""
-        one = self.result.subject
-        who = f"{one.label}," if one.page_cache == "cold" else one.label
-        first, *others = self.findings[:_SHOWN_FINDINGS]
-        said = [f"{who} on {one.model}, {one.device.name}, is {first.sentences()}"]
-        said += [finding.sentences() for finding in others]
-        said += [f"{sentence}." for sentence in self._advice()]
-        return " ".join(said)
+        """Returns a few sentences: what sets the pace, what costs most, which variant was measured to be faster."""
+        subject = self.result.subject
+        who = f"{subject.label}," if subject.page_cache == "cold" else subject.label
+        first, *others = self.findings[:_PRINTED_FINDINGS]
+        sentences = [f"{who} on {subject.model}, {subject.device.name}, is {first.sentences()}"]
+        sentences += [finding.sentences() for finding in others]
+        sentences += [f"{sentence}." for sentence in self._advice()]
+        return " ".join(sentences)
 
     @property
     def told(self) -> tuple[Advice, ...]:
-        """The advice that the text gives: the fastest at the same work, and the fastest at any if that is another.
+        """The advice that the text gives: the fastest at the same work, and the fastest of all if that is another.
 
-        Where some was measured again, the other is not told: rounds that chose it say too much of it.
+        Where variants were measured again, only these are considered: the rounds that chose the fastest exaggerate how
+        fast it is.
         """
-        advice = [one for one in self.advice if one.again] or self.advice
-        same = [one for one in advice if one.same_work][:1]
-        return tuple(dict.fromkeys((*same, *advice[:1])))
+        candidates = [advice for advice in self.advice if advice.again] or self.advice
+        same = [advice for advice in candidates if advice.same_work][:1]
+        return tuple(dict.fromkeys((*same, *candidates[:1])))
 
     def _advice(self) -> list[str]:
         if not self.rivals:
             return []
         if not self.advice:
             return ["No other variant that was measured is significantly faster"]
-        said = []
-        for one in self.told:
-            works = f"{_work(one.work)}; here: {_work(self.result.subject.work)}"
-            where = "at the same work" if one.same_work else f"of all, at other work per image ({works})"
-            said.append(f"Fastest {where}: {_gain(one)}")
-        return said
+        sentences = []
+        for advice in self.told:
+            works = f"{_work(advice.work)}; here: {_work(self.result.subject.work)}"
+            where = "at the same work" if advice.same_work else f"of all, at other work per image ({works})"
+            sentences.append(f"Fastest {where}: {_gain(advice)}")
+        return sentences
 
 
 def _work(marks: tuple[str, ...]) -> str:
@@ -97,25 +99,27 @@ def _gain(advice: Advice) -> str:
 
 
 def speed_up(result: Result, over: Result) -> tuple[float, Interval | None]:
-    """Returns images/sec of whole epochs of one over the other's, by rounds measured side by side, and its interval.
+    """Returns (ratio, its 95 % interval) of images/sec over whole epochs of `result` to those of `over`.
+
+    Only rounds that both were measured in count.
 
     Raises:
-      ValueError: if they share no round.
+      ValueError: if there is no such round.
     """
     return ratio_interval(*_shared(result.by_round(), over.by_round()))
 
 
-def _shared(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[list[float], list[float]]:
-    """Returns the rates of the rounds that both have."""
-    shared = sorted(ours.keys() & theirs.keys())
-    return [ours[number] for number in shared], [theirs[number] for number in shared]
+def _shared(rates: Mapping[int, float], others: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    """Returns the two rates of each round that is in both mappings."""
+    shared = sorted(rates.keys() & others.keys())
+    return [rates[number] for number in shared], [others[number] for number in shared]
 
 
 def what_the_cache_hides(result: Result) -> str:
-    """Says in a sentence how much slower a cold row is than the warm one beside it, and what its storage can give.
+    """Returns a sentence: how much slower cold epochs are than warm ones, and the rate of the storage where known.
 
     Args:
-      result: a cold row.
+      result: of a cold row.
     Raises:
       ValueError: if cold and warm share no round.
     """
@@ -127,12 +131,12 @@ def what_the_cache_hides(result: Result) -> str:
         hidden = f"too few rounds to tell what the page cache hides ({len(cold)})"
     elif interval[0] > 1:
         hidden = f"the page cache hides {1 - cold_rate / warm_rate:.0%}"
-    said = f"{result.subject.variant}: cold {cold_rate:,.0f} img/s, warm {warm_rate:,.0f}: {hidden}"
+    sentence = f"{result.subject.variant}: cold {cold_rate:,.0f} img/s, warm {warm_rate:,.0f}: {hidden}"
     storage = result.subject.storage
     if storage is not None:
-        asked = _rate(max(cold_rate, warm_rate) * storage.bytes_per_file)
-        said += f"; storage gave {_rate(storage.cold_bytes_per_sec)}, the loader asked for {asked} at most"
-    return f"{said}."
+        most = _rate(max(cold_rate, warm_rate) * storage.bytes_per_file)
+        sentence += f"; storage gave {_rate(storage.cold_bytes_per_sec)}, the loader asked for {most} at most"
+    return f"{sentence}."
 
 
 def _rate(bytes_per_sec: float) -> str:
@@ -140,10 +144,11 @@ def _rate(bytes_per_sec: float) -> str:
 
 
 def evidence_of(result: Result, throttled_ratio: float | None = None) -> Evidence:
-    """Returns what a rule may look at of a result by itself.
+    """Returns the evidence in a result by itself, without comparing it with others.
 
     Args:
-      throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run.
+      result: to be judged.
+      throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run; None if unknown.
     """
     subject, stages = result.subject, result.stages
     asked, seen = subject.training.get("workers_asked"), subject.training.get("workers_effective")
@@ -163,11 +168,13 @@ def evidence_of(result: Result, throttled_ratio: float | None = None) -> Evidenc
 
 
 def judge(results: Sequence[Result], *, throttled_ratio: float | None = None) -> list[Verdict]:
-    """Judges every result against the others of its model, device and page cache.
+    """Judges every result, also in comparison with the others of its model, device and page cache.
 
     Args:
       results: of one run.
-      throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run.
+      throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run; None if unknown.
+    Returns:
+      A verdict for each result, in the same order.
     """
     verdicts = []
     for result in results:
@@ -180,37 +187,38 @@ def judge(results: Sequence[Result], *, throttled_ratio: float | None = None) ->
             and other.subject.page_cache == result.subject.page_cache
             and other.by_round().keys() & result.by_round().keys()
         ]
-        best_first = _significant(result, rivals)
-        evidence = replace(evidence_of(result, throttled_ratio), advice=best_first)
-        verdicts.append(Verdict(result=result, advice=best_first, findings=findings(evidence), rivals=len(rivals)))
+        advice = _significant(result, rivals)
+        evidence = replace(evidence_of(result, throttled_ratio), advice=advice)
+        verdicts.append(Verdict(result=result, advice=advice, findings=findings(evidence), rivals=len(rivals)))
     return verdicts
 
 
 def _significant(result: Result, rivals: Sequence[Result]) -> tuple[Advice, ...]:
-    """Returns those that are significantly faster, where as many were compared, the fastest first.
+    """Returns advice for the rivals that are significantly faster, given how many were compared, the fastest first.
 
-    What was measured again, in rounds that had no say in which is the fastest, is judged and told by those.
+    Where both were measured again, after the fastest had been chosen, the ratio is that of those rounds.
     """
     pairs = [_shared(rival.by_round(), result.by_round()) for rival in rivals]
-    found = [
-        (geometric_mean(ours) / geometric_mean(theirs), _advice(rival, result, ours, theirs))
-        for rival, (ours, theirs), faster in zip(rivals, pairs, significantly_above(pairs), strict=True)
+    ratios_and_advice = [
+        (geometric_mean(rival_rates) / geometric_mean(rates), _advice(rival, result, rival_rates, rates))
+        for rival, (rival_rates, rates), faster in zip(rivals, pairs, significantly_above(pairs), strict=True)
         if faster
     ]
-    return tuple(one for _, one in sorted(found, key=lambda each: -each[0]) if one.significant)
+    fastest_first = sorted(ratios_and_advice, key=lambda ratio_and_advice: -ratio_and_advice[0])
+    return tuple(advice for _, advice in fastest_first if advice.significant)
 
 
-def _advice(rival: Result, result: Result, ours: Sequence[float], theirs: Sequence[float]) -> Advice:
+def _advice(rival: Result, result: Result, rival_rates: Sequence[float], rates: Sequence[float]) -> Advice:
     again = _shared(rival.by_round("again"), result.by_round("again"))
-    is_again = len(again[0]) >= LEAST_ROUNDS  # a run that was stopped there has fewer
-    ratio, interval = ratio_interval(*(again if is_again else (ours, theirs)))
+    is_again = len(again[0]) >= LEAST_ROUNDS  # fewer, if the run was stopped while it measured again
+    ratio, interval = ratio_interval(*(again if is_again else (rival_rates, rates)))
     return Advice(
         change=rival.subject.variant,
         measured_ratio=ratio,
         ci95=interval,
         significant=interval is not None and interval[0] > 1,
         work=rival.subject.work,
-        rounds=len(again[0] if is_again else ours),
+        rounds=len(again[0] if is_again else rates),
         again=is_again,
         same_work=rival.subject.work == result.subject.work,
     )

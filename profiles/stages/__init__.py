@@ -1,4 +1,4 @@
-"""What each stage of a pipeline costs, in tf.data and in Python."""
+"""The costs of each stage of a pipeline, in tf.data and in Python. Here: reading and rebuilding tf.data pipelines."""
 
 from profiles.stages.tf_graph import (
     CutError,

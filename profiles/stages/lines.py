@@ -1,4 +1,4 @@
-"""Line by line: the Python functions that a loader spends its time in, as annotated source."""
+"""Times the lines of a loader's slowest Python functions, and returns their source with these times."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from profiles import clock
 from profiles.stage_table import AnnotatedFunction, Line
 from profiles.stages.tf_graph import nodes, python_functions_wrapped, serial
 
-# Functions that matter: the most expensive ones, each with at least this part of the time in lines of its own.
+# How many functions are annotated at most; each spends at least this part of the time in its own lines.
 _MOST_FUNCTIONS, _LEAST_RATIO = 6, 0.03
-# How long such functions are looked for, and how long their lines are timed.
+# How long the slowest functions are looked for, and how long their lines are timed.
 SEARCH_S, LINES_S = 0.5, 2.0
-_OURS = str(Path(__file__).resolve().parents[1])
-_STANDARD = sysconfig.get_paths()["stdlib"]
+_OWN_FOLDER = str(Path(__file__).resolve().parents[1])
+_STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
 def annotate(data: Any) -> tuple[AnnotatedFunction, ...]:
-    """Reads some batches in this thread, and times the lines of the Python functions that take longest.
+    """Reads some batches in this thread, without workers, and times the lines of the slowest Python functions.
 
-    Functions of a PyDataset run when its batches are asked for; those of a tf.data pipeline in
-    `tf.numpy_function` and `tf.py_function`, and where Python generates. What TensorFlow runs has no lines.
+    Python functions run in a PyDataset when a batch is asked for, and in a tf.data pipeline in `tf.numpy_function`,
+    `tf.py_function` and `from_generator`. TensorFlow's own operations have no lines.
 
     Args:
-      data: a keras.utils.PyDataset or a tf.data.Dataset; read by hand, without workers.
+      data: a keras.utils.PyDataset or a tf.data.Dataset.
     Returns:
-      The most expensive function first; empty where no Python code runs.
+      The functions, the slowest first; empty where no Python code runs.
+    Raises:
+      CutError: if a tf.data pipeline cannot be taken apart.
     """
     own_ns: dict[types.CodeType, int] = {}
     _read(data, lambda function: _noting(function, own_ns), SEARCH_S)
-    functions = _functions_of(_that_matter(own_ns))
+    functions = _functions_of(_slowest(own_ns))
     if not functions:
         return ()
     profiler = LineProfiler(*functions)
@@ -59,7 +61,7 @@ def annotate(data: Any) -> tuple[AnnotatedFunction, ...]:
         total_us = sum(time for _, _, time in timings) * stats.unit * 1e6
         if total_us:
             annotated.append(_annotated(path, first, name, timings, stats.unit * 1e6, total_us))
-    return tuple(sorted(annotated, key=lambda one: -one.total_us))
+    return tuple(sorted(annotated, key=lambda function: -function.total_us))
 
 
 def _annotated(
@@ -78,7 +80,7 @@ def _annotated(
 
 
 def _read(data: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]], limit_s: float) -> None:
-    """Reads batches one after another, at most an epoch, with the functions that Python runs wrapped."""
+    """Reads at most one epoch of batches, one after another, with all Python functions wrapped by `wrap`."""
     until_ns = clock.now_ns() + int(limit_s * 1e9)
     if isinstance(data, keras.utils.PyDataset):
         make = wrap(data.__getitem__)
@@ -96,7 +98,7 @@ def _read(data: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]], l
 
 
 def _noting(function: Callable[..., Any], own_ns: dict[types.CodeType, int]) -> Callable[..., Any]:
-    """Adds up the time that each Python function spends in its own lines and in compiled code that it calls."""
+    """Wraps a function, to add to `own_ns` what each Python function takes, less the Python functions that it calls."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         stack: list[list[Any]] = []
@@ -121,30 +123,31 @@ def _noting(function: Callable[..., Any], own_ns: dict[types.CodeType, int]) -> 
     return call
 
 
-def _that_matter(own_ns: Mapping[types.CodeType, int]) -> list[types.CodeType]:
+def _slowest(own_ns: Mapping[types.CodeType, int]) -> list[types.CodeType]:
     total_ns = sum(own_ns.values())
-    mine = [code for code, ns in own_ns.items() if _is_users(code) and ns > _LEAST_RATIO * total_ns]
-    return sorted(mine, key=lambda code: -own_ns[code])[:_MOST_FUNCTIONS]
+    codes = [code for code, ns in own_ns.items() if _is_users(code) and ns > _LEAST_RATIO * total_ns]
+    return sorted(codes, key=lambda code: -own_ns[code])[:_MOST_FUNCTIONS]
 
 
 def _is_users(code: types.CodeType) -> bool:
-    """Whether it has source that is neither ours nor of Python, TensorFlow or NumPy; a loader of a library's counts."""
+    """Whether code has source, and is not part of this package, Python, TensorFlow or NumPy. Other libraries count."""
     path = os.path.abspath(code.co_filename)
-    if not os.path.isfile(path) or path.startswith(_OURS + os.sep) or "/tensorflow/" in path or "/numpy/" in path:
+    if not os.path.isfile(path) or path.startswith(_OWN_FOLDER + os.sep) or "/tensorflow/" in path or "/numpy/" in path:
         return False
-    return "site-packages" in path or not path.startswith(_STANDARD + os.sep)
+    return "site-packages" in path or not path.startswith(_STANDARD_LIBRARY + os.sep)
 
 
 def _functions_of(codes: Sequence[types.CodeType]) -> list[Any]:
-    """Finds the functions whose code these are; a comprehension or a module has none."""
+    """Returns the functions that have this code; code of a comprehension or a module belongs to none."""
     frozen = gc.get_freeze_count()
-    if frozen:  # what is frozen is not looked through
+    if frozen:  # `gc.get_referrers` does not look through frozen objects
         gc.unfreeze()
     try:
-        found = [
-            next((one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)), None) for code in codes
+        functions = [
+            next((owner for owner in gc.get_referrers(code) if isinstance(owner, types.FunctionType)), None)
+            for code in codes
         ]
     finally:
         if frozen:
             gc.freeze()
-    return [function for function in found if function is not None]
+    return [function for function in functions if function is not None]

@@ -1,4 +1,4 @@
-"""The stages of a Keras PyDataset: the calls that its workers make, timed in whichever thread or process they run."""
+"""Measures the stages of a Keras PyDataset: times the library calls of its workers, in their threads or processes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from profiles.stage_table import ImageTail, Stage, StageTable, tail_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCall:
-    """A function that loaders spend their time in.
+    """A library function that loaders spend their time in.
 
     Attributes:
-      kind: whose it is, as a reader would say it.
-      name: how a user knows it.
-      module, path: where its callers find it.
-      reads: whether its first argument names the image file, so that a call begins an image.
-      python: whether it holds the interpreter's lock.
+      kind: the library, as the stage table names it.
+      name: the public name of the function.
+      module, path: the module that is patched, and the attribute there ("Image.load").
+      reads: whether the first argument names the image file. Then a call is taken for the beginning of an image.
+      python: whether the function holds the interpreter's lock.
     """
 
     kind: str
@@ -40,10 +40,10 @@ class KnownCall:
 
 
 def _calls(
-    kind: str, module: str, shown: str, *paths: str, reads: bool = False, python: bool = False
+    kind: str, module: str, prefix: str, *paths: str, reads: bool = False, python: bool = False
 ) -> list[KnownCall]:
     return [
-        KnownCall(kind=kind, name=f"{shown}.{path}", module=module, path=path, reads=reads, python=python)
+        KnownCall(kind=kind, name=f"{prefix}.{path}", module=module, path=path, reads=reads, python=python)
         for path in paths
     ]
 
@@ -57,7 +57,7 @@ KNOWN_CALLS = (
     *_calls(
         "SciPy", "scipy.ndimage", "scipy.ndimage", "affine_transform", "map_coordinates", "zoom", "rotate", "shift"
     ),
-    # Keras' ImageDataGenerator comes by this way.
+    # Keras' ImageDataGenerator calls the function through this private module.
     *_calls("SciPy", "scipy.ndimage._interpolation", "scipy.ndimage", "affine_transform"),
     *_calls("Keras", "keras.src.utils.image_utils", "keras.utils", "load_img", reads=True, python=True),
     *_calls("Keras", "keras.src.utils.image_utils", "keras.utils", "img_to_array", "array_to_img", python=True),
@@ -70,23 +70,23 @@ KNOWN_CALLS = (
     ),
     *_calls("NumPy", "numpy", "numpy", "fromfile", "load", reads=True),
 )
-# The rest of the time inside `__getitem__`.
+# Stands for the time inside `__getitem__` that is in no known call.
 REST = KnownCall(kind="other python", name="other python", module="", path="", python=True)
 _NAMES = tuple(dict.fromkeys(call.name for call in (*KNOWN_CALLS, REST)))
-# Slots of the shared totals: images, batches, wall and CPU of whole batches, workers busy now and at most, then wall
-# and CPU of each name.
+# Slots of the shared totals: images, batches, wall and CPU time of whole batches, workers busy now, the most that were
+# busy at once; from `_FIRST` on, wall and CPU time of each name.
 _IMAGES, _BATCHES, _WALL, _CPU, _BUSY, _MOST_BUSY, _FIRST = range(7)
-# Per-image times that are kept, by threads of this process only.
+# How many times of single images are kept, of the threads of this process only.
 _MOST_IMAGES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTimes:
-    """What the workers spent, over all batches that they made; nanoseconds.
+    """The time that the workers spent on all batches that they made, in nanoseconds.
 
     Attributes:
-      workers: busy at once, at most.
-      by_call: wall and CPU time in each known call by itself, without the known calls inside it, and in the rest.
+      workers: the most workers that were busy at once.
+      by_call: (call, wall time, CPU time) of each known call, without the known calls inside it, and of `REST`.
       image_ns: (file, wall time until the next file) of images that began with a known call.
     """
 
@@ -105,12 +105,12 @@ class CallTimer:
     def __init__(self) -> None:
         self._totals = multiprocessing.RawArray("q", _FIRST + 2 * len(_NAMES))
         self._lock = multiprocessing.Lock()
-        self._here = threading.local()
+        self._thread = threading.local()
         self._image_ns: list[tuple[str, int]] = []
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Puts a timed function in the place of each known one that is imported by now, and takes it out again."""
+        """Replaces each known function whose module is imported by a timed one, until the block ends."""
         replaced: list[tuple[Any, str, Any]] = []
         try:
             for call in KNOWN_CALLS:
@@ -130,8 +130,8 @@ class CallTimer:
     def _timed(self, function: Callable[..., Any], call: KnownCall) -> Callable[..., Any]:
         @wraps(function)
         def timed(*arguments: Any, **options: Any) -> Any:
-            frames = getattr(self._here, "frames", None)
-            if not frames:  # nobody's batch
+            frames = getattr(self._thread, "frames", None)
+            if not frames:  # this thread makes no batch
                 return function(*arguments, **options)
             if call.reads and not any(frame.reads for frame in frames):
                 self._next_image(arguments)
@@ -139,7 +139,7 @@ class CallTimer:
             try:
                 return function(*arguments, **options)
             finally:
-                frames.pop().close(frames[-1], self._here.spent)
+                frames.pop().close(frames[-1], self._thread.spent)
 
         return timed
 
@@ -147,36 +147,40 @@ class CallTimer:
         now_ns = clock.now_ns()
         self._close_image(now_ns)
         name = arguments[0] if arguments else ""
-        self._here.image = (name if isinstance(name, str) else str(getattr(name, "name", name)), now_ns)
+        self._thread.image = (name if isinstance(name, str) else str(getattr(name, "name", name)), now_ns)
 
     def _close_image(self, now_ns: int) -> None:
-        image = getattr(self._here, "image", None)
+        image = getattr(self._thread, "image", None)
         if image is not None and len(self._image_ns) < _MOST_IMAGES:
             self._image_ns.append((image[0], now_ns - image[1]))
-        self._here.image = None
+        self._thread.image = None
 
     def batch(self, make: Callable[[], Any], images: Callable[[Any], int]) -> Any:
-        """Makes a batch and adds its times to the totals."""
+        """Calls `make` for a batch, adds the times of the calls inside to the totals, and returns the batch.
+
+        Args:
+          images: returns the number of images in the batch.
+        """
         with self._lock:
             self._totals[_BUSY] += 1
             self._totals[_MOST_BUSY] = max(self._totals[_MOST_BUSY], self._totals[_BUSY])
         whole = _Frame(REST.name, reads=False)
-        self._here.frames, self._here.spent, self._here.image = [whole], {}, None
+        self._thread.frames, self._thread.spent, self._thread.image = [whole], {}, None
         try:
             batch = make()
         finally:
             self._close_image(clock.now_ns())
-            self._here.frames = None
+            self._thread.frames = None
             with self._lock:
                 self._totals[_BUSY] -= 1
         outside = _Frame("", reads=False)
-        whole.close(outside, self._here.spent)
+        whole.close(outside, self._thread.spent)
         with self._lock:
             self._totals[_IMAGES] += images(batch)
             self._totals[_BATCHES] += 1
             self._totals[_WALL] += outside.inner_wall_ns
             self._totals[_CPU] += outside.inner_cpu_ns
-            for name, (wall_ns, cpu_ns) in self._here.spent.items():
+            for name, (wall_ns, cpu_ns) in self._thread.spent.items():
                 slot = _FIRST + 2 * _NAMES.index(name)
                 self._totals[slot] += wall_ns
                 self._totals[slot + 1] += cpu_ns
@@ -184,8 +188,8 @@ class CallTimer:
 
     @property
     def times(self) -> CallTimes:
-        """What was spent so far."""
-        shown = {call.name: call for call in (*KNOWN_CALLS, REST)}
+        """The times so far."""
+        calls = {call.name: call for call in (*KNOWN_CALLS, REST)}
         slots = {name: _FIRST + 2 * number for number, name in enumerate(_NAMES)}
         return CallTimes(
             images=self._totals[_IMAGES],
@@ -194,7 +198,7 @@ class CallTimer:
             cpu_ns=self._totals[_CPU],
             workers=self._totals[_MOST_BUSY],
             by_call=tuple(
-                (shown[name], self._totals[slot], self._totals[slot + 1])
+                (calls[name], self._totals[slot], self._totals[slot + 1])
                 for name, slot in slots.items()
                 if self._totals[slot]
             ),
@@ -203,7 +207,7 @@ class CallTimer:
 
 
 class _Frame:
-    """A call that runs: its own time is what the calls inside it leave."""
+    """A running call. Its own time is its whole time less that of the known calls inside it."""
 
     __slots__ = ("began_cpu_ns", "began_ns", "inner_cpu_ns", "inner_wall_ns", "name", "reads")
 
@@ -223,19 +227,21 @@ class _Frame:
 
 
 ROUNDS = 3
-# A round reads about so many seconds' worth of batches, and at least so many batches a worker.
+# How long a round lasts, about, and how many batches each worker makes in a round, at least.
 ROUND_S, LEAST_BATCHES_PER_WORKER = 0.8, 3
 
 
 def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
-    """Measures what the workers of a PyDataset spend, through the queue and the workers that `fit` uses.
+    """Measures the stages of a PyDataset, read through the queue and the workers that `fit` uses.
 
-    Rounds with and without the timers alternate: those without say what the loader costs.
+    Rounds with and without timed calls alternate. The rounds without say what the whole loader costs.
 
     Args:
-      data: a `keras.utils.PyDataset`, Keras' old generators among them.
-      windows: of the model that trains on it; it takes no step here.
+      data: a `keras.utils.PyDataset`, such as one of Keras' old generators.
+      windows: of the model that trains on the data. The model takes no step here.
       cores: that this process may use.
+    Returns:
+      The table; without stages, and with the reason, where the worker processes are not forked.
     """
     workers = max(int(getattr(data, "workers", 1) or 1), 1)
     timer = CallTimer()
@@ -254,13 +260,13 @@ def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
             workers=workers,
             reason="its worker processes are not forked: nothing was seen of them",
         )
-    cpu_ns = sum(one.cpu_ns for one in samples)
-    images = sum(one.epoch_images for one in samples)
+    cpu_ns = sum(sample.cpu_ns for sample in samples)
+    images = sum(sample.epoch_images for sample in samples)
     return StageTable(
         stages=_stages(times),
         cores=cores,
         loader_cpu_us_per_image=cpu_ns / images / 1e3,
-        effective_parallelism=cpu_ns / sum(one.epoch_ns for one in samples),
+        effective_parallelism=cpu_ns / sum(sample.epoch_ns for sample in samples),
         workers=workers,
         workers_seen=times.workers,
         rest="Keras' queue and its copies to tensors"
@@ -270,7 +276,7 @@ def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
 
 
 def workers_seen(data: Any, windows: Windows) -> int:
-    """Returns how many workers of a PyDataset are busy at once, at most, while `fit` draws some batches."""
+    """Returns the most workers of a PyDataset that are busy at once while `fit` draws some batches."""
     workers = max(int(getattr(data, "workers", 1) or 1), 1)
     timer = CallTimer()
     windows.loader(_Head(data, _batches(data, workers), timer), epochs=1, ramp_steps=workers, round_=0)
@@ -299,7 +305,7 @@ def _tail(times: CallTimes) -> ImageTail | None:
 
 
 def _batches(data: Any, workers: int) -> int:
-    """Returns the batches of a round: about `ROUND_S` of work for all workers, from the time that one takes."""
+    """Returns how many batches make a round: `ROUND_S` of work for all workers, judged by the time of one batch."""
     began_ns = clock.now_ns()
     data[0]
     batch_s = (clock.now_ns() - began_ns) / 1e9
@@ -308,17 +314,17 @@ def _batches(data: Any, workers: int) -> int:
 
 
 def _forks(data: Any) -> bool:
-    """Tells whether the workers of a PyDataset are processes: those of Keras, or its own behind Keras' threads."""
+    """Whether the workers of a PyDataset are processes: Keras', or the data's own behind the threads of Keras."""
     return bool(data.use_multiprocessing or getattr(data, "worker_processes", False))
 
 
 class _Head(keras.utils.PyDataset):
-    """The first batches of a PyDataset, made as it makes them, by as many workers."""
+    """The first batches of a PyDataset, made by its own code and by as many workers."""
 
     def __init__(self, data: Any, batches: int, timer: CallTimer | None) -> None:
         super().__init__(workers=data.workers, use_multiprocessing=_forks(data), max_queue_size=data.max_queue_size)
         self._data = data
-        # Data that hands its batches on to workers of its own has to make them here, where the timer is.
+        # Data with worker processes of its own must make the batches in this process, where calls are timed.
         self._make = getattr(data, "make_in_caller", data.__getitem__)
         self._batches = batches
         self._timer = timer

@@ -1,4 +1,4 @@
-"""The stage table of whatever feeds a model: a second, short pass over data that can be read again."""
+"""Measures the stage table of any data that feeds a model, by reading some of the data again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiles.stages.lines import annotate
 from profiles.stages.python_stages import python_table
 from profiles.stages.tf_graph import CutError, nodes, serial
 
-# Batches that the model trains on while the running pipeline is looked at, and how often.
+# Batches that the model trains on while the running pipeline is observed, and the batches between two observations.
 _WATCHED_BATCHES, _LOOK_EVERY = 64, 4
 _WATCHED_S = 15.0
 
@@ -26,13 +26,13 @@ def stage_table(
     """Measures what each stage of a loader costs.
 
     Args:
-      data: what `fit` trains on: a tf.data.Dataset, its caches full, or a keras.utils.PyDataset.
-      windows: of the model on its device. The model takes some steps while tf.data's own figures are read; on an
-        emulated device it sleeps instead.
-      names: of the images, where a tf.data pipeline begins with an index into them.
+      data: what `fit` trains on: a tf.data.Dataset whose caches are full, or a keras.utils.PyDataset.
+      windows: of the model on its device. On tf.data the model takes some steps while the pipeline is observed; on an
+        emulated device a sleep takes their place.
+      names: names of the images, where a tf.data pipeline begins with an index into them.
       limit_s: about how long the runs of a tf.data pipeline may take.
     Returns:
-      The table; without stages where this kind of data cannot be taken apart, with the reason.
+      The table; without stages, and with the reason, where this kind of data cannot be taken apart.
     """
     cores = usable_cores()
     if isinstance(data, keras.utils.PyDataset):
@@ -45,7 +45,7 @@ def stage_table(
 
     try:
         pipeline = nodes(data)
-        serial(pipeline)  # before the model trains on it: of one that cannot be built again there is no table
+        serial(pipeline)  # raises before the model trains, if the pipeline cannot be built again
         running: list[dict[int, Seen]] = []
 
         def note(iterator: Any) -> None:
@@ -64,11 +64,12 @@ def stage_table(
 def stages_and_lines(
     data: Any, windows: Windows, *, lines: bool, names: Sequence[str] | None = None
 ) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
-    """Measures what each stage of a loader costs, and times the lines of its Python functions if asked to.
+    """Measures what each stage of a loader costs and, if `lines`, times the lines of its slowest Python functions.
 
     Args:
       data, windows, names: as `stage_table` takes them.
-      lines: whether lines are wanted; a loader without stages has none.
+    Returns:
+      (the table, the functions). There are no functions where the loader has no stages.
     """
     table = stage_table(data, windows, names=names)
     if not lines or table.reason is not None:

@@ -1,10 +1,9 @@
-"""A tf.data pipeline as Python sees it: its nodes and functions, what in them draws, and the pipeline built again.
+"""Reads a tf.data pipeline: its nodes and functions, which of them draw random numbers; and builds a pipeline again.
 
-This module imports nothing of TensorFlow at its top: whoever has a dataset has imported TensorFlow already, and a
-script on another backend may not have it installed.
+This module does not import TensorFlow at its top: a script on another backend may not have TensorFlow installed.
 
-Over 400 lines: all private names of TensorFlow that this package uses stand in this one file, which is what has to be
-read again for a new version of TensorFlow.
+Over 400 lines: all private names of TensorFlow that this package uses are in this file, so that only this file has to
+be checked against a new version of TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from typing import Any, Literal
 from unittest import mock
 
 _CACHES = re.compile(r"_?(Cache|Snapshot)Dataset\w*")
-# Ops that draw, by the names that TensorFlow registers; of a later version, what begins with the same words. Those that
-# get a seed as an input count as well: what a cache keeps is one draw for each element, whatever the draw came from.
-# Left out by the first line: a position in a permutation, which tf.data itself uses for an order; a queue; a gradient;
-# the preparation of a seed, which the op that draws follows.
+# Ops that draw random numbers, by the names that TensorFlow registers. The patterns also match names of later versions
+# that begin with the same words. Ops that get a seed as an input are among them, since a cache would keep their draws,
+# too. The first line leaves out: a position in a permutation, which tf.data itself uses to order elements; a queue; a
+# gradient; the preparation of a seed, which is followed by the op that draws.
 _DRAWS = re.compile(
     r"(?!RandomIndexShuffle|RandomShuffleQueue|RandomGammaGrad|StatelessRandomGet)"
     r"((Stateless|Stateful|Experimental|Risc)?Random\w+"
@@ -35,7 +34,7 @@ _DRAWS = re.compile(
     r"|\w+CandidateSampler|SamplingDataset|Fractional(Avg|Max)Pool|StochasticCastToInt|XlaRngBitGenerator"
     r"|KmeansPlusPlusInitialization|KMC2ChainInitialization)"
 )
-# What building a transformation again takes from the dataset that was written, by its class without "_Parallel".
+# Private attributes that are read to build a transformation again, by its class without "_Parallel".
 _ARGUMENTS = {
     "BatchDataset": ("_batch_size", "_drop_remainder"),
     "DatasetV1Adapter": ("_dataset",),
@@ -44,23 +43,25 @@ _ARGUMENTS = {
     "ShuffleDataset": ("_buffer_size",),
     "ZipDataset": ("_datasets",),
 }
-# Python code that may draw. A `numpy_function` with `stateful=False` promises that it does not: `PyFuncStateless`.
+# Ops that run Python code that may draw. `PyFuncStateless` is none of them: there the user has promised by
+# `stateful=False` that the code does not draw.
 _PYTHON = ("PyFunc", "EagerPyFunc")
-# Its first input only says which of the others comes next: a mixture is an order, like a shuffle.
+# A mixture of datasets. Its first input only selects the dataset of the next element, so that random numbers there
+# change the order of elements and not the elements, as in a shuffle.
 _MIXES = re.compile(r"_?DirectedInterleaveDataset")
 
 
 class CutError(Exception):
-    """This pipeline cannot be taken apart; the message says why."""
+    """This pipeline cannot be taken apart or built again; the message says why."""
 
 
 def check_names(dataset: Any, needs: str, *, rebuilds: bool = False) -> None:
-    """Looks whether TensorFlow has the private names that a pipeline is read by, before anything is done with it.
+    """Checks that TensorFlow has the private names that reading a pipeline needs.
 
     Args:
       dataset: a `tf.data.Dataset`.
-      needs: what is to be done, with its verb: "stage costs need".
-      rebuilds: whether the pipeline is built again, too.
+      needs: begins the message of the error: what needs the names, with its verb, such as "stage costs need".
+      rebuilds: also check the names that building the pipeline again needs.
     Raises:
       CutError: "stage costs need tf.data's private Dataset._inputs, which TensorFlow 2.99.0 does not have".
     """
@@ -74,7 +75,7 @@ def _lacks(needs: str, name: str) -> str:
 
 
 def _missing(dataset: Any, rebuilds: bool) -> Iterator[str]:
-    """Yields the names that are not there. The walk over the pipeline is sound only while none was yielded."""
+    """Yields the names that TensorFlow lacks. After the first of them, the walk over the pipeline may fail."""
     import tensorflow as tf
 
     for name in ("_inputs", "_functions"):
@@ -83,30 +84,30 @@ def _missing(dataset: Any, rebuilds: bool) -> Iterator[str]:
     wrapper_class = _wrapper_class()
     if rebuilds and wrapper_class is None:
         yield "StructuredFunctionWrapper"
-    for one in upstream(dataset):
+    for part in upstream(dataset):
         if rebuilds:
-            arguments = _ARGUMENTS.get(_class(one).removeprefix("_").removeprefix("Parallel"), ())
-            yield from (f"{_class(one)}.{name}" for name in arguments if not hasattr(one, name))
-        for wrapper in functions_of(one):
+            arguments = _ARGUMENTS.get(_class(part).removeprefix("_").removeprefix("Parallel"), ())
+            yield from (f"{_class(part)}.{name}" for name in arguments if not hasattr(part, name))
+        for wrapper in functions_of(part):
             yield from (
                 f"StructuredFunctionWrapper.{name}" for name in ("_func", "function") if not hasattr(wrapper, name)
             )
 
 
 def _wrapper_class() -> Any:
-    """Returns tf.data's class around a traced function, or None where it is not to be found."""
+    """Returns tf.data's class around a traced function, or None if TensorFlow has no such class."""
     try:
-        from tensorflow.python.data.ops import structured_function  # no public way to use a traced function again
+        from tensorflow.python.data.ops import structured_function  # no public name uses a traced function again
     except ImportError:
         return None
     return getattr(structured_function, "StructuredFunctionWrapper", None)
 
 
 def draws(op: str) -> Literal["yes", "maybe", "no"]:
-    """Says whether a TensorFlow op draws random numbers; "maybe" is Python code, which cannot be looked into.
+    """Returns whether a TensorFlow op draws random numbers; "maybe" for ops that run Python code.
 
-    Every answer about a pipeline in this module comes from this one. A shuffle of elements draws nothing: it changes
-    their order and not what is in them.
+    All functions of this module decide by this function what draws. A shuffle of elements counts as "no": it changes
+    the order of the elements and not the elements.
 
     Args:
       op: the name that TensorFlow registers, such as "RandomUniform".
@@ -119,62 +120,62 @@ def draws(op: str) -> Literal["yes", "maybe", "no"]:
 def random_before_cache(dataset: Any) -> tuple[str, ...]:
     """Returns the random operations upstream of a `cache` or `snapshot`, as "random_flip in augment".
 
-    What they draw in the first epoch is what every epoch gets. The functions are those that tf.data traced: the
-    pipeline is not run and its data not serialised, which takes 10 s for 1 GB of arrays. A `shuffle` is no
-    augmentation. Python code (`numpy_function`, `py_function`) cannot be looked into and is left out, since most of it
-    only decodes, which belongs before a cache; `python_in` finds it.
+    Every epoch gets what these operations drew in the first epoch. They are looked for in the functions that tf.data
+    has traced: the pipeline is not run, and its data are not serialised, which takes 10 s for 1 GB of arrays. Python
+    code (`numpy_function`, `py_function`) is left out, although it may draw: most of it only decodes, which belongs
+    before a cache. `python_in` returns it.
 
     Args:
-      dataset: a `tf.data.Dataset`; anything else has no such operations.
+      dataset: a `tf.data.Dataset`; any other object has no such operations.
     Raises:
       CutError: if TensorFlow lacks a private name that this needs.
     """
     if not hasattr(dataset, "element_spec"):
         return ()
     check_names(dataset, "looking for random operations before a cache needs")
-    found: dict[str, None] = {}
-    for one in upstream(dataset):
-        if _is(_CACHES, one):
-            for before in upstream(one):
-                found |= dict.fromkeys(random_in(before))
-        for wrapper in functions_of(one):
-            found |= dict.fromkeys(_names(_before_inner_caches(_graph(wrapper)), wrapper))
-    return tuple(found)
+    operations: dict[str, None] = {}
+    for part in upstream(dataset):
+        if _is(_CACHES, part):
+            for before in upstream(part):
+                operations |= dict.fromkeys(random_in(before))
+        for wrapper in functions_of(part):
+            operations |= dict.fromkeys(_names(_before_inner_caches(_graph(wrapper)), wrapper))
+    return tuple(operations)
 
 
 def random_in(dataset: Any) -> tuple[str, ...]:
-    """Returns the random operations of one transformation, not of what it reads, as "random_flip in augment"."""
-    found: dict[str, None] = {"Dataset.random": None} if type(dataset).__name__ == "_RandomDataset" else {}
+    """Returns the random operations of one transformation, not of its inputs, as "random_flip in augment"."""
+    operations: dict[str, None] = {"Dataset.random": None} if type(dataset).__name__ == "_RandomDataset" else {}
     for wrapper in functions_of(dataset):
-        found |= dict.fromkeys(_names(every_node(_graph(wrapper)), wrapper))
-    return tuple(found)
+        operations |= dict.fromkeys(_names(every_node(_graph(wrapper)), wrapper))
+    return tuple(operations)
 
 
 def python_in(dataset: Any) -> tuple[str, ...]:
     """Returns the Python code of one transformation that may draw, as "augment runs Python code (`PyFunc`)".
 
-    Nobody can see whether it draws. Who wants to put a cache behind it has to assume that it does; who looks for
-    faults in a pipeline must not (`random_before_cache`).
+    A caller that puts a cache behind such code must assume that the code draws. A caller that reports faults must not
+    (`random_before_cache`).
     """
-    found: dict[str, None] = {}
+    clauses: dict[str, None] = {}
     for wrapper in functions_of(dataset):
         ops = [node.op for node in every_node(_graph(wrapper)) if draws(node.op) == "maybe"]
-        found |= dict.fromkeys(f"{_function_name(wrapper)} runs Python code (`{op}`)" for op in ops)
-    return tuple(found)
+        clauses |= dict.fromkeys(f"{_function_name(wrapper)} runs Python code (`{op}`)" for op in ops)
+    return tuple(clauses)
 
 
 def upstream(dataset: Any) -> Iterator[Any]:
-    """Yields a dataset and all that it reads, each once."""
+    """Yields a dataset and all datasets that it reads, each once."""
     waiting = [dataset]
     seen: set[int] = set()
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+        part = waiting.pop()
+        if id(part) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        inputs = one._inputs() if hasattr(one, "_inputs") else []
-        waiting += inputs[1:] if _is(_MIXES, one) else inputs
+        seen.add(id(part))
+        yield part
+        inputs = part._inputs() if hasattr(part, "_inputs") else []
+        waiting += inputs[1:] if _is(_MIXES, part) else inputs
 
 
 def _is(pattern: re.Pattern[str], dataset: Any) -> bool:
@@ -182,7 +183,7 @@ def _is(pattern: re.Pattern[str], dataset: Any) -> bool:
 
 
 def functions_of(dataset: Any) -> Iterable[Any]:
-    """Returns the functions of one transformation as TensorFlow wraps them; none where it has none."""
+    """Returns the functions of one transformation, in TensorFlow's wrappers; empty where it has none."""
     return dataset._functions() if hasattr(dataset, "_functions") else ()
 
 
@@ -191,41 +192,41 @@ def _graph(wrapper: Any) -> Any:
 
 
 def every_node(graph: Any) -> Iterator[Any]:
-    """Yields the nodes of a function and of those that it calls, branches and loop bodies included."""
+    """Yields the nodes of a function's graph and of all functions that it calls, branches and loop bodies included."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def
 
 
 def shuffle_buffer_of(dataset: Any) -> int:
-    """Returns the buffer size of a `shuffle`, in elements; below 0 where it holds whatever there is."""
+    """Returns the buffer size of a `shuffle`, in elements; below 0 for a buffer that holds all elements."""
     return int(dataset._buffer_size)
 
 
 def batch_size_of(dataset: Any) -> int:
-    """Returns the elements that a `batch` puts together."""
+    """Returns the number of elements that a `batch` combines."""
     return int(dataset._batch_size)
 
 
 def is_stateful(op: str) -> bool:
-    """Whether TensorFlow says of an op that running it has an effect; unknown ops have none.
+    """Whether TensorFlow registers an op as stateful: running the op has an effect. False for unknown ops.
 
     Raises:
-      CutError: if TensorFlow lacks the private name of where that is said.
+      CutError: if TensorFlow lacks the private name of this registry.
     """
     try:
-        from tensorflow.python.framework import op_def_registry  # the only place that knows which ops have an effect
+        from tensorflow.python.framework import op_def_registry  # no public name says which ops are stateful
 
-        known = op_def_registry.get(op)
+        definition = op_def_registry.get(op)
     except (ImportError, AttributeError) as error:
         raise CutError(
             _lacks("looking for effects of a training step needs", "TensorFlow's private op_def_registry")
         ) from error
-    return known is not None and bool(known.is_stateful)
+    return definition is not None and bool(definition.is_stateful)
 
 
 def user_function(wrapper: Any) -> Any:
-    """Returns the function that a user gave to a transformation, without decorators and partial arguments."""
+    """Returns the function that a user passed to a transformation, without decorators and partial arguments."""
     function = wrapper._func
     while isinstance(function, functools.partial):
         function = function.func
@@ -233,7 +234,7 @@ def user_function(wrapper: Any) -> Any:
 
 
 def _before_inner_caches(graph: Any) -> Iterator[Any]:
-    """Yields the nodes that come before a cache of a dataset which the function itself makes, as `interleave`'s do."""
+    """Yields the nodes before a cache inside a function that itself makes datasets, such as that of an `interleave`."""
     library = {function.signature.name: function for function in graph.library.function}
     for nodes in (graph.node, *(function.node_def for function in library.values())):
         by_name = {node.name: node for node in nodes}
@@ -250,13 +251,13 @@ def _before_inner_caches(graph: Any) -> Iterator[Any]:
 
 
 def _called(node: Any, library: dict[str, Any]) -> Iterator[Any]:
-    """Yields the node and those of all functions that it calls."""
+    """Yields a node, and the nodes of all functions that it calls, each once."""
     waiting = [node]
     seen: set[str] = set()
     while waiting:
-        one = waiting.pop()
-        yield one
-        for value in one.attr.values():
+        called = waiting.pop()
+        yield called
+        for value in called.attr.values():
             functions = [value.func] if value.WhichOneof("value") == "func" else value.list.func
             names = {function.name for function in functions} & library.keys() - seen
             seen |= names
@@ -266,8 +267,8 @@ def _called(node: Any, library: dict[str, Any]) -> Iterator[Any]:
 def _names(nodes: Iterable[Any], wrapper: Any) -> Iterator[str]:
     for node in nodes:
         if draws(node.op) == "yes":
-            # "sequential/random_flip_1/stateless_random_uniform/StatelessRandomUniformV2": what the user wrote stands
-            # first, among the scopes that say "random".
+            # Of "sequential/random_flip_1/stateless_random_uniform/StatelessRandomUniformV2" this is "random_flip_1",
+            # the first scope with "random" in its name: the user wrote `RandomFlip`.
             scope = next((part for part in node.name.split("/") if "random" in part.lower()), node.op)
             yield f"{re.sub(r'_[0-9]+$', '', scope)} in {_function_name(wrapper)}"
 
@@ -278,11 +279,11 @@ def _function_name(wrapper: Any) -> str:
     return "a lambda" if name == "<lambda>" else name
 
 
-# What adds no work of its own: its input stands for it.
+# Transformations without work of their own. A pipeline that is built again has their inputs instead.
 _TRANSPARENT = {"_OptionsDataset", "_PrefetchDataset", "_CopyToDeviceDataset", "_MapOnGpuDataset", "_ModelDataset"}
-# A cache is read as it is: filled by now, so that what lies before it no longer runs.
+# Caches are sources: they are full by now, so that nothing before them runs.
 _CACHE_CLASSES = {"CacheDataset", "_SnapshotDataset"}
-# What tf.data can do in several calls at once.
+# Transformations that take `num_parallel_calls`.
 _WITH_CALLS = {"MapDataset", "BatchDataset", "InterleaveDataset"}
 _PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
@@ -292,12 +293,12 @@ class Node:
     """One transformation of a pipeline.
 
     Attributes:
-      dataset: the pipeline up to and including it, as written.
-      inputs: positions of the nodes that it reads.
-      kind: as the user wrote it: "map", "batch".
-      name: the user's function where there is one, else `kind`.
+      dataset: the pipeline as written, up to and including this transformation.
+      inputs: positions of the nodes that this node reads.
+      kind: the name of the transformation in the user's code: "map", "batch".
+      name: of the user's function where there is one, else `kind`.
       location: "file.py:12" of that function, or None.
-      python: whether it runs Python code.
+      python: whether the transformation runs Python code.
     """
 
     dataset: Any
@@ -309,39 +310,40 @@ class Node:
 
 
 def nodes(dataset: Any, *, needs: str = "stage costs need") -> list[Node]:
-    """Returns the pipeline's nodes, each after those that it reads; a filled cache is a source.
+    """Returns the nodes of a pipeline, each after those that it reads. A cache is a source.
 
     Args:
-      needs: what they are wanted for, with its verb, for whoever is told that they are not to be had.
+      dataset: a `tf.data.Dataset`, its caches full.
+      needs: begins the message of the error, as in `check_names`.
     Raises:
       CutError: if TensorFlow lacks a private name that reading a pipeline and building it again need.
     """
     check_names(dataset, needs, rebuilds=True)
-    found: list[Node] = []
-    places: dict[int, int] = {}
+    pipeline: list[Node] = []
+    positions: dict[int, int] = {}  # by `id` of the dataset
 
     def visit(dataset: Any) -> int:
         dataset = _unwrapped(dataset)
-        if id(dataset) in places:
-            return places[id(dataset)]
-        below = () if _class(dataset) in _CACHE_CLASSES else tuple(visit(one) for one in dataset._inputs())
+        if id(dataset) in positions:
+            return positions[id(dataset)]
+        inputs = () if _class(dataset) in _CACHE_CLASSES else tuple(visit(part) for part in dataset._inputs())
         if _class(dataset) == "_OptionsDataset":
-            places[id(dataset)] = below[0]
-            return below[0]
+            positions[id(dataset)] = inputs[0]
+            return inputs[0]
         kind = kind_of(dataset)
         functions = [user_function(wrapper) for wrapper in functions_of(dataset)]
         name, location = _name(functions[0], kind) if functions else (kind, None)
         python = any(_runs_python(wrapper) for wrapper in functions_of(dataset))
-        places[id(dataset)] = len(found)
-        found.append(Node(dataset=dataset, inputs=below, kind=kind, name=name, location=location, python=python))
-        return len(found) - 1
+        positions[id(dataset)] = len(pipeline)
+        pipeline.append(Node(dataset=dataset, inputs=inputs, kind=kind, name=name, location=location, python=python))
+        return len(pipeline) - 1
 
     visit(dataset)
-    return found
+    return pipeline
 
 
 def kind_of(dataset: Any) -> str:
-    """Returns what a user calls the transformation, such as "map" for a parallel map."""
+    """Returns the name of a transformation in a user's code, such as "map" for a parallel map."""
     words = _class(dataset).removeprefix("_").removesuffix("V2").removesuffix("Dataset").removeprefix("Parallel")
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in words).strip("_")
     return {"tensor_slice": "from_tensor_slices", "tensor": "from_tensors", "matching_files": "list_files"}.get(
@@ -350,13 +352,13 @@ def kind_of(dataset: Any) -> str:
 
 
 def serial(pipeline: list[Node], replaced: Mapping[int, Any] | None = None) -> list[Any]:
-    """Builds the pipeline again with one thing done at a time: no parallel calls, nothing prefetched.
+    """Builds the pipeline again without parallel calls and prefetches.
 
     Args:
       pipeline: from `nodes`.
       replaced: datasets to put in the place of some nodes, by position.
     Returns:
-      A dataset for each node; that of a prefetch is its input's.
+      A dataset for each node. A prefetch has the dataset of its input.
     Raises:
       CutError: if a transformation cannot be built again.
     """
@@ -372,21 +374,21 @@ def rebuilt(
     buffers: Mapping[int, int] | None = None,
     without: Collection[int] = (),
 ) -> list[Any]:
-    """Builds the pipeline again.
+    """Builds the pipeline again, from its traced functions: Python does not trace them a second time.
 
-    The functions are those that were traced already; Python does not run them again. A shuffle gets a seed of its own.
-    Options are no nodes: `with_options(dataset.options())` puts back those of the whole pipeline.
+    A shuffle gets a seed of its own. The pipeline's options are lost: `with_options(dataset.options())` sets them
+    again.
 
     Args:
       pipeline: from `nodes`.
-      calls: of each map, batch and interleave at once, `tf.data.AUTOTUNE` too; None for sequential ones; both without
-        the pipeline's prefetches. "as written" keeps the settings of each node, and its prefetches.
+      calls: parallel calls of each map, batch and interleave, or `tf.data.AUTOTUNE`; None for sequential ones. In both
+        cases prefetches are left out. "as written" keeps the settings and the prefetches of the user.
       replaced: datasets to put in the place of some nodes, by position.
-      behind: what to do to the dataset of some nodes, by position.
+      behind: functions to apply to the dataset of some nodes, by position.
       buffers: sizes of shuffle buffers, in elements, by position; as written unless given.
-      without: nodes to leave out; each must read one other.
+      without: positions of nodes to leave out; each must have one input.
     Returns:
-      A dataset for each node; that of a prefetch that was left out is its input's.
+      A dataset for each node. A node that was left out has the dataset of its input.
     Raises:
       CutError: if a transformation cannot be built again.
     """
@@ -395,11 +397,11 @@ def rebuilt(
         if replaced and position in replaced:
             dataset = replaced[position]
         else:
-            inputs = [built[one] for one in node.inputs]
+            inputs = [built[at] for at in node.inputs]
             if position in without:
                 built.append(*inputs)
                 continue
-            same = all(one is pipeline[at].dataset for one, at in zip(inputs, node.inputs, strict=True))
+            same = all(dataset is pipeline[at].dataset for dataset, at in zip(inputs, node.inputs, strict=True))
             buffer_size = None if buffers is None else buffers.get(position)
             new = {id(pipeline[at].dataset): built[at] for at in node.inputs}
             with _traced_functions():
@@ -415,20 +417,21 @@ def rebuilt(
 def python_functions_wrapped(
     pipeline: list[Node], wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Puts a wrapped function in the place of each that `tf.numpy_function` and its like run in this pipeline.
+    """Wraps each Python function that `tf.numpy_function` and the like run in this pipeline, until the block ends.
 
     Raises:
-      CutError: if TensorFlow lacks the private name of where it keeps them.
+      CutError: if TensorFlow lacks the private name of the registry of these functions.
     """
     registry = _python_functions()
     before = {}
     for node in pipeline:
         for wrapper in functions_of(node.dataset):
-            for one in every_node(wrapper.function.graph.as_graph_def()):
-                token = one.attr["token"].s.decode() if one.op in _PYTHON_OPS else None
+            for graph_node in every_node(wrapper.function.graph.as_graph_def()):
+                token = graph_node.attr["token"].s.decode() if graph_node.op in _PYTHON_OPS else None
                 if token in registry:
                     before[token] = registry[token]
-    wrapped = {token: wrap(function) for token, function in before.items()}  # the registry holds weak references
+    # `wrapped` keeps the functions alive: the registry holds weak references.
+    wrapped = {token: wrap(function) for token, function in before.items()}
     registry.update(wrapped)
     try:
         yield
@@ -438,7 +441,7 @@ def python_functions_wrapped(
 
 def _python_functions() -> Any:
     try:
-        from tensorflow.python.ops import script_ops  # there is no public way to see which Python functions it calls
+        from tensorflow.python.ops import script_ops  # no public name gives the Python functions that ops call
 
         return script_ops._py_funcs._funcs
     except (ImportError, AttributeError) as error:
@@ -463,12 +466,12 @@ def _as_written(node: Node, inputs: list[Any], new: Mapping[int, Any], same: boo
 
 
 def _shuffled(dataset: Any, new_input: Any, buffer_size: int | None) -> Any:
-    """Shuffles in another order, which costs the same; a seed of its own leaves the global state alone."""
+    """Shuffles in another order, which costs the same. Without a seed, `shuffle` would draw from the global state."""
     return new_input.shuffle(shuffle_buffer_of(dataset) if buffer_size is None else buffer_size, seed=1)
 
 
 def _deterministic(dataset: Any) -> bool | None:
-    """Returns what the user said of the order of parallel calls; None where nothing, or where tf.data kept nothing."""
+    """Returns the user's `deterministic` of parallel calls; None if the user gave none, or tf.data does not keep it."""
     return {"true": True, "false": False}.get(getattr(dataset, "_deterministic", "default"))
 
 
@@ -480,16 +483,16 @@ def _again(
         return inputs[0]
     parallel = name.startswith("_Parallel")
     if name.removeprefix("_").removeprefix("Parallel") in _WITH_CALLS and (parallel or calls is not None):
-        how: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if calls is not None:
-            how = {"num_parallel_calls": calls, "deterministic": _deterministic(dataset)}
+            options = {"num_parallel_calls": calls, "deterministic": _deterministic(dataset)}
         if name.endswith("MapDataset"):
-            return inputs[0].map(dataset._map_func, **how)
+            return inputs[0].map(dataset._map_func, **options)
         if name.endswith("BatchDataset"):
-            return inputs[0].batch(dataset._batch_size, drop_remainder=dataset._drop_remainder, **how)
+            return inputs[0].batch(dataset._batch_size, drop_remainder=dataset._drop_remainder, **options)
         cycle_length = int(dataset._cycle_length)
-        how["cycle_length"] = cycle_length if cycle_length > 0 else os.cpu_count() or 1
-        return inputs[0].interleave(dataset._map_func, block_length=dataset._block_length, **how)
+        options["cycle_length"] = cycle_length if cycle_length > 0 else os.cpu_count() or 1
+        return inputs[0].interleave(dataset._map_func, block_length=dataset._block_length, **options)
     if same and buffer_size is None:
         return dataset
     if name == "_ShuffleDataset":
@@ -497,12 +500,12 @@ def _again(
     if name == "_ZipDataset":
         import tensorflow as tf
 
-        return tf.data.Dataset.zip(tf.nest.map_structure(lambda one: _replaced(one, new), dataset._datasets))
+        return tf.data.Dataset.zip(tf.nest.map_structure(lambda part: _replaced(part, new), dataset._datasets))
     return _by_constructor(dataset, new)
 
 
 def _by_constructor(dataset: Any, new: Mapping[int, Any]) -> Any:
-    """Calls the constructor again: tf.data's classes keep each argument under its name, with an underscore."""
+    """Calls the constructor again. tf.data's classes keep each argument as an attribute: an underscore and its name."""
     import tensorflow as tf
 
     values = {}
@@ -512,7 +515,7 @@ def _by_constructor(dataset: Any, new: Mapping[int, Any]) -> Any:
         elif name == "deterministic":
             values[name] = _deterministic(dataset)
         elif hasattr(dataset, f"_{name}"):
-            values[name] = tf.nest.map_structure(lambda one: _replaced(one, new), getattr(dataset, f"_{name}"))
+            values[name] = tf.nest.map_structure(lambda value: _replaced(value, new), getattr(dataset, f"_{name}"))
         elif parameter.default is inspect.Parameter.empty:
             raise CutError(f"tf.data's {kind_of(dataset)} cannot be built again: its {name} is not known")
     try:
@@ -526,17 +529,17 @@ def _replaced(value: Any, new: Mapping[int, Any]) -> Any:
 
     if not isinstance(value, tf.data.Dataset):
         return value
-    below = _unwrapped(value)
-    while _class(below) == "_OptionsDataset":
-        below = _unwrapped(below._inputs()[0])
-    return new.get(id(below), value)
+    written = _unwrapped(value)
+    while _class(written) == "_OptionsDataset":
+        written = _unwrapped(written._inputs()[0])
+    return new.get(id(written), value)
 
 
 class _traced_functions:
-    """While entered, tf.data takes a function that it traced already for what it is."""
+    """While this block runs, tf.data does not trace a function again that is traced already."""
 
     def __enter__(self) -> None:
-        from tensorflow.python.data.ops import structured_function  # no public way to use a traced function again
+        from tensorflow.python.data.ops import structured_function  # no public name uses a traced function again
 
         wrapper = structured_function.StructuredFunctionWrapper
 
@@ -561,10 +564,10 @@ def _unwrapped(dataset: Any) -> Any:
 
 
 def _name(function: Any, kind: str) -> tuple[str, str | None]:
-    """Returns a function's name and place; TensorFlow's own go by what the user called."""
+    """Returns a function's name and location; TensorFlow's own functions have the transformation's name, and None."""
     name = getattr(function, "__name__", None) or type(function).__name__
     code = getattr(function, "__code__", None)
-    if code is None:  # an object that can be called, such as a Keras layer
+    if code is None:  # a callable object, such as a Keras layer
         return name, None
     if code.co_filename.startswith(str(Path(sys.modules["tensorflow"].__file__ or "").parent)):
         return ("from_generator" if name == "flat_map_fn" else kind), None

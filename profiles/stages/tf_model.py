@@ -1,4 +1,4 @@
-"""What tf.data knows of a pipeline that runs: elements, bytes, and the parallelism and buffers that AUTOTUNE chose."""
+"""Observes a running tf.data pipeline: elements, bytes, and the parallelism and buffers that AUTOTUNE chose."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import tensorflow as tf
 
 from profiles.stages.tf_graph import Node
 
-# tf.data's names of what a user's transformation becomes; its own are those without the version at the end.
+# Names of the nodes that tf.data makes of a map and a batch behind it.
 _FUSED = ("MapAndBatch", "ParallelMapAndBatch")
-# What tf.data leaves out where it does nothing, and what a serial pipeline has not.
+# Transformations that tf.data drops where they have no effect, and those that a serial pipeline lacks.
 _MAY_VANISH = {"prefetch", "copy_to_device", "take", "skip", "repeat", "shard", "restructured"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One node of a running pipeline at one moment. Counts are since the iterator was made.
+    """One node of a running pipeline at one moment.
 
     Attributes:
-      parallelism, buffer_size: in force; None where the node has none.
-      tunable: whether AUTOTUNE chose them.
+      elements, bytes_produced: that the node has yielded since the iterator was made.
+      buffered: elements in its buffer.
+      parallelism, buffer_size: at this moment; None where the node has none.
+      tunable: whether AUTOTUNE chooses one of them.
     """
 
     elements: int
@@ -34,54 +36,60 @@ class Seen:
 
 
 def look(iterator: Any, pipeline: Sequence[Node]) -> dict[int, Seen] | None:
-    """Looks at a running pipeline's nodes, by their position in `pipeline`.
+    """Observes the nodes of a running pipeline.
 
-    A node that tf.data has fused with another is seen as that one; one that it has dropped is absent.
-
+    Args:
+      iterator: over the pipeline.
+      pipeline: the nodes of the pipeline.
     Returns:
-      None where tf.data keeps no model of the pipeline: its autotuning is off, or the iterator is not its own.
+      What was observed, by position in `pipeline`. Two nodes that tf.data has fused into one have the same values; a
+      node that tf.data has dropped is absent. None where tf.data keeps no model of the pipeline, because autotuning is
+      off or the iterator is not tf.data's.
     Source: `tf.data.experimental.get_model_proto`.
     """
     try:
         model = tf.data.experimental.get_model_proto(iterator)
     except (tf.errors.NotFoundError, ValueError, AttributeError, TypeError):
         return None
-    found: dict[int, Seen] = {}
+    observed: dict[int, Seen] = {}
 
     def align(position: int, at: int) -> None:
-        matched = _match(pipeline, position, model.nodes, at)
-        if matched is None:
+        match = _match(pipeline, position, model.nodes, at)
+        if match is None:
             return
-        position, at = matched
-        found[position] = _seen(model.nodes[at])
+        position, at = match
+        observed[position] = _seen(model.nodes[at])
         if model.nodes[at].name.startswith(_FUSED):
             (position,) = pipeline[position].inputs
-            found[position] = _seen(model.nodes[at])
-        # A node such as flat_map reads the datasets that its function returns as well.
+            observed[position] = _seen(model.nodes[at])
+        # In the model a node such as flat_map also has the datasets that its function returned as inputs.
         left = list(model.nodes[at].inputs)
         for below in pipeline[position].inputs:
-            of_model = next((one for one in left if _match(pipeline, below, model.nodes, one)), None)
-            if of_model is not None:
-                left.remove(of_model)
-                align(below, of_model)
+            model_input = next((index for index in left if _match(pipeline, below, model.nodes, index)), None)
+            if model_input is not None:
+                left.remove(model_input)
+                align(below, model_input)
 
     align(len(pipeline) - 1, model.output)
-    return found
+    return observed
 
 
-def _match(pipeline: Sequence[Node], position: int, of_model: Any, at: int) -> tuple[int, int] | None:
-    """Returns the first pair that belongs together, past what tf.data put in and what it took out."""
+def _match(pipeline: Sequence[Node], position: int, model_nodes: Any, at: int) -> tuple[int, int] | None:
+    """Returns the first (position in the pipeline, index in the model) upstream of these two that belong together.
+
+    Skips nodes that tf.data has added to the model, and nodes of the pipeline that it has dropped.
+    """
     while True:
-        here = position
+        candidate = position
         while True:
-            if _fits(pipeline[here], of_model[at].name):
-                return here, at
-            if pipeline[here].kind not in _MAY_VANISH:
+            if _fits(pipeline[candidate], model_nodes[at].name):
+                return candidate, at
+            if pipeline[candidate].kind not in _MAY_VANISH:
                 break
-            (here,) = pipeline[here].inputs
-        if len(of_model[at].inputs) != 1:
+            (candidate,) = pipeline[candidate].inputs
+        if len(model_nodes[at].inputs) != 1:
             return None
-        at = of_model[at].inputs[0]
+        at = model_nodes[at].inputs[0]
 
 
 def _fits(node: Node, name: str) -> bool:
@@ -96,7 +104,7 @@ def _fits(node: Node, name: str) -> bool:
 
 
 def _seen(node: Any) -> Seen:
-    parameters = {one.name: one for one in node.parameters}
+    parameters = {parameter.name: parameter for parameter in node.parameters}
     parallelism, buffer_size = parameters.get("parallelism"), parameters.get("buffer_size")
     return Seen(
         elements=node.num_elements,
@@ -104,14 +112,14 @@ def _seen(node: Any) -> Seen:
         buffered=node.buffered_elements,
         parallelism=None if parallelism is None else int(parallelism.state_value),
         buffer_size=None if buffer_size is None else int(buffer_size.state_value),
-        tunable=any(one is not None and one.tunable for one in (parallelism, buffer_size)),
+        tunable=any(parameter is not None and parameter.tunable for parameter in (parallelism, buffer_size)),
     )
 
 
 def written(dataset: Any) -> tuple[int | None, int | None, bool]:
-    """Returns a node's parallelism and buffer size as the user wrote them, and whether AUTOTUNE is to choose.
+    """Returns a node's (parallelism, buffer size, whether AUTOTUNE chooses one of them) as the user wrote them.
 
-    None where it has none, or where AUTOTUNE chooses.
+    None stands for a value that the node has not, or that AUTOTUNE chooses.
     """
     values = []
     for name in ("_num_parallel_calls", "_buffer_size"):

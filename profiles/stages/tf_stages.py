@@ -1,4 +1,4 @@
-"""The stage table of a tf.data pipeline: short runs of the pipeline, cut after each of its stages."""
+"""Measures the stage table of a tf.data pipeline, by short runs of the pipeline cut after each of its stages."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from profiles.stages.tf_graph import CutError, Node, nodes, serial
 from profiles.stages.tf_model import Seen, look, written
 from profiles.statistics import median
 
-# A run of one cut lasts about so long, and at least so many elements of the last stage.
+# How long a run of one cut lasts, about, and of how many batches of the pipeline at least.
 RUN_S, LEAST_BATCHES = 0.12, 4
-# Elements are counted in so many batches at least, and in more, up to so many or so long, for a node that gives few.
+# Elements are counted over at least `LEAST_BATCHES`. Nodes that yield rarely need more: at most so many, for so long.
 _MOST_BATCHES, _COUNT_S = 128, 1.0
 ROUNDS = 3
-# Of the pipeline as written, enough that what is made ahead at its ends is little.
+# Batches in a run of the pipeline as written: many against those that are made ahead at the ends of the run.
 _WHOLE_BATCHES = 32
-# A run draws so many times, after once that does not count.
+# How often a run draws from tf.data while it is timed.
 _DRAWS = 4
-# Read one at a time for the per-image times.
+# How many images are timed one by one, and for how long at most.
 TAIL_IMAGES, TAIL_S = 256, 2.0
-# Stages below this part of an image's time that run no function of the user's are summed up in one row.
+# Stages without a function of the user's that take less than this part of an image's time share one row.
 _SMALL_RATIO = 0.01
-# Not cut after: they cost next to nothing, and what they do cost is in the next stage.
+# Nodes that the pipeline is not cut after: they cost almost nothing, which is counted in the next stage.
 _FREE = {"range", "zip", "enumerate", "assert_cardinality", "take", "skip", "repeat", "restructured", "prefetch"}
 
 
@@ -46,25 +46,25 @@ def tfdata_table(
 ) -> StageTable:
     """Measures what each stage of a tf.data pipeline costs.
 
-    The pipeline is run with one thing done at a time, cut after each stage: differences of CPU time are the stages'
-    own, and so are differences of what is left of the wall time. All of it runs as it is written in the same rounds:
-    its CPU time is what the stages must sum to. Elements are drawn and dropped inside tf.data; what that costs is
-    measured on an empty pipeline and taken off. A run begins after some elements, so that filling a shuffle buffer is
-    in no stage.
+    The pipeline is built again without parallelism, and runs cut after each stage. A stage's CPU time is the difference
+    between the cuts behind and before it; its waiting is the difference of their wall time less CPU time. In the same
+    rounds the whole pipeline runs as written: the stages must sum to its CPU time. Elements are drawn and dropped
+    inside tf.data. The cost of this is measured on an empty pipeline and subtracted. Timing begins after some elements,
+    so that filling a shuffle buffer counts for no stage.
 
     Args:
-      dataset: gives batches, again and again; a cache in it must be full.
+      dataset: yields batches and can be read again; its caches are full.
       cores: that this process may use.
-      running: what was seen of the pipeline while a model trained on it, by position in `nodes(dataset)`.
-      names: of images, where the pipeline begins with an index into them.
-      limit_s: about how long all of it may take.
+      running: what was observed of the pipeline while a model trained on it, by position in `nodes(dataset)`.
+      names: names of the images, where the pipeline begins with an index into them.
+      limit_s: about how long all runs together may take.
     Raises:
-      CutError: if the pipeline cannot be taken apart, or has no model of its own.
+      CutError: if the pipeline cannot be taken apart, or tf.data keeps no model of it.
     """
     pipeline = nodes(dataset)
-    one_by_one = serial(pipeline)
-    counts = _counts(pipeline, one_by_one)
-    cost = _Cuts(pipeline, dataset, one_by_one, counts).measure(limit_s)
+    serial_datasets = serial(pipeline)
+    counts = _counts(pipeline, serial_datasets)
+    cost = _Cuts(pipeline, dataset, serial_datasets, counts).measure(limit_s)
     bytes_per_element = {at: seen.bytes_produced // max(seen.elements, 1) for at, seen in counts.seen.items()}
     stages = []
     for at, node in enumerate(pipeline):
@@ -95,16 +95,21 @@ def tfdata_table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counts:
-    """Elements of each node per image that reaches the model, from a short serial run."""
+    """Elements of each node, counted in a short serial run.
+
+    Attributes:
+      seen: the last observation, by position.
+      per_image: elements of each node for each image that reaches the model.
+    """
 
     seen: Mapping[int, Seen]
     per_image: tuple[float, ...]
 
 
-def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
+def _counts(pipeline: list[Node], serial_datasets: list[Any]) -> _Counts:
     options = serial_options()
-    options.autotune.enabled = True  # there is no model without
-    iterator = iter(one_by_one[-1].with_options(options))
+    options.autotune.enabled = True  # without it tf.data keeps no model to observe
+    iterator = iter(serial_datasets[-1].with_options(options))
     looks: list[tuple[int, Mapping[int, Seen]]] = []
     images, begin_ns = 0, clock.now_ns()
     for batch in itertools.islice(iterator, _MOST_BATCHES):
@@ -113,8 +118,8 @@ def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
         if seen is None or not seen:
             raise CutError("tf.data keeps no model of it")
         looks.append((images, seen))
-        # One that gives many batches at a time, such as in front of `unbatch`, has to be waited for.
-        # A source that has given all it had is gone.
+        # Go on until every node has yielded often enough: a node before `unbatch` yields once for many batches.
+        # A source that is exhausted has vanished from the model.
         costly = [at for at in looks[0][1] if at in seen and pipeline[at].kind not in _FREE]
         counted = all(seen[at].elements - looks[0][1][at].elements >= LEAST_BATCHES - 1 for at in costly)
         if len(looks) >= LEAST_BATCHES and (counted or clock.now_ns() - begin_ns > _COUNT_S * 1e9):
@@ -125,9 +130,9 @@ def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
     for at, node in enumerate(pipeline):
         if at in looks[-1][1]:
             per_image.append(_per_image([(images, seen[at].elements if at in seen else 0) for images, seen in looks]))
-        elif len(node.inputs) == 1:  # what a serial run has no node for is as its input is
+        elif len(node.inputs) == 1:  # the serial run has no such node, and passes the elements of its input on
             per_image.append(per_image[node.inputs[0]])
-        elif not node.inputs:  # a source that has given all it had
+        elif not node.inputs:  # an exhausted source
             per_image.append(0.0)
         else:
             raise CutError(f"tf.data's model of it lacks its {node.kind}")
@@ -135,10 +140,13 @@ def _counts(pipeline: list[Node], one_by_one: list[Any]) -> _Counts:
 
 
 def _per_image(looks: Sequence[tuple[int, int]]) -> float:
-    """Returns the elements of a node per image, from the images and its elements so far at several moments.
+    """Returns the elements of a node per image.
 
-    From the first moment, if there are more: to make the first batch, buffers were filled. To the last one at which it
-    grew: a node that gives many batches at a time is then as far as it was at the first.
+    Counts from the first moment, if there are more, because buffers were filled before the first batch. Counts to the
+    last moment at which the elements grew, so that a node whose elements make many batches is equally far at both.
+
+    Args:
+      looks: (images, elements of the node) since the beginning, at successive moments; at least one.
     """
     last = max((at for at in range(1, len(looks)) if looks[at][1] > looks[at - 1][1]), default=len(looks) - 1)
     images, elements = looks[last]
@@ -148,7 +156,7 @@ def _per_image(looks: Sequence[tuple[int, int]]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cost:
-    """What came out, in microseconds per image: each node's own, and the pipeline's as written."""
+    """Costs in microseconds per image: of each node by itself, and of the whole pipeline as written."""
 
     cpu_us: tuple[float, ...]
     wait_us: tuple[float, ...]
@@ -157,13 +165,13 @@ class _Cost:
 
 
 class _Cuts:
-    """Runs of the pipeline cut after each node that may cost anything."""
+    """Runs the pipeline cut after each node that may cost something."""
 
-    def __init__(self, pipeline: list[Node], dataset: Any, one_by_one: list[Any], counts: _Counts) -> None:
+    def __init__(self, pipeline: list[Node], dataset: Any, serial_datasets: list[Any], counts: _Counts) -> None:
         self._pipeline = pipeline
         self._counts = counts
         self._dataset = dataset
-        self._serial = one_by_one
+        self._serial = serial_datasets
         self._cut = [node.kind not in _FREE or at == len(pipeline) - 1 for at, node in enumerate(pipeline)]
 
     def measure(self, limit_s: float) -> _Cost:
@@ -173,44 +181,45 @@ class _Cuts:
         whole = Drain(self._dataset, max(elements[-1], _WHOLE_BATCHES), self._dataset.options())
         nothing = tf.data.Dataset.range(2**62)
         empty = {count: Drain(nothing, count, serial_options()) for count in {elements[at] for at in cuts}}
-        runs: dict[Drain, list[tuple[float, float]]] = {one: [] for one in (*cuts.values(), whole, *empty.values())}
+        runs: dict[Drain, list[tuple[float, float]]] = {drain: [] for drain in (*cuts.values(), whole, *empty.values())}
         began_ns = clock.now_ns()
         for number in range(ROUNDS):
             if number and (clock.now_ns() - began_ns) * (number + 1) / number > limit_s * 1e9:
                 break
             gc.collect()
-            for drain, seen in runs.items():
-                seen.append(drain.run())
+            for drain, times in runs.items():
+                times.append(drain.run())
 
-        def per_image(drain: Drain, at: int, figure: Callable[[tuple[float, float]], float]) -> float:
-            drawing = median([figure(run) for run in runs[empty[elements[at]]]])
-            us = median([figure(run) for run in runs[drain]]) - drawing
+        def per_image(drain: Drain, at: int, time_us: Callable[[tuple[float, float]], float]) -> float:
+            drawing_us = median([time_us(run) for run in runs[empty[elements[at]]]])
+            us = median([time_us(run) for run in runs[drain]]) - drawing_us
             return us * self._counts.per_image[at]
 
         last = len(self._pipeline) - 1
         cpu = {at: per_image(cut, at, lambda run: run[0]) for at, cut in cuts.items()}
-        beyond = {at: per_image(cut, at, lambda run: run[1] - run[0]) for at, cut in cuts.items()}
-        places = range(len(self._pipeline))
+        wait = {at: per_image(cut, at, lambda run: run[1] - run[0]) for at, cut in cuts.items()}
+        positions = range(len(self._pipeline))
         return _Cost(
-            cpu_us=tuple(self._own(cpu, at) for at in places),
-            wait_us=tuple(self._own(beyond, at) for at in places),
+            cpu_us=tuple(self._own(cpu, at) for at in positions),
+            wait_us=tuple(self._own(wait, at) for at in positions),
             loader_cpu_us=per_image(whole, last, lambda run: run[0]),
             loader_wall_us=per_image(whole, last, lambda run: run[1]),
         )
 
     def _own(self, totals: Mapping[int, float], at: int) -> float:
-        """Returns what a cut costs beyond the cuts that it reads; a node that two read is charged once to each."""
+        """Returns the cost of a cut less that of its inputs. An input of two cuts is subtracted from both."""
         if at not in totals:
             return 0.0
         return totals[at] - sum(self._upstream(totals, below) for below in self._pipeline[at].inputs)
 
     def _upstream(self, totals: Mapping[int, float], at: int) -> float:
+        """Returns the cost of the pipeline up to a node: of the nearest cuts, where it is not cut at this node."""
         if at in totals:
             return totals[at]
         return sum(self._upstream(totals, below) for below in self._pipeline[at].inputs)
 
     def _images_in(self, run_s: float) -> int:
-        """Returns the images that the whole pipeline gives in about `run_s`, at least some batches of them."""
+        """Returns how many images the whole pipeline yields in about `run_s`: those of `LEAST_BATCHES` at least."""
         batches_per_image = self._counts.per_image[-1]
         batches, wall_us = LEAST_BATCHES, 0.0
         while wall_us < run_s * 1e6 / 3 and batches < 4096:
@@ -222,10 +231,10 @@ class _Cuts:
 
 
 class Drain:
-    """Draws some elements of a dataset inside tf.data, then several times as many, which are timed.
+    """Draws elements of a dataset inside tf.data, and times several draws after a first one.
 
-    No function is called for it: `shard` passes over all elements but every n-th. It would spare a batch the copying,
-    but `enumerate` before it does not let it.
+    Each draw reads many elements: `shard` drops all but every n-th, without calling a function. Directly behind a
+    `batch`, `shard` would skip batches without copying their elements together; `enumerate` between them prevents that.
     """
 
     def __init__(self, dataset: Any, elements: int, options: Any) -> None:
@@ -238,7 +247,7 @@ class Drain:
         iterator = iter(self._dataset)
         gc.disable()
         try:
-            next(iterator)  # buffers that filled while nobody drew are empty then, as they are at the end
+            next(iterator)  # empties buffers that were filled while nothing was drawn; they are empty at the end, too
             wall_ns, cpu_ns = clock.now_ns(), clock.own_cpu_ns()
             for _ in range(_DRAWS):
                 next(iterator)
@@ -249,6 +258,7 @@ class Drain:
 
 
 def serial_options() -> Any:
+    """Returns tf.data options for a run on one thread, without autotuning and optimizations."""
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
@@ -258,14 +268,14 @@ def serial_options() -> Any:
 
 
 def _parameters(node: Node, seen: Sequence[Seen]) -> tuple[int | None, int | None, bool, float | None]:
-    """Returns parallelism, buffer size, whether AUTOTUNE chose, and how full the buffer was on average."""
+    """Returns (parallelism, buffer size, whether AUTOTUNE chose one of them, how full the buffer was on average)."""
     parallelism, buffer_size, autotuned = written(node.dataset)
     if not seen:
         return parallelism, buffer_size, autotuned, None
     last = seen[-1]
     fill = None
     if last.buffer_size and node.kind in ("prefetch", "shuffle"):
-        fill = float(np.mean([min(one.buffered / one.buffer_size, 1.0) for one in seen if one.buffer_size]))
+        fill = float(np.mean([min(moment.buffered / moment.buffer_size, 1.0) for moment in seen if moment.buffer_size]))
     return last.parallelism or parallelism, last.buffer_size or buffer_size, autotuned or last.tunable, fill
 
 
@@ -291,7 +301,7 @@ def _without_small(stages: list[Stage]) -> tuple[Stage, ...]:
 
 
 def _tail(pipeline: list[Node], counts: _Counts, names: Sequence[str] | None) -> ImageTail | None:
-    """Times single images through the stages before the first batch; None where no such part can be told."""
+    """Times single images through the stages before the first batch; None where no stages handle single images."""
     first = next((at for at, node in enumerate(pipeline) if node.location is not None and len(node.inputs) == 1), None)
     if first is None or not all(_is_single(counts.per_image[at]) for at in (first, *pipeline[first].inputs)):
         return None
@@ -301,17 +311,17 @@ def _tail(pipeline: list[Node], counts: _Counts, names: Sequence[str] | None) ->
             behind.add(at)
     last = max(behind)
     (source,) = pipeline[first].inputs
-    elements = [tf.nest.flatten(one) for one in pipeline[source].dataset.take(TAIL_IMAGES)]
-    labels = [_label(one, number, names) for number, one in enumerate(elements)]
+    elements = [tf.nest.flatten(element) for element in pipeline[source].dataset.take(TAIL_IMAGES)]
+    labels = [_label(element, number, names) for number, element in enumerate(elements)]
     spec = pipeline[source].dataset.element_spec
     try:
         columns = [tf.stack(column) for column in zip(*elements, strict=True)]
     except (tf.errors.InvalidArgumentError, TypeError, ValueError):  # elements of different shapes
         return None
-    known_order = tf.data.Dataset.from_tensor_slices(tf.nest.pack_sequence_as(spec, columns))
-    ready = serial(pipeline, {source: known_order})[last]
+    in_order = tf.data.Dataset.from_tensor_slices(tf.nest.pack_sequence_as(spec, columns))
+    single_images = serial(pipeline, {source: in_order})[last]
     times: list[tuple[str, float]] = []
-    iterator = iter(ready.with_options(serial_options()))
+    iterator = iter(single_images.with_options(serial_options()))
     began_ns = clock.now_ns()
     for label in labels:
         before_ns = clock.now_ns()
@@ -320,7 +330,7 @@ def _tail(pipeline: list[Node], counts: _Counts, names: Sequence[str] | None) ->
         times.append((label, (clock.now_ns() - before_ns) / 1e3))
     if len(times) < 2:
         return None
-    return tail_of(times[1:])  # the first one made the iterator's buffers
+    return tail_of(times[1:])  # the first time includes setting the iterator up
 
 
 def _is_single(elements_per_image: float) -> bool:
@@ -328,7 +338,7 @@ def _is_single(elements_per_image: float) -> bool:
 
 
 def _label(element: Sequence[Any], number: int, names: Sequence[str] | None) -> str:
-    """Names an image by the path that its element holds, by its index into `names`, or by its place."""
+    """Names an image by a path in its element, by an index in its element into `names`, or else by its number."""
     for part in element:
         if part.dtype == tf.string and part.shape.rank == 0:
             text = part.numpy().decode("utf-8", "backslashreplace")

@@ -17,7 +17,7 @@ from pipeline.cache import cache_root
 from pipeline.errors import SourceError, UnavailableError, WriteError
 from pipeline.prepared.write import materialize
 from pipeline.sources.folder import inspect
-from profiles.report.write import write_atomically
+from profiles.report.files import write_atomically
 from tests import PROJECT_ROOT
 from tests.checks import samples_of, state
 

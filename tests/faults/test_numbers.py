@@ -11,7 +11,7 @@ import pytest
 from profiles.devices import parse_device
 from profiles.measure.windows import Windows
 from profiles.report.codec import encode
-from profiles.report.write import to_json
+from profiles.report.files import to_json
 
 BATCH = np.ones((4, 2, 2, 3), np.float32), np.ones((4,), np.float32)
 

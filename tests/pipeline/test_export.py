@@ -4,6 +4,7 @@ import ast
 import contextlib
 import dataclasses
 import functools
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import keras
 import numpy as np
 import psutil
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_arrays, from_folder
@@ -20,7 +22,9 @@ from pipeline.config import CHOICES
 from pipeline.cost_model import candidates, kind_of
 from pipeline.errors import ConfigError, ExportError
 from pipeline.export import export
+from pipeline.prepared.copies import prepared_copy
 from pipeline.stages.augment import keras_layers
+from profiles.stages.tf_graph import functions_of, upstream
 from tests.checks import OURS
 
 CROP = Augmentation(shear_degrees=0.0, zoom_range=0.0, crop_area=(0.08, 1.0))
@@ -255,22 +259,82 @@ def test_what_no_script_can_have_is_refused(field, value, few):
         export(dataclasses.replace(BASE, **{field: value}), few)
 
 
-def test_scripts_are_formatted_python_without_anything_of_ours(few, tmp_path):
+# Libraries that only some scripts import. Each set of them that a script can have is a case below.
+OPTIONAL = {"cv2", "PIL", "albumentations", "keras"}
+SETS = ((), ("cv2",), ("PIL", "cv2"), ("albumentations", "cv2"), ("keras",))
+# Imports neither our packages nor those that its first argument names, and runs the scripts that follow.
+_RUN = """
+import runpy, sys
+
+class Blocked:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in blocked:
+            raise ModuleNotFoundError(f"{name} is blocked")
+
+blocked = sys.argv[1].split(",")
+sys.meta_path.insert(0, Blocked())
+for script in sys.argv[2:]:
+    runpy.run_path(script, run_name="__main__")
+"""
+
+
+def imported_by(text: str) -> set[str]:
+    nodes = list(ast.walk(ast.parse(text)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
+
+
+def test_scripts_import_what_they_use_and_nothing_of_ours(few, tmp_path):
     for number, config in enumerate(CONFIGS.values()):
         text = written(config, few)
         (tmp_path / f"{number}.py").write_text(text)
-        nodes = list(ast.walk(ast.parse(text)))
-        imported = {
-            alias.name.partition(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names
-        }
-        imported |= {node.module.partition(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
+        imported = imported_by(text)
         assert not imported & OURS and "tensorflow" in imported
+        assert tuple(sorted(imported & OPTIONAL)) in SETS
     checked = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E9,F", "-q", str(tmp_path)],
         capture_output=True,
         text=True,
     )
     assert (checked.stdout, checked.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("libraries", SETS, ids=lambda libraries: " and ".join(libraries) or "none")
+def test_a_script_runs_without_our_packages_and_without_libraries_it_does_not_use(libraries, few, tmp_path):
+    """Of scripts that differ in numbers only, one runs."""
+    alike = {re.sub(r"FOLDER = .*|\d", "", written(config, few)): config for config in CONFIGS.values()}
+    configs = [config for config in alike.values() if imported_by(written(config, few)) & OPTIONAL == {*libraries}]
+    scripts = [tmp_path / f"{number}.py" for number in range(len(configs))]
+    for script, config in zip(scripts, configs, strict=True):
+        script.write_text(written(config, few))
+    # Keras imports Pillow if it is there, TensorFlow imports Keras, and albumentations what it likes.
+    blocked = {*OURS, "unstall", "cv2", "PIL", "albumentations"} - {*libraries}
+    if "albumentations" in libraries:
+        blocked.remove("PIL")
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, ",".join(sorted(blocked)), *map(str, scripts)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = [
+        f"({min(config.batch_size, few.images)}, {config.image_size[0]}, {config.image_size[1]}, 3) "
+        f"<dtype: '{config.output_dtype}'> ["
+        for config in configs
+    ]
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(expected) > 0
+    assert all(line.startswith(start) for line, start in zip(lines, expected, strict=True))
+
+
+def test_the_libraries_that_are_blocked_cannot_be_imported(tmp_path):
+    (tmp_path / "script.py").write_text("import cv2")
+    command = [sys.executable, "-c", _RUN, "cv2", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "ModuleNotFoundError: cv2 is blocked" in done.stderr
 
 
 def test_every_kind_of_the_tuner_can_be_written(few):
@@ -287,23 +351,73 @@ def test_a_script_says_whether_it_is_frozen(name, frozen, photos):
     assert f"options.autotune.enabled = {not frozen}" in text
 
 
-def test_a_script_runs_by_itself(photos, tmp_path):
-    (tmp_path / "script.py").write_text(export(CONFIGS["composed"], from_folder(photos)))
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and done.stdout.startswith("(5, 64, 64, 3) <dtype: 'float32'> [")
+@pytest.fixture(scope="module")
+def mixed(photos, tmp_path_factory):
+    """Photographs in three formats, half of them in a folder below their class, and files that the scan leaves out."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for name in sorted(path.name for path in photos.iterdir()):
+        (folder / name / "more").mkdir(parents=True)
+        for index, path in enumerate(sorted((photos / name).iterdir())[:6]):
+            photo = Image.open(path)
+            photo.thumbnail((200, 200))
+            photo.save(
+                folder / name / ("more" if index % 2 else "") / f"{path.stem}.{('jpg', 'png', 'bmp')[index % 3]}"
+            )
+        (folder / name / "notes 'quoted\".txt").write_text("no image")
+    return from_folder(folder)
 
 
-def test_what_the_scan_left_out_is_left_out(photos, tmp_path):
+@pytest.mark.parametrize("storage", CHOICES["storage"])
+@pytest.mark.parametrize("decode", CHOICES["decode"])
+@pytest.mark.parametrize("base", [BASE, COMPOSED], ids=["tf ops", "composed"])
+def test_a_script_reads_every_format_and_leaves_out_what_the_scan_did(base, decode, storage, mixed):
+    assert mixed.formats == ("BMP", "JPEG", "PNG") and (mixed.images, len(mixed.skipped)) == (12, 2)
+    config = dataclasses.replace(base, decode=decode, storage=storage)
+    with build(config, mixed) as loader:
+        assert_same(epochs(script_of(config, mixed)["make_dataset"]()), epochs(loader.data))
+
+
+def test_paths_are_no_constants_of_a_function(tmp_path):
+    """A function's constants are copied with its graph, several times for each iterator; what it is given is not."""
     for name in "ab":
         (tmp_path / name).mkdir()
-        Image.new("RGB", (90, 70), (200, 10, 30)).save(tmp_path / name / "1.jpg")
-        Image.new("RGB", (90, 70), (10, 200, 30)).save(tmp_path / name / "2.png")
-        (tmp_path / name / "notes 'quoted\".txt").write_text("no image")
+        for index in range(70):  # TensorFlow makes a constant of up to 128 elements
+            Image.new("RGB", (8, 8)).save(tmp_path / name / f"{index}.jpg")
+    dataset = script_of(BASE, from_folder(tmp_path))["make_dataset"]()
+    graphs = [wrapper.function.graph.as_graph_def() for node in upstream(dataset) for wrapper in functions_of(node)]
+    assert len(graphs) > 2
+    assert not any(b".jpg" in graph.SerializeToString() for graph in graphs)
+
+
+def test_a_file_that_opencv_cannot_decode_is_named(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (90, 70)).save(tmp_path / name / "1.jpg")
+    script = script_of(COMPOSED, from_folder(tmp_path))
+    dataset = script["make_dataset"]()
+    (tmp_path / "b" / "1.jpg").write_bytes(b"no image")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"b/1\.jpg' cannot be decoded by OpenCV"):
+        epochs(dataset)
+
+
+@pytest.mark.parametrize("storage", CHOICES["storage"])
+def test_a_part_of_a_source_cannot_be_written(storage, few):
+    config = dataclasses.replace(BASE, storage=storage)
+    source = few if storage == "files" else prepared_copy(few, config)[0]
+    export(config, source)
+    with pytest.raises(ExportError, match="serve images that this source does not have"):
+        export(config, source.take(4))
+
+
+def test_a_folder_that_has_got_another_file_since_the_scan_cannot_be_written(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (90, 70)).save(tmp_path / name / "1.jpg")
     source = from_folder(tmp_path)
-    assert len(source.skipped) == 2
-    config = dataclasses.replace(BASE, batch_size=3)
-    with build(config, source) as loader:
-        assert_same(epochs(script_of(config, source)["make_dataset"]()), epochs(loader.data))
+    export(BASE, source)
+    Image.new("RGB", (90, 70)).save(tmp_path / "a" / "2.jpg")
+    with pytest.raises(ExportError, match="files have come to the folder"):
+        export(BASE, source)
 
 
 @pytest.mark.parametrize("place", ["batch", "device"])

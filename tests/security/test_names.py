@@ -17,15 +17,17 @@ from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import held_out
 from benchmarks.pipeline.plan import parser, read_plan
 from benchmarks.scaling import measure as scaling_run
+from benchmarks.scaling.plan import Plan as ScalingPlan
 from benchmarks.tune.own import measure as advice_run
 from benchmarks.tune.plan import AdvicePlan
 from pipeline import SourceError, from_folder
 from pipeline.sources import tfds
 from pipeline.sources.folder import check_folder_name, folder_of_links
 from profiles.devices import Device
-from profiles.report.write import write_atomically
+from profiles.gate import write
+from profiles.report.files import write_atomically
 from tests import bad_files
-from tests.builders import ONE_VARIANT, an_advice_document
+from tests.builders import ONE_VARIANT, a_gate_check_document, an_advice_document
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
 
@@ -115,14 +117,14 @@ WRITES = {
     "benchmarks.tune": ("results.json", "report.html", "tuned.toml", "tuned.py"),
     "benchmarks.tune --pipeline=mine:make": ("results.json", "report.html"),
     "benchmarks.tune --check": ("results.json", "report.html"),
-    "benchmarks.gate compare mine:a mine:b": ("gate.json",),
-    "benchmarks.gate check mine": ("gate.json",),
-    "benchmarks.gate ratios": ("gate.json",),
-    "benchmarks.doctor PETS": ("doctor.json", "skip.jsonl"),
+    "benchmarks.gate compare mine:a mine:b": ("results.json", "report.html"),
+    "benchmarks.gate check mine": ("results.json", "report.html"),
+    "benchmarks.gate ratios": ("results.json", "report.html"),
+    "benchmarks.doctor PETS": ("results.json", "report.html", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
-    "benchmarks.accuracy --data=PETS": ("accuracy.json", "accuracy.html"),
+    "benchmarks.accuracy --data=PETS": ("results.json", "report.html"),
     "benchmarks.scaling": ("results.json", "report.html"),
-    "benchmarks.augmentation": ("augmentation.json", "augmentation.html"),
+    "benchmarks.augmentation": ("results.json", "report.html"),
     "benchmarks.peers": ("peers.json",),
     "profiles": ("results.json", "report.html"),
 }
@@ -141,6 +143,7 @@ def test_what_lies_where_a_command_writes_stays_as_it_is(words, name, kind, pets
     if kind == "link":
         mine.write_bytes(b"mine")
     (tmp_path / "script.py").write_text("raise SystemExit(7)\n")
+    write(a_gate_check_document().plan.baseline, tmp_path / "benchmarks_baseline" / "mine.json", overwrite=False)
     module, *given = words.replace("PETS", str(pets)).split()
     main = importlib.import_module(f"{module}.__main__").main
     before = tree(tmp_path)
@@ -191,14 +194,14 @@ def holder(photos, folder):
 
 
 def places(photos, folder):
-    some = plan(axes={"files": (2,)}, variants=ONE_VARIANT)
-    scaling_run.Run(some, from_folder(photos), folder).measure(command.progress_bar(Console(quiet=True)))
+    some = ScalingPlan(asked=plan(axes={"files": (2,)}, variants=ONE_VARIANT), data=str(photos), out=folder)
+    scaling_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
 
 
 def ladder(photos, folder):
     splits = held_out(from_folder(photos), seed=0)
-    one = measure.Ladder(a_plan(rungs=("tutorial",)), splits, CPU, {}, folder / "children.log")
-    one.measure(command.progress_bar(Console(quiet=True)), lambda: None)
+    bar = command.progress_bar(Console(quiet=True))
+    measure.Ladder(a_plan(rungs=("tutorial",)), splits, CPU, folder / "children.log", bar).measure(lambda: None)
 
 
 def advice(photos, folder):

@@ -10,15 +10,16 @@ import shutil
 import subprocess
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchmarks.accuracy.report import render as render_accuracy
-from benchmarks.accuracy.results import to_document
-from benchmarks.augmentation.report import render as render_augmentation
+from benchmarks.accuracy.report import KIND as ACCURACY
+from benchmarks.augmentation.report import KIND as AUGMENTATION
 from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
-from benchmarks.lab.photos import held_out
+from benchmarks.doctor.plan import Asked as DoctorAsked
+from benchmarks.doctor.report import KIND as DOCTOR
+from benchmarks.doctor.results import TROUBLES, Finding
+from benchmarks.gate.report import COMPARISONS
 from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
@@ -26,17 +27,20 @@ from benchmarks.tune.own.samples import PipelineFacts
 from benchmarks.tune.report import KIND as TUNE
 from profiles.remedies import AS_WRITTEN, Change
 from profiles.report.document import LeftOut
+from profiles.report.files import write_atomically
 from profiles.report.html import render
-from profiles.report.write import write_atomically
 from profiles.results.verdict import judge
 from profiles.text import printable
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
-    CPU,
+    GATE_INVARIANTS,
+    GATE_QUESTION,
     ONE_VARIANT,
     a_check_document,
+    a_comparisons_document,
     a_devices_document,
+    a_doctor_document,
     a_document,
     a_measured_case,
     a_measured_pipeline,
@@ -45,7 +49,10 @@ from tests.builders import (
     a_search_document,
     a_telemetry,
     all_trained,
+    an_accuracy_document,
     an_advice_document,
+    gate_measurements,
+    gate_provenance,
     samples_at,
 )
 from tests.builders import STAGE_TABLE as TABLE
@@ -53,10 +60,15 @@ from tests.builders import a_measured_augmentation as a_measured
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
 from tests.builders import an_augmentation_document as an_augmentation
-from tests.builders import an_augmentation_row as a_row
+from tests.builders import an_augmentation_subject as a_subject
 from tests.builders import scaling_rows_of as rows_of
 from tests.checks import Page, assert_harmless
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source, with_text
+
+
+def hostile_provenance(text: str) -> dict[str, Any]:
+    provenance: dict[str, Any] = with_text(a_document([])["provenance"], text)
+    return provenance | {"packages": {text: text}, text: text}
 
 
 def main_report(text: str) -> str:
@@ -81,50 +93,68 @@ def scaling_report(text: str) -> str:
     planned = plan(axes={"cores": (1, 2)}, variants={text: next(iter(ONE_VARIANT.values()))}, rounds=1)
     rows = rows_of(planned, {1: (1000.0,), 2: (1100.0,)})
     rows[1] = dataclasses.replace(rows[1], measurements=(), failure=text)
-    provenance = with_text(a_document([])["provenance"], text) | {"packages": {text: text}, text: text}
     document = a_scaling_document(
         planned,
         rows,
         dataset=with_text(hostile_source(text).to_dict(), text),
-        provenance=provenance | {"usable_cores": 2.0},
+        provenance=hostile_provenance(text),
         created=text,
     )
     return SCALING.page(document, SCALING.derive(document))
 
 
 def augmentation_report(text: str) -> str:
-    measured = [a_measured(), a_measured(a_row("flip"), failed=text, image=None)]
-    document = an_augmentation(measured)
-    document["dataset"] = with_text(document["dataset"], text)
-    document["provenance"] = with_text(document["provenance"], text) | {"packages": {text: text}, text: text}
-    document["created"] = text
-    return render_augmentation(document, measured, np.zeros((4, 4, 3), np.uint8))
+    document = an_augmentation(
+        a_measured(picture=text),
+        a_measured(a_subject("flip")),
+        left_out=(LeftOut(who="flip, opencv, batch", reason=text),),
+        dataset=with_text(hostile_source(text).to_dict(), text),
+        provenance=hostile_provenance(text),
+        created=text,
+    )
+    return AUGMENTATION.page(document, AUGMENTATION.derive(document))
 
 
 def accuracy_report(text: str) -> str:
     planned = a_plan(tuned_name=text)
-    splits = held_out(hostile_source(text), seed=0)
     trained = all_trained(planned, generator="11", tuned="10")
-    failures = {planned.runs[0]: text}
-    document = to_document(planned, splits, CPU, trained, failures, data="d", created="c", complete=False)
-    for part in ("dataset", "provenance"):
-        document[part] = with_text(document[part], text)
-    document["provenance"] |= {"packages": {text: text}, text: text}
-    document["settings"]["tested_with"] = document["settings"]["device"] = document["created"] = text
-    return render_accuracy(document, planned, splits, trained)
+    document = an_accuracy_document(
+        planned,
+        trained,
+        provenance=hostile_provenance(text),
+        left_out=(LeftOut(who=text, reason=text),),
+        created=text,
+        complete=False,
+    )
+    photos = with_text(hostile_source(text).to_dict(), text) | {"images": 4}
+    document = dataclasses.replace(
+        document,
+        dataset={"train": photos, "test": photos},
+        samples=dataclasses.replace(document.samples, device=text, tested_with=text),
+    )
+    return ACCURACY.page(document, ACCURACY.derive(document))
 
 
 def devices_report(text: str) -> str:
-    provenance = with_text(a_document([])["provenance"], text) | {"packages": {text: text}, text: text}
     backends = {"cpu": {"keras_backend": text, "gpus": [text]}, text: {"keras_backend": text, "gpus": [text]}}
     document = a_devices_document(
-        provenance=provenance | {"usable_cores": 2.0, "backends": backends},
+        provenance=hostile_provenance(text) | {"backends": backends},
         samples=DevicesMeasurements(cases=(a_measured_case(backend=text, notes=(text,)),)),
         left_out=(LeftOut(who=text, reason=text), LeftOut(who="gpu", reason=text)),
         created=text,
         telemetry=a_telemetry(text, gpus=1),
     )
     return DEVICES.page(document, DEVICES.derive(document))
+
+
+def doctor_report(text: str) -> str:
+    document = a_doctor_document(
+        *(Finding(path=text, trouble=trouble, detail=text) for trouble in TROUBLES),
+        plan=DoctorAsked(folder=text),
+        provenance=hostile_provenance(text),
+        created=text,
+    )
+    return DOCTOR.page(document, DOCTOR.derive(document))
 
 
 def hostile_parts(text: str) -> dict[str, Any]:
@@ -166,15 +196,32 @@ def check_report(text: str) -> str:
     return CHECK.page(document, CHECK.derive(document))
 
 
+def gate_report(text: str) -> str:
+    question = dataclasses.replace(GATE_QUESTION, a=text, b=text)
+    changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
+    provenance = with_text(gate_provenance(), text) | {"packages": {text: text}, text: text}
+    document = a_comparisons_document(
+        gate_measurements(invariants=changed),
+        question=question,
+        name=text,
+        provenance=provenance,
+        dataset=with_text(hostile_source(text).to_dict(), text),
+        created=text,
+    )
+    return COMPARISONS.page(document, COMPARISONS.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
     "augmentation": augmentation_report,
     "accuracy": accuracy_report,
     "devices": devices_report,
+    "doctor": doctor_report,
     "tune": tune_report,
     "tune --pipeline": advice_report,
     "tune --check": check_report,
+    "gate": gate_report,
 }
 
 

@@ -49,13 +49,8 @@ ALLOWED_IMPORTS = {
     ("pipeline/loaders/workers.py", "socket"): "pairs that join a process to those that it forked; none has an address",
     (
         "pipeline/sources/published_files.py",
-        "pickle",
-    ): "published files alone, by their checksums, and nothing but arrays",
-    (
-        "pipeline/sources/published_files.py",
         "zipfile",
     ): "NumPy's .npz, read in memory up to a size; nothing is unpacked to disk",
-    ("pipeline/sources/published_files.py", "tarfile"): "CIFAR-10's archive, the same, through tarfile's own filter",
 }
 RUNNING = {"eval", "exec", "compile", "__import__", "import_module", "run_path", "run_module"}
 # Names of methods of other things: re.compile, model.compile.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import importlib
 import io
@@ -13,15 +14,17 @@ from typing import Any
 import pytest
 from rich.progress import Progress
 
-from benchmarks.augmentation.report import cautions, legend
+from benchmarks.augmentation.report import KIND as AUGMENTATION
 from benchmarks.cli import VERBS
-from benchmarks.doctor.folder import Folder
-from benchmarks.doctor.report import document as doctor_document
-from benchmarks.doctor.report import print_findings, said
+from benchmarks.doctor.plan import Asked as DoctorAsked
+from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
+from benchmarks.gate.report import CHECK as GATE_CHECK
+from benchmarks.gate.report import COMPARISONS
 from benchmarks.lab import command
 from benchmarks.lab.options import UserError
 from benchmarks.lab.serve import one_line
+from benchmarks.lab.show import show
 from benchmarks.peers.measure import LeftOut
 from benchmarks.peers.report import print_left_out
 from benchmarks.scaling.report import KIND as SCALING
@@ -36,21 +39,28 @@ from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
 from profiles.remedies import AS_WRITTEN, Change
-from profiles.report.document import LeftOut as DocumentLeftOut
+from profiles.report import LeftOut as LeftOutOfDocument
+from profiles.report import write
+from profiles.report.document import content_of
+from profiles.report.files import to_json, write_atomically
 from profiles.report.text import print_results, print_stages
-from profiles.report.write import to_json, write_atomically
 from profiles.results.verdict import judge
 from profiles.text import Terminal, printable
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
+    GATE_INVARIANTS,
     ONE_VARIANT,
     a_check_document,
+    a_comparisons_document,
+    a_doctor_document,
+    a_gate_check_document,
     a_measured_pipeline,
     a_result,
     a_scaling_document,
     a_search_document,
     an_advice_document,
+    gate_measurements,
     samples_at,
 )
 from tests.builders import STAGE_TABLE as TABLE
@@ -90,11 +100,23 @@ def show_scaling(console: Terminal, text: str) -> None:
     SCALING.print(console, document, SCALING.derive(document))
 
 
+def show_comparison(console: Terminal, text: str) -> None:
+    changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
+    for left_out in ((), (LeftOutOfDocument(who=text, reason=text),)):
+        document = a_comparisons_document(gate_measurements(invariants=changed), name=text, left_out=left_out)
+        COMPARISONS.print(console, document, COMPARISONS.derive(document))
+
+
+def show_gate_check(console: Terminal, text: str) -> None:
+    asked = dataclasses.replace(a_gate_check_document().plan, name=text, subject=text)
+    document = a_gate_check_document(plan=asked)
+    GATE_CHECK.print(console, document, GATE_CHECK.derive(document))
+
+
 def show_doctor(console: Terminal, text: str) -> None:
     findings = [Finding(path=text, trouble=trouble, detail=text) for trouble in TROUBLES]
-    folder = Folder(root=pathlib.Path(text.replace("\0", "")), classes={"": (text,)}, files=(text,), findings=())
-    print_findings(console, folder, findings, 1.0)
-    console.print(said([], findings, pathlib.Path("out")), markup=False)
+    document = a_doctor_document(*findings, plan=DoctorAsked(folder=text))
+    DOCTOR.print(console, document, DOCTOR.derive(document))
 
 
 def show_left_out(console: Terminal, text: str) -> None:
@@ -117,16 +139,15 @@ def show_materialized(console: Terminal, text: str) -> None:
     console.print(describe(prepared, Rates(before=(1.0,), after=(2.0,))), markup=False)
 
 
-def show_cautions(console: Terminal, text: str) -> None:
-    document = an_augmentation([a_measured(failed=text)])
-    for line in (*legend(document), *cautions(document)):
-        console.print(line, markup=False)
+def show_augmentation(console: Terminal, text: str) -> None:
+    document = an_augmentation(a_measured(), left_out=(LeftOutOfDocument(who="shear, opencv, batch", reason=text),))
+    AUGMENTATION.print(console, document, AUGMENTATION.derive(document))
 
 
 def show_tuner(console: Terminal, text: str) -> None:
     document = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED))
     plan = dataclasses.replace(document.plan, model=text, device=Device(kind="gpu", name=text))
-    document = dataclasses.replace(document, plan=plan, left_out=(DocumentLeftOut(who=text, reason=text),))
+    document = dataclasses.replace(document, plan=plan, left_out=(LeftOutOfDocument(who=text, reason=text),))
     TUNE.print(console, document, TUNE.derive(document))
 
 
@@ -138,7 +159,7 @@ def show_advice(console: Terminal, text: str) -> None:
     document = an_advice_document(facts, {AS_WRITTEN: samples_at(100.0)})
     gpu = Device(kind="gpu", name=text)
     plan = dataclasses.replace(document.plan, pipeline=text, model=text, device=gpu)
-    document = dataclasses.replace(document, plan=plan, left_out=(DocumentLeftOut(who=text, reason=text),))
+    document = dataclasses.replace(document, plan=plan, left_out=(LeftOutOfDocument(who=text, reason=text),))
     ADVICE.print(console, document, ADVICE.derive(document))
 
 
@@ -155,11 +176,13 @@ TERMINALS = {
     "stages": show_stages,
     "scaling": show_scaling,
     "doctor": show_doctor,
+    "comparison": show_comparison,
+    "gate check": show_gate_check,
     "left out": show_left_out,
     "errors": show_errors,
     "peers": show_peers,
     "materialize": show_materialized,
-    "augmentation": show_cautions,
+    "augmentation": show_augmentation,
     "tuner": show_tuner,
     "advice": show_advice,
     "check": show_check,
@@ -186,19 +209,22 @@ NEEDED = {
     "accuracy": ("--data=pets",),
     "doctor": ("pets",),
     "gate": ("ratios",),
+    "show": ("results.json",),
+    "compare": ("a", "b"),
     "truth --only photos": ("--against=pets",),
     "truth --only gate": ("--out=out",),
 }
 MODULES = {
-    **{verb: module for verb, (module, _) in VERBS.items()},
-    **{f"truth --only {part}": f"benchmarks.truth.{part}" for part in ("watching", "photos", "gate")},
+    **{verb: function for verb, (function, _) in VERBS.items()},
+    **{f"truth --only {part}": f"benchmarks.truth.{part}:main" for part in ("watching", "photos", "gate")},
 }
 
 
 @pytest.mark.parametrize("verb", MODULES)
 def test_a_word_that_a_command_does_not_know_is_repeated_harmlessly(verb, capsys):
     word = "--" + "".join(PAYLOADS.values()).replace(" ", "")
-    main = importlib.import_module(MODULES[verb]).main
+    module, _, name = MODULES[verb].partition(":")
+    main = getattr(importlib.import_module(module), name)
     words = [word, "script.py"] if verb == "profile" else [*NEEDED.get(verb, ()), word]
     with pytest.raises(SystemExit, match="2"):
         main(words)
@@ -251,11 +277,12 @@ def test_json_is_ascii_and_gives_the_text_back(payload, tmp_path):
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_the_doctors_file_names_what_it_shows(payload):
+def test_the_doctors_file_names_what_is_printed_and_has_the_name_itself_beside_it(payload):
     text = PAYLOADS[payload]
-    folder = Folder(root=pathlib.Path("x"), classes={text: (text,)}, files=(text,), findings=())
-    written = to_json(doctor_document(folder, [], [Finding(path=text, trouble="hangs", detail=text)]))
-    assert not OBEYED.search(json.loads(written)["findings"][0]["path"])
+    document = a_doctor_document(Finding(path=text, trouble="hangs", detail=text))
+    written = json.loads(to_json(content_of(document, DOCTOR, DOCTOR.derive(document))))
+    assert not OBEYED.search(written["findings"][0]["path"])
+    assert written["samples"]["files"][0]["path"] == text
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -293,9 +320,19 @@ def test_a_results_page_with_a_name_that_is_no_utf8_is_written_all_the_same(tmp_
     assert (tmp_path / "report.html").read_bytes() == rb"latin-\udcff"
 
 
-def test_no_command_writes_tables_for_spreadsheets():
-    """A formula needs a file that a spreadsheet opens: there is none."""
+def test_no_command_but_show_writes_tables_for_spreadsheets():
+    """A formula needs a file that a spreadsheet opens."""
     root = PROJECT_ROOT
     packages = ("pipeline", "models", "profiles", "benchmarks")
     written = re.compile(r"^\s*(import|from) (csv|openpyxl|pandas)\b|\.csv\b|\.tsv\b", re.MULTILINE)
-    assert [path for name in packages for path in (root / name).rglob("*.py") if written.search(path.read_text())] == []
+    writing = [path for name in packages for path in (root / name).rglob("*.py") if written.search(path.read_text())]
+    assert writing == [root / "profiles" / "report" / "show.py"]
+
+
+@pytest.mark.parametrize("text", [PAYLOADS["formula"], PAYLOADS["sum"], "+1", "-1"])
+def test_a_table_for_spreadsheets_holds_no_formula(text, tmp_path, capsys):
+    document = a_doctor_document(Finding(path=text, trouble="hangs", detail=text))
+    write(tmp_path, document, DOCTOR, DOCTOR.derive(document))
+    assert show([str(tmp_path), "--csv"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["path"], row["detail"]) == (f"'{text}", f"'{text}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
+from benchmarks.peers.loaders.source import source_of
 from benchmarks.peers.loaders.work import AllEpochs, Endless, Job, Loader, Sink
-from pipeline import ImageSource, build
+from pipeline import build
 from pipeline.config import AUTO, config_from_dict
 from pipeline.loaders.python_batches import PythonBatches
 from pipeline.loaders.workers import AHEAD
@@ -32,29 +31,6 @@ def in_python(job: Job) -> Loader:
     batches = PythonBatches(source_of(job), config_from_dict(dict(job.config or {})), workers=workers)
     epochs = itertools.chain.from_iterable(itertools.repeat(batches))
     return Endless(epochs, per_epoch=len(batches), buffered=AHEAD * workers)
-
-
-def source_of(job: Job) -> ImageSource:
-    """Returns what the job serves: its files, or its array."""
-    classes = tuple(f"{label:06d}" for label in range(max(job.labels) + 1))
-    labels = np.array(job.labels, np.int64)
-    # Links to the files are kept by this name, in a cache that is this process' own.
-    name = f"{len(classes)}-{len(labels)}"
-    if not job.paths:
-        array = np.load(job.array)
-        return ImageSource(kind="arrays", name=name, class_names=classes, labels=labels, arrays=array, fingerprint=name)
-    files = tuple(str(Path(path).relative_to("/")) for path in job.paths)
-    return ImageSource(
-        kind="folder",
-        name=name,
-        class_names=classes,
-        labels=labels,
-        root=Path("/"),
-        files=files,
-        formats=job.formats,
-        jpeg_sizes=np.array(job.jpeg_sizes, np.int64).reshape(-1, 2),
-        fingerprint=name,
-    )
 
 
 class ThroughFit:

@@ -84,7 +84,11 @@ class Sink(Protocol):
     def begin(self) -> None:
         """The first batch is about to be asked for."""
 
-    def take(self, images: Any, labels: Any) -> None: ...
+    def take(self, images: Any, labels: Any) -> None:
+        """Here is a batch."""
+
+    def count(self, images: int) -> None:
+        """So many images are done at once, and not handed over."""
 
 
 class Loader(Protocol):

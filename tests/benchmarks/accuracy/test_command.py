@@ -1,30 +1,23 @@
-"""The accuracy ladder: its runs, their order, its results file, and a tiny one from end to end."""
+"""The accuracy ladder: its runs, their order, its results file, its table and its page."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
+import json
 
 import pytest
 from rich.console import Console
 
-from benchmarks.accuracy.plan import PIPELINES, RUNGS, Run, published_images_seen
-from benchmarks.accuracy.report import cells, legend, panels_of, render, script_lines, table, ticks, verdict_text
-from benchmarks.accuracy.results import (
-    Difference,
-    Earlier,
-    difference,
-    images_per_sec,
-    read_earlier,
-    rows,
-    scripts,
-    to_document,
-)
-from benchmarks.lab.options import UserError
+from benchmarks.accuracy.plan import PIPELINES, RUNGS, Run, parser, published_images_seen, read_plan
+from benchmarks.accuracy.report import KIND, cells, derive, legend, panels_of, script_lines, table, ticks, verdict_text
+from benchmarks.accuracy.results import Difference, difference_of, images_per_sec, rung_results, scripts
 from benchmarks.lab.photos import held_out
 from pipeline import from_folder
 from pipeline.variants import VARIANTS
-from profiles.report.write import to_json
-from tests.builders import CPU, a_trained, all_trained
+from profiles.report import LeftOut, encode, load, write
+from tests.builders import a_trained, all_trained
+from tests.builders import an_accuracy_document as a_document
 from tests.builders import an_accuracy_plan as a_plan
 
 
@@ -68,10 +61,11 @@ def test_a_run_sees_whole_passes():
 def test_both_pipelines_of_a_pair_have_the_same_batch_seed_and_draws():
     plan = a_plan(tuned=dataclasses.replace(VARIANTS["tf-data-composed"], seed=9))
     for rung, drawn in (("tutorial", True), ("no-augment", False)):
-        one, other = (plan.config(Run(rung=rung, pipeline=pipeline, seed=5)) for pipeline in PIPELINES)
-        assert one.loader == "image_data_generator" and other.loader == "tf_data"
-        assert (one.batch_size, one.seed, one.augmentation) == (other.batch_size, other.seed, other.augmentation)
-        assert one.seed == 5 and (one.augmentation is not None) == drawn
+        generator, tuned = (plan.config(Run(rung=rung, pipeline=pipeline, seed=5)) for pipeline in PIPELINES)
+        assert generator.loader == "image_data_generator" and tuned.loader == "tf_data"
+        for setting in ("batch_size", "seed", "augmentation"):
+            assert getattr(generator, setting) == getattr(tuned, setting)
+        assert generator.seed == 5 and (generator.augmentation is not None) == drawn
 
 
 @pytest.mark.parametrize(
@@ -89,16 +83,16 @@ def test_the_published_figure_is_compared_at_the_published_budget_only(images_se
     assert plan.as_published("tutorial", train_photos=train, test_photos=test) == expected
 
 
-def test_a_row_has_the_mean_accuracy_its_interval_and_the_rate_without_first_passes():
+def test_a_rung_has_the_mean_accuracy_its_interval_and_the_rate_without_first_passes():
     plan = a_plan(rungs=("tutorial",))
     first, second = (Run(rung="tutorial", pipeline="generator", seed=seed) for seed in (0, 1))
     trained = {first: a_trained("1110"), second: a_trained("1000", rates=(10.0, 200.0))}
-    (row,) = rows(plan, trained, train_photos=32, test_photos=4)
-    cell = row.cells["generator"]
+    (result,) = rung_results(plan, trained, train_photos=32, test_photos=4)
+    cell = result.cells["generator"]
     assert (cell.runs, cell.accuracy, cell.against) == (2, 0.5, None)
     assert (cell.low, cell.high) == pytest.approx((0.1500, 0.8500), abs=1e-4)  # Wilson, 2 of 4
     assert cell.images_per_sec == pytest.approx((110 + 200) / 2)
-    assert row.cells["tuned"] is None and row.difference is None
+    assert result.cells["tuned"] is None and result.difference is None
 
 
 def test_one_pass_has_no_rate():
@@ -109,46 +103,65 @@ def test_only_pairs_make_the_difference():
     plan = a_plan(rungs=("tutorial",), seeds=3)
     trained = all_trained(plan, generator="1100", tuned="1110")
     del trained[Run(rung="tutorial", pipeline="tuned", seed=2)]
-    found = difference(plan, trained)
-    assert (found.pairs, found.photos, found.mean) == (2, 4, 0.25)
-    assert difference(plan, {}) is None
-    (row,) = rows(plan, trained, train_photos=32, test_photos=4)
-    assert row.difference == pytest.approx(0.25)
+    difference = difference_of(plan, trained)
+    assert (difference.by_seed, difference.photos) == ((0.25, 0.25), 4)
+    assert difference_of(plan, {}) is None
+    (result,) = rung_results(plan, trained, train_photos=32, test_photos=4)
+    assert result.difference == pytest.approx(0.25)
 
 
 def test_the_table_fits_80_columns_and_brackets_what_is_context():
     plan = a_plan(rungs=tuple(RUNGS), images_seen=6_400_000)
     trained = all_trained(plan, generator="1" * 90 + "0" * 10, tuned="1" * 89 + "0" * 11)
     console = Console(width=80, record=True)
-    console.print(table(rows(plan, trained, train_photos=8000, test_photos=2000)))
+    console.print(table(rung_results(plan, trained, train_photos=8000, test_photos=2000)))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80 and len(lines) == 2 + len(RUNGS)
     assert lines[2].split() == ["tutorial", "90.0", "(83-94)", "110", "89.0", "(81-94)", "110", "-1.0", "80", "above"]
     assert lines[4].split()[-2:] == ["as", "published"]
-    context = rows(plan, trained, train_photos=1600, test_photos=400)
+    context = rung_results(plan, trained, train_photos=1600, test_photos=400)
     assert cells(context[0])[-1] == "(80)"
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "text"),
+    ("by_seed", "low", "high", "sentences"),
     [
         (
+            (-0.007, 0.013, 0.003),
             -0.01,
             0.016,
-            "The tuned pipeline costs no more than 2 points of accuracy: +0.3 points (95 % interval -1.0 to ",
+            "The tuned pipeline costs no more than 2 points of accuracy: +0.3 points (95 % interval -1.0 to +1.6) over "
+            "3 seeds, on 2,000 test photos.",
         ),
-        (-0.05, -0.03, "The tuned pipeline costs accuracy: -4.0 points (95 % interval -5.0 to -3.0) over 4 pairs"),
-        (-0.05, 0.01, "Whether the tuned pipeline costs accuracy is not shown either way: -2.0 points"),
-        (None, None, "Whether the tuned pipeline costs accuracy is not shown: +1.0 points in one pair of runs."),
+        (
+            (-0.03, -0.05, -0.04, -0.04),
+            -0.05,
+            -0.03,
+            "The tuned pipeline costs accuracy: -4.0 points (95 % interval -5.0 to -3.0) over 4 seeds, on 2,000 test "
+            "photos.",
+        ),
+        (
+            (-0.03, -0.01, -0.02),
+            -0.05,
+            0.01,
+            "Whether the tuned pipeline costs accuracy is not shown either way: -2.0 points (95 % interval -5.0 to "
+            "+1.0) over 3 seeds, on 2,000 test photos. Repeat with more --seeds.",
+        ),
+        (
+            (0.0, 0.02),
+            None,
+            None,
+            "Whether the tuned pipeline costs accuracy is not shown: +1.0 points over 2 seeds, and an interval needs "
+            "3. Repeat with more --seeds.",
+        ),
     ],
 )
-def test_the_verdict_is_a_sentence_with_its_interval(low, high, text):
-    mean = 0.01 if low is None else (low + high) / 2
-    assert verdict_text(Difference(mean=mean, low=low, high=high, pairs=4, photos=2000)).startswith(text)
+def test_the_verdict_is_a_sentence_with_its_interval(by_seed, low, high, sentences):
+    assert verdict_text(Difference(by_seed=by_seed, low=low, high=high, photos=2000)) == sentences
 
 
 def test_without_a_pair_nothing_is_shown():
-    assert verdict_text(None).endswith("no pair of runs has ended.")
+    assert verdict_text(None).endswith("is not shown: no seed has a pair of runs on each rung.")
 
 
 def test_the_prediction_experiment_has_a_line_a_network():
@@ -158,40 +171,40 @@ def test_the_prediction_experiment_has_a_line_a_network():
     assert script_lines(()) == []
 
 
-def test_results_survive_the_file_that_they_are_kept_in(splits, tmp_path):
+def test_the_document_holds_every_run_and_loads_again(tmp_path):
     plan = a_plan()
     trained = all_trained(plan, generator="1100", tuned="1110")
-    document = to_document(plan, splits, CPU, trained, {}, data="/home/someone/photos", created="now", complete=False)
-    (tmp_path / "accuracy.json").write_text(to_json(document))
-    assert "someone" not in to_json({key: document[key] for key in ("settings", "dataset", "runs")})
-    assert read_earlier(tmp_path) == Earlier(
-        plan=plan,
-        device=CPU,
-        fingerprints=(splits.train.fingerprint, splits.test.fingerprint),
-        created="now",
-        trained=trained,
-    )
+    document = a_document(plan, trained)
+    write(tmp_path, document, KIND, derive(document))
+    content = json.loads((tmp_path / "results.json").read_text())
+    runs = [ended["run"] for ended in content["samples"]["runs"]]
+    assert [(run["rung"], run["pipeline"], run["seed"]) for run in runs] == [
+        (run.rung, run.pipeline, run.seed) for run in plan.runs
+    ]
+    for ended in content["samples"]["runs"]:
+        assert ended["trained"]["right"] == {"generator": "1100", "tuned": "1110"}[ended["run"]["pipeline"]]
+        assert [tested["correct"] for tested in ended["trained"]["passes"]] == [
+            ended["trained"]["right"].count("1")
+        ] * 3
+    assert content["difference"] == {"mean": 0.25, "by_seed": [0.25, 0.25], "low": None, "high": None, "photos": 4}
+    again, kind = load(tmp_path, {"accuracy": KIND})
+    assert again == document
+    assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
+    assert printed(again) == printed(document)
 
 
-def test_what_cannot_be_gone_on_with_is_refused(splits, tmp_path):
-    path = tmp_path / "accuracy.json"
-    with pytest.raises(UserError, match="accuracy.json cannot be read there: No such file"):
-        read_earlier(tmp_path)
-    for text in ("no json", "[]", "{}", '{"settings": {}, "complete": false}'):
-        path.write_text(text)
-        with pytest.raises(UserError, match="is not what benchmarks.accuracy wrote"):
-            read_earlier(tmp_path)
-    plan = a_plan()
-    document = to_document(plan, splits, CPU, {}, {}, data="d", created="now", complete=True)
-    path.write_text(to_json(document))
-    with pytest.raises(UserError, match="has come to its end"):
-        read_earlier(tmp_path)
-    path.write_text(to_json({**document, "complete": False, "schema_version": 0}))
-    with pytest.raises(UserError, match="of another version"):
-        read_earlier(tmp_path)
+def printed(document):
+    console = Console(file=io.StringIO(), width=80)
+    KIND.print(console, document, derive(document))
+    return console.file.getvalue()
 
 
-def test_curves_lie_on_common_axes(splits):
+def test_the_plan_holds_nothing_of_the_users_folder(tmp_path):
+    plan = read_plan(parser().parse_args(["--data", "/home/someone/photos"]), tmp_path)
+    assert "someone" not in str(encode(plan.asked)) and plan.data == "/home/someone/photos"
+
+
+def test_curves_lie_on_common_axes():
     plan = a_plan(seeds=1)
     trained = all_trained(plan, generator="1110", tuned="1111")
     panels = panels_of(plan, trained, {"tutorial": 0.8, "no-augment": 0.85})
@@ -212,19 +225,20 @@ def test_passes_are_marked_at_round_numbers(last, expected):
     assert ticks(last) == expected
 
 
-def test_the_legend_says_once_what_trained(splits):
+def test_the_legend_says_once_what_trained():
     plan = a_plan()
     first, *others = all_trained(plan, generator="1100", tuned="1110").items()
     on_gpu = dataclasses.replace(first[1], backend={"keras_backend": "jax", "gpus": ["H100"]})
-    said = [line for line in legend(plan, splits, dict([(first[0], on_gpu), *others])) if "trained by" in line]
-    assert said == ["trained by Keras on jax, H100.", "trained by Keras on tensorflow, CPU."]
+    document = a_document(plan, dict([(first[0], on_gpu), *others]))
+    lines = [line for line in legend(document, derive(document)) if "trained by" in line]
+    assert lines == ["trained by Keras on jax, H100.", "trained by Keras on tensorflow, CPU."]
 
 
-def test_the_page_has_no_scripts_and_escapes_what_it_shows(splits):
+def test_the_page_has_no_scripts_and_escapes_what_it_shows():
     plan = a_plan(tuned_name="<script>alert(1)</script>.toml")
     trained = all_trained(plan, generator="1100", tuned="1110")
-    failures = {plan.runs[0]: "it <b>failed</b>"}
-    document = to_document(plan, splits, CPU, trained, failures, data="d", created="now", complete=False)
-    page = render(document, plan, splits, trained)
+    failed = LeftOut(who=plan.runs[0].label, reason="it <b>failed</b>")
+    document = a_document(plan, trained, left_out=(failed,), complete=False)
+    page = KIND.page(document, derive(document))
     assert "<script>" not in page and "<b>" not in page and "&lt;script&gt;" in page
     assert "default-src 'none'" in page and page.count("<svg class=") == 2 and "Not all runs have ended" in page

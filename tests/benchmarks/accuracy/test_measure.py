@@ -1,4 +1,4 @@
-"""A ladder's runs: the children that make them, the command around them, and going on after an interruption."""
+"""A ladder's runs: the children that make them, and the command around them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from rich.console import Console
 from benchmarks.accuracy import __main__ as accuracy
 from benchmarks.accuracy.child import RunSession, chunks, published_script
 from benchmarks.accuracy.measure import Ladder, device_here
-from benchmarks.accuracy.plan import PIPELINES, Run
 from benchmarks.accuracy.samples import Order, ScriptCount, State
 from benchmarks.lab.backend import tf_device
 from benchmarks.lab.child import ChildDied, JobRefused
@@ -25,6 +24,7 @@ from pipeline import from_folder
 from pipeline.config import config_to_toml
 from pipeline.variants import BASELINE, VARIANTS
 from profiles.devices import Device
+from profiles.report import LeftOut
 from tests.builders import CPU, a_trained
 from tests.builders import an_accuracy_plan as a_plan
 from tests.fakes import FakeTrainingChild as FakeChild
@@ -37,9 +37,9 @@ def splits(photos):
     return held_out(from_folder(photos), seed=0)
 
 
-def a_ladder(splits, tmp_path, trained=None) -> Ladder:
+def a_ladder(splits, tmp_path) -> Ladder:
     FakeChild.asked = []
-    return Ladder(a_plan(rungs=("tutorial",)), splits, CPU, trained or {}, tmp_path / "log")
+    return Ladder(a_plan(rungs=("tutorial",)), splits, CPU, tmp_path / "log", no_bar())
 
 
 def no_bar():
@@ -49,22 +49,13 @@ def no_bar():
 def test_a_run_that_fails_is_left_out_and_the_rest_goes_on(splits, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.accuracy.measure.Child", FakeChild)
     ladder, kept = a_ladder(splits, tmp_path), []
-    ladder.measure(no_bar(), lambda: kept.append((len(ladder.trained), len(ladder.failures))))
-    assert {run.label: why for run, why in ladder.failures.items()} == {
-        "tutorial, tuned, seed 0": "out of memory (MemoryError)"
-    }
-    assert kept == [(1, 0), (1, 1), (2, 1), (3, 1)]
+    ladder.measure(lambda: kept.append(ladder.document(complete=False)))
+    document = ladder.document(complete=True)
+    assert document.left_out == (LeftOut(who="tutorial, tuned, seed 0", reason="out of memory (MemoryError)"),)
+    assert document.complete is False
+    assert [(len(one.samples.runs), len(one.left_out)) for one in kept] == [(1, 0), (1, 1), (2, 1), (3, 1)]
     assert [order.passes for order in FakeChild.asked] == [2] * 4  # 32 photos
     assert [order.script for order in FakeChild.asked] == [True, False, False, True]
-
-
-def test_what_was_trained_earlier_is_not_trained_again(splits, tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.accuracy.measure.Child", FakeChild)
-    earlier = {Run(rung="tutorial", pipeline=pipeline, seed=0): a_trained("1111") for pipeline in PIPELINES}
-    ladder = a_ladder(splits, tmp_path, earlier)
-    ladder.measure(no_bar(), lambda: None)
-    assert [order.config.seed for order in FakeChild.asked] == [1, 1]
-    assert len(ladder.trained) == 4 and not ladder.failures
 
 
 def test_a_run_that_trains_nothing_is_ended(splits, tmp_path, monkeypatch):
@@ -75,9 +66,10 @@ def test_a_run_that_trains_nothing_is_ended(splits, tmp_path, monkeypatch):
     times = iter(range(0, 10**15, 10**12))  # a look each 1,000 s
     monkeypatch.setattr("benchmarks.accuracy.measure.Child", Stuck)
     monkeypatch.setattr("profiles.clock.now_ns", lambda: next(times))
-    ladder = Ladder(a_plan(rungs=("tutorial",), seeds=1), splits, CPU, {}, tmp_path / "log")
-    ladder.measure(no_bar(), lambda: None)
-    assert set(ladder.failures.values()) == {"nothing was trained for 1800 s: it hung and was ended"}
+    ladder = Ladder(a_plan(rungs=("tutorial",), seeds=1), splits, CPU, tmp_path / "log", no_bar())
+    ladder.measure(lambda: None)
+    reasons = {left_out.reason for left_out in ladder.document(complete=True).left_out}
+    assert reasons == {"nothing was trained for 1800 s: it hung and was ended"}
 
 
 def test_a_session_tells_of_its_end_or_failure(splits):
@@ -125,7 +117,7 @@ def test_a_gpu_that_keras_cannot_use_leaves_the_cpu_to_train(capsys, tmp_path, p
     out = tmp_path / "out"
     assert accuracy.main(["--data", str(photos), "--rungs", "tutorial", "--out", str(out)]) == 0
     assert "left out gpu: there is no GPU that Keras can use here" in " ".join(capsys.readouterr().err.split())
-    assert json.loads((out / "accuracy.json").read_text())["settings"]["device"] == "cpu" and set(on) == {CPU}
+    assert json.loads((out / "results.json").read_text())["samples"]["device"] == "cpu" and set(on) == {CPU}
 
 
 def test_a_gpu_that_keras_can_use_trains(splits, tmp_path, monkeypatch):
@@ -186,12 +178,6 @@ def test_wrong_options_are_refused_in_a_line(capsys, tmp_path, photos, monkeypat
     assert refusal(capsys, *data, "--images-seen", "-3") == (2, "--images-seen must be at least 1. Received: -3.")
     assert "Did you mean 'deeper'?" in refusal(capsys, *data, "--rungs", "deepr")[1]
     assert "an emulated one learns nothing" in refusal(capsys, *data, "--device", "emulated:400")[1]
-    assert refusal(capsys, *data, "--resume", "x", "--seeds", "2", "--out", "y") == (
-        2,
-        "--resume goes on as it was begun: leave out --seeds, --out.",
-    )
-    assert "accuracy.json cannot be read there" in refusal(capsys, *data, "--resume", str(tmp_path))[1]
-    assert tmp_path.is_dir()  # an empty folder of the user's is left alone
     (tmp_path / "other.toml").write_text(config_to_toml(dataclasses.replace(VARIANTS["tf-data"], batch_size=64)))
     assert (
         "`batch_size` must be the generator's, 32. Received: 64."
@@ -212,8 +198,8 @@ def test_three_classes_are_refused(capsys, tmp_path, photos):
     assert refusal(capsys, *words) == (2, "--data must be of two classes. Received: 3.")
 
 
-def test_an_interrupted_ladder_is_gone_on_with(capsys, tmp_path, photos, monkeypatch):
-    """The third of four runs is stopped by a signal; the second process trains it and the fourth."""
+def test_a_ladder_that_is_stopped_keeps_what_has_ended(capsys, tmp_path, photos, monkeypatch):
+    """A signal stops the third of four runs."""
     monkeypatch.setattr("benchmarks.accuracy.measure.Child", FakeChild)
     monkeypatch.setattr("benchmarks.accuracy.measure.devices_here", lambda: (CPU,))
     FakeChild.asked, out = [], tmp_path / "out"
@@ -230,22 +216,35 @@ def test_an_interrupted_ladder_is_gone_on_with(capsys, tmp_path, photos, monkeyp
     monkeypatch.setattr(FakeChild, "ask", stopped_at_the_third)
     words = ["--data", str(photos), "--rungs", "tutorial", "--seeds", "2", "--out", str(out)]
     assert accuracy.main(words) == 128 + signal.SIGTERM
-    assert f"stopped: go on with --resume {out}" in capsys.readouterr().err.replace("\n", "")
-    kept = json.loads((out / "accuracy.json").read_text())
-    assert kept["complete"] is False and len(kept["runs"]) == 2 and (out / "accuracy.html").is_file()
+    assert f"stopped: what was measured so far is in {out}" in capsys.readouterr().err.replace("\n", "")
+    kept = json.loads((out / "results.json").read_text())
+    assert kept["complete"] is False and len(kept["samples"]["runs"]) == 2 and (out / "report.html").is_file()
+    assert kept["difference"]["by_seed"] == [0.0] and kept["verdict"] == "not shown either way"
     assert accuracy.main(words) == 2  # it holds results
-    FakeChild.asked = []
-    other = tmp_path / "other"
-    for path in sorted(photos.rglob("*.jpg"))[::2]:
-        (other / path.parent.name).mkdir(parents=True, exist_ok=True)
-        (other / path.parent.name / path.name).write_bytes(path.read_bytes())
-    assert accuracy.main(["--data", str(other), "--resume", str(out)]) == 2
-    assert "other photos than that run was begun with" in capsys.readouterr().err.replace("\n", " ")
-    assert accuracy.main(["--data", str(photos), "--resume", str(out)]) == 0  # they all got the same photos right
-    assert [order.config.seed for order in FakeChild.asked] == [1, 1]
-    done = json.loads((out / "accuracy.json").read_text())
-    assert done["complete"] is True and len(done["runs"]) == 4 and done["created"] == kept["created"]
-    assert done["verdict"] == "costs no more than 2 points"
+    assert "holds results.json already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tuned", "exit_code"),
+    [
+        (("11110000", "11110000", "11110000"), 0),
+        (("10000000", "10000000", "10000000"), 1),
+        (("11100000", "11110000", "11111000"), 4),
+    ],
+)
+def test_the_exit_code_is_the_verdicts(tuned, exit_code, tmp_path, photos, monkeypatch):
+    """The tuned pipeline's networks get those photos right, seed by seed, and the generator's always the same half."""
+
+    class Planted(FakeChild):
+        def ask(self, method, *arguments, timeout_s):
+            reply = super().ask(method, *arguments, timeout_s=timeout_s)
+            config = self._order.config
+            right = tuned[config.seed] if config.loader == "tf_data" else "11110000"
+            return dataclasses.replace(reply, failure=None, trained=a_trained(right)) if reply else None
+
+    monkeypatch.setattr("benchmarks.accuracy.measure.Child", Planted)
+    words = ["--data", str(photos), "--rungs", "tutorial", "--device", "cpu", "--out", str(tmp_path / "out")]
+    assert accuracy.main(words) == exit_code
 
 
 def test_a_ladder_without_a_run_is_exit_code_3(capsys, tmp_path, photos, monkeypatch):
@@ -256,7 +255,7 @@ def test_a_ladder_without_a_run_is_exit_code_3(capsys, tmp_path, photos, monkeyp
     monkeypatch.setattr("benchmarks.accuracy.measure.Child", Dies)
     out = tmp_path / "out"
     assert accuracy.main(["--data", str(photos), "--out", str(out), "--device", "cpu"]) == 3
-    assert "nothing could be trained. the process was killed" in capsys.readouterr().err
+    assert "nothing could be measured. tutorial, generator, seed 0: the process was killed" in capsys.readouterr().err
     assert [path.name for path in out.iterdir()] == ["children.log"]
 
 
@@ -265,11 +264,12 @@ def test_a_tiny_ladder_trains_in_children_of_its_own(capsys, tmp_path, photos):
     out = tmp_path / "out"
     words = ["--data", str(photos), "--rungs", "tutorial", "--seeds", "2", "--images-seen", "64", "--device", "cpu"]
     code = accuracy.main([*words, "--out", str(out)])
-    document = json.loads((out / "accuracy.json").read_text())
-    assert document["complete"] is True and code == {"costs": 1, "not shown either way": 4}.get(document["verdict"], 0)
-    assert [len(run["passes"]) for run in document["runs"]] == [2] * 4
-    assert all(run["images_seen"] == 64 and len(run["right"]) == 8 for run in document["runs"])
-    assert [run["script"] is not None for run in document["runs"]] == [True, False, False, True]
-    assert sorted(path.name for path in out.iterdir()) == ["accuracy.html", "accuracy.json"]
-    assert "pairs of runs on 8 test photos" in " ".join(capsys.readouterr().out.split())
-    assert (out / "accuracy.html").read_text().count("<polyline") == 4
+    document = json.loads((out / "results.json").read_text())
+    assert document["complete"] is True and code == 4
+    runs = [ended["trained"] for ended in document["samples"]["runs"]]
+    assert [len(run["passes"]) for run in runs] == [2] * 4
+    assert all(len(run["right"]) == 8 for run in runs) and document["passes"] == 2
+    assert [run["script"] is not None for run in runs] == [True, False, False, True]
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "results.json"]
+    assert "over 2 seeds, and an interval needs 3." in " ".join(capsys.readouterr().out.split())
+    assert (out / "report.html").read_text().count("<polyline") == 4

@@ -168,7 +168,7 @@ def test_both_files_are_written_and_the_results_are_strict_json(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("--experiment", "deeper", "--sweep", "workers=1,2"), ("--precision", "float16")]
+    "words", [(), ("--experiment", "deeper", "--sweep", "workers=1,2"), ("--precision", "mixed_bfloat16")]
 )
 def test_all_that_follows_from_a_document_follows_from_its_file(tmp_path: Path, words: tuple[str, ...]) -> None:
     document = a_document(*words)

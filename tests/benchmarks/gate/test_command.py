@@ -12,9 +12,12 @@ import subprocess
 import pytest
 
 from benchmarks.gate import __main__ as gate
+from benchmarks.gate import measure as gate_measure
 from benchmarks.gate import plan
-from benchmarks.gate.processes import MeasureError, Process
+from benchmarks.gate.processes import MeasureError
 from benchmarks.gate.ratios import RATIOS
+from benchmarks.gate.samples import Process
+from benchmarks.lab.show import show
 from pipeline.commands.terminal import Stopped
 from pipeline.sources.arrays import from_arrays
 from pipeline.sources.changes import content_fingerprint
@@ -26,14 +29,16 @@ ANCHORS = {"decode": 2000.0, "copy": 100.0, "resident": 500.0}
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """Made-up rates by label, in the place of processes; 1,000 images/sec unless set."""
+    """Made-up rates by label, in the place of processes; 1,000 images/sec unless set. `stops_at` is a measurement."""
     monkeypatch.chdir(tmp_path)
     noise = random.Random(3)
-    rates: dict[str, float] = {}
+    rates = {"stops_at": None}
     asked = []
 
     def measure(subject, setting, log, *, anchors=False, inspect=False):
         asked.append((subject, setting))
+        if len(asked) == rates["stops_at"]:
+            raise Stopped(2)
         log.touch()
         rate = rates.get(subject.label, 1000.0)
         if isinstance(rate, BaseException):
@@ -45,13 +50,17 @@ def machine(monkeypatch, tmp_path):
             invariants=Invariants(images=768, decodes_per_image=1.0) if inspect else None,
         )
 
-    monkeypatch.setattr(plan, "measure", measure)
+    monkeypatch.setattr(gate_measure, "measure", measure)
     rates["asked"] = asked
     return rates
 
 
 def run(*words):
     return gate.main([*words, "--out", "out"])
+
+
+def results():
+    return json.loads(pathlib.Path("out/results.json").read_text())
 
 
 COMPARED = ("compare", "mine:a", "mine:b")
@@ -68,10 +77,9 @@ def test_two_functions_are_compared(machine, capsys, b, code, verdict):
     lines = [line[:18].strip() for line in printed.splitlines()[1:5]]
     assert lines == ["mine:b", "against mine:a", "steady", "with epoch edges"]
     assert max(map(len, printed.splitlines())) <= 80
-    values = json.loads(pathlib.Path("out/gate.json").read_text())
-    (comparison,) = values["comparisons"].values()
+    (comparison,) = results()["comparisons"].values()
     assert (comparison["decision"]["verdict"], comparison["decision"]["exit_code"]) == (verdict, code)
-    assert values["schema_version"] == 2
+    assert results()["complete"] and results()["plan"]["data"] is None
     assert not pathlib.Path("out/gate.log").exists()
 
 
@@ -79,7 +87,7 @@ def test_the_same_seed_gives_the_same_orders(machine):
     orders = []
     for seed in ("1", "1", "2"):
         run(*COMPARED, "--seed", seed)
-        (comparison,) = json.loads(pathlib.Path("out/gate.json").read_text())["comparisons"].values()
+        (comparison,) = results()["comparisons"].values()
         orders.append(comparison["orders"])
         shutil.rmtree("out")
     assert orders[0] == orders[1] != orders[2]
@@ -109,6 +117,51 @@ def test_a_stopped_run_is_128_and_the_signal_and_leaves_nothing(machine, capsys)
     assert run(*COMPARED) == 130
     assert "stopped: nothing was decided" in capsys.readouterr().err
     assert not pathlib.Path("out").exists()
+
+
+def test_a_run_that_is_stopped_later_keeps_its_pairs_and_decides_nothing(machine, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    machine["mine:b"] = 500.0
+    machine["stops_at"] = 20  # one short of the look that would find a regression
+    assert run(*COMPARED) == 130
+    errors = capsys.readouterr().err.splitlines()
+    assert errors == ["stopped: what was measured so far is in out", "stopped: nothing was decided"]
+    (measurements,) = results()["samples"]["comparisons"].values()
+    (comparison,) = results()["comparisons"].values()
+    assert (len(measurements), results()["complete"], comparison["decision"]) == (19, False, None)
+    assert show(["out"]) == 0
+    assert "mine:b against mine:a: stopped: nothing was decided" in capsys.readouterr().out
+    assert "This run was stopped before its end" in pathlib.Path("out/report.html").read_text()
+
+
+def test_the_results_are_written_after_each_pair(machine, monkeypatch):
+    kept = []
+    measured = gate_measure.measure
+
+    def measure(*words, **options):
+        path = pathlib.Path("out/results.json")
+        kept.append(len(*results()["samples"]["comparisons"].values()) if path.exists() else 0)
+        return measured(*words, **options)
+
+    monkeypatch.setattr(gate_measure, "measure", measure)
+    assert run(*COMPARED) == 0
+    assert kept == [2 * (number // 2) for number in range(12)]
+
+
+@pytest.mark.parametrize("words", [COMPARED, ("ratios",), ("check", "loader", "--subject", "mine:b")])
+def test_the_verdict_is_shown_again_from_the_file(machine, capsys, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(gate_measure, "read_source", lambda *_, **__: None)  # makes 2,000 photos
+    if words[0] == "check":
+        assert run("record", *words[1:]) == 0
+        capsys.readouterr()
+    machine["mine:b"] = machine["monitor on"] = 700.0
+    assert run(*words) == 1
+    printed = capsys.readouterr().out
+    assert show(["out"]) == 0
+    again = capsys.readouterr().out
+    assert "regression: " in again
+    assert printed == f"{again}\nresults and report: out/results.json, out/report.html\n"
 
 
 def test_a_floor_is_asked_for(machine):
@@ -174,8 +227,7 @@ def test_what_nobody_foresaw_is_no_regression(machine, capsys):
 
 
 def test_a_subject_without_revisions_is_refused(machine, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        run(*COMPARED, "--subject", "mine:a")
+    assert run(*COMPARED, "--subject", "mine:a") == 2
     assert "--subject is what --rev measures of each revision" in capsys.readouterr().err
 
 
@@ -199,7 +251,7 @@ def test_a_benchmark_is_recorded_and_checked(machine, photos, capsys):
     machine["tf-data-composed"] = 700.0
     shutil.rmtree("out")
     assert recorded(photos, "check") == 1
-    assert json.loads(pathlib.Path("out/gate.json").read_text())["decision"]["verdict"] == "regression"
+    assert results()["decision"]["verdict"] == "regression"
 
 
 def test_a_baseline_names_no_person_folder_or_host(machine, photos):
@@ -283,7 +335,7 @@ def test_bad_input_is_said_in_one_line(machine, capsys, words, message):
 
 
 def test_this_projects_own_ratios_are_held_or_broken(machine, capsys, monkeypatch):
-    monkeypatch.setattr(plan, "read_source", lambda *_: None)  # makes 2,000 photos
+    monkeypatch.setattr(gate_measure, "read_source", lambda *_, **__: None)  # makes 2,000 photos
     for ratio in RATIOS.values():
         machine[ratio.b.label] = 1000.0 * ratio.recorded
     words = ("ratios", "--timeout", "77", *(word for name in RATIOS for word in ("--only", name)))

@@ -9,10 +9,9 @@ import pathlib
 import pytest
 
 from benchmarks.gate import __main__ as gate
-from benchmarks.gate import child, plan, processes
-from benchmarks.gate.processes import Setting, Subject
+from benchmarks.gate import child, measure, plan, processes
+from benchmarks.gate.processes import Subject
 from benchmarks.gate.ratios import Ratio
-from profiles.devices import Device
 from profiles.gate import anchors
 from profiles.gate.feed import Feed
 from profiles.measure.schedule import epochs_for
@@ -38,7 +37,7 @@ def in_this_process(monkeypatch, tmp_path):
 
 def decision(words):
     code = gate.main([*words, "--out", "out"])
-    values = json.loads(pathlib.Path("out/gate.json").read_text())
+    values = json.loads(pathlib.Path("out/results.json").read_text())
     if "comparisons" in values:
         (values,) = values["comparisons"].values()
     return code, values["decision"]
@@ -76,10 +75,9 @@ def test_a_check_finds_a_slower_epoch(in_this_process, monkeypatch, capsys, a, b
 @pytest.mark.parametrize(("a", "b"), ONE_ALWAYS)
 def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeypatch, capsys, a, b):
     a, b = (Subject(label=name, kind="function", text=f"tests.edges:{name}") for name in (a, b))
-    setting = Setting(data="", measure="loader", model="cats-dogs-64", device=Device(kind="cpu", name="cpu"))
-    ratio = Ratio(a=a, b=b, recorded=1.0, at_least=0.9, setting=setting)
+    ratio = Ratio(a=a, b=b, recorded=1.0, at_least=0.9)
     monkeypatch.setattr(plan, "RATIOS", {"planted": ratio})
-    monkeypatch.setattr(plan, "read_source", lambda *_: None)
+    monkeypatch.setattr(measure, "read_source", lambda *_, **__: None)
     assert_whole_epochs_show_a_regression(("ratios",), capsys)
 
 
@@ -90,5 +88,5 @@ def test_fresh_processes_find_it_too(monkeypatch, tmp_path, capsys, a, b):
     monkeypatch.chdir(PROJECT_ROOT)
     out = tmp_path / "out"
     assert gate.main(["compare", f"tests.edges:{a}", f"tests.edges:{b}", "--out", str(out)]) == 1
-    (comparison,) = json.loads((out / "gate.json").read_text())["comparisons"].values()
+    (comparison,) = json.loads((out / "results.json").read_text())["comparisons"].values()
     assert comparison["decision"]["figure"] == "epoch"

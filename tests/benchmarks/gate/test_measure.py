@@ -9,14 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.gate.measure import Comparison, Place, Question, compare, record, run_check
-from benchmarks.gate.processes import MeasureError, Process, Subject
+from benchmarks.gate.measure import compare, run_check
+from benchmarks.gate.plan import AskedCheck, Question
+from benchmarks.gate.processes import MeasureError, Subject
+from benchmarks.gate.results import Check, Comparison, baseline_of
+from benchmarks.gate.samples import INSPECTED, Process
 from profiles.gate.baseline import RECORDED
 from profiles.gate.decision import PAIRS
 from profiles.gate.invariants import Invariants
 
 A, B = (Subject(label=name, kind="variant", text=name) for name in ("a", "b"))
-ASKED = Question(a=A, b=B, threshold=0.05)
+ASKED = Question(a="a", b="b", threshold=0.05)
 INVARIANTS = Invariants(images=768, stages=("range", "map load, 2 calls"), decodes_per_image=1.0, bytes_per_image=4.0)
 PROVENANCE = {
     "cpu": "a CPU",
@@ -28,7 +31,8 @@ PROVENANCE = {
         ("tensorflow", "keras", "numpy", "opencv-python-headless", "pillow", "albumentations"), "1"
     ),
 }
-PLACE = Place(subject="tf-data", measure="loader", provenance=PROVENANCE, dataset={"images": 2000, "content": "0123"})
+BENCHMARK = {"subject": "tf-data", "measure": "loader"}
+WHERE = {"provenance": PROVENANCE, "dataset": {"images": 2000, "content": "0123"}}
 
 
 class Machine:
@@ -57,7 +61,7 @@ class Machine:
 
 def ask(question=ASKED, coin=None, **how):
     machine = Machine(**how)
-    return compare(question, machine, coin or random.Random(0)), machine
+    return compare(Comparison(question=question), {"A": A, "B": B}, machine, coin or random.Random(0)), machine
 
 
 @pytest.mark.parametrize(
@@ -65,13 +69,13 @@ def ask(question=ASKED, coin=None, **how):
 )
 def test_a_clear_change_is_found_at_the_first_look_that_may_say_so(b, verdict, pairs):
     comparison, machine = ask(rates={"a": 100.0, "b": b})
-    assert (comparison.decision.verdict, comparison.decision.pairs) == (verdict, pairs)
+    assert (comparison.decide().verdict, comparison.decide().pairs) == (verdict, pairs)
     assert len(machine.asked) == 2 * pairs == 2 * len(comparison.orders)
 
 
 def test_a_noisy_machine_is_inconclusive_after_the_last_look():
     comparison, machine = ask(rates={"a": 100.0, "b": 98.0}, spread=0.3)
-    assert (comparison.decision.verdict, comparison.decision.exit_code) == ("inconclusive", 4)
+    assert (comparison.decide().verdict, comparison.decide().exit_code) == ("inconclusive", 4)
     assert len(machine.asked) == 2 * PAIRS[-1]
     assert comparison.spread("epoch") == pytest.approx(0.3, rel=0.5)
 
@@ -80,7 +84,7 @@ def test_each_pair_is_a_and_b_in_the_order_of_a_coin():
     comparison, machine = ask(rates={"a": 100.0, "b": 100.0}, spread=0.3)
     labels = [label for label, _ in machine.asked]
     pairs = list(zip(labels[::2], labels[1::2], strict=True))
-    assert [f"{first}{second}".upper() for first, second in pairs] == comparison.orders
+    assert [f"{first}{second}".upper() for first, second in pairs] == list(comparison.orders)
     assert set(comparison.orders) == {"AB", "BA"}
     again, _ = ask(rates={"a": 100.0, "b": 100.0}, spread=0.3)
     other, _ = ask(rates={"a": 100.0, "b": 100.0}, spread=0.3, coin=random.Random(1))
@@ -95,10 +99,10 @@ def test_what_has_no_noise_is_looked_at_twice_a_side():
 @pytest.mark.parametrize("fails_at", [0, 1, 5, 13])
 def test_a_process_that_dies_is_a_failure_and_never_a_regression(fails_at):
     comparison, _ = ask(rates={"a": 100.0, "b": 50.0}, fails_at=fails_at)
-    assert (comparison.decision.verdict, comparison.decision.exit_code) == ("failed", 3)
-    assert comparison.decision.reason.endswith(": it died")
-    assert comparison.decision.pairs == fails_at // 2
-    assert comparison.to_dict()["decision"]["verdict"] == "failed"
+    assert (comparison.decide().verdict, comparison.decide().exit_code) == ("failed", 3)
+    assert comparison.decide().reason.endswith(": it died")
+    assert comparison.decide().pairs == fails_at // 2
+    assert comparison.to_dict(comparison.decide())["decision"]["verdict"] == "failed"
 
 
 @pytest.mark.parametrize("rates", [(math.nan,), (0.0,), (-1.0,), (math.inf,), ()])
@@ -113,8 +117,8 @@ def test_a_floor_is_asked_for_in_the_place_of_a_change():
     asked = replace(ASKED, at_least=3.0)
     held, _ = ask(asked, rates={"a": 100.0, "b": 700.0})
     broken, _ = ask(asked, rates={"a": 100.0, "b": 200.0})
-    assert (held.decision.verdict, held.decision.pairs) == ("same", 6)
-    assert (broken.decision.verdict, broken.decision.pairs) == ("regression", 10)
+    assert (held.decide().verdict, held.decide().pairs) == ("same", 6)
+    assert (broken.decide().verdict, broken.decide().pairs) == ("regression", 10)
 
 
 TWO = {"steady": 100.0, "epoch": 100.0}
@@ -123,55 +127,54 @@ TWO = {"steady": 100.0, "epoch": 100.0}
 @pytest.mark.parametrize(("figure", "other"), [("steady", "epoch"), ("epoch", "steady")])
 def test_a_regression_of_either_figure_is_one(figure, other):
     comparison, machine = ask(rates={"a": TWO, "b": {**TWO, figure: 80.0}})
-    made = comparison.decision
-    assert (made.verdict, made.figure, made.figures[other].verdict) == ("regression", figure, "same")
+    decision = comparison.decide()
+    assert (decision.verdict, decision.figure, decision.figures[other].verdict) == ("regression", figure, "same")
     assert len(machine.asked) == 20
-    values = comparison.to_dict()
+    values = comparison.to_dict(comparison.decide())
     assert set(values["ratios"]) == set(values["decision"]["figures"]) == {"steady", "epoch"}
-    assert set(values["a"]["processes"][0]["windows"]) == {"steady", "epoch"}
 
 
 def test_a_floor_must_be_held_by_both_figures():
     asked = replace(ASKED, at_least=0.9)
     held, _ = ask(asked, rates={"a": TWO, "b": TWO})
     broken, _ = ask(asked, rates={"a": TWO, "b": {**TWO, "epoch": 70.0}})
-    assert held.decision.verdict == "same"
-    assert (broken.decision.verdict, broken.decision.figure) == ("regression", "epoch")
+    assert held.decide().verdict == "same"
+    assert (broken.decide().verdict, broken.decide().figure) == ("regression", "epoch")
 
 
 def test_a_rate_without_steady_steps_stands_for_both_beside_another_with_them():
     comparison, _ = ask(rates={"a": 100.0, "b": {"steady": 100.0, "epoch": 70.0}})
-    assert (comparison.decision.verdict, comparison.decision.figure) == ("regression", "epoch")
+    assert (comparison.decide().verdict, comparison.decide().figure) == ("regression", "epoch")
     assert comparison.ratios("steady")[0] == pytest.approx(1.0, abs=0.1)
     alone, _ = ask(rates={"a": 100.0, "b": 70.0})
-    assert list(alone.decision.figures) == ["epoch"]
+    assert list(alone.decide().figures) == ["epoch"]
 
 
 def test_fewer_looks_end_sooner_and_still_keep_their_error():
     asked = replace(ASKED, pairs=PAIRS[:2])
     assert [look.alarm_share for look in asked.looks] == [0.0, pytest.approx(0.01)]
     comparison, _ = ask(asked, rates={"a": 100.0, "b": 100.0}, spread=0.3)
-    assert (comparison.decision.verdict, comparison.decision.pairs) == ("inconclusive", 10)
+    assert (comparison.decide().verdict, comparison.decide().pairs) == ("inconclusive", 10)
 
 
 def test_more_work_for_the_same_images_is_a_regression_after_two_pairs():
     worse = replace(INVARIANTS, decodes_per_image=2.0)
     asked = replace(ASKED, same_work=True)
     comparison, machine = ask(asked, rates={"a": 100.0, "b": 130.0}, invariants={"b": worse})
-    assert comparison.decision.verdict == "regression"
-    assert comparison.decision.reason == "decodes per image: 1.0 -> 2.0"
+    assert comparison.decide().verdict == "regression"
+    assert comparison.decide().reason == "decodes per image: 1.0 -> 2.0"
     assert len(machine.asked) == 4
     other_work, _ = ask(rates={"a": 100.0, "b": 130.0}, invariants={"b": worse})
-    assert other_work.decision.verdict == "improved"
+    assert other_work.decide().verdict == "improved"
 
 
 def test_the_results_hold_every_figure_and_order():
     comparison, _ = ask(rates={"a": 100.0, "b": 80.0})
-    values = comparison.to_dict()
-    assert len(values["a"]["processes"]) == len(values["b"]["processes"]) == len(values["ratios"]["epoch"]) == 10
-    assert values["orders"] == comparison.orders
-    assert values["a"]["invariants"] == INVARIANTS.to_dict()
-    assert [look["pairs"] for look in values["question"]["looks"]] == list(PAIRS)
+    values = comparison.to_dict(comparison.decide())
+    assert len(comparison.measurements) == 2 * len(values["ratios"]["epoch"]) == 20
+    assert values["orders"] == list(comparison.orders)
+    assert values["invariants"] == {"a": INVARIANTS.to_dict(), "b": INVARIANTS.to_dict()}
+    assert [look["pairs"] for look in values["looks"]] == list(PAIRS)
 
 
 def test_nothing_measured_has_no_spread():
@@ -195,11 +198,17 @@ def a_machine(factor=1.0, *, epochs=None, hour=1.0, anchors=(), **how):
 
 def a_baseline(**how):
     machine = a_machine(**how)
-    return record(lambda inspect: machine(B, inspect), PLACE, lambda process: None)
+    return recorded(lambda inspect: machine(B, inspect))
 
 
-def checked(baseline, machine, place=PLACE):
-    return run_check(baseline, lambda inspect: machine(B, inspect), place, threshold=0.1, done=lambda process: None)
+def recorded(measure):
+    return baseline_of([measure(number < INSPECTED) for number in range(RECORDED)], **BENCHMARK, **WHERE)
+
+
+def checked(baseline, machine, process_of=None, **changes):
+    asked = {name: changes.pop(name, BENCHMARK[name]) for name in BENCHMARK}
+    asked = AskedCheck(name="loader", data="photos", threshold=0.1, baseline=baseline, **asked)
+    return run_check(Check(asked=asked, **(WHERE | changes)), process_of or (lambda inspect: machine(B, inspect)))
 
 
 def test_a_baseline_holds_ratios_to_each_anchor_and_a_floor():
@@ -220,15 +229,15 @@ def test_the_anchor_whose_ratio_varied_least_judges():
         process = machine(B, inspect)
         return replace(process, anchors={"decode": (2000.0 * next(shakes),), "copy": (steady,)})
 
-    assert record(measure, PLACE, lambda process: None).figures["epoch"].judge == "copy"
+    assert recorded(measure).figures["epoch"].judge == "copy"
 
 
 @pytest.mark.parametrize(
     ("factor", "verdict", "pairs"), [(0.7, "regression", 6), (1.0, "same", 6), (1.4, "improved", 6)]
 )
 def test_a_check_finds_what_changed_in_six_processes(factor, verdict, pairs):
-    made = checked(a_baseline(), a_machine(factor)).decision
-    assert (made.verdict, made.pairs) == (verdict, pairs)
+    decision = checked(a_baseline(), a_machine(factor)).decide()
+    assert (decision.verdict, decision.pairs) == (verdict, pairs)
 
 
 @pytest.mark.parametrize(
@@ -244,40 +253,40 @@ def test_a_check_finds_what_changed_in_six_processes(factor, verdict, pairs):
 )
 def test_a_check_judges_both_figures(factor, epochs, verdict, figure):
     check = checked(a_baseline(epochs=1.0), a_machine(factor, epochs=epochs))
-    assert check.decision.verdict == verdict
-    assert figure in (None, check.decision.figure)
-    assert ("the floor" in check.decision.reason) == (epochs == 0.3)
-    assert set(check.to_dict()["recorded"]) == set(check.decision.figures) == {"steady", "epoch"}
+    assert check.decide().verdict == verdict
+    assert figure in (None, check.decide().figure)
+    assert ("the floor" in check.decide().reason) == (epochs == 0.3)
+    assert set(check.decide().figures) == {"steady", "epoch"}
 
 
 @pytest.mark.parametrize("hour", [0.3, 0.5, 0.8, 1.5])
 def test_a_slower_hour_of_the_same_machine_does_not_fire(hour):
-    assert checked(a_baseline(), a_machine(hour=hour)).decision.verdict == "same"
+    assert checked(a_baseline(), a_machine(hour=hour)).decide().verdict == "same"
 
 
 def test_an_anchor_that_moved_alone_is_no_regression():
     """Recorded beside a neighbour that took a core from the anchors that use all, checked without it."""
-    made = checked(a_baseline(), a_machine(anchors={"decode": 4000.0, "resident": 1000.0})).decision
-    assert made.verdict in ("inconclusive", "same")
-    assert "the anchors disagree" in made.reason or made.verdict == "same"
+    decision = checked(a_baseline(), a_machine(anchors={"decode": 4000.0, "resident": 1000.0})).decide()
+    assert decision.verdict in ("inconclusive", "same")
+    assert "the anchors disagree" in decision.reason or decision.verdict == "same"
 
 
 def test_anchors_that_disagree_are_named():
     baseline = a_baseline()
     baseline = replace(baseline, figures={"epoch": replace(baseline.figures["epoch"], judge="decode")})
-    made = checked(baseline, a_machine(anchors={"decode": 4000.0})).decision
-    assert made.verdict == "inconclusive"
-    assert made.reason.startswith("the anchors disagree: 0.50 against decode, 1.0")
+    decision = checked(baseline, a_machine(anchors={"decode": 4000.0})).decide()
+    assert decision.verdict == "inconclusive"
+    assert decision.reason.startswith("the anchors disagree: 0.50 against decode, 1.0")
 
 
 def test_below_the_floor_no_noise_excuses_it():
-    made = checked(a_baseline(spread=0.5), a_machine(0.2, spread=0.5)).decision
-    assert made.verdict == "regression"
-    assert "the floor" in made.reason
+    decision = checked(a_baseline(spread=0.5), a_machine(0.2, spread=0.5)).decide()
+    assert decision.verdict == "regression"
+    assert "the floor" in decision.reason
 
 
 def test_a_slow_machine_below_the_floor_is_not_the_codes_doing():
-    assert checked(a_baseline(), a_machine(hour=0.2)).decision.verdict == "same"
+    assert checked(a_baseline(), a_machine(hour=0.2)).decide().verdict == "same"
 
 
 @pytest.mark.parametrize(
@@ -293,10 +302,10 @@ def test_a_slow_machine_below_the_floor_is_not_the_codes_doing():
     ],
 )
 def test_another_machine_version_or_data_set_is_not_comparable_and_nothing_is_measured(change, reason):
-    check = checked(a_baseline(), a_machine(0.1), replace(PLACE, **change))
-    assert (check.decision.verdict, check.decision.exit_code) == ("not comparable", 3)
-    assert check.decision.reason == reason
-    assert check.processes == []
+    check = checked(a_baseline(), a_machine(0.1), **change)
+    assert (check.decide().verdict, check.decide().exit_code) == ("not comparable", 3)
+    assert check.decide().reason == reason
+    assert check.processes == ()
 
 
 @pytest.mark.parametrize(
@@ -305,22 +314,16 @@ def test_another_machine_version_or_data_set_is_not_comparable_and_nothing_is_me
 )
 def test_another_gpu_or_backend_is_seen_by_the_first_process(change, reason):
     machine = a_machine(0.1)
-    check = run_check(
-        a_baseline(),
-        lambda inspect: replace(machine(B, inspect), **change),
-        PLACE,
-        threshold=0.1,
-        done=lambda process: None,
-    )
-    assert check.decision.verdict == "not comparable"
-    assert check.decision.reason.startswith(reason)
+    check = checked(a_baseline(), machine, lambda inspect: replace(machine(B, inspect), **change))
+    assert check.decide().verdict == "not comparable"
+    assert check.decide().reason.startswith(reason)
     assert len(check.processes) == 1
 
 
 def test_what_has_no_noise_is_gated_after_two_processes():
     fewer = replace(INVARIANTS, images=700)
     check = checked(a_baseline(), a_machine(invariants={"b": fewer}))
-    assert (check.decision.verdict, check.decision.reason) == ("regression", "images served: 768 -> 700")
+    assert (check.decide().verdict, check.decide().reason) == ("regression", "images served: 768 -> 700")
     assert len(check.processes) == 2
 
 
@@ -334,17 +337,17 @@ def test_what_differs_between_two_processes_of_the_same_is_noise():
             return process
         return replace(process, invariants=replace(INVARIANTS, bytes_per_image=float(next(sizes))))
 
-    check = run_check(a_baseline(), measure, PLACE, threshold=0.1, done=lambda process: None)
-    assert check.decision.verdict == "same"
+    check = checked(a_baseline(), machine, measure)
+    assert check.decide().verdict == "same"
 
 
 def test_a_check_whose_process_dies_could_not_measure():
     check = checked(a_baseline(), a_machine(0.1, fails_at=2))
-    assert (check.decision.verdict, check.decision.exit_code) == ("failed", 3)
-    assert check.to_dict()["decision"]["reason"] == "b: it died"
+    assert (check.decide().verdict, check.decide().exit_code) == ("failed", 3)
+    assert check.decide().reason == "b: it died"
 
 
 def test_a_noisy_check_is_inconclusive():
     check = checked(a_baseline(spread=0.3), a_machine(0.95, spread=0.3))
-    assert check.decision.verdict == "inconclusive"
-    assert check.decision.pairs == PAIRS[-2]
+    assert check.decide().verdict == "inconclusive"
+    assert check.decide().pairs == PAIRS[-2]

@@ -15,7 +15,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.accuracy.__main__ import COMMAND as ACCURACY
+from benchmarks.augmentation.__main__ import COMMAND as AUGMENTATION
 from benchmarks.devices.__main__ import COMMAND as DEVICES
+from benchmarks.gate.__main__ import CHECK as GATE_CHECK
+from benchmarks.gate.__main__ import COMPARE as GATE_COMPARE
 from benchmarks.lab import command as lab_command
 from benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from benchmarks.lab.options import UserError
@@ -33,14 +37,21 @@ from profiles.text import Terminal
 from tests.builders import (
     COMPOSED,
     a_check_document,
+    a_comparisons_document,
     a_devices_document,
+    a_gate_check_document,
+    a_measured_augmentation,
     a_measured_pipeline,
     a_measurement_document,
     a_result,
     a_scaling_document,
     a_scaling_plan,
     a_search_document,
+    all_trained,
+    an_accuracy_document,
+    an_accuracy_plan,
     an_advice_document,
+    an_augmentation_document,
     samples_at,
     scaling_rows_of,
     with_subject,
@@ -50,6 +61,7 @@ from tests.checks import kind_of
 FACTS = {"parameters": 7, "optimizer": "Adam", "loss": "mse"}
 MAIN_JOB = a_measurement_document(with_subject(a_result(), training=FACTS))
 DEVICES_RUN = a_devices_document()
+LADDER = an_accuracy_plan(seeds=3)
 SEARCH = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED), left_out=())
 WRITTEN = PipelineFacts(
     stages=("range", "map"),
@@ -66,7 +78,19 @@ PLANNED = a_scaling_plan(axes={"files": (8,)})
 # A document of each command in which something was measured, and one in which nothing was.
 COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     "pipeline": (PIPELINE, MAIN_JOB, replace(MAIN_JOB, samples=replace(MAIN_JOB.samples, subjects=(), windows={}))),
+    "accuracy": (
+        ACCURACY,
+        an_accuracy_document(LADDER, all_trained(LADDER, generator="1111", tuned="1111")),
+        an_accuracy_document(LADDER, {}),
+    ),
+    "augmentation": (
+        AUGMENTATION,
+        an_augmentation_document(a_measured_augmentation()),
+        an_augmentation_document(),
+    ),
     "devices": (DEVICES, DEVICES_RUN, replace(DEVICES_RUN, samples=replace(DEVICES_RUN.samples, cases=()))),
+    "gate compare": (GATE_COMPARE, a_comparisons_document(), a_comparisons_document(measurements=())),
+    "gate check": (GATE_CHECK, a_gate_check_document(), a_gate_check_document(processes=0)),
     "scaling": (
         SCALING,
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),

@@ -12,12 +12,15 @@ import io
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import types
 
+import cv2
 import numpy as np
 import psutil
 import pytest
@@ -29,14 +32,16 @@ from benchmarks.peers import child as peer_child
 from benchmarks.peers import measure, processes, report
 from benchmarks.peers.child import Identity, Survey, one_line
 from benchmarks.peers.equal_work import differences
-from benchmarks.peers.loaders import opencv, work
+from benchmarks.peers.loaders import opencv, parts, work
 from benchmarks.peers.loaders.work import WORKS, AllEpochs, EachEpoch, Endless, Job, job_from_json, job_to_json
-from benchmarks.peers.measure import Launcher, LeftOut, Material, PeerRun, Row
-from benchmarks.peers.plan import OURS, PEERS, Peer, our_peers, worker_choices, workers_text
+from benchmarks.peers.measure import Launcher, LeftOut, Material, PeerResult, PeerRun, result_to_json
+from benchmarks.peers.plan import OURS, PARTS, PEERS, Peer, our_peers, worker_choices, workers_text
 from benchmarks.peers.processes import PeerFailed, PeerProcess, end_all, link_packages
 from pipeline.augmentation import Draw
 from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
+from pipeline.stages.opencv_decode import OpenCVDecoder
+from pipeline.variants import VARIANTS
 from tests import PROJECT_ROOT
 
 IMAGES = 100
@@ -222,7 +227,7 @@ def run_of(workshop, *functions, work_name="prepared-float", **options) -> PeerR
     survey = process.ask("survey", timeout_s=20)
     launcher.end()
     material = dataclasses.replace(material, references=dict.fromkeys(WORKS, survey))
-    chosen = [one if isinstance(one, Peer) else planted_peer(one) for one in functions]
+    chosen = [peer if isinstance(peer, Peer) else planted_peer(peer) for peer in functions]
     return PeerRun(work_name, chosen, material, launcher, cores=2, **options)
 
 
@@ -248,10 +253,10 @@ def test_wrong_peers_are_caught_and_the_right_one_is_not(workshop):
     run.prepare()
     run.measure(0)
     assert run.left_out == []
-    found = {row.peer.name: "; ".join(row.other_work) for row in run.rows}
-    assert found.pop("planted") == ""
-    assert {name: text for name, text in found.items() if wrong[name] not in text} == {}
-    assert [row.peer.name for row in run.rows if row.samples] == ["planted"]
+    other_work = {result.peer.name: "; ".join(result.other_work) for result in run.results}
+    assert other_work.pop("planted") == ""
+    assert {name: text for name, text in other_work.items() if wrong[name] not in text} == {}
+    assert [result.peer.name for result in run.results if result.samples] == ["planted"]
 
 
 def a_survey(**changes):
@@ -309,15 +314,15 @@ def test_a_survey_counts_what_came_out_and_knows_its_statistics():
 def test_channels_first_are_seen_as_the_same_images():
     images = small_photos(40).astype(np.float32) / 255
     numbers = np.arange(40)
-    found = []
+    facts = []
     for seen in (images, np.moveaxis(images, -1, 1)):
         identity = Identity(small_photos(40))
         for _ in range(2):
             identity.take(seen, numbers)
-        found.append(identity.facts())
-    assert found[0] == found[1]
-    assert found[0]["pairing"] == pytest.approx(1.0)
-    assert (found[0]["flipped_ratio"], found[0]["changed_ratio"], found[0]["once"]) == (0.0, 0.0, True)
+        facts.append(identity.facts())
+    assert facts[0] == facts[1]
+    assert facts[0]["pairing"] == pytest.approx(1.0)
+    assert (facts[0]["flipped_ratio"], facts[0]["changed_ratio"], facts[0]["once"]) == (0.0, 0.0, True)
 
 
 # The work in numbers
@@ -332,8 +337,8 @@ def test_the_map_of_a_single_image_is_that_of_our_own_pipeline(flip):
         flip=np.array([flip]),
         crop=np.array([[0.0, 0.0, 1.0, 1.0]]),
     )
-    found = work.affine_map(np.deg2rad(0.15), 0.9, 1.2, flip=flip)
-    np.testing.assert_allclose(found, draw.affine(64, 64)[0], rtol=1e-5, atol=1e-5)
+    matrix = work.affine_map(np.deg2rad(0.15), 0.9, 1.2, flip=flip)
+    np.testing.assert_allclose(matrix, draw.affine(64, 64)[0], rtol=1e-5, atol=1e-5)
 
 
 def test_crops_lie_inside_and_have_the_areas_and_aspects_of_torchvision():
@@ -352,9 +357,9 @@ def test_opencv_crops_and_warps_to_the_same_size():
     random = np.random.default_rng(0)
     image = small_photos(1)[0]
     for function in (opencv.crop, opencv.augment):
-        made = function(image, random)
-        assert (made.shape, made.dtype) == ((64, 64, 3), np.uint8)
-        assert abs(float(made.mean()) - float(image.mean())) < 30
+        output = function(image, random)
+        assert (output.shape, output.dtype) == ((64, 64, 3), np.uint8)
+        assert abs(float(output.mean()) - float(image.mean())) < 30
 
 
 @pytest.mark.parametrize(("height", "width", "ratio"), [(375, 500, 4), (128, 1000, 2), (126, 200, 1), (512, 512, 8)])
@@ -369,6 +374,8 @@ def test_a_job_survives_json():
 
 
 class Sink:
+    """Writes down what it is told."""
+
     def __init__(self):
         self.taken = []
 
@@ -377,6 +384,9 @@ class Sink:
 
     def take(self, images, labels):
         self.taken.append(labels)
+
+    def count(self, images):
+        self.taken.append(images)
 
 
 def test_loaders_without_an_end_give_away_what_was_ready_before_the_clock_runs():
@@ -394,6 +404,107 @@ def test_loaders_with_an_end_serve_whole_epochs():
         sink = Sink()
         loader.feed(2, sink)
         assert sink.taken == ["begin", 0, 1, 0, 1]
+
+
+# Parts of the work
+
+
+def a_file_job(source, folder, *, workers: int) -> Job:
+    material = Material(source=source, sample=source, plain="")
+    return dataclasses.replace(material.job("cold", folder), workers=workers)
+
+
+@pytest.mark.parametrize("threads", [1, 3, 8])
+def test_shares_are_every_image_once_an_epoch(threads):
+    indices, sink = [], Sink()
+    parts.Shares(indices.extend, images=7, threads=threads).feed(2, sink)
+    assert sorted(indices) == sorted([*range(7)] * 2)
+    assert sink.taken == ["begin", 14]
+
+
+def test_an_error_in_a_share_is_everybodys():
+    def work(indices):
+        if 3 in indices:
+            raise ValueError("cats/3.jpg cannot be decoded by OpenCV.")
+
+    with pytest.raises(ValueError, match=r"cats/3\.jpg cannot be decoded"):
+        parts.Shares(work, images=7, threads=2).feed(1, Sink())
+
+
+def test_decoding_alone_decodes_every_file_from_memory_at_the_fraction_of_the_loaders(photos, monkeypatch, tmp_path):
+    shapes = []
+    decode = OpenCVDecoder.decode
+
+    def counting(self, index, encoded):
+        image = decode(self, index, encoded)
+        shapes.append((index, image.shape))
+        return image
+
+    monkeypatch.setattr(OpenCVDecoder, "decode", counting)
+    source = from_folder(photos)
+    loader = parts.decode(a_file_job(source, tmp_path, workers=2))
+    monkeypatch.setattr(OpenCVDecoder, "_read", lambda self, path: pytest.fail(f"{path} is read again"))
+    loader.feed(1, Sink())
+    expected = OpenCVDecoder(source, VARIANTS["tf-data-composed"])
+    assert sorted(shapes) == [
+        (index, decode(expected, index, np.fromfile(path, np.uint8)).shape) for index, path in enumerate(source.paths)
+    ]
+
+
+@pytest.mark.parametrize(("part", "warps"), [(parts.read_decode, 0), (parts.read_decode_warp, 40)])
+def test_what_loaders_cannot_do_without_is_done_to_every_file_once(part, warps, photos, monkeypatch, tmp_path):
+    read, warped = [], []
+    read_file, warp = OpenCVDecoder._read, cv2.warpAffine
+
+    def reading(self, path):
+        read.append(path)
+        return read_file(self, path)
+
+    def warping(image, *others):
+        warped.append(others)
+        return warp(image, *others)
+
+    monkeypatch.setattr(OpenCVDecoder, "_read", reading)
+    monkeypatch.setattr(cv2, "warpAffine", warping)
+    source = from_folder(photos)
+    part(a_file_job(source, tmp_path, workers=2)).feed(1, Sink())
+    assert sorted(map(os.path.realpath, read)) == sorted(map(os.path.realpath, source.paths))
+    assert len(warped) == warps
+
+
+@pytest.fixture
+def cold(photos, tmp_path, workshop):
+    """A launcher, and material of photos without a reference to compare with."""
+    shutil.copytree(photos, tmp_path / "photos")
+    source = from_folder(tmp_path / "photos")
+    return workshop[0], Material(source=source, sample=source, plain="")
+
+
+def test_parts_are_timed_in_rounds_on_all_cores_and_compared_with_no_reference(cold):
+    launcher, material = cold
+    run = PeerRun("cold", list(PARTS.values()), material, launcher, cores=2, workers=(1,))
+    run.prepare()
+    for number in range(2):
+        run.measure(number)
+    run.end()
+    assert run.left_out == []
+    assert [result.peer.name for result in run.results] == ["decode", "read-decode", "read-decode-warp"]
+    for result in run.results:
+        assert (result.workers, result.first_batch_s, result.flags) == ("2 threads", None, [])
+        assert [sample["round"] for sample in result.samples] == [0, 1]
+        assert all(sample["images"] == 40 * sample["epochs"] and sample["wall_ns"] > 0 for sample in result.samples)
+        assert result_to_json(result)["equal_work"] is False
+
+
+def test_a_part_that_meets_a_damaged_photo_is_left_out_with_its_name(cold):
+    launcher, material = cold
+    damaged = pathlib.Path(material.source.paths[7])
+    damaged.write_bytes(b"no photo")
+    run = PeerRun("cold", [PARTS["decode"]], material, launcher, cores=2)
+    run.prepare()
+    assert run.results == []
+    (left_out,) = run.left_out
+    assert left_out.reason == f"ValueError: {damaged.parent.name}/{damaged.name} cannot be decoded by OpenCV."
 
 
 # Workers
@@ -415,16 +526,18 @@ def test_workers_to_try(kinds, least, asked, choices):
 
 
 def test_workers_in_words():
-    words = [workers_text(*one) for one in ((None, False), (0, True), (1, True), (2, True), (1, False), (4, False))]
+    words = [
+        workers_text(*choice) for choice in ((None, False), (0, True), (1, True), (2, True), (1, False), (4, False))
+    ]
     assert words == ["auto", "main thread", "1 process", "2 processes", "1 thread", "4 threads"]
 
 
 def test_a_number_of_workers_that_fails_is_flagged_and_another_chosen(workshop):
     run = run_of(workshop, planted_peer("few_workers_only", kinds=("threads",)))
     run.prepare()
-    (row,) = run.rows
-    assert row.workers == "1 thread"
-    assert row.flags == [
+    (result,) = run.results
+    assert result.workers == "1 thread"
+    assert result.flags == [
         "2 threads: ValueError: one worker is all there is",
         "4 threads: ValueError: one worker is all there is",
     ]
@@ -439,10 +552,10 @@ def test_rounds_are_complete_and_every_image_is_counted_once(workshop):
     for number in range(3):
         run.measure(number)
     run.end()
-    for row in run.rows:
-        assert [sample["round"] for sample in row.samples] == [0, 1, 2]
-        assert all(sample["images"] == IMAGES * sample["epochs"] for sample in row.samples)
-        assert all(0 < sample["first_batch_ns"] < sample["wall_ns"] for sample in row.samples)
+    for result in run.results:
+        assert [sample["round"] for sample in result.samples] == [0, 1, 2]
+        assert all(sample["images"] == IMAGES * sample["epochs"] for sample in result.samples)
+        assert all(0 < sample["first_batch_ns"] < sample["wall_ns"] for sample in result.samples)
 
 
 @pytest.mark.slow  # 26 s: a peer is watched at rest
@@ -452,15 +565,15 @@ def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypat
     run = run_of(workshop, "never_rests", "planted")
     run.prepare()
     run.measure(0)
-    flags = {row.peer.name: row.flags for row in run.rows}
+    flags = {result.peer.name: result.flags for result in run.results}
     assert flags == {"never_rests": ["does not rest between its windows"], "planted": []}
 
 
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        ("dies_later", "the process ended with exit code 7: planted: out of luck"),
-        ("hangs_later", "no answer within 1 s: it hung and was ended"),
+        ("dies_later", r"the process ended with exit code 7: planted: out of luck"),
+        ("hangs_later", r"no answer within \d+ s: it hung and was ended"),  # beside other work it has longer
     ],
 )
 def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, monkeypatch, function, reason):
@@ -471,21 +584,22 @@ def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, mo
     workshop[2].touch()
     run.measure(0)
     run.measure(1)
-    assert [(one.name, one.reason) for one in run.left_out] == [(function, reason)]
-    assert [len(row.samples) for row in run.rows] == [2]
+    (left_out,) = run.left_out
+    assert left_out.name == function and re.fullmatch(reason, left_out.reason)
+    assert [len(result.samples) for result in run.results] == [2]
     assert left_of(process.pid) == []
 
 
 def left_of(session: int) -> list[psutil.Process]:
     """The processes of a session that still run."""
-    found = []
+    processes_left = []
     for process in psutil.process_iter(["status"]):
         try:
             if process.status() != psutil.STATUS_ZOMBIE and os.getsid(process.pid) == session:
-                found.append(process)
+                processes_left.append(process)
         except (psutil.NoSuchProcess, ProcessLookupError):
             continue
-    return found
+    return processes_left
 
 
 def test_what_is_not_installed_says_how_to_install_it(workshop):
@@ -515,32 +629,42 @@ def test_errors_are_one_line_without_folders():
 # What is printed
 
 
-def a_row(name, rates, **changes):
-    peer = Peer(name=name, module="m", functions={"cold": "f"}, packages=("p",), note=changes.pop("note", ""))
-    row = Row(peer, "cold", versions={"p": "1.2"}, workers=changes.pop("workers", "auto"), first_batch_s=0.25)
-    row.samples = [
+def a_result(name, rates, **changes):
+    peer = Peer(
+        name=name,
+        module="m",
+        functions={"cold": "f"},
+        packages=("p",),
+        part=changes.pop("part", False),
+        note=changes.pop("note", ""),
+    )
+    result = PeerResult(peer, "cold", versions={"p": "1.2"}, workers=changes.pop("workers", "auto"), first_batch_s=0.25)
+    result.samples = [
         {"round": number, "images": 1000, "wall_ns": round(1e12 / rate)} for number, rate in enumerate(rates)
     ]
     for field, value in changes.items():
-        setattr(row, field, value)
-    return row
+        setattr(result, field, value)
+    return result
 
 
-ROWS = [
-    a_row("slow", [500.0, 1000.0, 1500.0], workers="2 processes", note="full decode"),
-    a_row("ours:one", [1000.0, 2000.0, 3000.0]),
-    a_row("ours:two", [450.0, 900.0, 1300.0], flags=["does not rest between its windows"]),
-    a_row("other", [], other_work=("uint8, not float32", "not shuffled"), workers="4 threads"),
+RESULTS = [
+    a_result("slow", [500.0, 1000.0, 1500.0], workers="2 processes", note="full decode"),
+    a_result("ours:one", [1000.0, 2000.0, 3000.0]),
+    a_result("ours:two", [450.0, 900.0, 1300.0], flags=["does not rest between its windows"]),
+    a_result("decode", [1250.0, 2500.0, 3750.0], part=True, first_batch_s=None),
+    a_result("other", [], other_work=("uint8, not float32", "not shuffled"), workers="4 threads"),
 ]
 
 GOLDEN = """
 cold: JPEG files to float32 in [0, 1]: read, decode, 64x64, shear and zoom,
 flip; 1,600 images
 peer     workers     img/s to ours      95 % 1st s
+decode   auto        2,271    1.25 1.25-1.25     -
 ours:one auto        1,817    1.00         -  0.25
 slow     2 processes   909    0.50 0.50-0.50  0.25
 ours:two auto          807    0.44 0.42-0.47  0.25
 other    4 threads       -       -         -  0.25
+decode 1.2
 ours:one 1.2
 slow 1.2: full decode
 ours:two 1.2: does not rest between its windows
@@ -556,7 +680,7 @@ left out ffcv (prepared, prepared-float): not built
 def test_the_table_is_this():
     text = io.StringIO()
     console = Console(file=text, width=80)
-    report.print_rows(console, "cold", 1600, ROWS)
+    report.print_results(console, "cold", 1600, RESULTS)
     reasons = [("cold", "spdl", "not installed")]
     reasons += [(name, "ffcv", "not built") for name in ("prepared", "prepared-float")]
     left_out = [LeftOut(work=work_name, name=name, reason=reason) for work_name, name, reason in reasons]
@@ -565,9 +689,9 @@ def test_the_table_is_this():
 
 
 def test_a_ratio_is_of_the_rounds_that_both_have():
-    late = a_row("late", [100.0, 200.0, 100.0, 50.0])
+    late = a_result("late", [100.0, 200.0, 100.0, 50.0])
     late.samples = late.samples[1:]
-    ours = a_row("ours:one", [100.0, 400.0, 200.0, 100.0])
+    ours = a_result("ours:one", [100.0, 400.0, 200.0, 100.0])
     ratio, interval = report.ratio_to(late, ours)
     assert (ratio, *interval) == pytest.approx((0.5, 0.5, 0.5))
     late.samples = late.samples[1:]
@@ -586,6 +710,7 @@ def test_a_ratio_is_of_the_rounds_that_both_have():
         (["--work", ","], "--work needs at least one name. Received: ','."),
         (["--peers", "torch-pilow"], "--peers: 'torch-pilow' is not known. Did you mean 'torch-pillow'?"),
         (["--peers", "ffcv", "--work", "cold"], "--peers: none of ffcv does the work cold."),
+        (["--peers", "parts", "--work", "prepared"], "--peers: none of decode, read-decode, read-decode-warp does"),
         (["--workers", "two"], "--workers needs numbers from 0 to 1024, such as 1,2,4. Received: 'two'."),
         (["--python", "ffcv"], "--python needs PEER=PATH. Received: 'ffcv'."),
         (["--python", "ffcv=/no/python"], "--python ffcv: /no/python is not an interpreter that can be run."),
@@ -596,16 +721,16 @@ def test_a_ratio_is_of_the_rounds_that_both_have():
 def test_bad_options_are_refused_in_one_line(capsys, tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
     assert peers.main(words) == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith(said)
-    assert len(shown.splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(said)
+    assert len(printed.splitlines()) == 1
     assert not list(tmp_path.glob("runs/*"))
 
 
 def test_children_find_what_they_are_given_from_their_own_folders(photos, tmp_path, monkeypatch):
     given = []
 
-    def measured(request, source, launcher, scratch, *others):
+    def measured(options, source, launcher, scratch, *others):
         given.append(scratch)
         raise UserError("enough")
 
@@ -623,11 +748,11 @@ def test_an_earlier_run_is_not_overwritten(capsys, tmp_path):
 
 def test_every_peer_is_listed(capsys):
     assert peers.main(["--list"]) == 0
-    shown = capsys.readouterr().out
-    assert [name for name in PEERS if name[:20] not in shown] == []
+    printed = capsys.readouterr().out
+    assert [name for name in (*our_peers(), *PEERS, *PARTS) if name[:20] not in printed] == []
 
 
-@pytest.mark.parametrize("peer", [*PEERS.values(), *our_peers().values()], ids=lambda peer: peer.name)
+@pytest.mark.parametrize("peer", (our_peers() | PEERS | PARTS).values(), ids=lambda peer: peer.name)
 def test_every_entry_names_what_exists(peer):
     assert set(peer.functions) <= set(WORKS)
     assert importlib.util.find_spec(peer.module) is not None
@@ -655,8 +780,8 @@ def test_ours_are_known_by_their_works():
 def finished(photos, tmp_path_factory):
     """One run on 40 photos with what is installed everywhere; returns its exit code, output and results."""
     out = tmp_path_factory.mktemp("run")
-    chosen = "ours:tf-data-composed,image_dataset_from_directory,ImageDataGenerator"
-    words = ["--data", str(photos), "--work", "cold", "--peers", chosen, "--rounds", "2", "--workers", "1"]
+    chosen = "ours:tf-data-composed,image_dataset_from_directory,ImageDataGenerator,decode"
+    words = ["--data", str(photos), "--work", "cold", "--peers", chosen, "--rounds", "3", "--workers", "1"]
     words += ["--out", str(out)]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("WINDOW_S", 0.05), ("TRIAL_S", 0.02), ("TRIALS", 1)):
@@ -673,10 +798,11 @@ def test_a_run_has_every_peer_at_equal_work(finished):
     exit_code, _, document, _ = finished
     assert exit_code == 0
     assert document["left_out"] == []
-    assert [(one["work"], one["peer"], one["other_work"]) for one in document["results"]] == [
+    assert [(result["work"], result["peer"], result["other_work"]) for result in document["results"]] == [
         ("cold", "ours:tf-data-composed", []),
         ("cold", "image_dataset_from_directory", []),
         ("cold", "ImageDataGenerator", []),
+        ("cold", "decode", []),
     ]
 
 
@@ -684,19 +810,19 @@ def test_a_run_has_every_peer_at_equal_work(finished):
 def test_a_run_keeps_its_raw_samples(finished):
     _, _, document, _ = finished
     assert document["complete"] is True
-    for one in document["results"]:
-        assert [sample["round"] for sample in one["samples"]] == [0, 1]
-        assert all(sample["images"] == 40 * sample["epochs"] for sample in one["samples"])
-        assert one["versions"]
-        assert one["ratio_ci95"][0] <= one["ratio_to_ours"] <= one["ratio_ci95"][1]
+    for result in document["results"]:
+        assert [sample["round"] for sample in result["samples"]] == [0, 1, 2]
+        assert all(sample["images"] == 40 * sample["epochs"] for sample in result["samples"])
+        assert result["versions"]
+        assert result["ratio_ci95"][0] <= result["ratio_to_ours"] <= result["ratio_ci95"][1]
     assert str(pathlib.Path.home()) not in json.dumps(document)
 
 
 @pytest.mark.slow
 def test_a_run_prints_its_tables_and_leaves_nothing_else_behind(finished):
-    _, shown, _, out = finished
-    assert "cold: JPEG files to float32 in [0, 1]" in shown
-    assert "to ours: images/sec over those of ours:tf-data-composed, round by round." in shown
+    _, printed, _, out = finished
+    assert "cold: JPEG files to float32 in [0, 1]" in printed
+    assert "to ours: images/sec over those of ours:tf-data-composed, round by round." in printed
     assert [path.name for path in out.iterdir()] == ["peers.json"]
 
 
@@ -760,6 +886,6 @@ def test_a_library_that_is_here_does_equal_work(name, library, request, tmp_path
             run.measure(0)
             run.end()
             assert run.left_out == []
-            assert [(row.other_work, len(row.samples)) for row in run.rows] == [((), 1)]
+            assert [(result.other_work, len(result.samples)) for result in run.results] == [((), 1)]
     finally:
         launcher.end()

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.accuracy import __main__ as accuracy
 from benchmarks.lab.options import UserError, config_from_file
-from benchmarks.pipeline.plan import parser, read_request
+from benchmarks.pipeline.plan import parser, read_plan
 from benchmarks.train import __main__ as train
 from pipeline.config import config_to_toml
 from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, VARIANTS
@@ -16,7 +16,7 @@ from profiles.devices import Device
 
 
 def read(tmp_path, *words):
-    return read_request(parser().parse_args(words), tmp_path / "out")
+    return read_plan(parser().parse_args(words), tmp_path / "out")
 
 
 def test_no_arguments_ask_for_the_default_set_on_generated_photos(tmp_path):

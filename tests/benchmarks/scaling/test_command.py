@@ -25,7 +25,7 @@ from benchmarks.scaling.child import PeakMemory, extent
 from benchmarks.scaling.findings import EXPECTATIONS, Series, checks, find, series_of
 from benchmarks.scaling.lists import copy_photos, link_files
 from benchmarks.scaling.measure import core_order
-from benchmarks.scaling.plan import AXES, FIGURES, Plan, Row
+from benchmarks.scaling.plan import AXES, FIGURES, Plan, Row, cores_up_to, files_up_to
 from benchmarks.scaling.report import KIND, derive
 from pipeline.commands.terminal import Stopped
 from pipeline.sources.folder import from_folder
@@ -210,12 +210,12 @@ def test_an_axis_changes_its_own_setting_alone():
 
 @pytest.mark.parametrize(("most", "values"), [(1_000, (1_000,)), (99_999, (1_000, 10_000)), (100_000, FILES)])
 def test_lists_are_tenfolds(most, values):
-    assert scaling.files_up_to(most) == values
+    assert files_up_to(most) == values
 
 
 @pytest.mark.parametrize(("most", "values"), [(0, (1,)), (1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8))])
 def test_cores_are_powers_of_two_and_all(most, values):
-    assert scaling.cores_up_to(most) == values
+    assert cores_up_to(most) == values
 
 
 @pytest.mark.parametrize(

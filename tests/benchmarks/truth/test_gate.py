@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.gate.processes import Process
+from benchmarks.gate.samples import Process
 from benchmarks.truth import gate
 from benchmarks.truth.gate import PARTS
 from benchmarks.truth.gate_faults import Fault, faults

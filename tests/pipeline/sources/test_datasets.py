@@ -1,4 +1,4 @@
-"""Where the published experiments' data come from, in order; what is generated; and that nothing is fetched unasked."""
+"""Where the published experiments' data come from, in order; what is generated; that nothing is downloaded unasked."""
 
 import dataclasses
 import json
@@ -11,11 +11,14 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.sources import datasets
-from pipeline.sources.datasets import DOWNLOADS, open_dataset
-from pipeline.sources.published import FORMS, WORDS, DatasetError
+from pipeline.sources.datasets import open_dataset
+from pipeline.sources.generated_arrays import generate
+from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits
+from pipeline.sources.published_files import KERAS_FILES
 from tests import PROJECT_ROOT
 from tests.checks import working_tfds
+
+SMALL = {name: generate(name, train=12, test=2, seed=7) for name in FORMS}
 
 
 @pytest.fixture(autouse=True)
@@ -30,15 +33,14 @@ def bare_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-def some(name: str, examples: int = 12) -> dict[str, np.ndarray]:
-    """The four arrays of a data set, for a .npz file."""
-    made = open_dataset(name, examples=examples, seed=7)
-    return {key: getattr(made, key) for key in ("x_train", "y_train", "x_test", "y_test")}
+def some(name: str) -> dict[str, np.ndarray]:
+    """The four arrays of a small data set."""
+    return {field.name: getattr(SMALL[name], field.name) for field in dataclasses.fields(Splits)}
 
 
-def npz(path: pathlib.Path, name: str, **keywords: int) -> pathlib.Path:
+def npz(path: pathlib.Path, name: str) -> pathlib.Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, **some(name, **keywords))
+    np.savez(path, **some(name))
     return path
 
 
@@ -47,25 +49,25 @@ def npz(path: pathlib.Path, name: str, **keywords: int) -> pathlib.Path:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_generated_data_have_the_published_form(name):
-    form, made = FORMS[name], open_dataset(name, examples=100)
-    assert (made.name, made.kind, made.class_names) == (name, "generated", form.class_names)
-    assert made.x_train.shape == (100, *form.shape) and made.x_train.dtype == form.dtype
-    assert made.x_test.shape[1:] == form.shape and made.x_test.dtype == form.dtype
-    assert len(made.y_test) == form.test * 100 // form.train
-    for labels in (made.y_train, made.y_test):
+    form, opened = FORMS[name], open_dataset(name, examples=100)
+    assert (opened.name, opened.kind, opened.class_names) == (name, "generated", form.class_names)
+    assert opened.x_train.shape == (100, *form.shape) and opened.x_train.dtype == form.dtype
+    assert opened.x_test.shape[1:] == form.shape and opened.x_test.dtype == form.dtype
+    assert len(opened.y_test) == form.test * 100 // form.train
+    for labels in (opened.y_train, opened.y_test):
         assert labels.dtype == np.int64 and set(labels) == set(range(len(form.class_names)))
     if name == "text":
-        assert made.x_train.min() == 0 and made.x_train.max() < WORDS
-        lengths = (made.x_train > 0).sum(1)
+        assert opened.x_train.min() == 0 and opened.x_train.max() < WORDS
+        lengths = (opened.x_train > 0).sum(1)
         assert lengths.min() >= 20 and lengths.max() == 200
-        for row, length in zip(made.x_train, lengths, strict=True):
+        for row, length in zip(opened.x_train, lengths, strict=True):
             assert not row[: 200 - length].any()  # padded on the left
 
 
 @pytest.mark.parametrize("name", ["text", "features"])
 def test_whole_data_sets_have_the_published_sizes(name):
-    made = open_dataset(name)
-    assert (len(made.x_train), len(made.x_test)) == (FORMS[name].train, FORMS[name].test)
+    opened = open_dataset(name)
+    assert (len(opened.x_train), len(opened.x_test)) == (FORMS[name].train, FORMS[name].test)
 
 
 def test_the_published_sizes():
@@ -88,25 +90,26 @@ def test_the_same_seed_gives_the_same_data_and_another_gives_others(name):
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "features"])
 def test_generated_classes_can_be_learnt(name):
-    made = open_dataset(name, examples=3000)
-    train, test = (x.reshape(len(x), -1).astype(np.float32) for x in (made.x_train, made.x_test))
-    middles = np.stack([train[made.y_train == label].mean(0) for label in range(len(made.class_names))])
+    opened = open_dataset(name, examples=3000)
+    train, test = (x.reshape(len(x), -1).astype(np.float32) for x in (opened.x_train, opened.x_test))
+    middles = np.stack([train[opened.y_train == label].mean(0) for label in range(len(opened.class_names))])
     nearest = (test @ middles.T - np.square(middles).sum(1) / 2).argmax(1)
-    assert (nearest == made.y_test).mean() > 0.7
+    assert (nearest == opened.y_test).mean() > 0.7
 
 
 def test_generated_reviews_can_be_learnt_by_their_words():
-    made = open_dataset("text", examples=4000)
-    counts = np.stack([np.bincount(made.x_train[made.y_train == label].ravel(), minlength=WORDS) for label in (0, 1)])
+    opened = open_dataset("text", examples=4000)
+    by_label = (opened.x_train[opened.y_train == label] for label in (0, 1))
+    counts = np.stack([np.bincount(reviews.ravel(), minlength=WORDS) for reviews in by_label])
     weight = np.log(counts[1] + 1) - np.log(counts[0] + 1)
-    right = (weight[made.x_test].sum(1) > 0) == made.y_test
+    right = (weight[opened.x_test].sum(1) > 0) == opened.y_test
     assert right.mean() > 0.9
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "text"])
 def test_a_note_says_that_no_accuracy_is_to_be_read_from_what_is_generated(name):
-    made = open_dataset(name, examples=20)
-    assert made.note == f"generated in the form of {FORMS[name].title}: no accuracy is to be read from it."
+    opened = open_dataset(name, examples=20)
+    assert opened.note == f"generated in the form of {FORMS[name].title}: no accuracy is to be read from it."
 
 
 def test_features_are_random_as_published():
@@ -114,32 +117,31 @@ def test_features_are_random_as_published():
 
 
 def test_a_results_file_can_say_all_of_it():
-    made = open_dataset("text", examples=10)
-    assert json.loads(json.dumps(made.to_dict(), allow_nan=False)) == {
+    opened = open_dataset("text", examples=10)
+    assert json.loads(json.dumps(opened.to_dict(), allow_nan=False)) == {
         "kind": "generated",
         "name": "text",
         "examples": 10,
         "test_examples": 10,
         "shape": [200],
         "classes": {"negative": 5, "positive": 5},
-        "fingerprint": made.fingerprint,
-        "note": made.note,
+        "fingerprint": opened.fingerprint,
+        "note": opened.note,
     }
 
 
 def test_a_data_set_cannot_be_changed_and_is_short_when_printed():
-    made = open_dataset("features", examples=10)
+    opened = open_dataset("features", examples=10)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        made.kind = "file"
-    assert len(repr(made)) < 300
+        opened.kind = "file"
+    assert len(repr(opened)) < 300
 
 
 # Files, then Keras, then TFDS
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_file_comes_first(tmp_path, name):
-    npz(tmp_path / "keras" / "datasets" / "mnist.npz", "mnist")
+def test_a_file_comes_first(tmp_path, kept_digits, name):
     path = npz(tmp_path / "mine.npz", name)
     opened, expected = open_dataset(name, path=str(path)), some(name)
     assert opened.kind == "file" and opened.note.endswith(", from a file given.")
@@ -147,41 +149,30 @@ def test_a_file_comes_first(tmp_path, name):
         np.testing.assert_array_equal(getattr(opened, key), array)
 
 
-@pytest.mark.parametrize("name", ["mnist", "text"])
-def test_what_keras_has_kept_is_next(tmp_path, name):
-    npz(tmp_path / "keras" / "datasets" / DOWNLOADS[name][0], name)
-    opened = open_dataset(name)
-    assert opened.kind == "keras" and opened.note.endswith(", from the file that Keras keeps.")
-    np.testing.assert_array_equal(opened.x_train, some(name)["x_train"])
+@pytest.fixture
+def kept_digits(tmp_path, keras_keeps):
+    """Few digits, where Keras keeps MNIST."""
+    return keras_keeps("mnist", npz(tmp_path / "few.npz", "mnist").read_bytes())
 
 
-@pytest.mark.parametrize(
-    "file",
-    ["cifar-10-batches-py-target/cifar-10-batches-py", "cifar-10-batches-py", "cifar-10-batches-py.tar.gz"],
-)
-def test_cifar10_is_found_where_any_keras_has_put_it(tmp_path, monkeypatch, file):
-    seen = []
-    made = some("cifar10", 20)
-    monkeypatch.setattr(datasets, "read_cifar10", lambda path: seen.append(path) or datasets.Splits(**made))
-    folder = tmp_path / "keras" / "datasets" / file
-    folder.mkdir(parents=True)
-    assert open_dataset("cifar10").kind == "keras"
-    assert seen == [folder]
+def test_what_keras_keeps_is_next(kept_digits):
+    opened = open_dataset("mnist")
+    assert opened.kind == "keras" and opened.note == "MNIST, from keras.datasets."
+    np.testing.assert_array_equal(opened.x_train, some("mnist")["x_train"])
 
 
-def test_a_broken_file_in_keras_cache_is_an_error_and_not_replaced_by_generated_data(tmp_path):
-    path = npz(tmp_path / "keras" / "datasets" / "mnist.npz", "mnist")
-    path.write_bytes(b"broken")
-    with pytest.raises(DatasetError, match="mnist.npz cannot be read as a .npz file"):
+def test_a_broken_file_of_keras_is_an_error_and_not_replaced_by_generated_data(kept_digits):
+    kept_digits.write_bytes(b"broken")
+    with pytest.raises(DatasetError, match="mnist.npz is not the published file: its SHA-256 is "):
         open_dataset("mnist")
 
 
-@pytest.mark.parametrize("keras_home", [None, ""])
-def test_keras_own_folder_is_in_the_home_folder(tmp_path, monkeypatch, keras_home):
-    monkeypatch.delenv("KERAS_HOME") if keras_home is None else monkeypatch.setenv("KERAS_HOME", keras_home)
-    monkeypatch.setattr(pathlib.Path, "home", lambda: tmp_path)
+def test_keras_own_folder_is_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("KERAS_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
     npz(tmp_path / ".keras" / "datasets" / "mnist.npz", "mnist")
-    assert open_dataset("mnist").kind == "keras"
+    with pytest.raises(DatasetError, match=r"\.keras/datasets/mnist\.npz is not the published file"):
+        open_dataset("mnist")
 
 
 def test_fewer_examples_are_spread_over_the_file(tmp_path):
@@ -277,12 +268,9 @@ def test_what_tfds_cannot_read_is_an_error(tmp_path):
 # Downloads
 
 
-def test_nothing_is_fetched_unless_asked_for(monkeypatch):
-    import keras
-
-    monkeypatch.setattr(keras.utils, "get_file", lambda *_, **__: pytest.fail("fetched"))
-    for name in FORMS:
-        assert open_dataset(name, examples=10).kind == "generated"
+@pytest.mark.parametrize("name", FORMS)
+def test_nothing_is_downloaded_unless_asked_for(keras_folder, name):
+    assert open_dataset(name, examples=10).kind == "generated"
 
 
 def test_opening_generated_data_imports_neither_keras_nor_tensorflow():
@@ -290,52 +278,26 @@ def test_opening_generated_data_imports_neither_keras_nor_tensorflow():
         "import sys; from pipeline.sources.datasets import open_dataset; open_dataset('text', examples=9);"
         "print({'keras', 'tensorflow', 'tensorflow_datasets'} & set(sys.modules))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "set()"
+    output = subprocess.check_output([sys.executable, "-c", code], cwd=PROJECT_ROOT, text=True)
+    assert output.strip() == "set()"
 
 
-@pytest.mark.parametrize("name", ["mnist", "text"])
-def test_what_is_asked_for_is_fetched_with_its_published_checksum(tmp_path, monkeypatch, name):
-    import keras
-
-    asked = []
-
-    def get_file(file: str, address: str, file_hash: str) -> str:
-        asked.append((file, address, file_hash))
-        return str(npz(tmp_path / "fetched.npz", name))
-
-    monkeypatch.setattr(keras.utils, "get_file", get_file)
-    assert open_dataset(name, download=True).kind == "keras"
-    assert asked == [DOWNLOADS[name]]
+@pytest.mark.parametrize("name", KERAS_FILES)
+def test_what_is_asked_for_is_downloaded_by_keras(keras_folder, name):
+    with pytest.raises(DatasetError, match=f"^keras.datasets cannot load {FORMS[name].title}: Keras downloads.$"):
+        open_dataset(name, download=True)
 
 
-def test_the_published_addresses_and_checksums_are_those_of_keras_own_loaders():
-    import keras.src.datasets
-
-    folder = pathlib.Path(keras.src.datasets.__file__).parent
-    for name, module in {"mnist": "mnist", "cifar10": "cifar10", "text": "imdb"}.items():
-        file, address, sha256 = DOWNLOADS[name]
-        code = (folder / f"{module}.py").read_text()
-        assert sha256 in code and address.removesuffix(file) in code
+def test_what_keras_has_downloaded_is_opened(tmp_path, kept_digits, monkeypatch):
+    published = kept_digits.rename(tmp_path / "published.npz")
+    monkeypatch.setattr("keras.src.utils.file_utils.urlretrieve", lambda _, to, *__: published.rename(to))
+    opened = open_dataset("mnist", download=True)
+    assert opened.kind == "keras" and kept_digits.exists()
+    np.testing.assert_array_equal(opened.x_train, some("mnist")["x_train"])
 
 
-def test_features_cannot_be_fetched_and_are_generated():
+def test_features_cannot_be_downloaded_and_are_generated():
     assert open_dataset("features", examples=10, download=True).kind == "generated"
-
-
-def test_what_cannot_be_fetched_is_an_error_and_not_replaced_by_generated_data(monkeypatch):
-    import keras
-
-    def get_file(*_: object, **__: object) -> None:
-        raise Exception("URL fetch failure on ...: None -- [Errno -2] Name or service not known\nmore")
-
-    monkeypatch.setattr(keras.utils, "get_file", get_file)
-    with pytest.raises(DatasetError) as caught:
-        open_dataset("mnist", download=True)
-    assert str(caught.value) == (
-        f"MNIST cannot be fetched from {DOWNLOADS['mnist'][1]}: "
-        "URL fetch failure on ...: None -- [Errno -2] Name or service not known."
-    )
 
 
 # What is refused
@@ -348,7 +310,7 @@ def test_what_cannot_be_fetched_is_an_error_and_not_replaced_by_generated_data(m
         ("photos", {}, "'photos' is not a data set. Known: "),
         ("mnist", {"examples": 9}, "`examples` must be at least 10, one a class. Received: examples=9."),
         ("mnist", {"path": "no/such/file"}, "no/such/file does not exist."),
-        ("mnist", {"path": "/dev/null"}, "/dev/null is neither a file nor a folder."),
+        ("features", {"path": "/dev/null"}, "/dev/null is no .npz file, and is not read. Give a .npz file of x_train"),
     ],
 )
 def test_what_cannot_be_opened_is_refused(name, keywords, message):
@@ -357,24 +319,21 @@ def test_what_cannot_be_opened_is_refused(name, keywords, message):
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("name", "formats"),
-    [
-        ("mnist", "MNIST. Give mnist.npz, or a folder of MNIST's four idx files."),
-        ("text", "the IMDB reviews. Give imdb.npz, or a .npz file of x_train, y_train, x_test and y_test."),
-        ("features", "random features. Give a .npz file of x_train, y_train, x_test and y_test."),
-    ],
-)
-def test_a_file_of_no_known_format_is_refused_with_those_that_are(tmp_path, name, formats):
-    path = tmp_path / "data.csv"
-    path.touch()
+@pytest.mark.parametrize("file", ["train-images-idx3-ubyte.gz", "cifar-10-python.tar.gz", "folder.npz"])
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_a_file_in_another_format_is_refused_and_the_message_says_which_is_read(tmp_path, keras_folder, name, file):
+    path = tmp_path / file
+    path.mkdir() if path.suffix == ".npz" else path.touch()
     with pytest.raises(DatasetError) as caught:
         open_dataset(name, path=path)
-    assert str(caught.value) == f"{path} is no file of {formats}"
+    kept = KERAS_FILES[name]
+    assert str(caught.value) == (
+        f"{path} is no .npz file, and is not read. Give a .npz file of x_train, y_train, x_test and y_test, or none "
+        f"and put {kept.published} at {keras_folder}/{kept.cached}, where keras.datasets reads it, "
+        "or let Keras fetch it (--download)."
+    )
 
 
-def test_folders_of_idx_files_and_of_batches_are_opened(tmp_path):
-    with pytest.raises(DatasetError, match="train-images-idx3-ubyte is missing"):
-        open_dataset("mnist", path=tmp_path)
-    with pytest.raises(DatasetError, match="holds no batch of CIFAR-10"):
-        open_dataset("cifar10", path=tmp_path)
+def test_features_are_read_from_a_npz_file_alone(tmp_path):
+    with pytest.raises(DatasetError, match="Give a .npz file of x_train, y_train, x_test and y_test.$"):
+        open_dataset("features", path=tmp_path)

@@ -1,10 +1,11 @@
-"""MNIST's, the reviews' and the features' files, made small in the same formats, and broken ones."""
+"""Files of the published data sets, made small: `.npz` files, whole and broken, and what `keras.datasets` keeps."""
 
-import gzip
 import hashlib
 import io
+import os
 import pathlib
-import struct
+import pickle
+import tarfile
 import zipfile
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from pipeline.sources import published_files
 from pipeline.sources.published import DatasetError
-from pipeline.sources.published_files import read_idx, read_npz
+from pipeline.sources.published_files import KERAS_FILES, kept_by_keras, read_by_keras, read_npz
 
 RANDOM = np.random.default_rng(0)
 DIGITS = RANDOM.integers(0, 256, (6, 28, 28), np.uint8)
@@ -29,6 +30,12 @@ def npz(folder: pathlib.Path, **arrays: np.ndarray) -> pathlib.Path:
 
 def four(x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     return {"x_train": x, "y_train": y, "x_test": x[:2], "y_test": y[:2]}
+
+
+def reviews(*texts: list[int]) -> np.ndarray:
+    array = np.empty(len(texts), object)
+    array[:] = texts
+    return array
 
 
 def refused(read, *arguments) -> str:
@@ -135,158 +142,141 @@ def test_a_broken_array_in_an_npz_is_refused(tmp_path, broken):
 
 
 def test_objects_in_an_npz_are_not_unpickled(tmp_path):
-    path = npz(tmp_path, **four(np.array([[1], [2, 3], [4]], object), LABELS))
+    path = npz(tmp_path, **four(reviews([1], [2, 3], [4]), LABELS))
     assert "x_train cannot be read: Object arrays cannot be loaded when allow_pickle=False" in refused(
         read_npz, path, "features"
     )
 
 
-# The reviews as Keras has them
+def test_reviews_that_are_pickled_are_not_read_and_keras_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", "/keras")
+    path = npz(tmp_path, **four(reviews([1], [2, 3], [4]), LABELS))
+    assert refused(read_npz, path, "text") == (
+        f"{path}: x_train cannot be read: Object arrays cannot be loaded when allow_pickle=False. "
+        "Give a .npz file of x_train, y_train, x_test and y_test, or none and put imdb.npz at "
+        "/keras/datasets/imdb.npz, where keras.datasets reads it, or let Keras fetch it (--download)."
+    )
 
 
-def reviews(*texts: list[int]) -> np.ndarray:
-    array = np.empty(len(texts), object)
-    array[:] = texts
-    return array
+# What Keras keeps
 
 
-@pytest.fixture
-def imdb(tmp_path, monkeypatch):
-    def write(**changes: np.ndarray) -> pathlib.Path:
-        arrays = four(reviews([1, 2, 19_996], list(range(1000, 1300)), [19_997]), LABELS)
-        path = npz(tmp_path, **{**arrays, **changes})
-        monkeypatch.setattr(published_files, "IMDB_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
-        return path
-
-    return write
-
-
-def test_reviews_become_tokens_as_keras_makes_them(imdb):
-    splits = read_npz(imdb(), "text")
-    # 1 starts, words count from 4, one that would be 20,000 is rare (2); padded and cut on the left.
-    assert splits.x_train[0].tolist() == [0] * 196 + [1, 4, 5, 19_999]
-    assert splits.x_train[1].tolist() == list(range(1103, 1303))
-    assert splits.x_train[2].tolist() == [0] * 198 + [1, 2]
-    assert (splits.y_train.tolist(), splits.x_test.shape) == ([0, 1, 1], (2, 200))
+def archive_of_cifar10() -> bytes:
+    """CIFAR-10's archive with one image a batch, which Keras' loader repeats 10,000 times to train."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for number, name in enumerate([*(f"data_batch_{batch}" for batch in range(1, 6)), "test_batch"]):
+            planes = np.repeat(np.array([[number, 10, 20]], np.uint8), 1024, axis=1)  # all red, all green, all blue
+            batch = pickle.dumps({b"data": planes, b"labels": [number]}, protocol=4)
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(batch)
+            archive.addfile(member, io.BytesIO(batch))
+    return content.getvalue()
 
 
-def test_reviews_are_those_of_keras_own_loader(imdb, monkeypatch):
-    import keras
-
-    path = imdb()
-    monkeypatch.setattr("keras.src.datasets.imdb.get_file", lambda *_, **__: str(path))
-    (x, y), _ = keras.datasets.imdb.load_data(num_words=20_000)
-    theirs = keras.utils.pad_sequences(x, maxlen=200)
-    ours = read_npz(path, "text")
-    order = np.lexsort(theirs.T)
-    np.testing.assert_array_equal(ours.x_train[np.lexsort(ours.x_train.T)], theirs[order])
-    np.testing.assert_array_equal(ours.y_train[np.lexsort(ours.x_train.T)], y[order])
+def packed(**arrays: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
 
 
-def test_reviews_that_are_not_the_published_ones_are_not_unpickled(imdb, monkeypatch):
-    path = imdb()
-    monkeypatch.setattr(published_files, "IMDB_SHA256", "0" * 64)
-    assert f"{path}: it is not the published file, and is not read. SHA256 is " in refused(read_npz, path, "text")
-
-
-def test_hostile_reviews_are_not_run_even_with_the_right_checksum(imdb, tmp_path):
-    class Hostile(list):
-        def __reduce__(self):
-            return exec, (f"open({str(tmp_path / 'marker')!r}, 'w')",)
-
-    path = imdb(x_train=reviews([1], Hostile(), [2]))
-    assert refused(read_npz, path, "text").endswith("and is not read: it asks for builtins.exec.")
-    assert not (tmp_path / "marker").exists()
-
-
-def test_a_newer_npy_header_is_read_as_well(imdb, monkeypatch):
-    path = imdb()
-    stream = io.BytesIO()
-    np.lib.format.write_array(stream, reviews([1], [2], [3]), version=(2, 0))
-    with zipfile.ZipFile(path) as origin:
-        members = {member: origin.read(member) for member in origin.namelist()}
-    with zipfile.ZipFile(path, "w") as to:
-        for member, content in {**members, "x_train.npy": stream.getvalue()}.items():
-            to.writestr(member, content)
-    monkeypatch.setattr(published_files, "IMDB_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
-    assert read_npz(path, "text").x_train[:, -1].tolist() == [4, 5, 6]
-
-
-# idx
-
-
-def idx(array: np.ndarray, *, magic: int | None = None) -> bytes:
-    header = struct.pack(f">{1 + array.ndim}I", magic or 0x800 + array.ndim, *array.shape)
-    return header + array.tobytes()
-
-
-FILES = {
-    "train-images-idx3-ubyte": idx(DIGITS),
-    "train-labels-idx1-ubyte": idx(NUMBERS),
-    "t10k-images-idx3-ubyte": idx(DIGITS[:2]),
-    "t10k-labels-idx1-ubyte": idx(NUMBERS[:2]),
+CONTENT = {
+    "mnist": packed(**four(DIGITS, NUMBERS)),
+    "cifar10": archive_of_cifar10(),
+    "text": packed(**four(reviews([1, 2, 19_996], list(range(1000, 1300)), [19_997]), LABELS)),
 }
 
 
-def in_folder(folder: pathlib.Path, files: dict[str, bytes]) -> pathlib.Path:
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    return folder
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("dot", [False, True])
-def test_mnists_own_files_are_read(tmp_path, packed, dot):
-    files = {
-        (name.replace("-idx", ".idx") if dot else name) + (".gz" if packed else ""): (
-            gzip.compress(content) if packed else content
-        )
-        for name, content in FILES.items()
-    }
-    splits = read_idx(in_folder(tmp_path, files))
+def test_digits_are_read_through_keras(keras_keeps):
+    keras_keeps("mnist", CONTENT["mnist"])
+    assert kept_by_keras("mnist", download=False)
+    splits = read_by_keras("mnist")
     np.testing.assert_array_equal(splits.x_train[..., 0], DIGITS)
-    assert splits.y_train.tolist() == NUMBERS.tolist() and splits.y_test.tolist() == [0, 9]
+    assert (splits.y_train.tolist(), splits.y_test.tolist()) == (NUMBERS.tolist(), [0, 9])
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("train-images-idx3-ubyte", b"", "must begin with the magic number 0x00000803. Received: 0x."),
-        ("train-images-idx3-ubyte", FILES["train-labels-idx1-ubyte"], "Received: 0x00000801."),
-        ("train-labels-idx1-ubyte", idx(NUMBERS, magic=0x901), "the magic number 0x00000801. Received: 0x00000901."),
-        (
-            "train-images-idx3-ubyte",
-            FILES["train-images-idx3-ubyte"][:-5],
-            "must have 4,704 bytes behind its header, which says (6, 28, 28). Received: 4,699.",
-        ),
-        ("t10k-labels-idx1-ubyte", FILES["t10k-labels-idx1-ubyte"] + b"\0", "must have 2 bytes behind its header"),
-        ("t10k-labels-idx1-ubyte", struct.pack(">II", 0x801, 2**32 - 1), "must have 4,294,967,295 bytes behind"),
-        ("train-labels-idx1-ubyte", idx(NUMBERS + 1), "the labels of y_train must lie in 0 to 9. Received: 1 to 10."),
-        ("train-images-idx3-ubyte", idx(DIGITS[:, :5]), "x_train must be uint8 of shape (examples, 28, 28, 1)."),
-    ],
-)
-def test_a_broken_idx_file_is_refused(tmp_path, name, content, message):
-    assert message in refused(read_idx, in_folder(tmp_path, {**FILES, name: content}))
+def test_cifar10_is_read_through_keras_from_its_archive(keras_keeps):
+    keras_keeps("cifar10", CONTENT["cifar10"])
+    assert kept_by_keras("cifar10", download=False)
+    splits = read_by_keras("cifar10")
+    assert splits.x_train.shape == (50_000, 32, 32, 3) and splits.x_test.shape == (1, 32, 32, 3)
+    assert splits.y_train[[0, 9_999, 10_000, 49_999]].tolist() == [0, 0, 1, 4]
+    assert splits.x_train[25_000, 3, 7].tolist() == [2, 10, 20] and splits.x_test[0, 3, 7].tolist() == [5, 10, 20]
 
 
-def test_a_missing_idx_file_is_named(tmp_path):
-    files = {name: content for name, content in FILES.items() if "t10k-images" not in name}
-    message = refused(read_idx, in_folder(tmp_path, files))
-    assert message == f"{tmp_path}: t10k-images-idx3-ubyte is missing, packed (.gz) or not."
+def test_reviews_are_read_through_keras_padded_and_cut_on_the_left(keras_keeps):
+    keras_keeps("text", CONTENT["text"])
+    assert kept_by_keras("text", download=False)
+    splits = read_by_keras("text")
+    # 1 starts, words count from 4, and 20,000 would be too rare: 2.
+    expected = {
+        (*[0] * 196, 1, 4, 5, 19_999): 0,
+        tuple(range(1103, 1303)): 1,
+        (*[0] * 198, 1, 2): 1,
+    }
+    tokens = map(tuple, splits.x_train.tolist())
+    assert dict(zip(tokens, splits.y_train.tolist(), strict=True)) == expected
+    assert splits.x_train.dtype == np.int32 and splits.x_test.shape == (2, 200)
 
 
-@pytest.mark.parametrize(
-    "content", [b"no gzip", gzip.compress(FILES["train-images-idx3-ubyte"])[:-30]], ids=["no gzip", "cut off"]
-)
-def test_a_broken_packed_file_is_refused(tmp_path, content):
-    files = {f"{name}.gz": gzip.compress(one) for name, one in FILES.items()}
-    folder = in_folder(tmp_path, {**files, "train-images-idx3-ubyte.gz": content})
-    assert refused(read_idx, folder).startswith(f"{folder}/train-images-idx3-ubyte.gz cannot be read: ")
+@pytest.mark.parametrize("name", KERAS_FILES)
+def test_nothing_is_kept_in_an_empty_folder(keras_folder, name):
+    assert not kept_by_keras(name, download=False)
 
 
-def test_a_packed_file_is_unpacked_to_a_limit_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(published_files, "_MAX_BYTES", 100)
-    files = {f"{name}.gz": gzip.compress(one) for name, one in FILES.items()}
-    assert "must have 4,704 bytes behind its header, which says (6, 28, 28). Received: 85." in refused(
-        read_idx, in_folder(tmp_path, files)
+@pytest.mark.parametrize("name", KERAS_FILES)
+def test_a_file_with_another_checksum_which_keras_would_download_again_is_refused(keras_keeps, name):
+    path = keras_keeps(name, CONTENT[name])
+    expected = KERAS_FILES[name].sha256
+    path.write_bytes(b"something else")
+    received = hashlib.sha256(b"something else").hexdigest()
+    message = refused(lambda: kept_by_keras(name, download=False))
+    assert message.startswith(f"{path} is not the published file: its SHA-256 is {received}, published is {expected}. ")
+    assert message.endswith(f" at {path}, where keras.datasets reads it, or let Keras fetch it (--download).")
+    assert not kept_by_keras(name, download=True)
+
+
+@pytest.mark.parametrize("earlier", KERAS_FILES["cifar10"].earlier)
+def test_what_an_earlier_keras_left_is_refused_and_the_message_says_what_to_do(keras_folder, earlier):
+    (keras_folder / earlier).mkdir()
+    assert refused(lambda: kept_by_keras("cifar10", download=False)) == (
+        f"{keras_folder / earlier} is not read: keras.datasets looks for cifar-10-batches-py-target_archive there. "
+        f"To read CIFAR-10, put cifar-10-python.tar.gz at {keras_folder}/cifar-10-batches-py-target_archive, "
+        "where keras.datasets reads it, or let Keras fetch it (--download)."
     )
+    assert not kept_by_keras("cifar10", download=True)
+
+
+def test_a_folder_that_keras_may_not_write_to_is_refused(keras_keeps, monkeypatch):
+    path = keras_keeps("mnist", CONTENT["mnist"])
+    monkeypatch.setattr(os, "access", lambda folder, mode: (folder, mode) != (str(path.parents[1]), os.W_OK))
+    assert refused(lambda: kept_by_keras("mnist", download=False)) == (
+        f"{path} is not read: Keras must be able to write to {path.parents[1]}. Set KERAS_HOME to a copy of it."
+    )
+
+
+def test_a_file_that_cannot_be_opened_is_refused(keras_folder):
+    (keras_folder / "mnist.npz").mkdir()
+    assert refused(lambda: kept_by_keras("mnist", download=False)).startswith(
+        f"{keras_folder}/mnist.npz cannot be read: Is a directory. "
+    )
+
+
+def test_what_keras_cannot_load_is_refused_in_one_line(keras_keeps):
+    keras_keeps("mnist", CONTENT["mnist"]).write_bytes(b"broken\nfile")
+    assert refused(read_by_keras, "mnist").startswith("keras.datasets cannot load MNIST: ")
+
+
+def test_arrays_of_keras_are_checked(keras_keeps):
+    keras_keeps("mnist", CONTENT["mnist"]).write_bytes(packed(**four(DIGITS[:, :27], NUMBERS)))
+    assert refused(read_by_keras, "mnist").startswith("keras.datasets: x_train must be uint8 of shape ")
+
+
+def test_names_and_checksums_are_those_of_keras_own_loaders():
+    import keras.src.datasets
+
+    sources = pathlib.Path(keras.src.datasets.__file__).parent
+    for name, module in {"mnist": "mnist", "cifar10": "cifar10", "text": "imdb"}.items():
+        file, code = KERAS_FILES[name], (sources / f"{module}.py").read_text()
+        assert file.sha256 in code and file.published in code
+        assert f'"{file.cached.removesuffix("_archive")}"' in code

@@ -17,7 +17,7 @@ import tensorflow as tf
 from profiles.measure import schedule
 from profiles.measure.measure import measure, shapes
 from profiles.measure.schedule import epochs_for
-from profiles.report.write import to_json
+from profiles.report.files import to_json
 from profiles.results.result import Result
 from tests.planted import (
     IMAGES,

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from profiles.devices import parse_device
-from profiles.report.write import to_json
+from profiles.report.files import to_json
 from profiles.results.parts import PARTS
 from profiles.results.result import summarise
 from profiles.results.subject import Subject
@@ -37,7 +37,6 @@ RESULT_KEYS = {
     "host_wait_ratio",
     "stages",
     "cpu_ms_per_image",
-    "samples",
     "flags",
 }
 

@@ -1,4 +1,4 @@
-"""Results as strict JSON, and files that appear whole or not at all."""
+"""Writes files that are complete or absent, and strict JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Any
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes a file that is whole or not there: beside it, then renamed."""
+    """Writes a text to a temporary file beside `path` and renames it, so that no reader sees an incomplete file.
+
+    Raises:
+      OSError: if the file cannot be written. Then `path` is as before.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
-        # A name that is no UTF-8 must not cost the results.
+        # A file name that is not UTF-8 must not make the results impossible to write.
         with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         partial.replace(path)
@@ -24,5 +28,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def to_json(document: Mapping[str, Any]) -> str:
-    """Returns strict JSON: a number that is not finite is an error, not `NaN`."""
+    """Returns a document as strict JSON.
+
+    Raises:
+      ValueError: if a number is not finite, instead of writing `NaN`.
+    """
     return json.dumps(document, allow_nan=False, indent=1) + "\n"

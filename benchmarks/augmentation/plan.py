@@ -1,0 +1,97 @@
+"""What is measured: some operations in some libraries, at one size of image and of batch, for some rounds."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.augmentation.libraries import LIBRARIES, Subject, subjects_of
+from benchmarks.augmentation.operations import LEAST_IMAGE_SIZE, OPERATIONS
+from benchmarks.lab.options import UserError, known_names
+from pipeline.commands import ArgumentParser
+from pipeline.sources import add_skip_list_option
+from profiles.provenance import usable_threads, without_folder
+
+_DATA = "generated:64"
+_ROUNDS, _IMAGE_SIZE, _BATCH_SIZE = 5, 64, 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is measured; the document of a run keeps it.
+
+    Attributes:
+      operations, libraries: keys of `OPERATIONS` and `LIBRARIES`.
+      image_size: pixels a side.
+      batch_size: images a batch.
+      rounds: windows of each kind that each subject has.
+      cores: calls in parallel, beside one call on one core.
+      data: what the photos were called, without folders.
+    """
+
+    operations: tuple[str, ...]
+    libraries: tuple[str, ...]
+    image_size: int
+    batch_size: int
+    rounds: int
+    cores: int
+    data: str
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        return subjects_of(self.operations, self.libraries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run: what is measured, of which photos, and where its files go."""
+
+    asked: Asked
+    data: str
+    out: Path
+    skip_list: Path | None = None
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.augmentation",
+        description="What each augmentation costs, by library and by where it is done, and a picture that all do the "
+        "same.",
+        epilog=f"operations: {', '.join(OPERATIONS)}; libraries: {', '.join(LIBRARIES)}",
+    )
+    add = arguments.add_argument
+    add("--data", default=_DATA, metavar="DIR", help=f"a folder of class folders, or generated:N (default: {_DATA})")
+    add_skip_list_option(arguments)
+    add("--image-size", type=int, default=_IMAGE_SIZE, metavar="N", help=f"pixels a side (default: {_IMAGE_SIZE})")
+    add("--batch-size", type=int, default=_BATCH_SIZE, metavar="N", help=f"images a batch (default: {_BATCH_SIZE})")
+    add("--operations", default=",".join(OPERATIONS), metavar="NAME,...", help="which operations (default: all)")
+    add("--libraries", default=",".join(LIBRARIES), metavar="NAME,...", help="which libraries (default: all)")
+    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each row (default: {_ROUNDS})")
+    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
+    return arguments
+
+
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, with the nearest known name where there is one.
+    """
+    for name, least in (("rounds", 1), ("batch_size", 1), ("image_size", LEAST_IMAGE_SIZE)):
+        value = getattr(arguments, name)
+        if value < least:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {least}. Received: {value}.")
+    asked = Asked(
+        operations=known_names(arguments.operations, "--operations", OPERATIONS),
+        libraries=known_names(arguments.libraries, "--libraries", LIBRARIES),
+        image_size=arguments.image_size,
+        batch_size=arguments.batch_size,
+        rounds=arguments.rounds,
+        cores=usable_threads(),
+        data=without_folder(arguments.data),
+    )
+    if not asked.subjects:
+        names = ", ".join(asked.libraries), ", ".join(asked.operations)
+        raise UserError(f"No library of {names[0]} has {names[1]}. Choose another.")
+    return Plan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)

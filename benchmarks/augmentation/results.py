@@ -1,0 +1,142 @@
+"""What follows from a document: the numbers of each subject, the pictures to show, and what speaks against them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.augmentation.libraries import Subject
+from benchmarks.augmentation.plan import Asked
+from benchmarks.augmentation.samples import Measured, Measurements, Sample
+from profiles.report import Document, encode
+from profiles.statistics import median, spread_ratio
+
+# Levels of 255. Bilinear interpolation differs by less than one between the libraries; a wrong sign, by some twenty.
+DIFFERENCE_BOUND = 6.0
+# Other processes took more than this of the cores: a caution, because a subject can get fewer of them.
+_DISTURBED_RATIO = 0.05
+
+AugmentationDocument = Document[Asked, Measurements]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What follows for one subject; a number that was not measured is None.
+
+    Attributes:
+      cpu_us_per_image: CPU time on one core, the median over the rounds.
+      spread_ratio: the standard deviation of one round's CPU time, as a part of it.
+      wall_us_per_image: time on one core, the median over the rounds.
+      effective_parallelism: cores that were busy with as many calls as there are cores, the median over the rounds.
+      graph_loop, peak_memory_bytes, difference_levels: as they were measured.
+      failure: why the subject has no times.
+    """
+
+    subject: Subject
+    cpu_us_per_image: float | None
+    spread_ratio: float | None
+    wall_us_per_image: float | None
+    effective_parallelism: float | None
+    graph_loop: bool | None
+    peak_memory_bytes: int | None
+    difference_levels: float | None
+    failure: str | None
+
+    @property
+    def does_the_same(self) -> bool:
+        """Whether its pictures are those of the reference, as far as there are any."""
+        return self.difference_levels is None or self.difference_levels < DIFFERENCE_BOUND
+
+    def to_dict(self) -> dict[str, Any]:
+        fields = encode(self)
+        return {**fields.pop("subject"), **fields}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What follows from a document.
+
+    Attributes:
+      rows: one for each subject, in the order of the table.
+      pictures: by operation, of each library the placement that is furthest off.
+      cautions: sentences on what speaks against the numbers, or against one of them.
+    """
+
+    rows: tuple[Result, ...]
+    pictures: Mapping[str, tuple[Measured, ...]]
+    cautions: tuple[str, ...]
+
+    @property
+    def too_different(self) -> tuple[Result, ...]:
+        """The subjects that do not do the same as the reference."""
+        return tuple(result for result in self.rows if not result.does_the_same)
+
+
+def derive(document: AugmentationDocument) -> Results:
+    """Derives the numbers of each subject from its samples, and what speaks against them."""
+    failures = {left_out.who: left_out.reason for left_out in document.left_out}
+    subjects = document.samples.subjects
+    rows = tuple(_result(measured, failures.get(measured.subject.label)) for measured in subjects)
+    return Results(rows=rows, pictures=_pictures(subjects), cautions=tuple(_cautions(document, rows)))
+
+
+def _result(measured: Measured, failure: str | None) -> Result:
+    alone = [sample for sample in measured.samples if sample.cores == 1 and failure is None]
+    together = [sample for sample in measured.samples if sample.cores > 1 and failure is None]
+    cpu_us = [sample.cpu_ns / sample.images / 1e3 for sample in alone]
+    wall_us = [sample.wall_ns / sample.images / 1e3 for sample in alone]
+    return Result(
+        subject=measured.subject,
+        cpu_us_per_image=median(cpu_us) if alone else None,
+        spread_ratio=spread_ratio(cpu_us) if alone else None,
+        wall_us_per_image=median(wall_us) if alone else None,
+        effective_parallelism=median(effective_parallelism(together)) if together else None,
+        graph_loop=measured.graph_loop,
+        peak_memory_bytes=measured.peak_memory_bytes,
+        difference_levels=measured.difference_levels,
+        failure=failure,
+    )
+
+
+def effective_parallelism(samples: Sequence[Sample]) -> list[float]:
+    """Returns the CPU-seconds per second of each window: how many cores were busy."""
+    return [sample.cpu_ns / sample.wall_ns for sample in samples]
+
+
+def _pictures(subjects: Sequence[Measured]) -> dict[str, tuple[Measured, ...]]:
+    furthest: dict[str, dict[str, Measured]] = {}
+    for measured in subjects:
+        if measured.picture is None or measured.difference_levels is None:
+            continue
+        libraries = furthest.setdefault(measured.subject.operation, {})
+        other = libraries.setdefault(measured.subject.library, measured)
+        if measured.difference_levels > (other.difference_levels or 0.0):
+            libraries[measured.subject.library] = measured
+    return {operation: tuple(libraries.values()) for operation, libraries in furthest.items()}
+
+
+def _cautions(document: AugmentationDocument, rows: Sequence[Result]) -> list[str]:
+    cores, others = document.plan.cores, _others_cores(document.samples.subjects)
+    cautions = []
+    if not document.complete:
+        cautions.append("This run was stopped before its end: the numbers are of what was measured until then.")
+    if others > _DISTURBED_RATIO * cores:
+        cautions.append(
+            f"Other processes took {others:.1f} of {cores} cores meanwhile: a row could not get those, and CPU time is "
+            "longer beside them."
+        )
+    cautions += [f"{result.subject.label} failed: {result.failure}." for result in rows if result.failure is not None]
+    cautions += [
+        f"{result.subject.label} does not do the same: {result.difference_levels:.1f} off."
+        for result in rows
+        if not result.does_the_same
+    ]
+    return cautions
+
+
+def _others_cores(subjects: Sequence[Measured]) -> float:
+    """Returns how many cores other processes took, on average over the windows."""
+    samples = [sample for measured in subjects for sample in measured.samples]
+    wall_ns = sum(sample.wall_ns for sample in samples)
+    return sum(sample.others_cpu_ns for sample in samples) / wall_ns if wall_ns else 0.0

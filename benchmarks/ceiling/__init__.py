@@ -1,1 +1,0 @@
-"""Loaders beside all cores doing nothing but decoding the same files."""

@@ -1,0 +1,72 @@
+"""What is examined: one folder, which is listed here, and never a folder that the results would lie in."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.doctor.folder import Folder, list_folder
+from benchmarks.lab.options import UserError
+from pipeline.commands import ArgumentParser
+from profiles.provenance import without_folder
+
+# The file of the list that `--skip-list` takes.
+SKIP_LIST = "skip.jsonl"
+_EPILOG = (
+    "Exit code 1: something would stop a training. docs/doctor.md says what each trouble means. "
+    "The files to leave out are listed in skip.jsonl, for --skip-list of other commands."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is examined; the document of a run keeps it.
+
+    Attributes:
+      folder: its name, without the folders that it lies in.
+    """
+
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run: the folder with its files, and where the results go."""
+
+    asked: Asked
+    folder: Folder
+    out: Path
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.doctor",
+        description="Finds what is wrong with a folder of images, changes nothing, and lists the files that are better "
+        "left out.",
+        epilog=_EPILOG,
+    )
+    add = arguments.add_argument
+    add("folder", type=Path, metavar="DIR", help="one folder of images per class, or splits such as train/ and test/")
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where results.json, report.html and skip.jsonl go (default: runs/TIME)",
+    )
+    return arguments
+
+
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
+    """Lists the folder.
+
+    Raises:
+      SourceError: if it is no folder of classes, and no folder of splits.
+      UserError: if the results would lie in it.
+    """
+    root: Path = arguments.folder
+    folder = list_folder(root)
+    if Path(os.path.realpath(out)).is_relative_to(root.resolve()):
+        raise UserError(f"--out {out} would lie in the folder that is examined. Give one outside of {root}.")
+    return Plan(asked=Asked(folder=without_folder(str(root.resolve()))), folder=folder, out=out)

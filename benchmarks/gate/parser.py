@@ -1,0 +1,80 @@
+"""The words of the gate's command line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.lab.options import DATA, MODEL
+from pipeline.commands import ArgumentParser
+from pipeline.sources import add_skip_list_option
+
+SUBJECT = "tf-data-composed"
+_BASELINES = Path("benchmarks_baseline")
+# Fewer are no choice: six pairs cannot show a regression.
+_MOST_PAIRS = (10, 16, 24)
+_EPILOG = """Exit codes: 0 same or improved, 1 regression, 2 bad input,
+3 could not measure or not comparable, 4 too noisy."""
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.gate",
+        description='Images/sec in CI: compares what can be compared, and says "inconclusive" when it cannot tell.',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = arguments.add_subparsers(dest="verb", required=True, metavar="VERB")
+    compare = verbs.add_parser("compare", help="B against A, in pairs of fresh processes", epilog=_EPILOG)
+    compare.add_argument("a", metavar="A", help="a variant, FILE.toml or module:function; with --rev a git revision")
+    compare.add_argument("b", metavar="B", help="the same")
+    compare.add_argument("--rev", action="store_true", help="A and B are git revisions of the repository here")
+    compare.add_argument("--at-least", type=float, metavar="R", help="asks whether B serves R times what A does")
+    compare.add_argument(
+        "--threshold", type=float, default=0.05, metavar="T", help="the loss that counts (default: 0.05)"
+    )
+    compare.add_argument("--seed", type=int, metavar="N", help="of the coins that order each pair (default: by chance)")
+    _add_most_pairs(compare)
+    for verb, does in (
+        ("record", "stores a benchmark's ratios to anchors"),
+        ("check", "holds it against what is stored"),
+    ):
+        of_baseline = verbs.add_parser(verb, help=does, epilog=_EPILOG)
+        of_baseline.add_argument("name", metavar="NAME", help="of the benchmark, and of its file")
+        of_baseline.add_argument(
+            "--baselines", type=Path, default=_BASELINES, metavar="DIR", help=f"their folder (default: {_BASELINES})"
+        )
+        if verb == "record":
+            of_baseline.add_argument("--overwrite", action="store_true", help="replaces a baseline that is there")
+        else:
+            of_baseline.add_argument(
+                "--threshold", type=float, default=0.10, metavar="T", help="the loss that counts (default: 0.10)"
+            )
+    ratios = verbs.add_parser("ratios", help="this project's own recorded ratios", epilog=_EPILOG)
+    ratios.add_argument("--only", action="append", metavar="NAME", help="this alone; may be given several times")
+    _add_most_pairs(ratios)
+    for verb, words in verbs.choices.items():
+        if verb != "ratios":
+            words.add_argument(
+                "--subject",
+                metavar="WHAT",
+                help=f"what is measured: a variant, FILE.toml or module:function (default: {SUBJECT})",
+            )
+            words.add_argument(
+                "--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images (default: {DATA})"
+            )
+            add_skip_list_option(words)
+            words.add_argument("--measure", choices=("loader", "train"), default="loader", help="(default: loader)")
+            words.add_argument("--model", default=MODEL, metavar="NAME", help=f"for train (default: {MODEL})")
+            words.add_argument("--device", default="cpu", metavar="DEV", help="for train: cpu, gpu, emulated:RATE")
+        words.add_argument("--timeout", type=float, default=600.0, metavar="S", help="for one process (default: 600)")
+        what = "the log of a failure goes" if verb == "record" else "results.json and report.html go"
+        words.add_argument("--out", type=Path, metavar="DIR", help=f"where {what} (default: runs/TIME)")
+    # What `--help` shows of each verb, too: somebody who reads about an option looks for it here.
+    arguments.epilog = "\n".join([*(words.format_usage() for words in verbs.choices.values()), _EPILOG])
+    return arguments
+
+
+def _add_most_pairs(words: argparse.ArgumentParser) -> None:
+    words.add_argument(
+        "--most-pairs", type=int, choices=_MOST_PAIRS, default=_MOST_PAIRS[-1], help="where it ends (default: 24)"
+    )

@@ -1,0 +1,289 @@
+"""What follows from the samples of a gate: pairs, their ratios, and the verdict, by the rules of `profiles.gate`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
+from benchmarks.gate.samples import (
+    INSPECTED,
+    SIDES,
+    CheckSamples,
+    ComparisonSamples,
+    Measurement,
+    Process,
+    Side,
+    invariants_of,
+)
+from profiles.gate import (
+    FAILED,
+    PAIRS,
+    REGRESSION,
+    Baseline,
+    Decision,
+    Measured,
+    broken,
+    check,
+    figures_of,
+    judge,
+    looks,
+    losses,
+    machine_of,
+    not_comparable,
+    paired,
+    rate_of,
+    recorded,
+)
+from profiles.report import Document
+from profiles.statistics import median
+
+ComparisonsDocument = Document[AskedComparisons, ComparisonSamples]
+CheckDocument = Document[AskedCheck, CheckSamples]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A question, and what was measured of it so far.
+
+    Attributes:
+      measurements: in the order in which the processes ran; two by two they are pairs.
+      failure: why the next measurement failed; None if none did.
+    """
+
+    question: Question
+    measurements: tuple[Measurement, ...] = ()
+    failure: str | None = None
+
+    def processes(self, side: Side) -> tuple[Process, ...]:
+        return tuple(measurement.process for measurement in self.measurements if measurement.side == side)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs that are whole."""
+        return len(self.measurements) // 2
+
+    @property
+    def orders(self) -> tuple[str, ...]:
+        """Which side came first in each pair: "AB" or "BA"."""
+        sides = [measurement.side for measurement in self.measurements]
+        return tuple("".join(sides[2 * pair : 2 * pair + 2]) for pair in range(self.pairs))
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The names of those that are judged; none before anything was measured."""
+        return figures_of(*(measurement.process.rates for measurement in self.measurements))
+
+    def ratios(self, figure: str) -> tuple[float, ...]:
+        """Returns images/sec of B over A, of each pair."""
+        return tuple(
+            rate_of(b.images_per_sec, figure) / rate_of(a.images_per_sec, figure)
+            for a, b in zip(self.processes("A"), self.processes("B"), strict=False)
+        )
+
+    def spread(self, figure: str) -> float | None:
+        """Returns the standard deviation of a measurement's logarithm, by the pairs' middle half; None below 6."""
+        if self.pairs < PAIRS[0]:
+            return None
+        logs = [math.log(ratio) for ratio in self.ratios(figure)]
+        middle = median(logs)
+        # 1.4826 times the median deviation is the standard deviation where noise is Gaussian; a pair has that of two.
+        return 1.4826 * median([abs(log - middle) for log in logs]) / math.sqrt(2)
+
+    def decide(self) -> Decision | None:
+        """Returns what the first look came to that decides; None where more pairs are to be measured."""
+        if self.failure is not None:
+            return Decision(verdict=FAILED, pairs=self.pairs, reason=self.failure)
+        worse = self._worse()
+        if worse:
+            return Decision(verdict=REGRESSION, pairs=self.pairs, reason=worse)
+        a, b = ([process.images_per_sec for process in self.processes(side)] for side in SIDES)
+        planned = self.question.looks
+        try:
+            for look in planned:
+                if look.pairs > self.pairs:
+                    break
+                evidence = paired(b[: look.pairs], a[: look.pairs])
+                decision = judge(evidence, look, self.question.claims, last=look == planned[-1])
+                if decision is not None:
+                    return decision
+        except ValueError as error:  # a ratio that is no number
+            return Decision(verdict=FAILED, pairs=self.pairs, reason=str(error))
+        return None
+
+    def _worse(self) -> str:
+        """Returns which work has grown where both sides are to do the same; "" before two pairs are whole."""
+        if not self.question.same_work or self.pairs < INSPECTED:
+            return ""
+        before, now = (invariants_of(self.processes(side)) for side in SIDES)
+        return "; ".join(losses(before, now)) if before is not None and now is not None else ""
+
+    def to_dict(self, decision: Decision | None) -> dict[str, Any]:
+        """Returns what tools read of it: figures of each pair, the looks, and what they came to."""
+        a, b = (invariants_of(self.processes(side)) for side in SIDES)
+        return {
+            "orders": list(self.orders),
+            "ratios": {figure: list(self.ratios(figure)) for figure in self.figures},
+            "looks": [
+                {"pairs": look.pairs, "alarm_share": look.alarm_share, "same_share": look.same_share}
+                for look in self.question.looks
+            ],
+            "invariants": {"a": a and a.to_dict(), "b": b and b.to_dict()},
+            "decision": decision and decision.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A benchmark, and what was measured of it so far.
+
+    Attributes:
+      provenance: of `profiles.provenance.machine`.
+      dataset: how many images there are, and the fingerprint of their content; None where the subject brings its own.
+      processes: in their order.
+      failure: why the next process failed; None if none did.
+    """
+
+    asked: AskedCheck
+    provenance: Mapping[str, Any]
+    dataset: Mapping[str, Any] | None
+    processes: tuple[Process, ...] = ()
+    failure: str | None = None
+
+    def decide(self) -> Decision | None:
+        """Returns what the first look came to that decides; None where more is to be measured.
+
+        Another machine, version or data set than those recorded is not comparable. What only a process can know (the
+        backend, its GPUs) is taken to be as recorded until there was a process.
+        """
+        baseline = self.asked.baseline
+        elsewhere = self._elsewhere()
+        if elsewhere is not None:
+            return elsewhere
+        if self.failure is not None:
+            return Decision(verdict=FAILED, pairs=len(self.processes), reason=self.failure)
+        invariants = invariants_of(self.processes)
+        changed = None if invariants is None else broken(baseline, invariants)
+        if changed is not None:
+            return changed
+        measured = [_measured(process) for process in self.processes]
+        planned = looks()
+        try:
+            for look in planned:
+                if look.pairs > len(measured):
+                    break
+                some = measured[: look.pairs]
+                decision = check(baseline, some, look, threshold=self.asked.threshold, last=look == planned[-1])
+                if decision is not None:
+                    return decision
+        except ValueError as error:  # a ratio that is no number
+            return Decision(verdict=FAILED, pairs=len(measured), reason=str(error))
+        return None
+
+    def _elsewhere(self) -> Decision | None:
+        asked, recorded_machine = self.asked, self.asked.baseline.machine
+        if self.processes:
+            backend, gpus = self.processes[0].backend, self.processes[0].gpus
+        else:
+            backend, gpus = recorded_machine["keras_backend"], recorded_machine["gpus"]
+        return not_comparable(
+            asked.baseline,
+            subject=asked.subject,
+            measure=asked.measure,
+            machine=machine_of(self.provenance, backend, gpus),
+            dataset=self.dataset,
+        )
+
+
+def baseline_of(
+    processes: Sequence[Process],
+    *,
+    subject: str,
+    measure: str,
+    provenance: Mapping[str, Any],
+    dataset: Mapping[str, Any] | None,
+) -> Baseline:
+    """Makes a baseline of processes that measured a benchmark, of which the first two looked at what has no noise."""
+    invariants = invariants_of(processes)
+    assert invariants is not None
+    return recorded(
+        [_measured(process) for process in processes],
+        subject=subject,
+        measure=measure,
+        invariants=invariants,
+        machine=machine_of(provenance, processes[0].backend, processes[0].gpus),
+        dataset=dataset,
+    )
+
+
+def _measured(process: Process) -> Measured:
+    """Returns the figures of a process: of the benchmark, and a rate for each anchor."""
+    return Measured(
+        images_per_sec=process.images_per_sec,
+        anchors={name: median(rates) for name, rates in process.anchors.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonResult:
+    """What a comparison came to.
+
+    Attributes:
+      name: of the comparison.
+      decision: None where the run was stopped: then nothing is decided.
+    """
+
+    name: str
+    comparison: Comparison
+    decision: Decision | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """What a check came to; `decision` is None where the run was stopped."""
+
+    check: Check
+    decision: Decision | None
+
+
+def derive_comparisons(document: ComparisonsDocument) -> tuple[ComparisonResult, ...]:
+    """Derives what each comparison came to, in the order in which they were asked."""
+    failures = {left_out.who: left_out.reason for left_out in document.left_out}
+    comparisons = {
+        name: Comparison(
+            question=question,
+            measurements=document.samples.comparisons.get(name, ()),
+            failure=failures.get(name),
+        )
+        for name, question in document.plan.questions.items()
+    }
+    return tuple(
+        ComparisonResult(name=name, comparison=comparison, decision=comparison.decide() if document.complete else None)
+        for name, comparison in comparisons.items()
+    )
+
+
+def derive_check(document: CheckDocument) -> CheckResult:
+    """Derives what the check came to."""
+    failures = {left_out.who: left_out.reason for left_out in document.left_out}
+    checked = Check(
+        asked=document.plan,
+        provenance=document.provenance,
+        dataset=dataset_of(document.dataset),
+        processes=document.samples.processes,
+        failure=failures.get(document.plan.name),
+    )
+    return CheckResult(check=checked, decision=checked.decide() if document.complete else None)
+
+
+def dataset_of(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns what must be the same of the photos of a baseline and of a check, from all that is known of them."""
+    return None if source is None else {"images": source["images"], "content": source["content"]}
+
+
+def exit_code(*decisions: Decision | None) -> int:
+    """Returns a run's exit code: what was found comes first, then what could not be measured, then what is open."""
+    codes = [decision.exit_code for decision in decisions if decision is not None]
+    return next((code for code in (1, 3, 4) if code in codes), 0)

@@ -1,0 +1,89 @@
+"""Parts of the cold work, done by threads that hand nothing over: decoding, reading before it, warping behind it.
+
+No loader can be faster than these are together. All use OpenCV as our own composed pipelines do, at the same fractions
+of the files' sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from benchmarks.peers.loaders.source import source_of
+from benchmarks.peers.loaders.work import BATCH, Job, Loader, Sink
+from pipeline import VARIANTS, ImageSource
+from pipeline.stages import maps_of
+from pipeline.stages.compose import ComposedBatches
+from pipeline.stages.opencv_decode import OpenCVDecoder
+
+_CONFIG = VARIANTS["tf-data-composed"]
+
+
+class Shares:
+    """A loader without batches: each thread does its share of the images, epoch after epoch.
+
+    Args:
+      work: does the images of these indices.
+    """
+
+    def __init__(self, work: Callable[[Sequence[int]], None], *, images: int, threads: int) -> None:
+        self._work, self._images, self._threads = work, images, threads
+
+    def feed(self, epochs: int, sink: Sink) -> None:
+        sink.begin()
+        self.run(epochs)
+        sink.count(epochs * self._images)
+
+    def run(self, epochs: int) -> None:
+        """Does every image once an epoch.
+
+        Raises:
+          ValueError, OSError: whatever the work raises.
+        """
+
+        def share(first: int) -> None:
+            for _ in range(epochs):
+                self._work(range(first, self._images, self._threads))
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(share, range(self._threads)))
+
+
+def decode(job: Job) -> Loader:
+    return decoding(source_of(job), threads=int(job.workers or 1))
+
+
+def decoding(source: ImageSource, *, threads: int) -> Shares:
+    """Decodes a source's files from memory."""
+    decoder = OpenCVDecoder(source, _CONFIG)
+    encoded = [np.fromfile(path, np.uint8) for path in source.paths]
+
+    def work(indices: Sequence[int]) -> None:
+        for index in indices:
+            decoder.decode(index, encoded[index])
+
+    return Shares(work, images=source.images, threads=threads)
+
+
+def read_decode(job: Job) -> Loader:
+    decoder = OpenCVDecoder(source_of(job), _CONFIG)
+
+    def work(indices: Sequence[int]) -> None:
+        for index in indices:
+            decoder(index)
+
+    return Shares(work, images=job.images, threads=int(job.workers or 1))
+
+
+def read_decode_warp(job: Job) -> Loader:
+    batches, matrices = ComposedBatches(source_of(job), _CONFIG), maps_of(job.images, _CONFIG, epoch=0)
+    plan = batches.plan(np.arange(job.images), matrices)
+
+    def work(indices: Sequence[int]) -> None:
+        for begin in range(0, len(indices), BATCH):
+            rows = np.array(indices[begin : begin + BATCH])
+            batches(rows, matrices[rows], plan[rows])
+
+    return Shares(work, images=job.images, threads=int(job.workers or 1))

@@ -1,0 +1,34 @@
+"""A job's images as the source that pipelines of this project are built on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peers.loaders.work import Job
+from pipeline import ImageSource
+
+
+def source_of(job: Job) -> ImageSource:
+    """Returns what the job serves: its files, or its array."""
+    classes = tuple(f"{label:06d}" for label in range(max(job.labels) + 1))
+    labels = np.array(job.labels, np.int64)
+    # Links to the files are kept by this name, in a cache that is this process' own.
+    name = f"{len(classes)}-{len(labels)}"
+    if not job.paths:
+        array = np.load(job.array)
+        return ImageSource(kind="arrays", name=name, class_names=classes, labels=labels, arrays=array, fingerprint=name)
+    root = Path(os.path.commonpath([os.path.dirname(path) for path in job.paths]))
+    return ImageSource(
+        kind="folder",
+        name=name,
+        class_names=classes,
+        labels=labels,
+        root=root,
+        files=tuple(os.path.relpath(path, root) for path in job.paths),
+        formats=job.formats,
+        jpeg_sizes=np.array(job.jpeg_sizes, np.int64).reshape(-1, 2),
+        fingerprint=name,
+    )

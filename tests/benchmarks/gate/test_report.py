@@ -1,0 +1,153 @@
+"""The documents of the gate: what they say, and that all of it follows from their files."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from benchmarks.gate.report import CHECK, COMPARISONS
+from benchmarks.lab.show import _Kinds
+from profiles.report.document import DocumentError, LeftOut, load, write
+from tests.builders import (
+    GATE_INVARIANTS,
+    GATE_QUESTION,
+    a_comparisons_document,
+    a_gate_check_document,
+    gate_measurements,
+)
+from tests.checks import Page
+
+NAME = "mine:b\nagainst mine:a"
+FAILED = LeftOut(who=NAME, reason="mine:b: it died")
+DOCUMENTS = {
+    "same": a_comparisons_document(),
+    "regression": a_comparisons_document(gate_measurements(700.0, pairs=10)),
+    "failed in a pair": a_comparisons_document(gate_measurements(pairs=3)[:5], left_out=(FAILED,)),
+    "stopped": a_comparisons_document(gate_measurements(pairs=3), complete=False),
+    "checked": a_gate_check_document(),
+    "checked and slower": a_gate_check_document(700.0),
+    "not comparable": a_gate_check_document(processes=0, dataset=None),
+    "check stopped": a_gate_check_document(processes=3, complete=False),
+}
+
+
+def kind_of(document):
+    return CHECK if document.command == "gate check" else COMPARISONS
+
+
+def printed(document, width=80):
+    console = Console(file=io.StringIO(), width=width)
+    kind = kind_of(document)
+    kind.print(console, document, kind.derive(document))
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_all_that_follows_from_a_document_follows_from_its_file(name, tmp_path):
+    document = DOCUMENTS[name]
+    kind = kind_of(document)
+    write(tmp_path, document, kind, kind.derive(document))
+    again, kind_again = load(tmp_path, _Kinds())
+    assert kind_again is kind
+    assert again == document
+    assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
+    assert printed(again) == printed(document)
+    assert kind.rows(kind.derive(again)) == kind.rows(kind.derive(document))
+
+
+def test_every_verb_that_leaves_a_document_can_be_shown():
+    kinds = _Kinds()
+    assert {verb: kinds[f"gate {verb}"] for verb in ("compare", "ratios", "check")} == {
+        "compare": COMPARISONS,
+        "ratios": COMPARISONS,
+        "check": CHECK,
+    }
+
+
+def test_a_rate_that_is_none_makes_no_document(tmp_path):
+    write(tmp_path, DOCUMENTS["same"], COMPARISONS, COMPARISONS.derive(DOCUMENTS["same"]))
+    path = tmp_path / "results.json"
+    path.write_text(path.read_text().replace("910.0", "-910.0", 1))
+    with pytest.raises(DocumentError, match="A rate must be a number above 0. Received: -910.0"):
+        load(path, _Kinds())
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("same", "mine:b against mine:a: same: "),
+        ("regression", "mine:b against mine:a: regression: steady images/sec 0.700 ("),
+        ("failed in a pair", "mine:b against mine:a: failed: mine:b: it died"),
+        ("stopped", "mine:b against mine:a: stopped: nothing was decided"),
+        ("checked", "mine: same: "),
+        ("checked and slower", "mine: regression: "),
+        ("not comparable", "mine: not comparable: dataset images: 100 -> unknown"),
+        ("check stopped", "mine: stopped: nothing was decided"),
+    ],
+)
+def test_the_verdict_is_a_sentence_on_the_terminal_and_on_the_page(name, sentence):
+    document = DOCUMENTS[name]
+    kind = kind_of(document)
+    assert sentence in " ".join(printed(document).split())
+    assert sentence in Page(kind.page(document, kind.derive(document))).text
+
+
+def test_the_table_of_a_comparison():
+    lines = [line.rstrip() for line in printed(DOCUMENTS["regression"]).splitlines()]
+    assert lines[:6] == [
+        "                    A img/s  B img/s    B/A        interval  pairs  verdict",
+        "mine:b",
+        "against mine:a",
+        "  steady              1,006      704  0.700  0.700 to 0.700     10  regression",
+        "  with epoch edges      906      634  0.700  0.700 to 0.700     10  regression",
+        "",
+    ]
+
+
+def test_a_failure_keeps_the_rate_of_the_side_that_was_measured():
+    rows = printed(a_comparisons_document(gate_measurements(pairs=1)[1:], left_out=(FAILED,))).splitlines()
+    assert rows[3].split()[:4] == ["steady", "1,005", "-", "-"]
+
+
+def test_a_stopped_run_decides_nothing_whatever_its_samples_show():
+    document = replace(DOCUMENTS["regression"], complete=False)
+    (result,) = COMPARISONS.derive(document)
+    assert result.decision is None and result.comparison.decide().verdict == "regression"
+    checked = CHECK.derive(replace(DOCUMENTS["checked and slower"], complete=False))
+    assert checked.decision is None and checked.check.decide().verdict == "regression"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        a_comparisons_document(gate_measurements(pairs=1)[:1], complete=False),
+        a_gate_check_document(processes=0, complete=False),
+    ],
+)
+def test_before_a_pair_is_whole_there_is_nothing_to_keep(document):
+    kind = kind_of(document)
+    assert list(kind.rows(kind.derive(document))) == []
+
+
+def test_each_figure_of_a_comparison_is_a_row():
+    rows = COMPARISONS.rows(COMPARISONS.derive(DOCUMENTS["regression"]))
+    assert [(row["comparison"], row["figure"]) for row in rows] == [
+        ("mine:b against mine:a", "steady"),
+        ("mine:b against mine:a", "epoch"),
+    ]
+    assert [(row["ratio"], row["pairs"], row["verdict"]) for row in rows] == [
+        (pytest.approx(0.7), 10, "regression")
+    ] * 2
+
+
+def test_what_has_no_noise_and_changed_is_named_below_the_verdict():
+    other = replace(GATE_INVARIANTS, stages=("range",))
+    document = a_comparisons_document(gate_measurements(invariants=other))
+    line = "changed: stages: without map load, 2 calls"
+    assert line in printed(document)
+    assert line in COMPARISONS.page(document, COMPARISONS.derive(document))
+    asked = replace(GATE_QUESTION, at_least=0.5)
+    assert "changed:" not in printed(replace(document, plan=replace(document.plan, questions={NAME: asked})))
