@@ -57,7 +57,7 @@ class StageCosts:
         self._shuffle_buffer = base.shuffle_buffer
         self._source = source.take(COST_IMAGES)
         self._calls = round(usable_cores())
-        self._known: dict[StageKey, StageCost] = {}
+        self._costs: dict[StageKey, StageCost] = {}
 
     def measure(self, keys: Iterable[StageKey]) -> dict[StageKey, StageCost]:
         """Measures the stages that `pipeline.cost_model.stages_of` names.
@@ -72,11 +72,11 @@ class StageCosts:
             "composed": self._composed,
             "augment": self._augment,
         }
-        # The tails first: what is measured with one in it is told without.
+        # The tails first: the cost of what is measured together with a tail is given without the tail.
         for key in sorted(set(keys), key=lambda key: key[0] != "batch"):
             with contextlib.suppress(UnavailableError):
-                self._known[key] = measures[key[0]](key)
-        return dict(self._known)
+                self._costs[key] = measures[key[0]](key)
+        return dict(self._costs)
 
     def _batch(self, key: StageKey) -> StageCost:
         """What is done to batches and elements behind all that is drawn: batching, and the output's type."""
@@ -131,7 +131,7 @@ class StageCosts:
     def _built(self, config: PipelineConfig, *, python: bool) -> StageCost:
         """Measures a whole loader, without its tail, which was measured apart."""
         source = self._source
-        tail = self._known["batch", "batches" if config.composed else "elements", config.output_dtype].us_per_image
+        tail = self._costs["batch", "batches" if config.composed else "elements", config.output_dtype].us_per_image
         images_per_batch = source.images / -(-source.images // config.batch_size)
         with build(config, source) as loader:
             us_per_image = max(_us(loader.data, images_per_batch) - tail, 0.01)
@@ -152,12 +152,12 @@ def _ready(config: PipelineConfig) -> Any:
     return tf.data.Dataset.from_tensors((image, np.int32(0)))
 
 
-def _calls(one: Any, several: Any, calls: int) -> float | None:
+def _calls(single: Any, several: Any, calls: int) -> float | None:
     """Returns how many calls at once a stage came to, if fewer than there were.
 
     Against one call in the same seconds, since a busy machine gives neither a core of its own.
     """
-    reached = _cores_busy(several, several.options()) / _cores_busy(one, serial_options())
+    reached = _cores_busy(several, several.options()) / _cores_busy(single, serial_options())
     return None if reached >= _LOCKED_RATIO * calls else max(reached, 1.0)
 
 
@@ -197,7 +197,7 @@ def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
     source = source.take(COST_IMAGES)
     folder = scratch_folder(cache_root())
     try:
-        made = materialize(
+        copy = materialize(
             source,
             folder / "copy",
             "raw" if config.cache == "disk" else config.storage,
@@ -208,7 +208,7 @@ def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
         )
     finally:
         remove_scratch(folder)
-    return made.seconds / source.images
+    return copy.seconds / source.images
 
 
 class TuneSession(Session):
@@ -230,10 +230,10 @@ class TuneSession(Session):
         steps = steps_for(windows.resident(batch, steps=TRIAL_STEPS, round_=0))
         samples = [windows.resident(batch, steps=steps, round_=number) for number in range(LOADER_ROUNDS)]
         return costs, Consumer(
-            us_per_image=1e6 * median([one.s_per_image for one in samples]),
+            us_per_image=1e6 * median([sample.s_per_image for sample in samples]),
             cpu_us_per_image=0.0
             if self._device.accelerator
-            else 1e6 * median([one.cpu_s_per_image for one in samples]),
+            else 1e6 * median([sample.cpu_s_per_image for sample in samples]),
         )
 
     def exactness(self, config: PipelineConfig, reference: PipelineConfig) -> Exactness:
@@ -247,7 +247,6 @@ class TuneSession(Session):
 
     def seconds_to_prepare(self, config: PipelineConfig) -> float:
         """Times what a pipeline needs before its first epoch, in seconds per image."""
-
         return seconds_to_prepare(config, self._source)
 
     def open_pipeline(self, text: str, model: str, memory_limit_bytes: float) -> PipelineFacts:

@@ -122,7 +122,7 @@ def results_of(samples: SearchSamples, images: int, *, ended: bool) -> Results:
         return Results(results=(), chosen=None, order=None, prepare_s=0.0)
     order = None
     if samples.order is not None:
-        any_order, in_order = (result_of(one, images) for one in (samples.order.any_order, samples.order.in_order))
+        any_order, in_order = result_of(samples.order.any_order, images), result_of(samples.order.in_order, images)
         if any_order.epoch_images_per_sec and in_order.epoch_images_per_sec:
             order = OrderResults(any_order=any_order, in_order=in_order)
     return Results(

@@ -363,7 +363,7 @@ def test_the_price_of_order_is_measured_of_a_choice_that_was_measured_no_further
 
 def test_what_can_be_returned_is_frozen_but_for_autotune():
     bars = _bars(PipelineConfig(), 2)
-    assert {name: one.autotune for name, one in bars.items()} == {NAIVE: False, HEURISTIC: False, AUTOTUNE: True}
+    assert {name: config.autotune for name, config in bars.items()} == {NAIVE: False, HEURISTIC: False, AUTOTUNE: True}
 
 
 def test_enough_rounds_are_not_added_to():
@@ -376,7 +376,7 @@ def test_autotune_is_among_those_measured_further_however_many_are_faster():
     rates = {"a": 1003.0, "b": 1002.0, "c": 1001.0, AUTOTUNE: 1000.0}
     noisy = [replace(candidate(name, 1.0), epoch_images_per_sec=tuple(rate * noise)) for name, rate in rates.items()]
     found = undecided((candidate("fastest", 1010.0, spread=0.0), *noisy))
-    assert [one.name for one in found] == ["fastest", "a", "b", AUTOTUNE]
+    assert [result.name for result in found] == ["fastest", "a", "b", AUTOTUNE]
 
 
 def test_nothing_is_measured_further_where_the_choice_is_clear():

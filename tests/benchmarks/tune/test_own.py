@@ -69,7 +69,8 @@ def test_a_long_epoch_is_measured_in_part(windows, monkeypatch):
     monkeypatch.setattr(own_child, "_EPOCH_S", 0.02)
     pipeline = UserPipeline(plain(10**7), windows, 1e9)
     facts = pipeline.facts()
-    sizes = {(one := pipeline.window(name, 0)).epoch_images // one.epochs for name in (AS_WRITTEN, "prefetch")}
+    samples = [pipeline.window(name, 0) for name in (AS_WRITTEN, "prefetch")]
+    sizes = {sample.epoch_images // sample.epochs for sample in samples}
     assert facts.epoch_images == 10**7
     assert len(sizes) == 1 and sizes.pop() < 10**6
 
