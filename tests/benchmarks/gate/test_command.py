@@ -96,9 +96,9 @@ def test_the_same_seed_gives_the_same_orders(machine):
 def test_what_cannot_be_measured_is_exit_code_3_and_says_where_to_look(machine, capsys):
     machine["mine:b"] = MeasureError("mine:b: it died")
     assert run(*COMPARED) == 3
-    shown = capsys.readouterr()
-    assert "failed: mine:b: it died" in shown.out
-    assert "what the processes said: out/gate.log" in shown.err
+    printed = capsys.readouterr()
+    assert "failed: mine:b: it died" in printed.out
+    assert "what the processes said: out/gate.log" in printed.err
 
 
 @pytest.mark.parametrize("rate", [1000.0, MeasureError("mine:b: it died"), Stopped(2)])
@@ -259,6 +259,27 @@ def test_a_baseline_names_no_person_folder_or_host(machine, photos):
     text = pathlib.Path("speed/loader.json").read_text()
     assert str(photos) not in text and str(pathlib.Path.home()) not in text and '"command"' not in text
     assert len(text) < 4000
+
+
+def test_a_model_of_the_users_own_is_named_without_its_folder(machine, tmp_path):
+    (tmp_path / "mine.keras").touch()
+    words = (
+        "loader",
+        "--subject",
+        "mine:a",
+        "--baselines",
+        "speed",
+        "--measure",
+        "train",
+        "--model",
+        str(tmp_path / "mine.keras"),
+    )
+    assert run("record", *words) == 0
+    assert run("check", *words) == 0
+    baseline = json.loads(pathlib.Path("speed/loader.json").read_text())
+    assert baseline["measure"] == results()["plan"]["measure"] == "train mine.keras on cpu"
+    assert str(tmp_path) not in pathlib.Path("out/results.json").read_text()
+    assert {setting.model for _, setting in machine["asked"]} == {str(tmp_path / "mine.keras")}
 
 
 def test_a_baseline_that_is_there_is_not_measured_over(machine, photos, capsys):

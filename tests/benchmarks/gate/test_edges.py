@@ -45,18 +45,18 @@ def decision(words):
 
 def assert_whole_epochs_show_a_regression(words, capsys):
     """Runs the gate, holds that it finds a regression of whole epochs, and returns what it decided."""
-    code, made = decision(words)
+    code, decided = decision(words)
     print(capsys.readouterr().out)
-    assert (code, made["verdict"], made["figure"]) == (1, "regression", "epoch")
-    return made
+    assert (code, decided["verdict"], decided["figure"]) == (1, "regression", "epoch")
+    return decided
 
 
 @planted
 @pytest.mark.parametrize(("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.slow), SLOWER[1]])
 def test_a_slower_epoch_behind_the_same_steady_steps_is_a_regression(in_this_process, capsys, a, b):
-    made = assert_whole_epochs_show_a_regression(("compare", f"tests.edges:{a}", f"tests.edges:{b}"), capsys)
-    assert made["figures"]["steady"]["ratio"] == pytest.approx(1.0, abs=0.1)
-    assert made["figures"]["epoch"]["ratio"] < 0.7
+    decided = assert_whole_epochs_show_a_regression(("compare", f"tests.edges:{a}", f"tests.edges:{b}"), capsys)
+    assert decided["figures"]["steady"]["ratio"] == pytest.approx(1.0, abs=0.1)
+    assert decided["figures"]["epoch"]["ratio"] < 0.7
 
 
 @planted

@@ -71,11 +71,11 @@ def measured(project, tmp_path_factory):
 
 
 def test_a_function_is_measured_beside_the_anchors_in_the_users_folder(measured, project):
-    process, said = measured
+    process, output = measured
     assert {name: len(rates) for name, rates in process.rates.items()} == {"epoch": 2}
     assert {name: len(rates) for name, rates in process.anchors.items()} == {"decode": 2, "copy": 2, "resident": 2}
     assert process.invariants.images == 7
-    assert "this is no answer" in said
+    assert "this is no answer" in output
     assert not list(project.rglob("__pycache__"))
 
 
@@ -104,7 +104,7 @@ def in_this_process(monkeypatch):
 
 @pytest.mark.parametrize(
     "subject",
-    [*{one.label: one for ratio in RATIOS.values() for one in (ratio.a, ratio.b) if ":" in one.text}.values()]
+    [*{side.label: side for ratio in RATIOS.values() for side in (ratio.a, ratio.b) if ":" in side.text}.values()]
     + [truth._subject(part.loss) for part in truth.PARTS.values()],
     ids=lambda subject: subject.label,
 )

@@ -64,8 +64,8 @@ def test_nothing_is_left_behind_however_it_ends(repository, error):
 
 @pytest.mark.parametrize("where", ["git", "rmtree"])
 def test_a_signal_while_it_is_removed_leaves_no_folder_behind(repository, where, monkeypatch):
-    made = worktree(commit_of("main", repository), repository)
-    made.__enter__()
+    folder = worktree(commit_of("main", repository), repository)
+    folder.__enter__()
     stops = [Stopped(signal.SIGTERM)]
     real = shutil.rmtree
 
@@ -80,7 +80,7 @@ def test_a_signal_while_it_is_removed_leaves_no_folder_behind(repository, where,
         monkeypatch.setattr(worktrees, "_git", lambda *words: "")
         monkeypatch.setattr(shutil, "rmtree", stopped)
     with pytest.raises(Stopped):
-        made.__exit__(None, None, None)
+        folder.__exit__(None, None, None)
     assert not stops
     assert list(cache_root().glob("unstall-scratch.*")) == []
 
@@ -122,7 +122,7 @@ def test_this_projects_own_head_is_measured_by_its_own_pipeline(photos, tmp_path
         setting = Setting(data=str(photos), measure="train", model="cats-dogs-64", device=cpu)
         process = measure(subject, setting, tmp_path / "log", inspect=True)
     assert process.invariants.images == 40
-    assert len(process.rates) == 4
+    assert {name: len(rates) for name, rates in process.rates.items()} == {"steady": 4, "epoch": 4}
 
 
 def test_a_worktree_of_a_killed_run_goes_with_the_next_and_the_users_own_stays(repository, tmp_path):
