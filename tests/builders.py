@@ -47,6 +47,13 @@ from benchmarks.gate.results import ComparisonsDocument, baseline_of
 from benchmarks.gate.samples import INSPECTED, ComparisonSamples, Process
 from benchmarks.gate.samples import CheckSamples as GateCheckSamples
 from benchmarks.gate.samples import Measurement as GateMeasurement
+from benchmarks.peers.catalogue import Peer
+from benchmarks.peers.plan import Asked as PeersAsked
+from benchmarks.peers.results import PeersDocument
+from benchmarks.peers.samples import Measured as MeasuredPeer
+from benchmarks.peers.samples import MeasuredWork
+from benchmarks.peers.samples import Measurements as PeersMeasurements
+from benchmarks.peers.samples import Sample as PeerSample
 from benchmarks.scaling.plan import Asked as ScalingAsked
 from benchmarks.scaling.plan import Measured as MeasuredPlace
 from benchmarks.scaling.plan import Measurement
@@ -654,6 +661,82 @@ def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes
         "samples": GateCheckSamples(
             processes=tuple(a_process(rate, number, anchors=anchors) for number in range(processes))
         ),
+    }
+    return Document(**(values | changes))
+
+
+def a_survey(**changes: Any) -> dict[str, Any]:
+    """Returns what one epoch of a peer was."""
+    survey: dict[str, Any] = {
+        "images": 64,
+        "dtype": "float32",
+        "shape": [64, 64, 3],
+        "full_batches": True,
+        "range": [0.0, 1.0],
+        "mean": [0.5, 0.45, 0.4],
+        "std": [0.25, 0.25, 0.25],
+        "labels": {"0": 32, "1": 32},
+        "class_means": {"0": 0.45, "1": 0.45},
+    }
+    return survey | changes
+
+
+def an_identity(**changes: Any) -> dict[str, Any]:
+    """Returns what two epochs of a peer with numbered images were."""
+    identity: dict[str, Any] = {"images": 64, "once": True, "served": 128, "distinct": 64, "shuffled": True}
+    return identity | {"changed_ratio": 1.0, "flipped_ratio": 0.5, "pairing": 0.98} | changes
+
+
+def a_peer(name: str, **changes: Any) -> Peer:
+    values: dict[str, Any] = {"module": "m", "functions": {"cold": "f"}, "packages": ("p",)}
+    return Peer(name=name, **(values | changes))
+
+
+def a_measured_peer(name: str, rates: Sequence[float], **changes: Any) -> MeasuredPeer:
+    """Returns a peer that did the same work, at these images/sec in rounds 0, 1, and so on."""
+    values: dict[str, Any] = {
+        "versions": {"p": "1.2"},
+        "workers": "auto",
+        "trials": {"auto": 1000.0},
+        "first_batch_s": 0.25,
+        "survey": a_survey(),
+        "identity": an_identity(),
+        "samples": tuple(
+            PeerSample(
+                round=number, epochs=1, images=1000, batches=32, wall_ns=round(1e12 / rate), first_batch_ns=1_000_000
+            )
+            for number, rate in enumerate(rates)
+        ),
+    }
+    return MeasuredPeer(peer=name, **(values | changes))
+
+
+def a_peers_document(*measured: MeasuredPeer, peers: Sequence[Peer] = (), **changes: Any) -> PeersDocument:
+    """Returns the document of a run of the cold work.
+
+    Args:
+      peers: those that are not `a_peer` of their name.
+    """
+    named = {peer.name: peer for peer in peers}
+    asked = PeersAsked(
+        works=("cold",),
+        peers=tuple(named.get(measured_peer.peer, a_peer(measured_peer.peer)) for measured_peer in measured),
+        rounds=3,
+        workers=(),
+        cores=2,
+        prepared_images=10_000,
+        other_pythons=(),
+        data="photos",
+    )
+    work = MeasuredWork(work="cold", images=1600, reference=a_survey(), peers=measured)
+    values: dict[str, Any] = {
+        "command": "peers",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": asked,
+        "dataset": a_document([])["dataset"],
+        "samples": PeersMeasurements(works=(work,)),
     }
     return Document(**(values | changes))
 

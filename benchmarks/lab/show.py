@@ -19,6 +19,7 @@ _OURS = {
     "gate check": "benchmarks.gate.report:CHECK",
     "gate compare": "benchmarks.gate.report:COMPARISONS",
     "gate ratios": "benchmarks.gate.report:COMPARISONS",
+    "peers": "benchmarks.peers.report:KIND",
     "scaling": "benchmarks.scaling.report:KIND",
     "tune --check": "benchmarks.tune.check.report:KIND",
     "tune --pipeline": "benchmarks.tune.own.report:KIND",

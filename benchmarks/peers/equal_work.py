@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE
+from benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, dtype_of
+from benchmarks.peers.samples import Measured
 
 # Of pixel values from 0 to 1. Decoders, resizing filters and draws differ by less; a forgotten step by more.
 MEAN_TOLERANCE, STD_TOLERANCE = 0.02, 0.03
@@ -16,6 +17,13 @@ LEAST_PAIRING = 0.5
 # Images of which two epochs may be alike by chance.
 LEAST_CHANGED_RATIO = 0.9
 _SHAPES = ([SIDE, SIDE, 3], [3, SIDE, SIDE])
+
+
+def other_work_of(work: str, measured: Measured, reference: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns in what a peer's work differs from the reference's; of a part of the work nothing is compared."""
+    if measured.survey is None:
+        return ()
+    return differences(measured.survey, measured.identity, reference, dtype_of(work))
 
 
 def differences(
@@ -29,40 +37,40 @@ def differences(
       reference: the survey of the reference.
       dtype: what the batches must be of.
     """
-    found = [*_form(survey, reference, dtype), *_content(survey, reference)]
-    return tuple(found + (_numbered(identity) if identity is not None else []))
+    differing = [*_form(survey, reference, dtype), *_content(survey, reference)]
+    return tuple(differing + (_numbered(identity) if identity is not None else []))
 
 
 def _form(survey: Mapping[str, Any], reference: Mapping[str, Any], dtype: str) -> list[str]:
-    found = []
+    differing = []
     if survey["images"] != reference["images"]:
-        found.append(f"{survey['images']:,} images an epoch, not {reference['images']:,}")
+        differing.append(f"{survey['images']:,} images an epoch, not {reference['images']:,}")
     if not survey["full_batches"]:
-        found.append("batches of other sizes")
+        differing.append("batches of other sizes")
     if survey["shape"] not in _SHAPES:
-        found.append(f"images of {'x'.join(map(str, survey['shape']))}")
+        differing.append(f"images of {'x'.join(map(str, survey['shape']))}")
     if survey["dtype"] != dtype:
-        found.append(f"{survey['dtype']}, not {dtype}")
-    return found
+        differing.append(f"{survey['dtype']}, not {dtype}")
+    return differing
 
 
 def _content(survey: Mapping[str, Any], reference: Mapping[str, Any]) -> list[str]:
     low, high = survey["range"]
     if low < -1e-6 or high > (255 if survey["dtype"] == "uint8" else 1 + 1e-6):
         return [f"values from {low:.3g} to {high:.3g}"]
-    found = []
+    differing = []
     for name, tolerance in (("mean", MEAN_TOLERANCE), ("std", STD_TOLERANCE)):
         off = max(abs(ours - theirs) for ours, theirs in zip(survey[name], reference[name], strict=True))
         if off > tolerance:
-            found.append(f"{name} off by {off:.3f}")
+            differing.append(f"{name} off by {off:.3f}")
     if survey["labels"] != reference["labels"]:
-        found.append(f"labels {_counts(survey['labels'])}, not {_counts(reference['labels'])}")
+        differing.append(f"labels {_counts(survey['labels'])}, not {_counts(reference['labels'])}")
     else:
         theirs = survey["class_means"]
         off = max(abs(theirs[label] - mean) for label, mean in reference["class_means"].items())
         if off > CLASS_TOLERANCE:
-            found.append(f"a class's mean off by {off:.3f}")
-    return found
+            differing.append(f"a class's mean off by {off:.3f}")
+    return differing
 
 
 def _counts(labels: Mapping[str, int]) -> str:
@@ -71,17 +79,17 @@ def _counts(labels: Mapping[str, int]) -> str:
 
 
 def _numbered(identity: Mapping[str, Any]) -> list[str]:
-    found = []
+    differing = []
     if not identity["once"]:
-        found.append(f"not each image once an epoch ({identity['distinct']:,} of {identity['images']:,} seen)")
+        differing.append(f"not each image once an epoch ({identity['distinct']:,} of {identity['images']:,} seen)")
     if not identity["shuffled"]:
-        found.append("not shuffled")
+        differing.append("not shuffled")
     if identity["pairing"] < LEAST_PAIRING:
-        found.append(f"labels of other images (correlation {identity['pairing']:.2f})")
+        differing.append(f"labels of other images (correlation {identity['pairing']:.2f})")
     if identity["changed_ratio"] < LEAST_CHANGED_RATIO:
-        found.append(f"{1 - identity['changed_ratio']:.0%} of the images the same in two epochs")
+        differing.append(f"{1 - identity['changed_ratio']:.0%} of the images the same in two epochs")
     # Three standard deviations of as many coin flips, and what a strong crop hides.
     margin = 0.1 + 3 * 0.5 / (2 * max(identity["images"], 1)) ** 0.5
     if abs(identity["flipped_ratio"] - FLIP_PROBABILITY) > margin:
-        found.append(f"{identity['flipped_ratio']:.0%} flipped, not {FLIP_PROBABILITY:.0%}")
-    return found
+        differing.append(f"{identity['flipped_ratio']:.0%} flipped, not {FLIP_PROBABILITY:.0%}")
+    return differing

@@ -1,256 +1,163 @@
-"""Who is compared: each peer, where its loader is, how it is installed, and which workers it can have."""
+"""What is measured: some peers at some works, for some rounds, each with the workers that a trial chooses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import argparse
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from benchmarks.peers.loaders.work import CROP_AREA, CROP_ASPECT
-from pipeline import BASELINE, VARIANTS, Augmentation, PipelineConfig
+from benchmarks.lab.options import DATA, UserError, known_names
+from benchmarks.peers.catalogue import PARTS, PEERS, Peer, all_peers, our_peers
+from benchmarks.peers.loaders.work import WORKS
+from pipeline.commands import ArgumentParser
+from pipeline.sources import add_skip_list_option
+from pipeline.text import did_you_mean
+from profiles.provenance import usable_threads, without_folder
 
-_EXTRA = "pip install 'unstall[peers]'"
+_ROUNDS = 5
+# An epoch of a prepared file is over in a moment; of fewer images its edges would be most of it.
+_PREPARED_IMAGES = 10_000
+_LEAST_PREPARED_IMAGES = 64
+_MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """A loader of another library, or one of ours.
+class Asked:
+    """What is measured; the document of a run keeps it.
 
     Attributes:
-      name: what the table calls it.
-      module: where its loader is made; imported in the peer's own process only.
-      functions: the function in it that makes the loader, by work.
-      packages: distributions whose versions are recorded; the first one's is shown.
-      install: how to install it.
-      kinds: the workers it can have, "threads" or "processes"; none where the library decides itself.
-      least: the smallest number of workers; 0 loads in the main thread.
-      beyond_cores: whether it can have more workers than there are cores.
-      part: whether it does a part of the work alone, on as many threads as there are cores, and hands over no batch
-        that could be compared with the others'.
-      configs: the described pipeline, by work, where this project builds it.
-      note: what a reader of the table must know.
+      works: names in `WORKS`, in the order in which they are measured.
+      peers: in the order of the catalogue; each does some of the works.
+      rounds: windows of each peer at each work.
+      workers: numbers to try; empty for each peer's own.
+      cores: that can be used.
+      prepared_images: that a prepared file holds at least.
+      other_pythons: peers that run under another interpreter.
+      data: what the photos were called, without folders.
     """
 
-    name: str
-    module: str
-    functions: Mapping[str, str]
-    packages: tuple[str, ...]
-    install: str = _EXTRA
-    kinds: tuple[str, ...] = ()
-    least: int = 1
-    beyond_cores: bool = True
-    part: bool = False
-    configs: Mapping[str, PipelineConfig] = field(default_factory=dict)
-    note: str = ""
+    works: tuple[str, ...]
+    peers: tuple[Peer, ...]
+    rounds: int
+    workers: tuple[int, ...]
+    cores: int
+    prepared_images: int
+    other_pythons: tuple[str, ...]
+    data: str
 
-    @property
-    def ours(self) -> bool:
-        return self.name.startswith("ours:")
+    def peers_of(self, work: str) -> tuple[Peer, ...]:
+        """Returns the peers that do a work."""
+        return tuple(peer for peer in self.peers if work in peer.functions)
 
 
-_PREPARED = {"prepared": "prepared", "prepared-float": "prepared"}
-_TORCH = Peer(
-    name="torch-pillow",
-    module="benchmarks.peers.loaders.pytorch",
-    functions={"cold": "pillow"},
-    packages=("torch", "pillow"),
-    kinds=("processes",),
-    least=0,
-    note="DataLoader; draft decode",
-)
-_GRAIN = Peer(
-    name="grain",
-    module="benchmarks.peers.loaders.grain",
-    functions={"cold": "cold"},
-    packages=("grain", "opencv-python-headless"),
-    kinds=("threads", "processes"),
-    least=0,
-    note="OpenCV, scaled decode",
-)
-_KERAS = Peer(
-    name="image_dataset_from_directory",
-    module="benchmarks.peers.loaders.described",
-    functions={"cold": "described"},
-    packages=("keras", "tensorflow"),
-    configs={"cold": VARIANTS["directory"]},
-    note="full decode",
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run: what is measured, of which photos, by which interpreters, and where its files go.
 
-_CROPS = replace(
-    VARIANTS["tf-data-raw"],
-    augmentation=Augmentation(shear_degrees=0.0, zoom_range=0.0, crop_area=CROP_AREA, crop_aspect=CROP_ASPECT),
-    output_dtype="uint8",
-)
-
-# Our own rows, by work and name. The fastest of a work is what the others are held against.
-OURS: dict[str, dict[str, PipelineConfig]] = {
-    "cold": {name: VARIANTS[name] for name in ("tf-data-composed", "py-dataset-composed")},
-    "prepared": {"tf-data-raw": _CROPS},
-    "prepared-float": {"tf-data-raw": replace(_CROPS, output_dtype="float32")},
-}
-
-# The same batches from `pipeline.PythonBatches`: name -> the row above.
-_IN_PYTHON = {"python-composed": "tf-data-composed", "python-raw": "tf-data-raw"}
-
-PEERS: dict[str, Peer] = {
-    peer.name: peer
-    for peer in (
-        _TORCH,
-        replace(
-            _TORCH,
-            name="torch-opencv",
-            functions={"cold": "opencv"},
-            packages=("torch", "opencv-python-headless"),
-            note="DataLoader; scaled decode",
-        ),
-        # As their documentation leaves it: to find out at which fraction to decode is our remedy, which the others get.
-        replace(
-            _TORCH,
-            name="torch-opencv-full",
-            functions={"cold": "opencv_full"},
-            packages=("torch", "opencv-python-headless"),
-            note="DataLoader; full decode",
-        ),
-        replace(
-            _TORCH,
-            name="torch-albumentations",
-            functions={"cold": "albumentations"},
-            packages=("torch", "albumentations", "opencv-python-headless"),
-            note="DataLoader; OpenCV, scaled decode",
-        ),
-        replace(
-            _TORCH,
-            name="torch-array",
-            functions=_PREPARED,
-            packages=("torch", "opencv-python-headless"),
-            note="DataLoader; .npy, OpenCV",
-        ),
-        _GRAIN,
-        replace(_GRAIN, name="grain-full", functions={"cold": "cold_full"}, note="OpenCV, full decode"),
-        replace(_GRAIN, name="grain-array", functions=_PREPARED, note="array in memory, OpenCV"),
-        Peer(
-            name="spdl",
-            module="benchmarks.peers.loaders.spdl",
-            functions={"cold": "cold"},
-            packages=("spdl", "spdl-io", "opencv-python-headless"),
-            install=f"{_EXTRA}, and FFmpeg's libraries, version 4 to 9 (Debian, Ubuntu: apt install ffmpeg)",
-            kinds=("threads",),
-            note="FFmpeg, scaled decode; OpenCV",
-        ),
-        Peer(
-            name="dali",
-            module="benchmarks.peers.loaders.dali",
-            functions={"cold": "cold"},
-            packages=("nvidia-dali-cuda120",),
-            kinds=("threads",),
-            note="CPU; has no scaled decode",
-        ),
-        _KERAS,
-        replace(
-            _KERAS,
-            name="ImageDataGenerator",
-            configs={"cold": BASELINE},
-            kinds=("threads", "processes"),
-            note="full decode, nearest",
-        ),
-        Peer(
-            name="ffcv",
-            module="benchmarks.peers.loaders.ffcv",
-            functions=_PREPARED,
-            packages=("ffcv", "numba", "torch"),
-            install=(
-                "Debian, Ubuntu: apt install g++ pkg-config libopencv-dev libturbojpeg0-dev; then "
-                "pip install 'unstall[peers,ffcv]' and pip install --no-deps ffcv==1.0.2"
-            ),
-            kinds=("threads",),
-            # Numba has no more threads than cores.
-            beyond_cores=False,
-            note=".beton, raw",
-        ),
-        Peer(
-            name="tfrecord",
-            module="benchmarks.peers.loaders.tensorflow",
-            functions=_PREPARED,
-            packages=("tensorflow",),
-            note="tf.data, raw bytes, cached",
-        ),
-    )
-}
-
-
-# What every loader of the cold work has to do, by all cores and with nothing around it: how much faster one could be.
-PARTS = {
-    name: Peer(
-        name=name,
-        module="benchmarks.peers.loaders.parts",
-        functions={"cold": name.replace("-", "_")},
-        packages=("unstall", "opencv-python-headless"),
-        install="pip install unstall",
-        kinds=("threads",),
-        part=True,
-        note=note,
-    )
-    for name, note in {
-        "decode": "a part of the work: decodes from memory, scaled",
-        "read-decode": "a part of the work: reads, decodes scaled",
-        "read-decode-warp": "a part of the work: reads, decodes scaled, one warp",
-    }.items()
-}
-
-
-def our_peers() -> dict[str, Peer]:
-    """Returns a peer for each of `OURS`, and those of `_IN_PYTHON` without tf.data as well."""
-    peers: dict[str, Peer] = {}
-    for work, configs in OURS.items():
-        for name, config in configs.items():
-            earlier = peers.get(f"ours:{name}")
-            others = dict(earlier.configs) if earlier else {}
-            peers[f"ours:{name}"] = Peer(
-                name=f"ours:{name}",
-                module="benchmarks.peers.loaders.described",
-                functions=dict.fromkeys((*others, work), "described"),
-                packages=("unstall", "tensorflow"),
-                install="pip install unstall",
-                kinds=("threads",),
-                configs={**others, work: config},
-                note="scaled decode" if config.decode == "scaled" else "",
-            )
-    for name, served in _IN_PYTHON.items():
-        peer = peers[f"ours:{served}"]
-        peers[f"ours:{name}"] = replace(
-            peer,
-            name=f"ours:{name}",
-            functions=dict.fromkeys(peer.configs, "in_python"),
-            packages=("unstall", "opencv-python-headless"),
-            kinds=("processes",),
-            least=0,
-            note="; ".join(["no tf.data", *([peer.note] if peer.note else [])]),
-        )
-    return peers
-
-
-def worker_choices(peer: Peer, cores: int, asked: tuple[int, ...] = ()) -> list[tuple[int | None, bool]]:
-    """Returns the (workers, are processes) to try: the least, as many as cores, twice as many; or those asked for.
-
-    A part of the work has as many threads as cores, whatever is asked for.
+    Attributes:
+      pythons: the path of another interpreter, by peer.
     """
-    if peer.part:
-        return [(cores, False)]
-    if not peer.kinds:
-        return [(None, False)]
-    usual = (peer.least, cores, *([2 * cores] if peer.beyond_cores else []))
-    numbers = sorted({number for number in asked or usual if number >= peer.least}) or [peer.least]
-    choices: list[tuple[int | None, bool]] = []
-    for kind in peer.kinds:
-        processes = kind == "processes"
-        # No workers, or one where the main thread is the one, are the same whatever the kind.
-        alike = bool(choices) and processes
-        choices += [(number, processes) for number in numbers if not (alike and number <= peer.least)]
-    return choices
+
+    asked: Asked
+    data: str
+    pythons: Mapping[str, str]
+    out: Path
+    skip_list: Path | None = None
 
 
-def workers_text(workers: int | None, processes: bool) -> str:
-    if workers is None:
-        return "auto"
-    if workers == 0:
-        return "main thread"
-    return f"{workers} {'process' if processes else 'thread'}{'' if workers == 1 else 'es' if processes else 's'}"
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.peers", description="Measures other libraries' loaders at the same work as ours."
+    )
+    add = arguments.add_argument
+    add("--data", default=DATA, metavar="DIR|generated:N", help=f"images to load (default: {DATA})")
+    add_skip_list_option(arguments)
+    add("--work", default=",".join(WORKS), metavar="NAME,...", help=f"any of {', '.join(WORKS)} (default: all)")
+    add(
+        "--peers",
+        default="",
+        metavar="NAME,...",
+        help="names from --list, ours, or parts: decoding, reading and warping alone (default: all)",
+    )
+    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows a peer (default: {_ROUNDS})")
+    add("--workers", default="", metavar="N,...", help="workers to try (default: none or 1, cores, twice the cores)")
+    add(
+        "--python",
+        action="append",
+        default=[],
+        metavar="PEER=PATH",
+        help="another interpreter for a peer; it needs NumPy, psutil and the peer's library",
+    )
+    add(
+        "--prepared-images",
+        type=int,
+        default=_PREPARED_IMAGES,
+        metavar="N",
+        help=f"images in a prepared file, the photos again and again (default: {_PREPARED_IMAGES:,})",
+    )
+    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
+    add("--list", action="store_true", help="lists the peers, and ends")
+    return arguments
+
+
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line, with the nearest known name where there is one.
+    """
+    for option, least in (("rounds", 1), ("prepared_images", _LEAST_PREPARED_IMAGES)):
+        if (value := getattr(arguments, option)) < least:
+            raise UserError(f"--{option.replace('_', '-')} must be at least {least}. Received: {value}.")
+    works = known_names(arguments.work, "--work", WORKS)
+    peers = _peers(arguments.peers)
+    if not any(work in peer.functions for peer in peers for work in works):
+        names = ", ".join(peer.name for peer in peers)
+        raise UserError(f"--peers: none of {names} does the work {', '.join(works)}.")
+    workers = _numbers(arguments.workers)
+    pythons = _pythons(arguments.python)
+    asked = Asked(
+        works=works,
+        peers=peers,
+        rounds=arguments.rounds,
+        workers=workers,
+        cores=usable_threads(),
+        prepared_images=arguments.prepared_images,
+        other_pythons=tuple(pythons),
+        data=without_folder(arguments.data),
+    )
+    return Plan(asked=asked, data=arguments.data, pythons=pythons, out=out, skip_list=arguments.skip_list)
+
+
+def _peers(text: str) -> tuple[Peer, ...]:
+    """Returns the peers that a list names, or all, in the order of the catalogue."""
+    catalogue = all_peers()
+    groups = {"ours": tuple(our_peers()), "parts": tuple(PARTS)}
+    names = known_names(text, "--peers", [*catalogue, *groups]) if text else tuple(catalogue)
+    chosen = {member for name in names for member in groups.get(name, (name,))}
+    return tuple(peer for name, peer in catalogue.items() if name in chosen)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdecimal() and int(word) <= _MOST_WORKERS for word in words):
+        raise UserError(f"--workers needs numbers from 0 to {_MOST_WORKERS}, such as 1,2,4. Received: {text!r}.")
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _pythons(pairs: Sequence[str]) -> dict[str, str]:
+    """Returns the interpreter's path of each PEER=PATH, by peer."""
+    pythons = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not equals or name not in PEERS:
+            hint = did_you_mean(name, PEERS) if name not in PEERS else ""
+            raise UserError(f"--python needs PEER=PATH.{hint} Received: {pair!r}.")
+        program = shutil.which(path)
+        if program is None:
+            raise UserError(f"--python {name}: {path} is not an interpreter that can be run.")
+        # Links are not resolved: Python finds its virtual environment by the path that it was started by.
+        pythons[name] = str(Path(program).absolute())
+    return pythons

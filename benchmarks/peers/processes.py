@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from profiles.devices import NO_GPU
 # A process rests when it took less than a tenth of a core for so long; the kernel counts in ticks of 10 ms.
 _REST_MS, _REST_CPU_MS, _REST_TRIES = 100, 10, 30
 _TERMINATE_S = 1.0
+# What a process may take to import a library, to write a prepared format, or to compile.
+OPEN_TIMEOUT_S = 300.0
 # What children import of this project.
 _PACKAGES = ("benchmarks", "pipeline", "profiles", "unstall.py")
 
@@ -180,6 +182,35 @@ def end_all(processes: Sequence[PeerProcess]) -> None:
         process.signal(signal.SIGKILL)
         process.wait(_TERMINATE_S)
         process.release()
+
+
+class Launcher:
+    """Starts processes in folders of their own, and ends them all.
+
+    Args:
+      scratch: the folder of these folders.
+      modules: the folder of links made by `link_packages`.
+      pythons: another interpreter, by peer.
+      python: the interpreter of the other peers.
+    """
+
+    def __init__(self, scratch: Path, modules: Path, pythons: Mapping[str, str], python: str) -> None:
+        self._scratch, self._modules, self._pythons, self._python = scratch, modules, pythons, python
+        self._running: list[PeerProcess] = []
+        self._started = 0
+
+    def start(self, name: str) -> tuple[PeerProcess, Path]:
+        """Starts a peer's process. Returns the process and its folder."""
+        self._started += 1
+        folder = self._scratch / f"{self._started:03d}"
+        python = self._pythons.get(name, self._python)
+        process = PeerProcess(python, folder, self._modules, folder.with_suffix(".log"))
+        self._running.append(process)
+        return process, folder
+
+    def end(self) -> None:
+        end_all(self._running)
+        self._running.clear()
 
 
 def link_packages(folder: Path) -> Path:

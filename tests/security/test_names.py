@@ -125,7 +125,7 @@ WRITES = {
     "benchmarks.accuracy --data=PETS": ("results.json", "report.html"),
     "benchmarks.scaling": ("results.json", "report.html"),
     "benchmarks.augmentation": ("results.json", "report.html"),
-    "benchmarks.peers": ("peers.json",),
+    "benchmarks.peers": ("results.json", "report.html"),
     "profiles": ("results.json", "report.html"),
 }
 

@@ -20,6 +20,7 @@ from benchmarks.doctor.plan import Asked as DoctorAsked
 from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.gate.report import COMPARISONS
+from benchmarks.peers.report import KIND as PEERS
 from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
@@ -43,10 +44,14 @@ from tests.builders import (
     a_doctor_document,
     a_document,
     a_measured_case,
+    a_measured_peer,
     a_measured_pipeline,
+    a_peer,
+    a_peers_document,
     a_result,
     a_scaling_document,
     a_search_document,
+    a_survey,
     a_telemetry,
     all_trained,
     an_accuracy_document,
@@ -211,6 +216,20 @@ def gate_report(text: str) -> str:
     return COMPARISONS.page(document, COMPARISONS.derive(document))
 
 
+def peers_report(text: str) -> str:
+    document = a_peers_document(
+        a_measured_peer(text, (1000.0, 1100.0), versions={text: text}, workers=text, flags=(text,)),
+        a_measured_peer("other", (), survey=a_survey(labels={text: 64}, dtype=text)),
+        peers=[a_peer(text, note=text)],
+        dataset=with_text(hostile_source(text).to_dict(), text),
+        complete=False,
+        **hostile_parts(text),
+    )
+    asked = dataclasses.replace(document.plan, other_pythons=(text,))
+    document = dataclasses.replace(document, plan=asked)
+    return PEERS.page(document, PEERS.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
@@ -222,6 +241,7 @@ PAGES = {
     "tune --pipeline": advice_report,
     "tune --check": check_report,
     "gate": gate_report,
+    "peers": peers_report,
 }
 
 

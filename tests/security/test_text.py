@@ -25,8 +25,7 @@ from benchmarks.lab import command
 from benchmarks.lab.options import UserError
 from benchmarks.lab.serve import one_line
 from benchmarks.lab.show import show
-from benchmarks.peers.measure import LeftOut
-from benchmarks.peers.report import print_left_out
+from benchmarks.peers.report import KIND as PEERS
 from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
@@ -39,8 +38,7 @@ from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
 from profiles.remedies import AS_WRITTEN, Change
-from profiles.report import LeftOut as LeftOutOfDocument
-from profiles.report import write
+from profiles.report import LeftOut, write
 from profiles.report.document import content_of
 from profiles.report.files import to_json, write_atomically
 from profiles.report.text import print_results, print_stages
@@ -55,10 +53,14 @@ from tests.builders import (
     a_comparisons_document,
     a_doctor_document,
     a_gate_check_document,
+    a_measured_peer,
     a_measured_pipeline,
+    a_peer,
+    a_peers_document,
     a_result,
     a_scaling_document,
     a_search_document,
+    a_survey,
     an_advice_document,
     gate_measurements,
     samples_at,
@@ -102,7 +104,7 @@ def show_scaling(console: Terminal, text: str) -> None:
 
 def show_comparison(console: Terminal, text: str) -> None:
     changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
-    for left_out in ((), (LeftOutOfDocument(who=text, reason=text),)):
+    for left_out in ((), (LeftOut(who=text, reason=text),)):
         document = a_comparisons_document(gate_measurements(invariants=changed), name=text, left_out=left_out)
         COMPARISONS.print(console, document, COMPARISONS.derive(document))
 
@@ -130,7 +132,12 @@ def show_errors(console: Terminal, text: str) -> None:
 
 
 def show_peers(console: Terminal, text: str) -> None:
-    print_left_out(console, [LeftOut(work=text, name=text, reason=text)])
+    other_work = a_measured_peer("other", (), survey=a_survey(labels={text: 64}), workers=text, flags=(text,))
+    peer = a_peer(text, note=text)
+    measured = a_measured_peer(text, (1000.0, 1100.0), versions={text: text})
+    left_out = (LeftOut(who=text, reason=text),)
+    document = a_peers_document(measured, other_work, peers=[peer], left_out=left_out)
+    PEERS.print(console, document, PEERS.derive(document))
 
 
 def show_materialized(console: Terminal, text: str) -> None:
@@ -140,14 +147,14 @@ def show_materialized(console: Terminal, text: str) -> None:
 
 
 def show_augmentation(console: Terminal, text: str) -> None:
-    document = an_augmentation(a_measured(), left_out=(LeftOutOfDocument(who="shear, opencv, batch", reason=text),))
+    document = an_augmentation(a_measured(), left_out=(LeftOut(who="shear, opencv, batch", reason=text),))
     AUGMENTATION.print(console, document, AUGMENTATION.derive(document))
 
 
 def show_tuner(console: Terminal, text: str) -> None:
     document = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED))
     plan = dataclasses.replace(document.plan, model=text, device=Device(kind="gpu", name=text))
-    document = dataclasses.replace(document, plan=plan, left_out=(LeftOutOfDocument(who=text, reason=text),))
+    document = dataclasses.replace(document, plan=plan, left_out=(LeftOut(who=text, reason=text),))
     TUNE.print(console, document, TUNE.derive(document))
 
 
@@ -159,7 +166,7 @@ def show_advice(console: Terminal, text: str) -> None:
     document = an_advice_document(facts, {AS_WRITTEN: samples_at(100.0)})
     gpu = Device(kind="gpu", name=text)
     plan = dataclasses.replace(document.plan, pipeline=text, model=text, device=gpu)
-    document = dataclasses.replace(document, plan=plan, left_out=(LeftOutOfDocument(who=text, reason=text),))
+    document = dataclasses.replace(document, plan=plan, left_out=(LeftOut(who=text, reason=text),))
     ADVICE.print(console, document, ADVICE.derive(document))
 
 

@@ -66,7 +66,12 @@ class Job:
 
     @property
     def dtype(self) -> str:
-        return "uint8" if self.work == "prepared" else "float32"
+        return dtype_of(self.work)
+
+
+def dtype_of(work: str) -> str:
+    """Returns what the batches of a work must be of."""
+    return "uint8" if work == "prepared" else "float32"
 
 
 def job_from_json(values: dict[str, Any]) -> Job:

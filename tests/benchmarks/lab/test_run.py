@@ -23,6 +23,7 @@ from benchmarks.gate.__main__ import COMPARE as GATE_COMPARE
 from benchmarks.lab import command as lab_command
 from benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from benchmarks.lab.options import UserError
+from benchmarks.peers.__main__ import COMMAND as PEERS
 from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from benchmarks.scaling.__main__ import COMMAND as SCALING
 from benchmarks.tune.__main__ import ADVICE, CHECK
@@ -41,8 +42,10 @@ from tests.builders import (
     a_devices_document,
     a_gate_check_document,
     a_measured_augmentation,
+    a_measured_peer,
     a_measured_pipeline,
     a_measurement_document,
+    a_peers_document,
     a_result,
     a_scaling_document,
     a_scaling_plan,
@@ -91,6 +94,11 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     "devices": (DEVICES, DEVICES_RUN, replace(DEVICES_RUN, samples=replace(DEVICES_RUN.samples, cases=()))),
     "gate compare": (GATE_COMPARE, a_comparisons_document(), a_comparisons_document(measurements=())),
     "gate check": (GATE_CHECK, a_gate_check_document(), a_gate_check_document(processes=0)),
+    "peers": (
+        PEERS,
+        a_peers_document(a_measured_peer("ours:one", (1000.0, 1100.0)), a_measured_peer("other", (500.0, 600.0))),
+        a_peers_document(),
+    ),
     "scaling": (
         SCALING,
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),

@@ -26,23 +26,32 @@ import psutil
 import pytest
 from rich.console import Console
 
+from benchmarks.lab.command import progress_bar
 from benchmarks.lab.options import UserError
+from benchmarks.lab.show import show
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers import child as peer_child
-from benchmarks.peers import measure, processes, report
+from benchmarks.peers import measure, processes, rounds
+from benchmarks.peers.catalogue import OURS, PARTS, PEERS, Peer, all_peers, our_peers, worker_choices, workers_text
 from benchmarks.peers.child import Identity, Survey, one_line
 from benchmarks.peers.equal_work import differences
 from benchmarks.peers.loaders import opencv, parts, work
 from benchmarks.peers.loaders.work import WORKS, AllEpochs, EachEpoch, Endless, Job, job_from_json, job_to_json
-from benchmarks.peers.measure import Launcher, LeftOut, Material, PeerResult, PeerRun, result_to_json
-from benchmarks.peers.plan import OURS, PARTS, PEERS, Peer, our_peers, worker_choices, workers_text
-from benchmarks.peers.processes import PeerFailed, PeerProcess, end_all, link_packages
+from benchmarks.peers.material import Material, make_material
+from benchmarks.peers.plan import parser, read_plan
+from benchmarks.peers.processes import Launcher, PeerFailed, PeerProcess, end_all, link_packages
+from benchmarks.peers.report import KIND
+from benchmarks.peers.results import PeersDocument, ratio_to
+from benchmarks.peers.rounds import PeerRun
 from pipeline.augmentation import Draw
+from pipeline.commands import Stopped
 from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
 from pipeline.stages.opencv_decode import OpenCVDecoder
 from pipeline.variants import VARIANTS
+from profiles.report import LeftOut, load, write
 from tests import PROJECT_ROOT
+from tests.builders import a_measured_peer, a_peer, a_peers_document, a_survey, an_identity
 
 IMAGES = 100
 
@@ -200,9 +209,9 @@ def small_photos(images: int) -> np.ndarray:
 @pytest.fixture
 def workshop(tmp_path, monkeypatch):
     """Returns a launcher whose children find the planted library, material without photos, and a file for trouble."""
-    monkeypatch.setattr(measure, "WINDOW_S", 0.02)
-    monkeypatch.setattr(measure, "TRIAL_S", 0.01)
-    monkeypatch.setattr(measure, "TRIALS", 1)
+    monkeypatch.setattr(rounds, "WINDOW_S", 0.02)
+    monkeypatch.setattr(rounds, "TRIAL_S", 0.01)
+    monkeypatch.setattr(rounds, "TRIALS", 1)
     monkeypatch.setattr(processes, "_REST_MS", 20)
     monkeypatch.setenv("PLANTED_TROUBLE", str(tmp_path / "trouble"))
     modules = link_packages(tmp_path / "modules")
@@ -218,15 +227,20 @@ def workshop(tmp_path, monkeypatch):
     launcher.end()
 
 
-def run_of(workshop, *functions, work_name="prepared-float", **options) -> PeerRun:
-    """A run of planted peers, whose reference is the one that does nothing wrong."""
+def referring(workshop) -> Material:
+    """The workshop's material; all work is compared with that of the planted peer that does nothing wrong."""
     launcher, material, _ = workshop
     process, folder = launcher.start("reference")
     process.ask("load", "planted_peer", "planted", [], timeout_s=20)
     process.ask("open", job_to_json(material.job("prepared-float", folder)), timeout_s=20)
     survey = process.ask("survey", timeout_s=20)
     launcher.end()
-    material = dataclasses.replace(material, references=dict.fromkeys(WORKS, survey))
+    return dataclasses.replace(material, references=dict.fromkeys(WORKS, survey))
+
+
+def run_of(workshop, *functions, work_name="prepared-float", **options) -> PeerRun:
+    """A run of planted peers."""
+    launcher, material = workshop[0], referring(workshop)
     chosen = [peer if isinstance(peer, Peer) else planted_peer(peer) for peer in functions]
     return PeerRun(work_name, chosen, material, launcher, cores=2, **options)
 
@@ -252,35 +266,15 @@ def test_wrong_peers_are_caught_and_the_right_one_is_not(workshop):
     run = run_of(workshop, "planted", *wrong)
     run.prepare()
     run.measure(0)
-    assert run.left_out == []
-    other_work = {result.peer.name: "; ".join(result.other_work) for result in run.results}
-    assert other_work.pop("planted") == ""
+    assert run.left_out == {}
+    assert list(run.measured) == ["planted", *wrong] and set(run.other_work) == set(wrong)
+    other_work = {name: "; ".join(texts) for name, texts in run.other_work.items()}
     assert {name: text for name, text in other_work.items() if wrong[name] not in text} == {}
-    assert [result.peer.name for result in run.results if result.samples] == ["planted"]
-
-
-def a_survey(**changes):
-    survey = {
-        "images": 64,
-        "dtype": "float32",
-        "shape": [64, 64, 3],
-        "full_batches": True,
-        "range": [0.0, 1.0],
-        "mean": [0.5, 0.45, 0.4],
-        "std": [0.25, 0.25, 0.25],
-        "labels": {"0": 32, "1": 32},
-        "class_means": {"0": 0.45, "1": 0.45},
-    }
-    return survey | changes
-
-
-def an_identity(**changes):
-    identity = {"images": 64, "once": True, "served": 128, "distinct": 64, "shuffled": True}
-    return identity | {"changed_ratio": 1.0, "flipped_ratio": 0.5, "pairing": 0.98} | changes
+    assert [name for name, measured in run.measured.items() if measured.samples] == ["planted"]
 
 
 @pytest.mark.parametrize(
-    ("survey", "identity", "said"),
+    ("survey", "identity", "expected"),
     [
         ({}, {}, ()),
         ({"shape": [3, 64, 64], "mean": [0.51, 0.44, 0.41]}, {}, ()),
@@ -293,8 +287,8 @@ def an_identity(**changes):
         ({}, {"once": False, "distinct": 60}, ("not each image once an epoch (60 of 64 seen)",)),
     ],
 )
-def test_every_difference_is_said(survey, identity, said):
-    assert differences(a_survey(**survey), an_identity(**identity), a_survey(), "float32") == said
+def test_every_difference_is_said(survey, identity, expected):
+    assert differences(a_survey(**survey), an_identity(**identity), a_survey(), "float32") == expected
 
 
 def test_a_survey_counts_what_came_out_and_knows_its_statistics():
@@ -487,13 +481,13 @@ def test_parts_are_timed_in_rounds_on_all_cores_and_compared_with_no_reference(c
     for number in range(2):
         run.measure(number)
     run.end()
-    assert run.left_out == []
-    assert [result.peer.name for result in run.results] == ["decode", "read-decode", "read-decode-warp"]
-    for result in run.results:
-        assert (result.workers, result.first_batch_s, result.flags) == ("2 threads", None, [])
-        assert [sample["round"] for sample in result.samples] == [0, 1]
-        assert all(sample["images"] == 40 * sample["epochs"] and sample["wall_ns"] > 0 for sample in result.samples)
-        assert result_to_json(result)["equal_work"] is False
+    assert (run.left_out, run.other_work) == ({}, {})
+    assert list(run.measured) == ["decode", "read-decode", "read-decode-warp"]
+    for measured in run.measured.values():
+        assert (measured.workers, measured.first_batch_s, measured.flags) == ("2 threads", None, ())
+        assert measured.survey is None and measured.identity is None
+        assert [sample.round for sample in measured.samples] == [0, 1]
+        assert all(sample.images == 40 * sample.epochs and sample.wall_ns > 0 for sample in measured.samples)
 
 
 def test_a_part_that_meets_a_damaged_photo_is_left_out_with_its_name(cold):
@@ -502,9 +496,9 @@ def test_a_part_that_meets_a_damaged_photo_is_left_out_with_its_name(cold):
     damaged.write_bytes(b"no photo")
     run = PeerRun("cold", [PARTS["decode"]], material, launcher, cores=2)
     run.prepare()
-    assert run.results == []
-    (left_out,) = run.left_out
-    assert left_out.reason == f"ValueError: {damaged.parent.name}/{damaged.name} cannot be decoded by OpenCV."
+    assert run.measured == {}
+    reason = f"ValueError: {damaged.parent.name}/{damaged.name} cannot be decoded by OpenCV."
+    assert run.left_out == {"decode": reason}
 
 
 # Workers
@@ -535,12 +529,12 @@ def test_workers_in_words():
 def test_a_number_of_workers_that_fails_is_flagged_and_another_chosen(workshop):
     run = run_of(workshop, planted_peer("few_workers_only", kinds=("threads",)))
     run.prepare()
-    (result,) = run.results
-    assert result.workers == "1 thread"
-    assert result.flags == [
+    measured = run.measured["few_workers_only"]
+    assert measured.workers == "1 thread" and list(measured.trials) == ["1 thread"]
+    assert measured.flags == (
         "2 threads: ValueError: one worker is all there is",
         "4 threads: ValueError: one worker is all there is",
-    ]
+    )
 
 
 # Peers that fail
@@ -552,10 +546,11 @@ def test_rounds_are_complete_and_every_image_is_counted_once(workshop):
     for number in range(3):
         run.measure(number)
     run.end()
-    for result in run.results:
-        assert [sample["round"] for sample in result.samples] == [0, 1, 2]
-        assert all(sample["images"] == IMAGES * sample["epochs"] for sample in result.samples)
-        assert all(0 < sample["first_batch_ns"] < sample["wall_ns"] for sample in result.samples)
+    assert list(run.measured) == ["planted", "again"]
+    for measured in run.measured.values():
+        assert [sample.round for sample in measured.samples] == [0, 1, 2]
+        assert all(sample.images == IMAGES * sample.epochs for sample in measured.samples)
+        assert all(0 < sample.first_batch_ns < sample.wall_ns for sample in measured.samples)
 
 
 @pytest.mark.slow  # 26 s: a peer is watched at rest
@@ -565,8 +560,8 @@ def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypat
     run = run_of(workshop, "never_rests", "planted")
     run.prepare()
     run.measure(0)
-    flags = {result.peer.name: result.flags for result in run.results}
-    assert flags == {"never_rests": ["does not rest between its windows"], "planted": []}
+    flags = {name: measured.flags for name, measured in run.measured.items()}
+    assert flags == {"never_rests": ("does not rest between its windows",), "planted": ()}
 
 
 @pytest.mark.parametrize(
@@ -577,16 +572,15 @@ def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypat
     ],
 )
 def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, monkeypatch, function, reason):
-    monkeypatch.setattr(measure, "_HANG_LEAST_S", 1.0)
+    monkeypatch.setattr(rounds, "_HANG_LEAST_S", 1.0)
     run = run_of(workshop, function, "planted")
     run.prepare()
     process = psutil.Process(run._processes[function]._process.pid)
     workshop[2].touch()
     run.measure(0)
     run.measure(1)
-    (left_out,) = run.left_out
-    assert left_out.name == function and re.fullmatch(reason, left_out.reason)
-    assert [len(result.samples) for result in run.results] == [2]
+    assert list(run.left_out) == [function] and re.fullmatch(reason, run.left_out[function])
+    assert {name: len(measured.samples) for name, measured in run.measured.items()} == {"planted": 2}
     assert left_of(process.pid) == []
 
 
@@ -606,8 +600,8 @@ def test_what_is_not_installed_says_how_to_install_it(workshop):
     peer = dataclasses.replace(planted_peer("planted"), module="no_such_library", install="pip install it")
     run = run_of(workshop, peer)
     run.prepare()
-    (left_out,) = run.left_out
-    assert left_out.reason == "not installed (ModuleNotFoundError: No module named 'no_such_library'); pip install it"
+    reason = "not installed (ModuleNotFoundError: No module named 'no_such_library'); pip install it"
+    assert run.left_out == {"planted": reason}
 
 
 def test_a_child_whose_parent_is_gone_ends_with_its_workers(tmp_path):
@@ -629,31 +623,23 @@ def test_errors_are_one_line_without_folders():
 # What is printed
 
 
-def a_result(name, rates, **changes):
-    peer = Peer(
-        name=name,
-        module="m",
-        functions={"cold": "f"},
-        packages=("p",),
-        part=changes.pop("part", False),
-        note=changes.pop("note", ""),
+def a_run() -> PeersDocument:
+    """Returns the document of a run in which each kind of line is printed."""
+    return a_peers_document(
+        a_measured_peer("slow", (500.0, 1000.0, 1500.0), workers="2 processes"),
+        a_measured_peer("ours:one", (1000.0, 2000.0, 3000.0)),
+        a_measured_peer("ours:two", (450.0, 900.0, 1300.0), flags=("does not rest between its windows",)),
+        a_measured_peer("decode", (1250.0, 2500.0, 3750.0), first_batch_s=None, survey=None, identity=None),
+        a_measured_peer(
+            "other", (), survey=a_survey(dtype="uint8"), identity=an_identity(shuffled=False), workers="4 threads"
+        ),
+        peers=[a_peer("slow", note="full decode"), a_peer("decode", part=True)],
+        left_out=(
+            LeftOut(who="spdl (cold)", reason="not installed"),
+            LeftOut(who="ffcv (prepared, prepared-float)", reason="not built"),
+        ),
     )
-    result = PeerResult(peer, "cold", versions={"p": "1.2"}, workers=changes.pop("workers", "auto"), first_batch_s=0.25)
-    result.samples = [
-        {"round": number, "images": 1000, "wall_ns": round(1e12 / rate)} for number, rate in enumerate(rates)
-    ]
-    for field, value in changes.items():
-        setattr(result, field, value)
-    return result
 
-
-RESULTS = [
-    a_result("slow", [500.0, 1000.0, 1500.0], workers="2 processes", note="full decode"),
-    a_result("ours:one", [1000.0, 2000.0, 3000.0]),
-    a_result("ours:two", [450.0, 900.0, 1300.0], flags=["does not rest between its windows"]),
-    a_result("decode", [1250.0, 2500.0, 3750.0], part=True, first_batch_s=None),
-    a_result("other", [], other_work=("uint8, not float32", "not shuffled"), workers="4 threads"),
-]
 
 GOLDEN = """
 cold: JPEG files to float32 in [0, 1]: read, decode, 64x64, shear and zoom,
@@ -677,33 +663,79 @@ left out ffcv (prepared, prepared-float): not built
 """
 
 
-def test_the_table_is_this():
+def printed(document: PeersDocument) -> str:
     text = io.StringIO()
-    console = Console(file=text, width=80)
-    report.print_results(console, "cold", 1600, RESULTS)
-    reasons = [("cold", "spdl", "not installed")]
-    reasons += [(name, "ffcv", "not built") for name in ("prepared", "prepared-float")]
-    left_out = [LeftOut(work=work_name, name=name, reason=reason) for work_name, name, reason in reasons]
-    report.print_left_out(console, left_out)
-    assert "\n".join(line.rstrip() for line in text.getvalue().splitlines()) == GOLDEN.rstrip("\n")
+    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def test_the_table_is_this():
+    assert printed(a_run()) == GOLDEN.rstrip("\n")
+
+
+def test_a_run_without_another_library_says_so():
+    ours = a_measured_peer("ours:one", (1000.0,))
+    part = a_measured_peer("decode", (1000.0,), survey=None, identity=None)
+    sentence = "No peer is here: no other library was measured."
+    assert printed(a_peers_document(ours, part, peers=[a_peer("decode", part=True)])).endswith(f"\n\n{sentence}")
+    assert sentence not in printed(a_peers_document(ours, a_measured_peer("other", (1000.0,))))
 
 
 def test_a_ratio_is_of_the_rounds_that_both_have():
-    late = a_result("late", [100.0, 200.0, 100.0, 50.0])
-    late.samples = late.samples[1:]
-    ours = a_result("ours:one", [100.0, 400.0, 200.0, 100.0])
-    ratio, interval = report.ratio_to(late, ours)
+    ours = a_measured_peer("ours:one", (100.0, 400.0, 200.0, 100.0))
+    late = a_measured_peer("late", (100.0, 200.0, 100.0, 50.0))
+    late = dataclasses.replace(late, samples=late.samples[1:])
+    ratio, interval = ratio_to(late, ours)
     assert (ratio, *interval) == pytest.approx((0.5, 0.5, 0.5))
-    late.samples = late.samples[1:]
-    assert report.ratio_to(late, ours) == (pytest.approx(0.5), None)
-    assert report.ratio_to(late, None) is None
+    late = dataclasses.replace(late, samples=late.samples[1:])
+    assert ratio_to(late, ours) == (pytest.approx(0.5), None)
+    ours = dataclasses.replace(ours, samples=ours.samples[:1])
+    assert ratio_to(late, ours) == (None, None)
+
+
+def test_a_rate_is_of_equal_work_and_held_against_the_fastest_of_ours():
+    document = a_peers_document(
+        a_measured_peer("other", (3000.0,) * 3, survey=a_survey(dtype="uint8")),
+        a_measured_peer("ours:two", (1000.0,) * 3),
+        a_measured_peer("ours:wrong", (3000.0,) * 3, identity=an_identity(shuffled=False)),
+        a_measured_peer("ours:one", (2000.0,) * 3),
+    )
+    [work_result] = KIND.derive(document).works
+    assert work_result.ours == "ours:one"
+    rows = [(result.peer.name, result.images_per_sec, result.ratio) for result in work_result.peers]
+    assert rows == [
+        ("ours:one", pytest.approx(2000), pytest.approx(1)),
+        ("ours:two", pytest.approx(1000), pytest.approx(0.5)),
+        ("other", None, None),
+        ("ours:wrong", None, None),
+    ]
+    assert [row["peer"] for row in KIND.rows(KIND.derive(document))] == ["ours:one", "ours:two"]
+
+
+def test_all_that_follows_from_a_document_follows_from_its_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    document = a_run()
+    write(tmp_path, document, KIND, KIND.derive(document))
+    loaded, kind = load(tmp_path, {"peers": KIND})
+    assert (loaded, kind) == (document, KIND)
+    assert KIND.page(loaded, KIND.derive(loaded)) == (tmp_path / "report.html").read_text()
+    assert show([str(tmp_path)]) == 0
+    assert "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) == GOLDEN.rstrip("\n")
+
+
+def test_the_page_has_the_lines_of_the_terminal():
+    document = a_run()
+    page = KIND.page(document, KIND.derive(document))
+    assert "<tr><td>slow</td><td>2 processes</td><td>909</td><td>0.50</td><td>0.50-0.50</td><td>0.25</td></tr>" in page
+    assert "<li>other 1.2: other work: uint8, not float32, not shuffled</li>" in page
+    assert "<li>ffcv (prepared, prepared-float): not built</li>" in page
 
 
 # The command
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--rounds", "0"], "--rounds must be at least 1. Received: 0."),
         (["--work", "colt"], "--work: 'colt' is not known. Did you mean 'cold'?"),
@@ -718,41 +750,120 @@ def test_a_ratio_is_of_the_rounds_that_both_have():
         (["--data", "/no/folder"], "/no/folder does not exist."),
     ],
 )
-def test_bad_options_are_refused_in_one_line(capsys, tmp_path, monkeypatch, words, said):
+def test_bad_options_are_refused_in_one_line(capsys, tmp_path, monkeypatch, words, expected):
     monkeypatch.chdir(tmp_path)
     assert peers.main(words) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith(said)
+    assert printed.startswith(expected)
     assert len(printed.splitlines()) == 1
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_plan_keeps_no_path_in_what_the_document_holds(tmp_path):
+    words = ["--data", str(tmp_path), "--python", f"ffcv={sys.executable}", "--out", str(tmp_path)]
+    plan = read_plan(parser().parse_args(words), tmp_path)
+    assert plan.pythons == {"ffcv": sys.executable}
+    assert (plan.asked.other_pythons, plan.asked.data) == (("ffcv",), tmp_path.name)
 
 
 def test_children_find_what_they_are_given_from_their_own_folders(photos, tmp_path, monkeypatch):
     given = []
 
-    def measured(options, source, launcher, scratch, *others):
-        given.append(scratch)
+    def made(source, launcher, folder, **others):
+        given.append(folder)
         raise UserError("enough")
 
-    monkeypatch.setattr(peers, "_measure", measured)
+    monkeypatch.setattr(measure, "make_material", made)
     monkeypatch.chdir(tmp_path)
     assert peers.main(["--data", str(photos), "--out", "out"]) == 2
     assert given[0].is_absolute() and given[0].parent == tmp_path / "out"
+    assert not (tmp_path / "out").exists()
 
 
-def test_an_earlier_run_is_not_overwritten(capsys, tmp_path):
-    (tmp_path / "peers.json").write_text("{}")
-    assert peers.main(["--out", str(tmp_path)]) == 2
-    assert "holds peers.json already" in capsys.readouterr().err
+@pytest.fixture
+def planted_run(workshop, tmp_path, monkeypatch):
+    """Returns a lab whose peers are planted, in two rounds of the two prepared works, and its folder."""
+
+    def lab(*functions: str) -> measure.Run:
+        material = referring(workshop)
+        monkeypatch.setattr(measure, "make_material", lambda *arguments, **others: material)
+        monkeypatch.setattr(measure, "link_packages", lambda folder: tmp_path / "modules")
+        words = ["--work", "prepared,prepared-float", "--rounds", "2"]
+        plan = read_plan(parser().parse_args(words), tmp_path / "out")
+        asked = dataclasses.replace(plan.asked, peers=tuple(map(planted_peer, functions)))
+        plan = dataclasses.replace(plan, asked=asked)
+        return measure.Run(plan, material.source, progress_bar(Console(file=io.StringIO())))
+
+    return lab
+
+
+def test_each_round_of_each_work_is_there_to_be_written(planted_run, tmp_path):
+    lab = planted_run("planted", "uint8")
+    seen = []
+
+    def look() -> None:
+        document = lab.document(complete=False)
+        samples = {
+            (measured_work.work, measured.peer): len(measured.samples)
+            for measured_work in document.samples.works
+            for measured in measured_work.peers
+        }
+        seen.append(samples)
+
+    lab.measure(look)
+    assert seen[0] == {("prepared", "planted"): 0, ("prepared", "uint8"): 1}
+    assert [sum(samples.values()) for samples in seen] == [1, 2, 3, 4]
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_run_that_is_stopped_keeps_its_samples_and_leaves_no_process_and_no_file(planted_run, tmp_path):
+    lab, children = planted_run("uint8"), []
+
+    def stop() -> None:
+        children.extend(psutil.Process().children(recursive=True))
+        raise Stopped(signal.SIGINT)
+
+    with pytest.raises(Stopped):
+        lab.measure(stop)
+    assert len(children) >= 1
+    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    assert list((tmp_path / "out").iterdir()) == []
+    [work_samples] = lab.document(complete=False).samples.works
+    assert [(measured.peer, len(measured.samples)) for measured in work_samples.peers] == [("uint8", 1)]
+
+
+def test_a_peer_that_fails_at_two_works_for_one_reason_is_left_out_once(planted_run):
+    lab = planted_run("planted", "no_such_function")
+    lab.measure(lambda: None)
+    (left_out,) = lab.document(complete=True).left_out
+    assert left_out.who == "no_such_function (prepared, prepared-float)"
+
+
+def test_where_all_did_other_work_the_reason_says_in_what(planted_run, tmp_path):
+    reason = r"nothing could be measured\. does_not_shuffle \(prepared\): other work: .*not shuffled"
+    with pytest.raises(UserError, match=reason) as refused:
+        planted_run("does_not_shuffle").measure(lambda: None)
+    assert refused.value.exit_code == 3
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_images_that_cannot_be_decoded_are_exit_code_3(photos, tmp_path, monkeypatch, capsys):
+    def fails(*arguments, **others):
+        raise PeerFailed("ValueError: 3.jpg is damaged")
+
+    monkeypatch.setattr(measure, "make_material", fails)
+    assert peers.main(["--data", str(photos), "--out", str(tmp_path / "out")]) == 3
+    assert capsys.readouterr().err == "the images cannot be decoded: ValueError: 3.jpg is damaged\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_peer_is_listed(capsys):
     assert peers.main(["--list"]) == 0
     printed = capsys.readouterr().out
-    assert [name for name in (*our_peers(), *PEERS, *PARTS) if name[:20] not in printed] == []
+    assert [name for name in all_peers() if name[:20] not in printed] == []
 
 
-@pytest.mark.parametrize("peer", (our_peers() | PEERS | PARTS).values(), ids=lambda peer: peer.name)
+@pytest.mark.parametrize("peer", all_peers().values(), ids=lambda peer: peer.name)
 def test_every_entry_names_what_exists(peer):
     assert set(peer.functions) <= set(WORKS)
     assert importlib.util.find_spec(peer.module) is not None
@@ -785,12 +896,12 @@ def finished(photos, tmp_path_factory):
     words += ["--out", str(out)]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("WINDOW_S", 0.05), ("TRIAL_S", 0.02), ("TRIALS", 1)):
-            patch.setattr(measure, name, value)
+            patch.setattr(rounds, name, value)
         patch.setattr(processes, "_REST_MS", 20)
         patch.setattr(sys, "stdout", io.StringIO())
         patch.setenv("COLUMNS", "140")
         exit_code = peers.main(words)
-        return exit_code, sys.stdout.getvalue(), json.loads((out / "peers.json").read_text()), out
+        return exit_code, sys.stdout.getvalue(), json.loads((out / "results.json").read_text()), out
 
 
 @pytest.mark.slow
@@ -798,23 +909,27 @@ def test_a_run_has_every_peer_at_equal_work(finished):
     exit_code, _, document, _ = finished
     assert exit_code == 0
     assert document["left_out"] == []
-    assert [(result["work"], result["peer"], result["other_work"]) for result in document["results"]] == [
-        ("cold", "ours:tf-data-composed", []),
-        ("cold", "image_dataset_from_directory", []),
-        ("cold", "ImageDataGenerator", []),
-        ("cold", "decode", []),
-    ]
+    assert {(result["work"], result["peer"], result["other_work"]) for result in document["results"]} == {
+        ("cold", "ours:tf-data-composed", ""),
+        ("cold", "image_dataset_from_directory", ""),
+        ("cold", "ImageDataGenerator", ""),
+        ("cold", "decode", ""),
+    }
 
 
 @pytest.mark.slow
 def test_a_run_keeps_its_raw_samples(finished):
     _, _, document, _ = finished
     assert document["complete"] is True
+    [work_samples] = document["samples"]["works"]
+    assert len(work_samples["peers"]) == len(document["results"]) == 4
+    for measured in work_samples["peers"]:
+        assert [sample["round"] for sample in measured["samples"]] == [0, 1, 2]
+        assert all(sample["images"] == 40 * sample["epochs"] for sample in measured["samples"])
+        assert measured["versions"]
     for result in document["results"]:
-        assert [sample["round"] for sample in result["samples"]] == [0, 1, 2]
-        assert all(sample["images"] == 40 * sample["epochs"] for sample in result["samples"])
-        assert result["versions"]
-        assert result["ratio_ci95"][0] <= result["ratio_to_ours"] <= result["ratio_ci95"][1]
+        assert "samples" not in result
+        assert result["ratio_low"] <= result["ratio_to_ours"] <= result["ratio_high"]
     assert str(pathlib.Path.home()) not in json.dumps(document)
 
 
@@ -823,7 +938,7 @@ def test_a_run_prints_its_tables_and_leaves_nothing_else_behind(finished):
     _, printed, _, out = finished
     assert "cold: JPEG files to float32 in [0, 1]" in printed
     assert "to ours: images/sec over those of ours:tf-data-composed, round by round." in printed
-    assert [path.name for path in out.iterdir()] == ["peers.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "results.json"]
 
 
 def test_ctrl_c_ends_everything_soon(photos, tmp_path):
@@ -851,7 +966,7 @@ def material(photos, tmp_path_factory):
     folder = tmp_path_factory.mktemp("material")
     launcher = Launcher(folder, link_packages(folder / "modules"), {}, sys.executable)
     try:
-        return measure.make_material(from_folder(photos), launcher, folder, works=tuple(WORKS), least=640)
+        return make_material(from_folder(photos), launcher, folder, works=tuple(WORKS), least=640)
     finally:
         launcher.end()
 
@@ -885,7 +1000,7 @@ def test_a_library_that_is_here_does_equal_work(name, library, request, tmp_path
             run.prepare()
             run.measure(0)
             run.end()
-            assert run.left_out == []
-            assert [(result.other_work, len(result.samples)) for result in run.results] == [((), 1)]
+            assert (run.left_out, run.other_work) == ({}, {})
+            assert [len(measured.samples) for measured in run.measured.values()] == [1]
     finally:
         launcher.end()

@@ -1,0 +1,261 @@
+"""Who is compared: each peer, where its loader is, how it is installed, and which workers it can have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from benchmarks.peers.loaders.work import CROP_AREA, CROP_ASPECT
+from pipeline import BASELINE, VARIANTS, Augmentation, PipelineConfig
+
+_EXTRA = "pip install 'unstall[peers]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A loader of another library, or one of ours.
+
+    Attributes:
+      name: what the table calls it.
+      module: where its loader is made; imported in the peer's own process only.
+      functions: the function in it that makes the loader, by work.
+      packages: distributions whose versions are recorded; the first one's is shown.
+      install: how to install it.
+      kinds: the workers it can have, "threads" or "processes"; none where the library decides itself.
+      least: the smallest number of workers; 0 loads in the main thread.
+      beyond_cores: whether it can have more workers than there are cores.
+      part: whether it does a part of the work alone, on as many threads as there are cores, and hands over no batch
+        that could be compared with the others'.
+      configs: the described pipeline, by work, where this project builds it.
+      note: what a reader of the table must know.
+    """
+
+    name: str
+    module: str
+    functions: Mapping[str, str]
+    packages: tuple[str, ...]
+    install: str = _EXTRA
+    kinds: tuple[str, ...] = ()
+    least: int = 1
+    beyond_cores: bool = True
+    part: bool = False
+    configs: Mapping[str, PipelineConfig] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def ours(self) -> bool:
+        return self.name.startswith("ours:")
+
+
+_PREPARED = {"prepared": "prepared", "prepared-float": "prepared"}
+_TORCH = Peer(
+    name="torch-pillow",
+    module="benchmarks.peers.loaders.pytorch",
+    functions={"cold": "pillow"},
+    packages=("torch", "pillow"),
+    kinds=("processes",),
+    least=0,
+    note="DataLoader; draft decode",
+)
+_GRAIN = Peer(
+    name="grain",
+    module="benchmarks.peers.loaders.grain",
+    functions={"cold": "cold"},
+    packages=("grain", "opencv-python-headless"),
+    kinds=("threads", "processes"),
+    least=0,
+    note="OpenCV, scaled decode",
+)
+_KERAS = Peer(
+    name="image_dataset_from_directory",
+    module="benchmarks.peers.loaders.described",
+    functions={"cold": "described"},
+    packages=("keras", "tensorflow"),
+    configs={"cold": VARIANTS["directory"]},
+    note="full decode",
+)
+
+_CROPS = replace(
+    VARIANTS["tf-data-raw"],
+    augmentation=Augmentation(shear_degrees=0.0, zoom_range=0.0, crop_area=CROP_AREA, crop_aspect=CROP_ASPECT),
+    output_dtype="uint8",
+)
+
+# Our own rows, by work and name. The fastest of a work is what the others are held against.
+OURS: dict[str, dict[str, PipelineConfig]] = {
+    "cold": {name: VARIANTS[name] for name in ("tf-data-composed", "py-dataset-composed")},
+    "prepared": {"tf-data-raw": _CROPS},
+    "prepared-float": {"tf-data-raw": replace(_CROPS, output_dtype="float32")},
+}
+
+# The same batches from `pipeline.PythonBatches`: name -> the row above.
+_IN_PYTHON = {"python-composed": "tf-data-composed", "python-raw": "tf-data-raw"}
+
+PEERS: dict[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        _TORCH,
+        replace(
+            _TORCH,
+            name="torch-opencv",
+            functions={"cold": "opencv"},
+            packages=("torch", "opencv-python-headless"),
+            note="DataLoader; scaled decode",
+        ),
+        # As their documentation leaves it: to find out at which fraction to decode is our remedy, which the others get.
+        replace(
+            _TORCH,
+            name="torch-opencv-full",
+            functions={"cold": "opencv_full"},
+            packages=("torch", "opencv-python-headless"),
+            note="DataLoader; full decode",
+        ),
+        replace(
+            _TORCH,
+            name="torch-albumentations",
+            functions={"cold": "albumentations"},
+            packages=("torch", "albumentations", "opencv-python-headless"),
+            note="DataLoader; OpenCV, scaled decode",
+        ),
+        replace(
+            _TORCH,
+            name="torch-array",
+            functions=_PREPARED,
+            packages=("torch", "opencv-python-headless"),
+            note="DataLoader; .npy, OpenCV",
+        ),
+        _GRAIN,
+        replace(_GRAIN, name="grain-full", functions={"cold": "cold_full"}, note="OpenCV, full decode"),
+        replace(_GRAIN, name="grain-array", functions=_PREPARED, note="array in memory, OpenCV"),
+        Peer(
+            name="spdl",
+            module="benchmarks.peers.loaders.spdl",
+            functions={"cold": "cold"},
+            packages=("spdl", "spdl-io", "opencv-python-headless"),
+            install=f"{_EXTRA}, and FFmpeg's libraries, version 4 to 9 (Debian, Ubuntu: apt install ffmpeg)",
+            kinds=("threads",),
+            note="FFmpeg, scaled decode; OpenCV",
+        ),
+        Peer(
+            name="dali",
+            module="benchmarks.peers.loaders.dali",
+            functions={"cold": "cold"},
+            packages=("nvidia-dali-cuda120",),
+            kinds=("threads",),
+            note="CPU; has no scaled decode",
+        ),
+        _KERAS,
+        replace(
+            _KERAS,
+            name="ImageDataGenerator",
+            configs={"cold": BASELINE},
+            kinds=("threads", "processes"),
+            note="full decode, nearest",
+        ),
+        Peer(
+            name="ffcv",
+            module="benchmarks.peers.loaders.ffcv",
+            functions=_PREPARED,
+            packages=("ffcv", "numba", "torch"),
+            install=(
+                "Debian, Ubuntu: apt install g++ pkg-config libopencv-dev libturbojpeg0-dev; then "
+                "pip install 'unstall[peers,ffcv]' and pip install --no-deps ffcv==1.0.2"
+            ),
+            kinds=("threads",),
+            # Numba has no more threads than cores.
+            beyond_cores=False,
+            note=".beton, raw",
+        ),
+        Peer(
+            name="tfrecord",
+            module="benchmarks.peers.loaders.tensorflow",
+            functions=_PREPARED,
+            packages=("tensorflow",),
+            note="tf.data, raw bytes, cached",
+        ),
+    )
+}
+
+
+# What every loader of the cold work has to do, on all cores and with nothing around it: no loader can be faster.
+PARTS = {
+    name: Peer(
+        name=name,
+        module="benchmarks.peers.loaders.parts",
+        functions={"cold": name.replace("-", "_")},
+        packages=("unstall", "opencv-python-headless"),
+        install="pip install unstall",
+        kinds=("threads",),
+        part=True,
+        note=note,
+    )
+    for name, note in {
+        "decode": "a part of the work: decodes from memory, scaled",
+        "read-decode": "a part of the work: reads, decodes scaled",
+        "read-decode-warp": "a part of the work: reads, decodes scaled, one warp",
+    }.items()
+}
+
+
+def our_peers() -> dict[str, Peer]:
+    """Returns a peer for each of `OURS`, and those of `_IN_PYTHON` without tf.data as well."""
+    peers: dict[str, Peer] = {}
+    for work, configs in OURS.items():
+        for name, config in configs.items():
+            earlier = peers.get(f"ours:{name}")
+            others = dict(earlier.configs) if earlier else {}
+            peers[f"ours:{name}"] = Peer(
+                name=f"ours:{name}",
+                module="benchmarks.peers.loaders.described",
+                functions=dict.fromkeys((*others, work), "described"),
+                packages=("unstall", "tensorflow"),
+                install="pip install unstall",
+                kinds=("threads",),
+                configs={**others, work: config},
+                note="scaled decode" if config.decode == "scaled" else "",
+            )
+    for name, served in _IN_PYTHON.items():
+        peer = peers[f"ours:{served}"]
+        peers[f"ours:{name}"] = replace(
+            peer,
+            name=f"ours:{name}",
+            functions=dict.fromkeys(peer.configs, "in_python"),
+            packages=("unstall", "opencv-python-headless"),
+            kinds=("processes",),
+            least=0,
+            note="; ".join(["no tf.data", *([peer.note] if peer.note else [])]),
+        )
+    return peers
+
+
+def all_peers() -> dict[str, Peer]:
+    """Returns all that can be compared, in the order of the table: ours, the others' loaders, and parts of the work."""
+    return our_peers() | PEERS | PARTS
+
+
+def worker_choices(peer: Peer, cores: int, asked: tuple[int, ...] = ()) -> list[tuple[int | None, bool]]:
+    """Returns the (workers, are processes) to try: the least, as many as cores, twice as many; or those asked for.
+
+    A part of the work has as many threads as cores, whatever is asked for.
+    """
+    if peer.part:
+        return [(cores, False)]
+    if not peer.kinds:
+        return [(None, False)]
+    usual = (peer.least, cores, *([2 * cores] if peer.beyond_cores else []))
+    numbers = sorted({number for number in asked or usual if number >= peer.least}) or [peer.least]
+    choices: list[tuple[int | None, bool]] = []
+    for kind in peer.kinds:
+        processes = kind == "processes"
+        # The least number of workers is tried once: none, or a single worker, are the same of both kinds.
+        alike = bool(choices) and processes
+        choices += [(number, processes) for number in numbers if not (alike and number <= peer.least)]
+    return choices
+
+
+def workers_text(workers: int | None, processes: bool) -> str:
+    if workers is None:
+        return "auto"
+    if workers == 0:
+        return "main thread"
+    return f"{workers} {'process' if processes else 'thread'}{'' if workers == 1 else 'es' if processes else 's'}"

@@ -1,0 +1,118 @@
+"""What all peers of a run are given: the images, prepared files of them, and what an epoch of each work looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.loaders.work import Job, job_to_json
+from benchmarks.peers.processes import OPEN_TIMEOUT_S, Launcher, PeerProcess
+from pipeline import ImageSource, PipelineConfig
+from pipeline.config import config_to_dict
+
+# How many images are compared one by one.
+_IDENTITY_IMAGES = 256
+# So slow does no loader read: a process that takes longer for an epoch hangs.
+_LEAST_IMAGES_PER_SEC = 20
+# What the others' work is compared with: our own pipeline with everything in full, and the prepared work in a loop.
+_REFERENCE = PipelineConfig(loader="tf_data", workers="auto")
+_UNAUGMENTED = replace(_REFERENCE, augmentation=None, shuffle_buffer=0)
+_DESCRIBED = ("benchmarks.peers.loaders.described", "described")
+_PLAIN = ("benchmarks.peers.loaders.plain", "prepared")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """What all peers of a run are given.
+
+    Attributes:
+      source: the images.
+      sample: those that are looked at one by one.
+      plain: the file of the sample's images, unaugmented.
+      array: the file that prepared formats are made from, or "".
+      array_labels: one an image of that file.
+      references: what an epoch of each work must look like.
+    """
+
+    source: ImageSource
+    sample: ImageSource
+    plain: str
+    array: str = ""
+    array_labels: tuple[int, ...] = ()
+    references: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def job(self, work: str, folder: Path) -> Job:
+        if work == "cold":
+            return _file_job(work, self.source, self.source.labels.tolist(), folder)
+        labels = self.array_labels
+        return Job(work=work, images=len(labels), labels=labels, array=self.array, folder=str(folder / "whole"))
+
+    def numbered(self, work: str, folder: Path) -> Job:
+        """Returns a job whose labels are the numbers of its images."""
+        numbers = tuple(range(self.sample.images))
+        if work == "cold":
+            return _file_job(work, self.sample, numbers, folder)
+        return Job(work=work, images=len(numbers), labels=numbers, array=self.plain, folder=str(folder / "sample"))
+
+
+def _file_job(work: str, source: ImageSource, labels: Sequence[int], folder: Path) -> Job:
+    return Job(
+        work=work,
+        images=source.images,
+        labels=tuple(labels),
+        paths=tuple(source.paths),
+        formats=source.formats,
+        jpeg_sizes=tuple((height, width) for height, width in source.jpeg_sizes.tolist()),
+        folder=str(folder),
+    )
+
+
+def make_material(
+    source: ImageSource, launcher: Launcher, folder: Path, *, works: Sequence[str], least: int
+) -> Material:
+    """Decodes and resizes what prepared formats and checks are made from, and surveys the reference of each work.
+
+    Args:
+      least: images that a prepared file holds at least; photos come again until it does.
+    Raises:
+      PeerFailed: if that cannot be done.
+    """
+    sample = source.take(_IDENTITY_IMAGES)
+    material = Material(source=source, sample=sample, plain=str(folder / "plain.npy"))
+    process, own = launcher.start("reference")
+    _load(process, _DESCRIBED)
+    _collect(process, sample, own / "sample", material.plain)
+    if any(work != "cold" for work in works):
+        array = str(folder / "whole.npy")
+        _collect(process, source, own / "whole", array)
+        images = np.load(array)
+        rows = np.arange(max(least, len(images))) % len(images)
+        np.save(array, images[rows])
+        material = replace(material, array=array, array_labels=tuple(source.labels[rows].tolist()))
+    for work in works:
+        job = material.job(work, own)
+        if work == "cold":
+            job = replace(job, config=config_to_dict(_REFERENCE))
+        _load(process, _DESCRIBED if work == "cold" else _PLAIN)
+        process.ask("open", job_to_json(job), timeout_s=OPEN_TIMEOUT_S)
+        material.references[work] = process.ask("survey", timeout_s=_epoch_timeout_s(job.images))
+    launcher.end()
+    return material
+
+
+def _load(process: PeerProcess, function: tuple[str, str]) -> None:
+    process.ask("load", *function, [], timeout_s=OPEN_TIMEOUT_S)
+
+
+def _collect(process: PeerProcess, source: ImageSource, folder: Path, path: str) -> None:
+    job = _file_job("cold", source, source.labels.tolist(), folder)
+    process.ask("open", job_to_json(replace(job, config=config_to_dict(_UNAUGMENTED))), timeout_s=OPEN_TIMEOUT_S)
+    process.ask("collect", path, timeout_s=_epoch_timeout_s(source.images))
+
+
+def _epoch_timeout_s(images: int) -> float:
+    return max(OPEN_TIMEOUT_S, images / _LEAST_IMAGES_PER_SEC)

@@ -1,0 +1,228 @@
+"""Runs the peers of one work: checked, their workers chosen by trial, then round by round, one at a time.
+
+A peer's process lives through all rounds, so that starting up stays out of its windows. That the others are idle while
+one measures is kept in three ways: a window reads whole epochs to their end; a loader without an end keeps full buffers
+at most, which it takes out before its next window; and after each window the parent waits until the peer's process and
+its workers use no CPU any more. A peer that does not come to rest is flagged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.peers.catalogue import Peer, worker_choices, workers_text
+from benchmarks.peers.equal_work import other_work_of
+from benchmarks.peers.loaders.work import Job, job_to_json
+from benchmarks.peers.material import Material
+from benchmarks.peers.processes import OPEN_TIMEOUT_S, Launcher, PeerFailed, PeerProcess
+from benchmarks.peers.samples import Measured, MeasuredWork, Sample
+from pipeline.config import config_to_dict
+
+# A window lasts about so long, in whole epochs, and a trial of one number of workers half of it.
+WINDOW_S, TRIAL_S = 1.0, 0.5
+# Each number of workers is tried as often, in turns, and counts with its best: one slow moment decides nothing.
+TRIALS = 2
+# A window that takes this many times as long as foreseen, and at least so long, hangs.
+_HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
+_RESTLESS = "does not rest between its windows"
+
+Tell = Callable[[str], None]
+# A number of workers, None for the library's own, and whether they are processes.
+Choice = tuple[int | None, bool]
+
+
+class PeerRun:
+    """All peers of one work.
+
+    Args:
+      workers: numbers to try instead of each peer's own.
+      tell: called with what is being done.
+    Attributes:
+      measured: what was measured so far, by peer; peers that failed are not among them.
+      other_work: in what the work of a peer differs, by peer; such a peer has no windows.
+      left_out: why a peer failed, by peer.
+    """
+
+    def __init__(
+        self,
+        work: str,
+        peers: Sequence[Peer],
+        material: Material,
+        launcher: Launcher,
+        *,
+        cores: int,
+        workers: tuple[int, ...] = (),
+        tell: Tell = lambda text: None,
+    ) -> None:
+        self.work = work
+        self.measured: dict[str, Measured] = {}
+        self.other_work: dict[str, tuple[str, ...]] = {}
+        self.left_out: dict[str, str] = {}
+        self._peers = {peer.name: peer for peer in peers}
+        self._material, self._launcher = material, launcher
+        self._cores, self._workers, self._tell = cores, workers, tell
+        self._images = material.job(work, Path()).images
+        self._processes: dict[str, PeerProcess] = {}
+        self._folders: dict[str, Path] = {}
+        self._versions: dict[str, dict[str, str]] = {}
+        self._epochs: dict[str, int] = {}
+        self._order = random.Random()
+
+    @property
+    def measured_work(self) -> MeasuredWork:
+        """All that was measured so far, as the document keeps it."""
+        return MeasuredWork(
+            work=self.work,
+            images=self._images,
+            reference=self._material.references[self.work],
+            peers=tuple(self.measured.values()),
+        )
+
+    def prepare(self, done: Tell = lambda name: None) -> None:
+        """Checks every peer and chooses its workers; leaves out peers that fail."""
+        # All import at the same time, while nobody is timed.
+        self._tell("importing")
+        started = [peer for peer in self._peers.values() if self._keep(peer, self._start)]
+        for peer in [peer for peer in started if self._keep(peer, self._imported)]:
+            self._tell(peer.name)
+            self._keep(peer, self._prepare)
+            done(peer.name)
+
+    def _keep(self, peer: Peer, step: Callable[[Peer], None]) -> bool:
+        """Takes a step with a peer. Returns whether it went well; leaves the peer out if not."""
+        try:
+            step(peer)
+        except PeerFailed as error:
+            self._leave_out(peer, error)
+            return False
+        return True
+
+    def measure(self, number: int, done: Tell = lambda name: None) -> None:
+        """Measures one window of each peer, in an order that is drawn anew.
+
+        Args:
+          number: of the round, from 0.
+          done: called with the peer's name behind each.
+        """
+        for name in self._order.sample(list(self.measured), len(self.measured)):
+            if name not in self.other_work:
+                self._tell(name)
+                self._keep(self._peers[name], lambda peer: self._window(peer.name, number))
+            done(name)
+
+    def _window(self, name: str, number: int) -> None:
+        measured, epochs = self.measured[name], self._epochs[name]
+        foreseen_s = epochs * self._images / max(measured.trials.values())
+        timeout_s = max(_HANG_LEAST_S, _HANG_RATIO * foreseen_s)
+        sample = Sample(round=number, **self._processes[name].ask("window", epochs, timeout_s=timeout_s))
+        self.measured[name] = replace(measured, samples=(*measured.samples, sample))
+        self._rest(name)
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            with contextlib.suppress(PeerFailed):
+                process.ask("close", timeout_s=2.0)
+        self._launcher.end()
+        self._processes.clear()
+
+    def _prepare(self, peer: Peer) -> None:
+        """Chooses the peer's workers, and compares what its loader serves with the reference."""
+        rates, failures = self._trials(peer)
+        if not rates:
+            raise next(iter(failures.values()))
+        choice, rate = max(rates.items(), key=lambda tried: tried[1])
+        measured = Measured(
+            peer=peer.name,
+            versions=self._versions[peer.name],
+            workers=workers_text(*choice),
+            trials={workers_text(*tried): tried_rate for tried, tried_rate in rates.items()},
+            flags=tuple(f"{workers_text(*tried)}: {error}" for tried, error in failures.items()),
+        )
+        other_work: tuple[str, ...] = ()
+        if not peer.part:  # the loader of a part, which has one choice of workers, is open since its trial
+            measured = self._surveyed(peer, measured, choice)
+            other_work = other_work_of(self.work, measured, self._material.references[self.work])
+        self.measured[peer.name] = measured
+        self._epochs[peer.name] = max(1, math.ceil(WINDOW_S * rate / self._images))
+        self._rest(peer.name)
+        if other_work:
+            self.other_work[peer.name] = other_work
+            self._processes.pop(peer.name).kill()
+
+    def _trials(self, peer: Peer) -> tuple[dict[Choice, float], dict[Choice, PeerFailed]]:
+        """Returns the images/sec of each choice of workers, and why a choice failed."""
+        rates: dict[Choice, float] = {}
+        failures: dict[Choice, PeerFailed] = {}
+        for choice in worker_choices(peer, self._cores, self._workers) * TRIALS:
+            if choice in failures:
+                continue
+            self._tell(f"{peer.name}, {workers_text(*choice)}")
+            try:
+                rates[choice] = max(rates.get(choice, 0.0), self._try(peer, choice))
+            except PeerFailed as error:
+                failures[choice] = error
+                rates.pop(choice, None)
+                if error.gone:
+                    self._start(peer)
+                    self._imported(peer)
+        return rates, failures
+
+    def _surveyed(self, peer: Peer, measured: Measured, choice: Choice) -> Measured:
+        """Opens the loader that is timed, and adds what it serves."""
+        process, folder = self._processes[peer.name], self._folders[peer.name]
+        self._open(peer, self._material.numbered(self.work, folder / "numbered"), choice)
+        identity = process.ask("identify", self._material.plain, timeout_s=OPEN_TIMEOUT_S)
+        self._open(peer, self._material.job(self.work, folder), choice)
+        survey = process.ask("survey", timeout_s=OPEN_TIMEOUT_S)
+        return replace(measured, first_batch_s=survey.pop("first_batch_s"), survey=survey, identity=identity)
+
+    def _start(self, peer: Peer) -> None:
+        """Starts the peer's process, which goes on to import its library."""
+        process, folder = self._launcher.start(peer.name)
+        self._processes[peer.name], self._folders[peer.name] = process, folder
+        process.send("load", peer.module, peer.functions[self.work], list(peer.packages))
+
+    def _imported(self, peer: Peer) -> None:
+        self._versions[peer.name] = self._processes[peer.name].receive(timeout_s=OPEN_TIMEOUT_S)
+
+    def _open(self, peer: Peer, job: Job, choice: Choice) -> None:
+        workers, processes = choice
+        config = peer.configs.get(self.work)
+        described = replace(
+            job, workers=workers, processes=processes, config=config_to_dict(config) if config is not None else None
+        )
+        self._processes[peer.name].ask("open", job_to_json(described), timeout_s=OPEN_TIMEOUT_S)
+
+    def _try(self, peer: Peer, choice: Choice) -> float:
+        """Returns the images/sec of a short window."""
+        self._open(peer, self._material.job(self.work, self._folders[peer.name]), choice)
+        process = self._processes[peer.name]
+        # Two windows: the first is spent on what a loader does once, and says how many epochs the second needs.
+        sample = process.ask("window", 1, timeout_s=OPEN_TIMEOUT_S)
+        process.rest()
+        epochs = max(1, math.ceil(TRIAL_S * 1e9 / max(1, sample["wall_ns"])))
+        sample = process.ask("window", epochs, timeout_s=OPEN_TIMEOUT_S)
+        process.rest()
+        return float(sample["images"] / max(1, sample["wall_ns"]) * 1e9)
+
+    def _rest(self, name: str) -> None:
+        """Waits until the peer rests; flags a peer that does not."""
+        measured = self.measured[name]
+        if not self._processes[name].rest() and _RESTLESS not in measured.flags:
+            self.measured[name] = replace(measured, flags=(*measured.flags, _RESTLESS))
+
+    def _leave_out(self, peer: Peer, error: PeerFailed) -> None:
+        reason = str(error)
+        if error.missing:
+            what = "not installed" if reason.startswith("ModuleNotFoundError") else "cannot be imported"
+            reason = f"{what} ({reason}); {peer.install}"
+        self.left_out[peer.name] = reason
+        self.measured.pop(peer.name, None)
+        process = self._processes.pop(peer.name, None)
+        if process is not None:
+            process.kill()
