@@ -60,7 +60,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         return list(_tuple((*arguments, ...), value, where))
     if origin in (dict, Mapping):
         _check(isinstance(value, dict), "an object", value, where)
-        return {key: _decode(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+        return {key: _decode(arguments[1], item, f"{where}[{key!r}]") for key, item in value.items()}
     expected = (int, float) if kind is float else kind
     # For Python a bool is an int; for a file of results it is not.
     _check(isinstance(value, expected) and (kind is bool or not isinstance(value, bool)), kind.__name__, value, where)

@@ -7,16 +7,17 @@ python -m profiles compare runs/BEFORE runs/AFTER
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from profiles.report.codec import encode
 from profiles.report.comparison import compare, print_comparison
-from profiles.report.document import DocumentError, Kind, judged_by, load
+from profiles.report.document import Document, DocumentError, Kind, judged_by, load
 from profiles.report.files import to_json, write_atomically
 from profiles.report.measurements import KINDS
 from profiles.text import Terminal, printable
@@ -42,7 +43,7 @@ def main(
     try:
         return _compare(arguments) if arguments.verb == "compare" else _show(arguments, kinds)
     except DocumentError as error:
-        errors.print(str(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
+        errors.print(printable(str(error)), style="bold red", markup=False, highlight=False, soft_wrap=True)
         return 2
     except OSError as error:
         errors.print(f"{error.filename}: {error.strerror}.", style="bold red", markup=False, soft_wrap=True)
@@ -71,6 +72,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 def _show(arguments: argparse.Namespace, kinds: Mapping[str, Kind[Any, Any, Any]]) -> int:
     document, kind = load(arguments.file, kinds)
+    with _refused_if_it_does_not_follow(arguments.file):
+        return _show_document(arguments, document, kind)
+
+
+def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], kind: Kind[Any, Any, Any]) -> int:
     derived = kind.derive(document)
     if arguments.html is not None:
         if os.path.lexists(arguments.html):
@@ -92,6 +98,22 @@ def _show(arguments: argparse.Namespace, kinds: Mapping[str, Kind[Any, Any, Any]
     return 0
 
 
+@contextlib.contextmanager
+def _refused_if_it_does_not_follow(*files: Path) -> Iterator[None]:
+    """Says in one line that the fields of a file contradict each other; each alone is of its type.
+
+    Raises:
+      DocumentError: in place of what the computation raised.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        names, reason = " or ".join(map(str, files)), " ".join(str(error).split())
+        raise DocumentError(
+            f"{names}: samples and plan contradict each other ({type(error).__name__}: {reason})."
+        ) from error
+
+
 def _cell(value: Any) -> Any:
     """Returns a value; a text that a spreadsheet would take for a formula has an apostrophe before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
@@ -99,6 +121,7 @@ def _cell(value: Any) -> Any:
 
 def _compare(arguments: argparse.Namespace) -> int:
     (before, _), (after, _) = (load(path, KINDS) for path in (arguments.before, arguments.after))
-    comparison = compare(before, after)
-    print_comparison(Terminal(), comparison)
+    with _refused_if_it_does_not_follow(arguments.before, arguments.after):
+        comparison = compare(before, after)
+        print_comparison(Terminal(), comparison)
     return 0 if comparison.compared else 3

@@ -198,8 +198,8 @@ def _callbacks_ratio(records: Sequence[EpochRecord]) -> float:
 
 
 def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Sample:
-    assert record.steady_images is not None and record.steady_wait_ns is not None
     """Returns an epoch as a sample of `train`, without the time of callbacks."""
+    assert record.steady_images is not None and record.steady_wait_ns is not None
     kept_ratio = 1 - callbacks_ratio
     left_out_ns = int(record.wall_ns - record.traced_ns) * callbacks_ratio
     images = record.images or record.steady_images

@@ -82,7 +82,7 @@ VALID = encode(OUTER)
         ({"kind": "lukewarm"}, "plan.kind must be 'warm' or 'cold'. Received: 'lukewarm'"),
         ({"value": 0.5}, "plan.value must be str"),
         ({"value": 13}, "plan: `value` must not be 13."),
-        ({"rates": {"x": {"rate": None}}}, "plan.rates.x.rate must be float"),
+        ({"rates": {"x": {"rate": None}}}, "plan.rates['x'].rate must be float"),
         ({"numbers": [1, "2"]}, "plan.numbers[1] must be int"),
         ({"whole": 1}, "plan.whole must be bool"),
         ({"colour": "red"}, "plan has no field 'colour'."),
