@@ -233,3 +233,5 @@ if sys.platform != "linux":
 sys.meta_path[:] = [_Finder(), *(finder for finder in sys.meta_path if not getattr(finder, "of_unstall", False))]
 for _name in OURS & sys.modules.keys():
     _claim(_name)
+if __name__ == "__main__":  # python -m unstall
+    sys.exit(importlib.import_module("unstall").main())

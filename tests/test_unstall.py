@@ -338,3 +338,8 @@ def test_pytest_runs_beside_a_profiles_of_the_users(tmp_path):
     (tmp_path / "test_it.py").write_text("import profiles\n\ndef test_it():\n    assert profiles.MINE\n")
     shown = run(["-m", "pytest", "-p", "no:cacheprovider", "test_it.py"], tmp_path).stdout
     assert "1 passed" in shown and "unstall-" in shown
+
+
+def test_the_program_runs_as_a_module_too(folder):
+    answer = run(["-m", "unstall", "gate", "--help"], folder)
+    assert answer.returncode == 0 and answer.stdout.startswith("usage: ")
