@@ -244,6 +244,10 @@ def _fit(values: Sequence[int], numbers: Sequence[float], expectation: Expectati
     return _Fit(first=first, last=last, expected=first * (ends[1] / ends[0]) ** expectation.power)
 
 
+def _three_digits(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
+
+
 def _measured(series: Series, expectation: Expectation, fit: _Fit) -> str:
     """Says between which numbers the fit goes, and what that is for so many times as much of the value."""
     figure, first, last = FIGURES[series.figure], series.values[0], series.values[-1]
@@ -253,7 +257,7 @@ def _measured(series: Series, expectation: Expectation, fit: _Fit) -> str:
     elif expectation.power == 0:
         growth = f"{fit.last / fit.first:.2f} times as much"
     else:
-        growth = f"{fit.last / fit.first:.3g} times for {last / first:g} times as many"
+        growth = f"{_three_digits(fit.last / fit.first)} times for {last / first:g} times as many"
         if series.axis == "cores":
             growth += f" (efficiency {fit.last / fit.expected:.2f})"
     return f"{ends} at {first:,}: {growth}"
