@@ -34,8 +34,7 @@ from benchmarks.devices.peak import Peak
 from benchmarks.devices.plan import Sweep, parser, read_plan
 from benchmarks.devices.report import DevicesDocument
 from benchmarks.devices.report import Measurements as DevicesMeasurements
-from benchmarks.devices.results import USED, row_of
-from benchmarks.devices.results import Row as DevicesRow
+from benchmarks.devices.results import USED, CaseResult, case_result_of
 from benchmarks.devices.samples import CaseFacts, Epoch
 from benchmarks.devices.samples import Measured as DevicesMeasured
 from benchmarks.doctor.plan import Asked as DoctorAsked
@@ -56,9 +55,8 @@ from benchmarks.peers.samples import Measurements as PeersMeasurements
 from benchmarks.peers.samples import Sample as PeerSample
 from benchmarks.scaling.plan import Asked as ScalingAsked
 from benchmarks.scaling.plan import Measured as MeasuredPlace
-from benchmarks.scaling.plan import Measurement
+from benchmarks.scaling.plan import Measurement, PointResult
 from benchmarks.scaling.plan import Measurements as ScalingMeasurements
-from benchmarks.scaling.plan import Row as ScalingRow
 from benchmarks.scaling.report import ScalingDocument
 from benchmarks.tune.check.results import CheckDocument
 from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
@@ -334,7 +332,7 @@ def an_augmentation_document(*measured: AugmentationMeasured, **changes: Any) ->
     return Document(**(values | changes))
 
 
-def a_gpu(**changes: Any) -> DevicesRow:
+def a_gpu(**changes: Any) -> CaseResult:
     """Computes 10 times as fast as the CPU of `a_device_row`, and trains as fast as its loader lets it."""
     return a_device_row(GPU, backend="jax", **({"resident_ms": 0.5, "train_ms": 2.0, "wait_ms": 1.5} | changes))
 
@@ -343,11 +341,11 @@ PRICES = {"cpu": 0.36, "gpu": 3.6}
 BATCHES = Sweep(axis="batch-size", values=(8, 128))
 
 
-def rows_of_all() -> list[DevicesRow]:
+def rows_of_all() -> list[CaseResult]:
     return [a_device_row(prices=PRICES), a_gpu(prices=PRICES, epochs=(an_epoch(0.4),)), a_device_row(EMULATED)]
 
 
-def swept_rows() -> list[DevicesRow]:
+def swept_rows() -> list[CaseResult]:
     cases = [BATCHES.case(MNIST, value) for value in BATCHES.values]
     return [a_device_row(device, case=case) for case in cases for device in (CPU, EMULATED)]
 
@@ -493,11 +491,11 @@ def a_peak(flops_per_sec: float = 7.9e9, bytes_per_sec: float = 2e9) -> Peak:
 
 def a_device_row(
     device: Device = CPU, *, case: Case = MNIST, backend: str = "tensorflow", **changes: Any
-) -> DevicesRow:
+) -> CaseResult:
     """A row of a device; `changes` are of `a_measured_case`, and prices and target."""
     prices, target = changes.pop("prices", {}), changes.pop("target", None)
     emulated = device.kind == "emulated"
-    row = row_of(
+    row = case_result_of(
         a_measured_case(
             **(
                 {
@@ -563,9 +561,9 @@ def a_measurement(place, round_=0, **changes):
 
 
 def scaling_rows_of(plan, rates):
-    """Rows of planted images/sec, one in each round, by the axis' value."""
+    """Results of planted images/sec, a rate in each round, by the value on the axis."""
     return [
-        ScalingRow(
+        PointResult(
             point=point,
             measurements=tuple(
                 a_measurement(point.place, round_, steady=a_scaling_sample(images=100, wall_ms=100_000 / rate))

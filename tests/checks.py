@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -174,5 +173,4 @@ def assert_harmless(seen: Page) -> None:
         for name, value in attributes.items():
             assert not name.startswith("on"), (tag, name)
             assert name not in ("href", "src", "action"), (tag, name)
-            if name == "style":
-                assert re.fullmatch(r"(width:-?[\d.]+%;)?background:#[0-9a-f]{6}", value or ""), value
+            assert name != "style", (tag, value)

@@ -24,92 +24,67 @@ from benchmarks.accuracy.results import (
 )
 from benchmarks.accuracy.samples import Measurements, ScriptCount, Trained
 from benchmarks.lab.backend import named_backend
-from profiles.report import COLOURS, Document, Frame, Kind, Tick, html, round_step
+from profiles.report import Document, Kind, charts, html
 from profiles.report.document import content_of
 from profiles.statistics import LEAST_ROUNDS
 
-FRAME = Frame(width=380, height=230, left=44, right=368, top=30, bottom=186)
-PIPELINE_COLOURS = dict(zip(PIPELINES, COLOURS, strict=False))
 _LEVEL, _TICKS = 0.1, 4
+# The published figure is a dashed black line.
+_PUBLISHED, _PUBLISHED_STYLE = "published, after 800 passes over 8,000 photos", 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """One run: the share of test photos that are right behind each pass."""
+def learning_curves(trained: Mapping[Run, Trained], published: Mapping[str, float]) -> dict[str, list[charts.Line]]:
+    """Returns the lines of each rung that has a run: of each run, and of the published figure.
 
-    colour: str
-    title: str
-    points: str
-    end_x: float
-    end_y: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """The runs of one rung; `published_y` is where its published figure lies."""
-
-    rung: str
-    levels: tuple[Tick, ...]
-    passes: tuple[Tick, ...]
-    curves: tuple[Curve, ...]
-    published_y: float
-
-
-def panels_of(plan: Asked, trained: Mapping[Run, Trained], published: Mapping[str, float]) -> tuple[Panel, ...]:
-    """Lays out every rung with a run, all on the same axes.
+    A run's line is the share of test photos that are right after each pass.
 
     Args:
-      published: the figure of each rung, 0 to 1.
+      published: the figure of each rung, 0 to 1, in the order of the rungs.
     """
-    accuracies = {
-        run: [tested.correct / len(ended.right) for tested in ended.passes]
-        for run, ended in trained.items()
-        if ended.passes
-    }
-    if not accuracies:
-        return ()
-    least = min(min(values) for values in accuracies.values())
-    low = min(math.floor(least / _LEVEL + 1e-9), 5) * _LEVEL  # half is what guessing gets of two classes
-    last = max(len(values) for values in accuracies.values())
+    accuracies = {run: values for run, ended in trained.items() if (values := _accuracies(ended))}
+    last = max((len(values) for values in accuracies.values()), default=0)
+    curves: dict[str, list[charts.Line]] = {}
+    for rung, figure in published.items():
+        runs = [_curve(run, values) for run, values in accuracies.items() if run.rung == rung]
+        points = tuple(charts.Point(x=number, y=figure) for number in (1, last))
+        if runs:
+            curves[rung] = [*runs, charts.Line(label=_PUBLISHED, points=points, style=_PUBLISHED_STYLE)]
+    return curves
 
-    def x(number: float) -> float:
-        ratio = (number - 1) / (last - 1) if last > 1 else 0.5
-        return round(FRAME.left + (FRAME.right - FRAME.left) * ratio, 1)
 
-    def y(accuracy: float) -> float:
-        return round(FRAME.bottom - (FRAME.bottom - FRAME.top) * (accuracy - low) / (1 - low), 1)
-
-    count = round((1 - low) / _LEVEL)
-    levels = tuple(
-        Tick(at=y(level), text=f"{level:.0%}") for level in (low + _LEVEL * number for number in range(count + 1))
+def _curve(run: Run, accuracies: Sequence[float]) -> charts.Line:
+    text = f"{run.label}: {accuracies[-1]:.1%}"
+    points = tuple(
+        charts.Point(x=number, y=accuracy, text=text if number == len(accuracies) else "")
+        for number, accuracy in enumerate(accuracies, start=1)
     )
-    passes = tuple(Tick(at=x(number), text=f"{number:,}") for number in ticks(last))
-    return tuple(
-        Panel(
-            rung=rung,
-            levels=levels,
-            passes=passes,
-            curves=tuple(
-                Curve(
-                    colour=PIPELINE_COLOURS[run.pipeline],
-                    title=f"{run.label}: {values[-1]:.1%}",
-                    points=" ".join(f"{x(number)},{y(value)}" for number, value in enumerate(values, start=1)),
-                    end_x=x(len(values)),
-                    end_y=y(values[-1]),
-                )
-                for run, values in accuracies.items()
-                if run.rung == rung
-            ),
-            published_y=y(published[rung]),
-        )
-        for rung in plan.rungs
-        if any(run.rung == rung for run in accuracies)
+    return charts.Line(label=run.pipeline, points=points, style=PIPELINES.index(run.pipeline))
+
+
+def _accuracies(ended: Trained) -> list[float]:
+    return [tested.correct / len(ended.right) for tested in ended.passes]
+
+
+def axes_of(lines: Sequence[charts.Line]) -> tuple[charts.Axis, charts.Axis]:
+    """Returns the axes that all charts share: passes, and the share of test photos that are right."""
+    points = [point for line in lines for point in line.points if point is not None]
+    least, last = min(point.y for point in points), int(max(point.x for point in points))
+    low = min(math.floor(least / _LEVEL + 1e-9), 5) * _LEVEL  # half is what guessing gets of two classes
+    levels = [low + _LEVEL * number for number in range(round((1 - low) / _LEVEL) + 1)]
+    return (
+        charts.Axis(
+            title="passes over the photos",
+            low=min(1, last - 1),
+            high=max(2, last),
+            labels=tuple((number, f"{number:,}") for number in ticks(last)),
+        ),
+        charts.Axis(title="accuracy", low=low, high=1.0, labels=tuple((level, f"{level:.0%}") for level in levels)),
     )
 
 
 def ticks(last: int) -> tuple[int, ...]:
     """Returns pass 1, the last, and round numbers between them."""
-    step = max(1, int(round_step(last / _TICKS)))
+    step = max(1, int(charts.round_step(last / _TICKS)))
     between = [number for number in range(step, last, step) if number > 1 and last - number >= step / 2]
     return tuple(dict.fromkeys([1, *between, last]))
 
@@ -286,7 +261,8 @@ def script_lines(tried: Sequence[tuple[Run, ScriptCount]]) -> list[str]:
 
 
 def _page(document: AccuracyDocument, results: Results) -> str:
-    published = {result.rung: result.published for result in results.rungs}
+    curves = learning_curves(results.trained, {result.rung: result.published for result in results.rungs})
+    lines = [line for some in curves.values() for line in some]
     return (
         html.environment(Path(__file__).parent)
         .get_template("accuracy.html.j2")
@@ -295,12 +271,13 @@ def _page(document: AccuracyDocument, results: Results) -> str:
             rungs=RUNGS,
             table=[cells(result) for result in results.rungs],
             pipelines=PIPELINES,
-            colours=PIPELINE_COLOURS,
             legend=legend(document, results),
             verdict=verdict_text(results.difference),
             scripts=scripts(results.trained),
-            panels=panels_of(document.plan, results.trained, published),
-            frame=FRAME,
+            charts=[
+                charts.line_chart(*axes_of(lines), some, title=f"{rung}: accuracy") for rung, some in curves.items()
+            ],
+            legend_of_lines=charts.legend_of_lines(lines),
         )
     )
 

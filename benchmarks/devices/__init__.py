@@ -1,1 +1,1 @@
-"""The published comparisons of CPU and GPU, reproduced."""
+"""Reproduces the published comparisons of CPU and GPU."""

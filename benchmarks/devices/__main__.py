@@ -1,4 +1,4 @@
-"""The published comparisons of CPU and GPU, reproduced: who is how fast, and how much of it loading takes.
+"""Reproduces the published comparisons of CPU and GPU: which is how fast, and how much of the time loading takes.
 
 python -m benchmarks.devices --experiment mnist
 """

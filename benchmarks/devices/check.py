@@ -1,4 +1,4 @@
-"""What can compute here: how TensorFlow and Keras' backend were built, the devices they see, one operation on each."""
+"""Checks which devices can compute: how TensorFlow and Keras' backend were built, their devices, a product on each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.options import UserError
 from profiles import Device, clock
 
-# Imports and drivers; a driver that does not answer hangs.
+# Time for imports and drivers. A driver that takes longer hangs.
 _TIMEOUT_S = 120.0
-# A side whose product a GPU and a CPU both do in no time; every element of it is the side.
+# The side of the matrices of ones: every element of their product is the side.
 _SIDE = 64
 _SESSION = "benchmarks.devices.check:CheckSession"
 # Every device stays visible.
@@ -24,10 +24,10 @@ _ALL = Device(kind="gpu", name="gpu")
 
 
 class CheckSession:
-    """What the child is asked."""
+    """Answers the parent; each request is a method."""
 
     def built(self) -> dict[str, str]:
-        """Says how TensorFlow and the backend in use were built."""
+        """Returns how TensorFlow and the backend in use were built."""
         import keras
         import tensorflow as tf
 
@@ -53,13 +53,13 @@ class CheckSession:
         import keras
         import tensorflow as tf
 
-        found = [("TensorFlow", device.name) for device in tf.config.list_logical_devices()]
+        devices = [("TensorFlow", device.name) for device in tf.config.list_logical_devices()]
         if keras.backend.backend() == "jax":
-            found += [("JAX", name) for name in _jax_devices()]
-        return found
+            devices += [("JAX", name) for name in _jax_devices()]
+        return devices
 
     def compute(self, library: str, name: str) -> float:
-        """Multiplies two matrices on a device. Returns the seconds that it took, all of it.
+        """Multiplies two matrices on a device. Returns the seconds from the call to the result.
 
         Raises:
           ValueError: if the product is wrong.
@@ -71,7 +71,7 @@ class CheckSession:
         return (clock.now_ns() - begin_ns) / 1e9
 
     def close(self) -> None:
-        """Has nothing to close."""
+        """Does nothing: there is nothing to close."""
 
 
 def _on_tensorflow(name: str) -> Any:
@@ -83,7 +83,7 @@ def _on_tensorflow(name: str) -> Any:
 
 
 def _jax_devices() -> dict[str, Any]:
-    """Returns all that JAX can compute on, by name; `jax.devices()` knows the fastest kind only."""
+    """Returns all devices of JAX by name; `jax.devices()` has those of the fastest kind only."""
     from jax.extend import backend
 
     return {str(device): device for client in backend.backends().values() for device in client.devices()}
@@ -97,7 +97,7 @@ def _on_jax(name: str) -> Any:
 
 
 def check(console: Console) -> int:
-    """Prints what was found.
+    """Prints which devices compute.
 
     Returns:
       0, or 1 where a device does not compute.
@@ -119,13 +119,13 @@ def check(console: Console) -> int:
             for library, name in devices:
                 try:
                     seconds = child.ask("compute", library, name, timeout_s=_TIMEOUT_S)
-                    said = Text.assemble((" computes", "green"), f", {seconds * 1e3:.0f} ms for the first product")
+                    answer = Text.assemble((" computes", "green"), f", {seconds * 1e3:.0f} ms for the first product")
                 except (ChildDied, JobRefused) as error:
                     failed += 1
-                    said = Text.assemble((" fails", "bold red"), f": {error}")
+                    answer = Text.assemble((" fails", "bold red"), f": {error}")
                     if isinstance(error, ChildDied):
                         child = Child(_SESSION, _ALL, log)
-                console.print(Text(f"{library} {name}:") + said)
+                console.print(Text(f"{library} {name}:") + answer)
         finally:
             child.close()
     if not any("GPU" in name or "cuda" in name.lower() for _, name in devices):

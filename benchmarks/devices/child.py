@@ -1,4 +1,4 @@
-"""A child process that holds one device, and measures one case after another on it."""
+"""Runs in the child process that holds a device, and measures cases there, one after another."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from benchmarks.devices.inference import Inference
     from profiles.measure.windows import Windows
 
-# One step that does not count, and one that does.
+# The first step compiles; the second is timed.
 _TRIAL_STEPS = 2
-# Batches of an epoch at least, and of one that tells a rate where no window can: twice, since the first time traces.
+# Batches of an epoch at least. Where there are no windows, two epochs of so many batches give a rate: the first traces.
 _LEAST_BATCHES, _RATE_EPOCHS = 3, 2
 
 
 @dataclass(slots=True, kw_only=True)
 class _Split:
-    """The windows of a case whose every step can be seen; `step_s` of the model alone, to its end on the device."""
+    """The windows of a case whose single steps can be timed; `step_s` is how long a step of the model alone takes."""
 
     windows: Windows
     feed: Feed
@@ -44,7 +44,7 @@ class _Split:
 
 @dataclass(slots=True, kw_only=True)
 class _Opened:
-    """The case that is measured."""
+    """The case that is being measured."""
 
     case: Case
     model: Any
@@ -54,7 +54,7 @@ class _Opened:
 
 
 class DeviceSession:
-    """Answers the parent's requests; each is a method of this class."""
+    """Answers the parent; each request is a method."""
 
     def __init__(self, device: Device, sources: Sources) -> None:
         self._device = device
@@ -63,14 +63,18 @@ class DeviceSession:
         self._meter: tuple[str, PeakMeter] | None = None
 
     def backend(self) -> dict[str, Any]:
-        """Describes the backend; refuses where the device is not there."""
+        """Describes the backend.
+
+        Raises:
+          Refused: if the device is missing.
+        """
         return open_backend(self._device)
 
     def open(self, case: Case) -> CaseFacts:
-        """Builds a case's network and feed, and runs a first, short epoch. The case before is closed.
+        """Closes the case before, builds a case's network and feed, and runs a first, short epoch.
 
         Raises:
-          Refused: if it cannot be measured here.
+          Refused: if the case cannot be measured here.
         """
         from profiles.measure.backends import each
         from profiles.measure.batches import batch_images, first_batches
@@ -79,35 +83,35 @@ class DeviceSession:
         one_by_one = case.steps_per_execution == 1
         if not one_by_one and self._device.kind == "emulated":
             raise Refused("an emulated device has no executions that could hold several steps")
-        with self._feeds.open(case, batches=1) as little:
-            model = self._model(case, little.classes)
-            first = first_batches(little.data)[0]
+        with self._feeds.open(case, batches=1) as feed:
+            model = self._model(case, feed.classes)
+            first = first_batches(feed.data)[0]
         step_s, split = self._split(case, model, first) if one_by_one else (None, None)
         self._opened = _Opened(case=case, model=model, inputs=first[0], split=split)
         work = work_per_example(model, each(lambda part: np.asarray(part)[:1], first[0]))
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         return CaseFacts(
-            examples=little.examples,
+            examples=feed.examples,
             batch_size=batch_images(first),
-            buffered_batches=little.buffered_batches,
+            buffered_batches=feed.buffered_batches,
             parameters=model.count_params(),
             optimizer=MODELS[case.model].training.optimizer,
             loss=str(model.loss),
             jit_compile=bool(model.jit_compile),
             step_s=step_s,
-            data=little.name,
-            fingerprint=little.fingerprint,
-            generated=little.generated,
-            validated=little.validation is not None,
-            notes=little.notes,
+            data=feed.name,
+            fingerprint=feed.fingerprint,
+            generated=feed.generated,
+            validated=feed.validation is not None,
+            notes=feed.notes,
             work=work,
             step_bytes=step_bytes(model, work, batch_images(first)),
             warmup=None if split is None else split.warmup,
         )
 
     def window(self, name: str, round_: int) -> Sample:
-        """Measures one window of the case that is open: resident, replay, loader or train."""
+        """Measures a window of the open case: resident, replay, loader or train."""
         assert self._opened is not None and self._opened.split is not None
         split = self._opened.split
         if name == "resident":
@@ -118,16 +122,16 @@ class DeviceSession:
         return run(split.feed.data, epochs=split.epochs, ramp_steps=split.feed.parallel_batches, round_=round_)
 
     def peak(self) -> Peak:
-        """Measures what the device can do, in the precision of the case that is open."""
+        """Measures the peak rates of the device, in the precision of the open case."""
         assert self._opened is not None
         precision = self._opened.case.precision
         if self._meter is None or self._meter[0] != precision:
-            self._meter = None  # its arrays are large: first let go of them
+            self._meter = None  # frees its large arrays before the next meter makes its own
             self._meter = precision, PeakMeter(self._device, precision)
         return self._meter[1].measure()
 
     def predict(self) -> float:
-        """Returns the examples a second that the model predicts, from a batch that lies on the device."""
+        """Returns how many examples a second the model predicts, from a batch that lies on the device."""
         from benchmarks.devices.inference import Inference
 
         assert self._opened is not None
@@ -136,10 +140,10 @@ class DeviceSession:
         return self._opened.inference.images_per_sec()
 
     def train(self, epochs: int, longest_s: float) -> tuple[Epoch, ...]:
-        """Trains the network from its beginning by the public `fit`, and times its epochs.
+        """Trains a new network of the case by the public `fit`, and times the epochs.
 
         Args:
-          longest_s: an epoch that would take longer has fewer batches.
+          longest_s: epochs that would take longer have fewer batches.
         """
         from profiles.measure.batches import batch_images
 
@@ -149,7 +153,7 @@ class DeviceSession:
         return self._fit(self._opened.case, epochs, batches)
 
     def close(self) -> None:
-        """Closes the case that is open, and lets go of its memory on the device."""
+        """Closes the open case, and frees its memory on the device."""
         if self._opened is None:
             return
 
@@ -170,7 +174,7 @@ class DeviceSession:
         return model
 
     def _split(self, case: Case, model: Any, first: Any) -> tuple[float, _Split]:
-        """Opens the windows of a case. Returns the seconds of a step of the model alone, and them."""
+        """Opens the windows of a case. Returns the seconds of a step of the model alone, and the windows."""
         from profiles.measure.batches import batch_images, first_batches
         from profiles.measure.measure import shapes
         from profiles.measure.windows import Windows
@@ -213,7 +217,7 @@ class DeviceSession:
         assert self._opened is not None
         if self._opened.split is not None:
             split = self._opened.split
-            # A GPU may run on behind the warm-up's steps, which then say how fast they were asked for.
+            # A GPU may still compute when the warm-up has handed in its steps, so that the warm-up seems too fast.
             return 1 / max(split.warmup.s_per_image, split.step_s / batch_images((self._opened.inputs,)))
         case = self._opened.case
         last = self._fit(case, _RATE_EPOCHS, _LEAST_BATCHES * case.steps_per_execution)[-1]

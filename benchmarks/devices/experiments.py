@@ -1,4 +1,4 @@
-"""The published comparisons of CPU and GPU, as data: what each ran, and what it found."""
+"""The published comparisons of CPU and GPU, as data: which cases they ran, and which figures they published."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Case:
     Attributes:
       model: a name from `MODELS`.
       config: the pipeline that reads the photos; None for a network with data of its own, which lie in memory.
-      feed: what the pipeline is called: a name from `VARIANTS`, or "arrays".
-      batch_size: examples a step; None for all of them in one.
-      precision: the dtype policy of Keras in which it trains, one of `PRECISIONS`.
+      feed: the name of the pipeline: a name from `VARIANTS`, or "arrays".
+      batch_size: examples a step; None for all examples in a single step.
+      precision: the dtype policy of Keras, one of `PRECISIONS`.
       steps_per_execution: as Keras' `compile` takes it.
     """
 
@@ -37,7 +37,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What tells it from all others."""
+        """Names the case; no two cases have the same name."""
         parts = [self.model, self.feed, "full batch" if self.batch_size is None else f"batch {self.batch_size}"]
         if self.config is not None:
             parts.append(f"{self.config.workers} worker{'s' * (self.config.workers != 1)}")
@@ -50,11 +50,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A published figure, and which cases it is about.
+    """A published figure, and the cases that the figure is about.
 
     Attributes:
-      kinds: of the devices that it is about, "cpu" and "accelerator"; a ratio of both has both.
-      cases: those whose figures it gives: the least and the most of them where it gives a range.
+      kinds: the kinds of devices that the figure is about, "cpu" and "accelerator"; a ratio of the two has both.
+      cases: the cases that were measured; a published range goes from the smallest to the largest of their figures.
       against: the case that a `rate_ratio` is over.
     """
 
@@ -66,12 +66,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """One published comparison.
+    """A published comparison.
 
     Attributes:
-      title: what it compares, in a few words.
-      cases: what is measured, on every device; the first is the one that it is about.
-      claims: what was published.
+      title: what was compared, in a few words.
+      cases: what is measured on every device; the first case is the subject of the comparison.
+      claims: the published figures.
     """
 
     title: str
@@ -80,12 +80,12 @@ class Experiment:
 
     @property
     def swept(self) -> tuple[Case, ...]:
-        """Where sweeps begin: the first case, and the same network fed in the best way."""
+        """The cases at which sweeps begin: the first case, and the same network with the best pipeline."""
         first = self.cases[0]
-        return (first, *(one for one in self.cases if one.model == first.model and one.feed == BEST))
+        return (first, *(case for case in self.cases if case.model == first.model and case.feed == BEST))
 
     def in_precision(self, precision: str) -> Experiment:
-        """Returns the same, all of it in one precision."""
+        """Returns the experiment with all cases in a precision."""
 
         def changed(case: Case) -> Case:
             return replace(case, precision=precision)
@@ -95,11 +95,11 @@ class Experiment:
             cases=tuple(map(changed, self.cases)),
             claims=tuple(
                 replace(
-                    one,
-                    cases=tuple(map(changed, one.cases)),
-                    against=None if one.against is None else changed(one.against),
+                    claim,
+                    cases=tuple(map(changed, claim.cases)),
+                    against=None if claim.against is None else changed(claim.against),
                 )
-                for one in self.claims
+                for claim in self.claims
             ),
         )
 
@@ -108,7 +108,7 @@ def photos(model: str, variant: str, *, augmented: bool = True) -> Case:
     """Returns a network fed from photos by a named variant.
 
     Args:
-      augmented: False for the same without shear, zoom and flip.
+      augmented: False for the variant without shear, zoom and flip.
     """
     config = VARIANTS[variant] if augmented else replace(VARIANTS[variant], augmentation=None)
     feed = variant if config == VARIANTS[variant] else f"{variant}, not augmented"
@@ -125,14 +125,14 @@ _Chosen = Callable[[Figure], bool]
 
 
 def _kinds(figure: Figure) -> tuple[str, ...]:
-    """Returns the kinds of device that a figure is about, from the words in which its own are published."""
+    """Returns the kinds of device that a figure is about, from the published names of the devices."""
     if figure.quantity == "speed_up" or figure.on in ("CPU and GPU", "VM and GPU"):
         return _BOTH
     return _CPU if any(word in figure.on for word in ("CPU", "VM", "Xeon")) else _ACCELERATOR
 
 
 def _claims(model: str, *cases: Case, chosen: _Chosen = lambda _: True, against: Case | None = None) -> list[Claim]:
-    """Returns a network's published figures about speed as claims about cases; accuracy is another command's."""
+    """Returns a network's published figures on speed as claims about cases; those on accuracy are in `accuracy`."""
     return [
         Claim(
             figure=figure,
@@ -151,12 +151,12 @@ def _of_arrays(title: str, model: str, *batch_sizes: int) -> Experiment:
 
 
 def _pair(model: str) -> tuple[Case, Case]:
-    """Returns a cat/dog network as it was published, and with the best that this project has."""
+    """Returns a cat/dog network with its published pipeline, and with the best pipeline of this project."""
     return photos(model, "generator"), photos(model, BEST)
 
 
 def _against(title: str, model: str, other: str) -> Experiment:
-    """Returns an experiment that holds one cat/dog network against another."""
+    """Returns an experiment that compares a cat/dog network with another."""
     new, old = _pair(model), _pair(other)
     return Experiment(title=title, cases=(*new, *old), claims=tuple(_claims(model, new[0], against=old[0])))
 
@@ -166,15 +166,17 @@ def _workers_and_batch() -> Experiment:
     four, larger, queue, ram = (
         photos("cats-dogs-64", f"generator-{name}") for name in ("4-workers", "batch-64", "queue-64", "ram")
     )
-    one_larger = replace(plain, config=replace(VARIANTS["generator"], batch_size=64), batch_size=64)
+    larger_plain = replace(plain, config=replace(VARIANTS["generator"], batch_size=64), batch_size=64)
     claims = [
-        *_claims("cats-dogs-64", plain, one_larger, four, larger, chosen=lambda one: "workers 1 and 4" in one.when),
-        *_claims("cats-dogs-64", larger, chosen=lambda one: "best workers" in one.when, against=plain),
-        *_claims("cats-dogs-64", queue, ram, chosen=lambda one: "queue" in one.when, against=four),
+        *_claims(
+            "cats-dogs-64", plain, larger_plain, four, larger, chosen=lambda figure: "workers 1 and 4" in figure.when
+        ),
+        *_claims("cats-dogs-64", larger, chosen=lambda figure: "best workers" in figure.when, against=plain),
+        *_claims("cats-dogs-64", queue, ram, chosen=lambda figure: "queue" in figure.when, against=four),
     ]
     return Experiment(
         title="workers, batch size, queue and RAM disk on cats and dogs at 64 px",
-        cases=(plain, one_larger, four, larger, queue, ram, best),
+        cases=(plain, larger_plain, four, larger, queue, ram, best),
         claims=tuple(claims),
     )
 
@@ -182,10 +184,10 @@ def _workers_and_batch() -> Experiment:
 def _augmentation() -> Experiment:
     augmented, best = _pair("cats-dogs-64")
     plain, best_plain = photos("cats-dogs-64", "generator-no-augment"), photos("cats-dogs-64", BEST, augmented=False)
-    rates: _Chosen = lambda one: one.quantity == "images_per_sec" and one.on == "V100"  # noqa: E731
+    rates: _Chosen = lambda figure: figure.quantity == "images_per_sec" and figure.on == "V100"  # noqa: E731
     claims = [
-        *_claims("cats-dogs-64", augmented, chosen=lambda one: rates(one) and not one.when),
-        *_claims("cats-dogs-64", plain, chosen=lambda one: rates(one) and bool(one.when)),
+        *_claims("cats-dogs-64", augmented, chosen=lambda figure: rates(figure) and not figure.when),
+        *_claims("cats-dogs-64", plain, chosen=lambda figure: rates(figure) and bool(figure.when)),
     ]
     return Experiment(
         title="cats and dogs without shear, zoom and flip",

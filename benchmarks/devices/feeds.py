@@ -1,4 +1,4 @@
-"""What feeds a case: photos by a pipeline, or the arrays that a network was published with."""
+"""Opens the data of a case: photos through a pipeline, or the arrays with which a network was published."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from profiles.provenance import usable_threads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """Batches that `fit` takes, again and again, until closed.
+    """Batches for any number of calls of `fit`, until the feed is closed.
 
     Attributes:
       data: a `tf.data.Dataset` or a `keras.utils.PyDataset`.
-      name: of the data; `fingerprint` of their content.
-      examples: of all the data.
-      served: of an epoch here.
-      classes: that the labels tell apart.
-      generated: whether the data were made up.
-      parallel_batches: that may be in the making at once.
-      buffered_batches: that may wait, made.
-      validation: test data that `fit` takes; None where there are none.
+      name: the name of the data; `fingerprint` is of their content.
+      examples: the number of examples of all the data.
+      served: the number of examples of an epoch of this feed.
+      classes: the number of classes of the labels.
+      generated: whether the data are generated.
+      parallel_batches: how many batches may be in the making at once.
+      buffered_batches: how many finished batches may wait.
+      validation: test data for `fit`; None without any.
       notes: what a reader of the results must know.
-      loader: of photos.
+      loader: what loads the photos; None for arrays.
     """
 
     data: Any
@@ -50,12 +50,12 @@ class Feed:
     loader: Loader | None = None
 
     def forget(self) -> None:
-        """Lets go of what the loader noted of its workers so far."""
+        """Clears the loader's record of its workers."""
         if self.loader is not None and self.loader.record is not None:
             self.loader.record.clear()
 
     def close(self) -> None:
-        """Removes what a loader wrote for itself."""
+        """Closes the loader, which removes the files that it made."""
         if self.loader is not None:
             self.loader.close()
 
@@ -71,9 +71,9 @@ class Sources:
     """Where data come from.
 
     Attributes:
-      photos: None where no case takes any.
-      arrays: files or folders, by the data's name; what is not named is found, or generated.
-      download: whether Keras may fetch what is not found.
+      photos: None where no case takes photos.
+      arrays: files or folders, by the name of the data; other data are looked for, or generated.
+      download: whether Keras may download data that are not on this machine.
     """
 
     photos: ImageSource | None
@@ -82,14 +82,14 @@ class Sources:
 
 
 class Feeds:
-    """Opens the data of cases; arrays are read once."""
+    """Opens the data of cases, and reads each set of arrays once."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._datasets: dict[str, Dataset] = {}
 
     def open(self, case: Case, *, batches: int) -> Feed:
-        """Opens so many batches of a case's data, or all where there are no more.
+        """Opens a number of batches of a case's data, or all where there are fewer.
 
         Raises:
           Refused: if the data cannot be opened here.
@@ -129,7 +129,7 @@ class Feeds:
         smaller = images and (height, width) != dataset.x_train.shape[1:3]
         count = len(dataset.y_train)
         served = min(count, batches * (case.batch_size or count))
-        # Spread over the whole, so that every class is in it.
+        # Examples from the whole of the data, so that each class is among them.
         chosen = np.linspace(0, count - 1, served).round().astype(np.int64)
 
         def batched(examples: Any, labels: Any, *, training: bool) -> Any:
@@ -151,7 +151,7 @@ class Feeds:
             classes=len(dataset.class_names),
             generated=dataset.kind == "generated" and dataset.name != "features",
             parallel_batches=usable_threads(),
-            # What tf.data's tuner settles on for a buffer of batches is seldom more than two a core.
+            # tf.data's tuner seldom buffers more than two batches a core.
             buffered_batches=2 * usable_threads(),
             validation=batched(dataset.x_test, dataset.y_test, training=False),
             notes=(dataset.note,),

@@ -1,6 +1,7 @@
-"""What the figures mean: the GPU's advantage and what loading takes of it, published against measured, which to choose.
+"""Says what the figures mean: how much of the GPU's advantage loading takes, how our figures compare with the published
+ones, and which device to choose.
 
-Pure: rows in; out come findings, and each experiment or sweep with the rows and findings that belong to it.
+Pure functions: case results in; findings out, for each experiment and for each sweep.
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from typing import Any
 
 from benchmarks.devices.experiments import Case, Claim, Experiment
 from benchmarks.devices.plan import Sweep, Value
-from benchmarks.devices.results import Row
+from benchmarks.devices.results import CaseResult
 from benchmarks.lab.backend import named_backend
 from profiles import Device
 from profiles.results import INPUT_FROM
 from profiles.statistics import ratio_interval
 
-# A loss of advantage smaller than this is within what rounds differ by on a shared machine.
+# A smaller loss of advantage is ignored: rounds on a shared machine differ by as much.
 _LOST_RATIO = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advantage:
-    """How much faster an accelerator is than the CPU with the same case. Intervals 95 %, over rounds side by side.
+    """How much faster an accelerator is than the CPU with the same case, with 95 % intervals over rounds.
 
     Attributes:
-      train_ratio: of the rates of training as it ran, loading and all, edges of epochs too.
-      compute_ratio: of the models alone; None where they could not be seen alone.
+      train_ratio: the ratio of the rates of whole training: loading and the edges of epochs included.
+      compute_ratio: the ratio of the rates of the model alone; None where single steps cannot be timed.
     """
 
     case: Case
-    cpu: Row
-    accelerator: Row
+    cpu: CaseResult
+    accelerator: CaseResult
     train_ratio: float
     train_ci95: tuple[float, float] | None
     compute_ratio: float | None
@@ -40,25 +41,25 @@ class Advantage:
 
     @property
     def lost_ratio(self) -> float | None:
-        """Share of the advantage in computing that training does not have; negative where loading helps it."""
+        """The share of the computing advantage that training lacks; negative where training has a larger one."""
         return None if self.compute_ratio is None else 1 - self.train_ratio / self.compute_ratio
 
     @property
     def text(self) -> str:
-        """One sentence that answers: how much of the advantage did loading eat?"""
+        """A sentence: how much of the advantage loading takes."""
         name = named(self.accelerator)
         if self.compute_ratio is None or self.lost_ratio is None:
             return f"{name} trains {times(self.train_ratio)} as fast as {named(self.cpu)}; its steps cannot be split."
-        sides = ", ".join(f"{row.device.name} {row.loading_ratio:.0%}" for row in (self.cpu, self.accelerator))
+        sides = ", ".join(f"{result.device.name} {result.loading_ratio:.0%}" for result in (self.cpu, self.accelerator))
         computes = f"{name} computes {times(self.compute_ratio)} as fast as {named(self.cpu)}"
         trains = f"trains {times(self.train_ratio)} as fast"
         if self.lost_ratio > _LOST_RATIO:
-            said = f"loading eats {self.lost_ratio:.0%} of the advantage"
+            loss = f"loading takes {self.lost_ratio:.0%} of the advantage"
         elif self.lost_ratio < -_LOST_RATIO:
-            said = "loading costs the CPU more than the accelerator"
+            loss = "loading costs the CPU more than the accelerator"
         else:
-            said = "loading takes nothing of the advantage that could be seen"
-        return f"{computes} and {trains}: {said} (loading: {sides})."
+            loss = "loading takes nothing of the advantage that could be seen"
+        return f"{computes} and {trains}: {loss} (loading: {sides})."
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -75,28 +76,29 @@ class Advantage:
         }
 
 
-def named(row: Row) -> str:
-    """Returns a device as sentences call it; a GPU never without the backend that it was measured on."""
-    if row.device.kind == "gpu":
-        return f"the GPU ({row.backend})"
-    return "the CPU" if row.device.kind == "cpu" else f"the accelerator {row.device.name}"
+def named(result: CaseResult) -> str:
+    """Returns a device as sentences call it; a GPU always with the backend on which it was measured."""
+    if result.device.kind == "gpu":
+        return f"the GPU ({result.backend})"
+    return "the CPU" if result.device.kind == "cpu" else f"the accelerator {result.device.name}"
 
 
 def times(ratio: float) -> str:
     return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.1f}x" if ratio >= 10 else f"{ratio:.2f}x"
 
 
-def advantages(rows: Sequence[Row]) -> tuple[Advantage, ...]:
-    """Returns every accelerator against the CPU, case by case."""
-    cpus = {row.case: row for row in rows if row.device.kind == "cpu"}
-    return tuple(_advantage(cpus[row.case], row) for row in rows if row.device.kind != "cpu" and row.case in cpus)
+def advantages(results: Sequence[CaseResult]) -> tuple[Advantage, ...]:
+    """Returns each accelerator against the CPU, case by case."""
+    cpus = {result.case: result for result in results if result.device.kind == "cpu"}
+    others = [result for result in results if result.device.kind != "cpu" and result.case in cpus]
+    return tuple(_advantage(cpus[other.case], other) for other in others)
 
 
-def _advantage(cpu: Row, other: Row) -> Advantage:
+def _advantage(cpu: CaseResult, other: CaseResult) -> Advantage:
     train, train_ci95 = _rounds_ratio(cpu, other, "train")
     compute: float | None = None
     compute_ci95 = None
-    if cpu.result is not None and other.result is not None:
+    if cpu.timing is not None and other.timing is not None:
         compute, compute_ci95 = _rounds_ratio(cpu, other, "resident")
     return Advantage(
         case=cpu.case,
@@ -109,18 +111,21 @@ def _advantage(cpu: Row, other: Row) -> Advantage:
     )
 
 
-def _rounds_ratio(cpu: Row, other: Row, window: str) -> tuple[float, tuple[float, float] | None]:
+def _rounds_ratio(cpu: CaseResult, other: CaseResult, window: str) -> tuple[float, tuple[float, float] | None]:
     """Returns how much faster the other is in a window, over the rounds that both have, and its interval."""
-    if cpu.result is None or other.result is None:
+    if cpu.timing is None or other.timing is None:
         return other.images_per_sec / cpu.images_per_sec, None
     if window == "train":
-        slow, fast = cpu.result.by_round(), other.result.by_round()
+        slow, fast = cpu.timing.by_round(), other.timing.by_round()
     else:
-        slow, fast = ({one.round: 1 / one.s_per_image for one in row.of(window)} for row in (cpu.result, other.result))
+        slow, fast = (
+            {sample.round: 1 / sample.s_per_image for sample in timing.of(window)}
+            for timing in (cpu.timing, other.timing)
+        )
     common = sorted(slow.keys() & fast.keys())
     if not common:
         return other.images_per_sec / cpu.images_per_sec, None
-    return ratio_interval([fast[one] for one in common], [slow[one] for one in common])
+    return ratio_interval([fast[round_] for round_ in common], [slow[round_] for round_ in common])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +133,9 @@ class Comparison:
     """A published figure beside ours.
 
     Attributes:
-      measured: the least and the most of it here; None where it was not measured.
-      on: the device of ours; None likewise.
-      note: why not, or what a reader must know.
+      measured: the smallest and the largest figure here; None where it was not measured.
+      on: our device; None where the figure was not measured.
+      note: why the figure was not measured, or what a reader must know.
     """
 
     claim: Claim
@@ -140,7 +145,7 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """The measured figure, in the words of the published one."""
+        """The measured figure, in the words of the published figure."""
         if self.measured is None:
             return "-"
         low, high = (float(f"{value:.3g}") for value in self.measured)
@@ -159,21 +164,22 @@ class Comparison:
         }
 
 
-def compare(claim: Claim, rows: Sequence[Row]) -> tuple[Comparison, ...]:
-    """Holds a published figure against what was measured, on each device that it is about."""
-    accelerators = list(dict.fromkeys(row.device for row in rows if row.device.kind != "cpu"))
-    cpus = list(dict.fromkeys(row.device for row in rows if row.device.kind == "cpu"))
+def compare(claim: Claim, results: Sequence[CaseResult]) -> tuple[Comparison, ...]:
+    """Compares a published figure with what was measured, on each device that the figure is about."""
+    accelerators = list(dict.fromkeys(result.device for result in results if result.device.kind != "cpu"))
+    cpus = list(dict.fromkeys(result.device for result in results if result.device.kind == "cpu"))
     if claim.figure.quantity == "speed_up":
         devices = accelerators
     else:
         devices = [*cpus * ("cpu" in claim.kinds), *accelerators * ("accelerator" in claim.kinds)]
-    found = [one for device in devices if (one := _comparison(claim, rows, device)) is not None]
-    return tuple(found) or (Comparison(claim=claim, measured=None, on=None, note="not measured here"),)
+    measured = (_comparison(claim, results, device) for device in devices)
+    comparisons = tuple(comparison for comparison in measured if comparison is not None)
+    return comparisons or (Comparison(claim=claim, measured=None, on=None, note="not measured here"),)
 
 
-def _comparison(claim: Claim, rows: Sequence[Row], device: Any) -> Comparison | None:
-    here = {row.case: row for row in rows if row.device == device}
-    cpu = {row.case: row for row in rows if row.device.kind == "cpu"}
+def _comparison(claim: Claim, results: Sequence[CaseResult], device: Any) -> Comparison | None:
+    here = {result.case: result for result in results if result.device == device}
+    cpu = {result.case: result for result in results if result.device.kind == "cpu"}
     numbers: list[float] = []
     notes: dict[str, None] = {}
     for case in claim.cases:
@@ -185,48 +191,48 @@ def _comparison(claim: Claim, rows: Sequence[Row], device: Any) -> Comparison | 
                     notes[f"extrapolated {here[case].training.extrapolated}"] = None
     if not numbers:
         return None
-    row = next(iter(here.values()))
+    result = next(iter(here.values()))
     if device.kind == "emulated":
         notes["emulated: it computes nothing"] = None
     return Comparison(
         claim=claim,
         measured=(min(numbers), max(numbers)),
-        on=device.name if device.kind != "gpu" else f"gpu ({row.backend})",
+        on=device.name if device.kind != "gpu" else f"gpu ({result.backend})",
         note="; ".join(notes) or None,
     )
 
 
-# How each published quantity is read from a row, that of the CPU with the same case, and that of the case that a ratio
-# is over, on the same device.
-_QUANTITIES: dict[str, Callable[[Row, Row | None, Row | None], float | None]] = {
-    "train_s": lambda row, cpu, against: row.training.seconds,
-    "images_per_sec": lambda row, cpu, against: row.images_per_sec,
-    "speed_up": lambda row, cpu, against: None if cpu is None else _advantage(cpu, row).train_ratio,
-    "rate_ratio": lambda row, cpu, against: None if against is None else row.images_per_sec / against.images_per_sec,
-    "gpu_ratio": lambda row, cpu, against: row.use["train"].gpu_ratio if row.device.kind == "gpu" else None,
-    "cpu_ratio": lambda row, cpu, against: row.use["train"].cpu_ratio,
+# How to read each published quantity from a result, the result of the CPU with the same case, and the result, on the
+# same device, of the case that a ratio is over.
+_QUANTITIES: dict[str, Callable[[CaseResult, CaseResult | None, CaseResult | None], float | None]] = {
+    "train_s": lambda own, cpu, against: own.training.seconds,
+    "images_per_sec": lambda own, cpu, against: own.images_per_sec,
+    "speed_up": lambda own, cpu, against: None if cpu is None else _advantage(cpu, own).train_ratio,
+    "rate_ratio": lambda own, cpu, against: None if against is None else own.images_per_sec / against.images_per_sec,
+    "gpu_ratio": lambda own, cpu, against: own.use["train"].gpu_ratio if own.device.kind == "gpu" else None,
+    "cpu_ratio": lambda own, cpu, against: own.use["train"].cpu_ratio,
 }
 
 
-def recommend(rows: Sequence[Row]) -> list[str]:
-    """Returns which device to choose for one case, from its rows on all devices, and what to do first."""
-    if len(rows) < 2:
-        return [f"Only {named(row)} was measured: there is nothing to choose from." for row in rows]
-    fastest = min(rows, key=lambda row: row.epoch.seconds)
-    slowest = max(rows, key=lambda row: row.epoch.seconds)
+def recommend(results: Sequence[CaseResult]) -> list[str]:
+    """Returns sentences: which device to choose for a case, from its results on all devices, and what to do first."""
+    if len(results) < 2:
+        return [f"Only {named(result)} was measured: there is nothing to choose from." for result in results]
+    fastest = min(results, key=lambda result: result.epoch.seconds)
+    slowest = max(results, key=lambda result: result.epoch.seconds)
     lines = [
         f"Fastest: {named(fastest)}, {seconds_text(fastest.epoch.seconds)} an epoch against "
         f"{seconds_text(slowest.epoch.seconds)} on {named(slowest)}."
     ]
-    priced = [row for row in rows if row.cost_per_epoch is not None]
+    priced = [result for result in results if result.cost_per_epoch is not None]
     if len(priced) > 1:
-        cheapest = min(priced, key=lambda row: row.cost_per_epoch or 0.0)
-        costs = ", ".join(f"{row.device.name} {cost_text(row.cost_per_epoch or 0.0)}" for row in priced)
+        cheapest = min(priced, key=lambda result: result.cost_per_epoch or 0.0)
+        costs = ", ".join(f"{result.device.name} {cost_text(result.cost_per_epoch or 0.0)}" for result in priced)
         lines.append(f"Cheapest per epoch at the prices given: {named(cheapest)} ({costs}).")
-    for row in rows:
-        if row.device.kind != "cpu" and row.loading_ratio is not None and row.loading_ratio >= INPUT_FROM:
+    for result in results:
+        if result.device.kind != "cpu" and result.loading_ratio is not None and result.loading_ratio >= INPUT_FROM:
             lines.append(
-                f"Before paying for more of {named(row)}: {row.loading_ratio:.0%} of its time is loading. "
+                f"Before paying for more of {named(result)}: {result.loading_ratio:.0%} of its time is loading. "
                 "A faster input pipeline comes first (python -m benchmarks.tune)."
             )
     return lines
@@ -251,62 +257,62 @@ def cost_text(cost: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """One experiment's rows, and what they mean."""
+    """The results of an experiment, and what they mean."""
 
     name: str
     experiment: Experiment
-    rows: tuple[Row, ...]
+    results: tuple[CaseResult, ...]
     advantages: tuple[Advantage, ...]
     comparisons: tuple[Comparison, ...]
 
     @property
     def cases(self) -> list[Case]:
-        return list(dict.fromkeys(row.case for row in self.rows))
+        return list(dict.fromkeys(result.case for result in self.results))
 
-    def of(self, case: Case) -> list[Row]:
-        return [row for row in self.rows if row.case == case]
+    def of(self, case: Case) -> list[CaseResult]:
+        return [result for result in self.results if result.case == case]
 
     def sentences(self, case: Case) -> list[str]:
-        """Returns what a case comes to."""
-        eaten = [one.text for one in self.advantages if one.case == case]
-        timed = [f"Accuracy on {named(row)}: {row.reached.text}." for row in self.of(case) if row.reached]
-        return [line[:1].upper() + line[1:] for line in (*eaten, *recommend(self.of(case)), *timed)]
+        """Returns the sentences on a case."""
+        lost = [advantage.text for advantage in self.advantages if advantage.case == case]
+        timed = [f"Accuracy on {named(result)}: {result.reached.text}." for result in self.of(case) if result.reached]
+        return [line[:1].upper() + line[1:] for line in (*lost, *recommend(self.of(case)), *timed)]
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "title": self.experiment.title,
             "cases": [case.name for case in self.cases],
-            "advantages": [one.to_dict() for one in self.advantages],
-            "published": [one.to_dict() for one in self.comparisons],
+            "advantages": [advantage.to_dict() for advantage in self.advantages],
+            "published": [comparison.to_dict() for comparison in self.comparisons],
             "sentences": {case.name: self.sentences(case) for case in self.cases},
         }
 
 
-def findings_of(name: str, experiment: Experiment, rows: Sequence[Row]) -> Findings:
-    """Returns what an experiment came to."""
-    here = tuple(row for case in experiment.cases for row in rows if row.case == case)
+def findings_of(name: str, experiment: Experiment, results: Sequence[CaseResult]) -> Findings:
+    """Returns the findings of an experiment."""
+    here = tuple(result for case in experiment.cases for result in results if result.case == case)
     return Findings(
         name=name,
         experiment=experiment,
-        rows=here,
+        results=here,
         advantages=advantages(here),
-        comparisons=tuple(one for claim in experiment.claims for one in compare(claim, here)),
+        comparisons=tuple(comparison for claim in experiment.claims for comparison in compare(claim, here)),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One value of a sweep, on one device; `advantage` over the CPU where that was measured, too."""
+    """A value of a sweep on a device; `advantage` is over the CPU, None where the CPU was not measured."""
 
     value: Value
-    row: Row
+    result: CaseResult
     advantage: Advantage | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """One sweep of one case on one device, the points in the order of the values."""
+    """A sweep of a case on a device; the points are in the order of the values."""
 
     experiment: str
     axis: str
@@ -316,14 +322,16 @@ class Swept:
 
     @property
     def label(self) -> str:
-        """What tells it from others beside it."""
-        backend = f" ({self.points[0].row.backend})" if self.device.kind == "gpu" else ""
+        """Names the feed and the device: what differs between sweeps of a network."""
+        backend = f" ({self.points[0].result.backend})" if self.device.kind == "gpu" else ""
         return f"{self.base.feed} on {self.device.name}{backend}"
 
     @property
     def sentences(self) -> list[str]:
-        """Returns what the device has over the CPU, value by value."""
-        return [f"{self.axis} {one.value}: {one.advantage.text}" for one in self.points if one.advantage is not None]
+        """Returns sentences on the advantage over the CPU, value by value."""
+        return [
+            f"{self.axis} {point.value}: {point.advantage.text}" for point in self.points if point.advantage is not None
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -333,47 +341,47 @@ class Swept:
             "device": self.device.name,
             "points": [
                 {
-                    "value": one.value,
-                    "case": one.row.case.name,
-                    "advantage": None if one.advantage is None else one.advantage.to_dict(),
+                    "value": point.value,
+                    "case": point.result.case.name,
+                    "advantage": None if point.advantage is None else point.advantage.to_dict(),
                 }
-                for one in self.points
+                for point in self.points
             ],
         }
 
 
-def swept_of(name: str, experiment: Experiment, sweep: Sweep, rows: Sequence[Row]) -> tuple[Swept, ...]:
-    """Returns what a sweep over an experiment came to, on each device."""
-    found = []
-    over_cpu = {(one.case, one.accelerator.device): one for one in advantages(rows)}
+def swept_of(name: str, experiment: Experiment, sweep: Sweep, results: Sequence[CaseResult]) -> tuple[Swept, ...]:
+    """Returns a sweep over an experiment, on each device and for each case at which the sweep begins."""
+    swept = []
+    over_cpu = {(advantage.case, advantage.accelerator.device): advantage for advantage in advantages(results)}
     for base in experiment.swept:
-        for device in dict.fromkeys(row.device for row in rows):
-            here = {row.case: row for row in rows if row.device == device}
+        for device in dict.fromkeys(result.device for result in results):
+            here = {result.case: result for result in results if result.device == device}
             cases = [(value, sweep.case(base, value)) for value in sweep.values]
             points = tuple(
-                Point(value=value, row=here[case], advantage=over_cpu.get((case, device)))
+                Point(value=value, result=here[case], advantage=over_cpu.get((case, device)))
                 for value, case in cases
                 if isinstance(case, Case) and case in here
             )
             if points:
-                found.append(Swept(experiment=name, axis=sweep.axis, base=base, device=device, points=points))
-    return tuple(found)
+                swept.append(Swept(experiment=name, axis=sweep.axis, base=base, device=device, points=points))
+    return tuple(swept)
 
 
-def backend_notes(rows: Sequence[Row], missing: Sequence[str], gpu: Mapping[str, Any]) -> list[str]:
-    """Returns what must be said of GPUs: on what a figure was measured, and what nobody has tried here.
+def backend_notes(results: Sequence[CaseResult], missing: Sequence[str], gpu: Mapping[str, Any]) -> list[str]:
+    """Returns sentences on GPUs: on which backend they were measured, and what was not tried here.
 
     Args:
       missing: why a GPU was left out.
-      gpu: what `open_backend` says of the one that was not; empty where there is none.
+      gpu: what `open_backend` says of the GPU that was measured; empty where none was.
     """
-    measured = {row.backend for row in rows if row.device.kind == "gpu"}
+    measured = {result.backend for result in results if result.device.kind == "gpu"}
     lines = [f"GPU figures were measured here, with {named_backend(gpu)}."] * bool(measured)
     if not measured:
         why = f" ({'; '.join(missing)})" if missing else ""
         lines.append(f"No GPU was measured{why}: the CPU stands beside nothing that computes.")
     if "tensorflow" not in measured:
         lines.append("TensorFlow on a GPU: untested by this run.")
-    if any(row.device.kind == "emulated" for row in rows):
+    if any(result.device.kind == "emulated" for result in results):
         lines.append("An emulated accelerator sleeps for as long as its rate says: it computes and learns nothing.")
     return lines

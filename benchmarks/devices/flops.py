@@ -1,4 +1,4 @@
-"""What one training example costs a Keras model: the operations that the framework counts, and bytes between layers."""
+"""Counts what a training example costs a Keras model: the framework's count of operations, and bytes between layers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class NotCounted(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one example costs a model.
+    """What an example costs a model.
 
     Attributes:
-      forward_flops: of one forward pass. By TensorFlow's profiler: multiplications and additions of its matrix products
+      forward_flops: of a forward pass. By TensorFlow's profiler: multiplications and additions of its matrix products
         and convolutions. By JAX's `cost_analysis`: those without the ones that multiply by a convolution's padding, and
         what is done to each element (biases, activations, pooling) as well. None where the framework does not count.
       training_flops: of a forward and a backward pass, derived from each layer's forward pass: as much again for the
-        gradient of its weights, if it has trained ones, and as much again for the gradient of its input, if a layer
-        before it has trained weights (Kaplan et al., "Scaling Laws for Neural Language Models", 2020, section 2.1).
-      reason: why they are None.
-      activation_bytes: of the outputs of all layers, in the type in which they are computed; not of layers that only
-        give the same numbers another shape.
-      input_bytes: of the example itself.
+        gradient of its weights, if the layer has trained weights, and as much again for the gradient of its input, if a
+        layer before has trained weights (Kaplan et al., "Scaling Laws for Neural Language Models", 2020, section 2.1).
+      reason: why the framework does not count.
+      activation_bytes: of the outputs of all layers, in the type in which they are computed, without layers that only
+        change the shape.
+      input_bytes: of the example.
     """
 
     forward_flops: int | None
@@ -46,11 +46,11 @@ def work_per_example(model: Any, example: Any) -> Work:
     """Lets the framework count the operations of each layer's forward pass, and derives those of training.
 
     TensorFlow's profiler is not asked for the training step itself. It counts a gradient of an unpadded convolution
-    over the whole input, and the gradient of the input of the first layer, which nobody computes: docs/experiments.md.
+    over the whole input, and the gradient of the first layer's input, which is never computed: docs/experiments.md.
 
     Args:
       model: a built `keras.Sequential`, as all networks of the catalogue are.
-      example: a batch of one, as the model is fed.
+      example: a batch of a single example.
     """
     import keras
 
@@ -101,7 +101,7 @@ def _by_jax(layer: Any) -> int:
         for group in (layer.trainable_variables, layer.non_trainable_variables)
     ]
     example = jax.ShapeDtypeStruct((1, *layer.input.shape[1:]), layer.input.dtype)
-    # For a CPU, whatever trains: for a GPU, JAX gives None (github.com/jax-ml/jax/issues/22713).
+    # Compile for the CPU, whichever device trains: for a GPU, JAX gives None (github.com/jax-ml/jax/issues/22713).
     try:
         cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:
@@ -117,18 +117,18 @@ _COUNTERS = {"tensorflow": _by_tensorflow, "jax": _by_jax}
 
 
 def step_bytes(model: Any, work: Work, batch_size: int) -> int:
-    """Returns the bytes that a training step moves at least, each tensor passed on once between kernels.
+    """Returns the bytes that a training step moves at least, if each tensor is passed once between kernels.
 
-    Weights are read forward, read backward, read and written by the update; gradients are written once and read once;
-    what the optimizer keeps is read and written; what a layer gives is written forward and read backward; the batch is
-    read once. A small tensor may never leave a cache, and what an update or a fusion saves is not known, so that a
-    share of the memory's bandwidth is an estimate.
+    Weights are read in the forward pass, read in the backward pass, and read and written by the update; gradients are
+    written once and read once; the optimizer's variables are read and written; the output of a layer is written forward
+    and read backward; the batch is read once. A small tensor may never leave a cache, and updates and fusions may save
+    more, so that a share of the memory's bandwidth is an estimate.
 
     Args:
       model: compiled and built.
     """
     weights = sum(_variable_bytes(variable) for variable in model.trainable_variables)
-    # Without the optimizer's counters, which have no shape.
+    # Without the optimizer's counters, which are scalars.
     kept = sum(_variable_bytes(variable) for variable in model.optimizer.variables if len(variable.shape))
     return 4 * weights + 2 * weights + 2 * kept + batch_size * (2 * work.activation_bytes + work.input_bytes)
 

@@ -1,4 +1,4 @@
-"""A device and the child process that holds it, for one case after another."""
+"""Holds a device through a child process, and asks the child about one case after another."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from benchmarks.lab.command import new_log
 from profiles import Device
 from profiles.report import LeftOut
 
-# Imports, the first trace of a large network and its first epoch.
+# Time to import, to trace a large network and to run its first epoch.
 _OPEN_TIMEOUT_S = 420.0
 
 
 class Holder:
-    """One device, and the child that holds it; a child that dies is replaced for the next case.
+    """A device and the child that holds the device. A child that dies is replaced for the next case.
 
     Args:
-      log: where its own output goes, or beside it; kept only if something went wrong.
+      log: the file for the child's output, kept only if a case failed; another name beside this file if it exists.
     """
 
     def __init__(self, device: Device, sources: Sources, log: Path) -> None:
@@ -39,8 +39,8 @@ class Holder:
         """Starts the child.
 
         Raises:
-          JobRefused: if the device is not there.
-          ChildDied: if the child does.
+          JobRefused: if the device is missing.
+          ChildDied: if the child dies.
         """
         self._child = Child(
             "benchmarks.devices.child:DeviceSession", self.device, self._log, self.device, self._sources
@@ -52,7 +52,7 @@ class Holder:
             raise
 
     def open(self, case: Case) -> None:
-        """Opens a case, in a new child where there is none."""
+        """Opens a case, in a new child if the last child died."""
         try:
             if self._child is None:
                 self.start()
@@ -65,11 +65,11 @@ class Holder:
             self.measured[case] = Measured(case=case, device=self.device, backend=backend, facts=facts)
 
     def has(self, case: Case) -> bool:
-        """Whether a case is open here and has not failed."""
+        """Whether a case was opened and has not failed."""
         return case in self.measured and case not in self._failed_cases
 
     def ask(self, case: Case, method: str, *arguments: Any, timeout_s: float) -> Any:
-        """Asks the child for something about a case; one that fails is left out."""
+        """Calls a method of the child for a case; leaves the case out and returns None if the child refuses or dies."""
         assert self._child is not None
         try:
             return self._child.ask(method, *arguments, timeout_s=timeout_s)
@@ -85,13 +85,13 @@ class Holder:
             self._child = None
 
     def close(self) -> None:
-        """Ends the child; its log is kept only where something failed."""
+        """Ends the child, and removes its log unless a case failed."""
         if self._child is not None:
             self._child.close()
         self._remove_log()
 
     def kill(self) -> None:
-        """Ends the child at once."""
+        """Kills the child, and removes its log unless a case failed."""
         if self._child is not None:
             self._child.kill()
         self._remove_log()

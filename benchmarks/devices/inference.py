@@ -1,4 +1,4 @@
-"""Measures how fast a model predicts: its own compiled predict function, on a batch that lies on the device."""
+"""Measures how fast a model predicts: its compiled predict function, on a batch that lies on the device."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from profiles import Device, clock
 from profiles.measure.backends import BACKENDS, check_backend, each
 from profiles.measure.batches import batch_images
 
-# The first call traces, the second finds out how long one takes.
+# So many steps do not count, because they trace; so many show how long a step takes.
 _RAMP_STEPS, _TRIAL_STEPS = 2, 2
 _LEAST_STEPS, _WINDOW_S = 3, 0.3
 
 
 class Inference:
-    """Predicts through the public `predict`, whose function is swapped for one that runs on a resident batch.
+    """Predicts through the public `predict`, with a predict function that always takes the batch on the device.
 
     Args:
-      model: built.
-      device: what it runs on, not emulated: there is nothing that predicts.
+      model: a built model.
+      device: the device that computes; an emulated device cannot predict.
       inputs: a batch of the model's inputs.
     """
 
@@ -32,7 +32,7 @@ class Inference:
         self._model = model
         self._backend = BACKENDS[check_backend()](device)
         self._inputs = self._backend.on_device(inputs)
-        self._one = each(lambda part: np.asarray(part)[:1], inputs)  # `predict` wants data of its own: little
+        self._one = each(lambda part: np.asarray(part)[:1], inputs)  # `predict` must get data, which are not used
         self._images = batch_images(inputs)
         model.make_predict_function()
         self._real = model.predict_function
@@ -44,7 +44,7 @@ class Inference:
         return self._images / self._run(self._steps)
 
     def _run(self, steps: int) -> float:
-        """Returns the seconds of a steady step; the device is synchronised where they begin and where they end."""
+        """Returns the seconds of a steady step; the device is synchronised before the first and after the last."""
         calls = began_ns = ended_ns = 0
 
         def predict_function(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One comparison of devices: a child for each, cases one after another, their windows in rounds over the devices."""
+"""Compares devices: a child for each device, cases one after another, their windows in rounds over the devices."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from profiles.machine import Recorder
 from profiles.measure import LOADER_ROUNDS
 from profiles.report import Document, LeftOut, now
 
-# A window that takes this many times as long as foreseen, and at least so long, hangs; whatever comes with `fit` is
-# traced anew.
+# A window hangs when it takes this many times as long as the warm-up, and at least so long. Requests that call `fit`
+# have more time, because `fit` traces again.
 _HANG_RATIO, _HANG_LEAST_S, _FIT_LEAST_S = 30.0, 60.0, 300.0
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Reads the photos, where a case takes any, and gets ready to measure."""
+    """Reads the photos if a case takes photos, and gets ready to measure."""
     takes_photos = any(case.config is not None for case in plan.asked.cases)
     photos = read_source(plan.data, progress, errors, skip_list=plan.skip_list) if takes_photos else None
     devices = [*devices_here(), *([] if plan.emulated is None else [plan.emulated])]
@@ -41,8 +41,8 @@ class Run:
     """Measures what a plan asks for.
 
     Args:
-      photos: None where no case takes any.
-      devices: what to compare; a GPU that turns out not to be there is left out.
+      photos: None where no case takes photos.
+      devices: what to compare; a GPU that is missing is left out.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Run:
             holder.measured[case] for case in self._asked.cases for holder in self._holders if case in holder.measured
         ]
         impossible = [LeftOut(who=who, reason=reason) for who, reason in self._asked.without]
-        left_out = (*impossible, *self._missing, *(one for holder in self._holders for one in holder.left_out))
+        failed = (left_out for holder in self._holders for left_out in holder.left_out)
         return Document(
             command="devices",
             created=self._created,
@@ -86,7 +86,7 @@ class Run:
             plan=self._asked,
             dataset=None if self._photos is None else self._photos.to_dict(),
             samples=Measurements(cases=tuple(measured)),
-            left_out=left_out,
+            left_out=(*impossible, *self._missing, *failed),
             telemetry=self._recorder.trace,
         )
 
@@ -139,7 +139,7 @@ class Run:
             self._holders.remove(holder)
 
     def _round(self, holder: Holder, case: Case, number: int) -> None:
-        """Measures one window of each kind, and beside them what the device can do."""
+        """Measures a window of each kind, the peak of the device before them, and predictions after them."""
         if not holder.has(case):
             return
         measured = holder.measured[case]
@@ -163,7 +163,7 @@ class Run:
                 measured.predicted_per_sec.append(rate)
 
     def _train(self, holder: Holder, case: Case) -> None:
-        """Trains real epochs; an emulated device learns nothing."""
+        """Trains the asked number of epochs; an emulated device trains none."""
         if not holder.has(case) or holder.device.kind == "emulated":
             return
         self._mark("epochs", case, holder)

@@ -1,4 +1,4 @@
-"""Measures what a device can do at best: a large matrix product, and a large copy."""
+"""Measures the peak rates of a device: those of a large matrix product and of a large copy."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ import numpy as np
 from profiles import Device, clock
 from profiles.provenance import usable_threads
 
-# Sides of the square matrices: doubled until a product takes long enough for a rate. The last one's three matrices take
-# 3 GB in float32, and keep the largest GPU of today (1 PFLOP/s in bfloat16) busy for 9 ms: nothing small comes so far.
+# Sides of the square matrices: doubled until a product takes long enough to be timed. At the largest side, three
+# matrices take 3 GB in float32 and keep the largest GPU of today (1 PFLOP/s in bfloat16) busy for 9 ms; smaller devices
+# stop earlier.
 _LEAST_SIDE, _MOST_SIDE = 256, 16_384
-# A product, or some copies, that are timed: a call costs a GPU some 50 us; and all that are timed in one go.
+# A timed call takes at least this long, because calling a GPU takes some 50 us; all calls of a measurement together
+# take this long.
 _LEAST_S, _TIMED_S = 0.005, 0.1
-# Beyond every cache of a processor; twice that is held.
+# Larger than the cache of any processor. Source and target take twice as much memory.
 _COPIED_BYTES = 256 * 2**20
-# What Keras' policies compute in.
+# The types in which Keras' mixed policies compute.
 _COMPUTE_DTYPES = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """What a device reached in one go.
+    """The highest rates of a device in a measurement.
 
     Attributes:
-      flops_per_sec: of the fastest of some products of `side` by `side` matrices, 2 side^3 operations each.
-      bytes_per_sec: of the fastest of some copies, bytes read and bytes written together.
+      flops_per_sec: of the fastest product of `side` by `side` matrices, of 2 side^3 operations each.
+      bytes_per_sec: of the fastest copy, bytes read and bytes written together.
     """
 
     precision: str
@@ -43,17 +45,17 @@ class Peak:
 
 
 def compute_dtype(precision: str) -> str:
-    """Returns the type that a Keras dtype policy computes in."""
+    """Returns the type in which a Keras dtype policy computes."""
     return _COMPUTE_DTYPES.get(precision, precision)
 
 
 class PeakMeter:
-    """Measures a device's peak again and again, in turn with what is held against it.
+    """Measures a device's peak repeatedly, in turn with the windows that are compared with the peak.
 
     Args:
-      device: "cpu" or "gpu"; Keras computes on it.
+      device: a CPU or GPU, on which Keras computes.
       precision: a dtype policy of Keras.
-      copied_bytes: of the array that is copied.
+      copied_bytes: the size of the copied array.
     Raises:
       ValueError: for an emulated device, which computes nothing.
     """
@@ -82,28 +84,28 @@ class PeakMeter:
         side = _LEAST_SIDE
         while True:
             product = _product(side, compute_dtype(self._precision))
-            self._timed_s(product)  # the first one compiles
+            self._timed_s(product)  # the first call compiles
             if self._timed_s(product) >= _LEAST_S or 2 * side > _MOST_SIDE:
                 return side, product
             side *= 2
 
     def _enough(self, copy: Callable[[], Any]) -> tuple[int, Callable[[], Any]]:
-        """Returns how many copies in a row can be timed, and them."""
+        """Returns how many copies in a row take long enough to be timed, and a function that makes them."""
         count = 1
         while True:
 
             def copies(count: int = count) -> Any:
                 for _ in range(count):
-                    copied = copy()  # lets go of the one before
+                    copied = copy()  # frees the copy before
                 return copied
 
-            self._timed_s(copies)  # the first one compiles, or touches its pages
+            self._timed_s(copies)  # the first call compiles, or touches new pages
             if self._timed_s(copies) >= _LEAST_S:
                 return count, copies
             count *= 2
 
     def _fastest_s(self, work: Callable[[], Any]) -> float:
-        """Returns the shortest of some runs: what slows one of them down is not the device's."""
+        """Returns the time of the fastest call: other programs can only slow a call down."""
         until_ns = clock.now_ns() + int(_TIMED_S * 1e9)
         fastest_s = self._timed_s(work)
         while clock.now_ns() < until_ns:
@@ -124,7 +126,7 @@ def _product(side: int, dtype: str) -> Callable[[], Any]:
 
 
 def _device_copy(copied_bytes: int) -> tuple[Callable[[], Any], int]:
-    """Copies by an operation that reads each number once and writes it once: a plain copy may be left out."""
+    """Copies by negating, which reads and writes each number once: a compiler may remove a plain copy."""
     import keras
 
     numbers = keras.ops.ones((copied_bytes // 4,), dtype="float32")
@@ -132,14 +134,14 @@ def _device_copy(copied_bytes: int) -> tuple[Callable[[], Any], int]:
 
 
 def _host_copy(copied_bytes: int) -> tuple[Callable[[], Any], int]:
-    """Copies on all cores between two arrays that are there already: fresh pages would cost more than the copy."""
+    """Copies on all cores between two arrays whose pages exist: new pages would cost more than the copy."""
     threads = usable_threads()
     part = math.ceil(copied_bytes / 8 / threads)
     source, target = np.ones(part * threads), np.zeros(part * threads)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="unstall copy")
 
     def copy_part(number: int) -> None:
-        np.copyto(target[number * part :][:part], source[number * part :][:part])  # lets go of the GIL
+        np.copyto(target[number * part :][:part], source[number * part :][:part])  # releases the GIL
 
     def copy() -> list[None]:
         return list(pool.map(copy_part, range(threads)))

@@ -1,4 +1,9 @@
-"""What `python -m benchmarks.devices` was asked to do: cases, and sweeps that change one thing about a case."""
+"""Reads what `python -m benchmarks.devices` is asked to do: cases, and sweeps that change one setting of a case.
+
+`--sweep` stays beside `benchmarks.scaling --axes`: scaling times loaders alone, without a network, so that precision
+and steps per execution have nothing to change there, and training rates, advantages, peaks and predictions would need
+the child, the samples, the results and the tables of this command a second time.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +48,12 @@ def _steps_per_execution(case: Case, value: Value) -> Case | str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What can be swept.
+    """A setting of a case that can be swept.
 
     Attributes:
-      change: returns a case with one value of it, or says why it has none.
-      most: the largest number; None where the values are no numbers.
-      example: values to try.
+      change: returns the case with another value of the setting, or the reason why the case has no such setting.
+      most: the largest value; None where values are names.
+      example: values for error messages.
     """
 
     change: Callable[[Case, Value], Case | str]
@@ -68,13 +73,13 @@ AXES: Mapping[str, Axis] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """An axis, and the values on it, in the order in which they were given."""
+    """An axis and its values, in the order of the command line."""
 
     axis: str
     values: tuple[Value, ...]
 
     def case(self, base: Case, value: Value) -> Case | str:
-        """Returns a case with one of the values, or says why it has none."""
+        """Returns the case with a value of the axis, or the reason why the case has no such setting."""
         return AXES[self.axis].change(base, value)
 
 
@@ -82,7 +87,7 @@ def read_sweep(text: str) -> Sweep:
     """Reads AXIS=VALUE,VALUE.
 
     Raises:
-      UserError: at an unknown axis, or a value that it cannot have.
+      UserError: if the axis is unknown, or cannot have a value.
     """
     axis, equals, values = text.partition("=")
     if axis not in AXES:
@@ -107,27 +112,27 @@ def _value(axis: str, word: str) -> Value:
 
 # The shortest of the published experiments.
 _EXPERIMENT = "mnist"
-# The first epoch traces the network and fills buffers; the second is what the others will be like.
+# The first epoch traces the network and fills buffers; the second takes as long as all later epochs.
 _EPOCHS = 2
-# Below three rounds a spread only repeats its samples.
+# Fewer than three rounds have no interval.
 _ROUNDS = 3
 _LONGEST_EPOCH_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is measured, and how its figures are told; the document of a run keeps it.
+    """What is measured, and what its figures are derived with. The document of a run keeps all of it.
 
     Attributes:
       experiments: names.
-      precision: of the experiments.
-      sweeps: instead of the experiments' own cases, where there are any.
-      epochs: of each case on each device.
-      rounds: windows of each kind.
+      precision: the precision of all cases.
+      sweeps: if there are any, they are measured in the place of the experiments' cases.
+      epochs: how many epochs of each case are trained on each device.
+      rounds: how many windows of each kind are measured.
       longest_epoch_s: an epoch that would take longer is trained on fewer examples.
-      target_accuracy: whose time is told.
+      target_accuracy: the accuracy whose time is printed; None for none.
       prices: per hour, by the device's name or kind.
-      data: what the photos were called, without folders.
+      data: the name of the photos, without folders.
     """
 
     experiments: tuple[str, ...]
@@ -142,19 +147,19 @@ class Asked:
 
     @property
     def chosen(self) -> dict[str, Experiment]:
-        """The experiments, in their precision."""
+        """The experiments to measure, in the precision of this run."""
         return {name: EXPERIMENTS[name].in_precision(self.precision) for name in self.experiments}
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """All that is to be measured, once each."""
+        """All cases to measure, each once."""
         if not self.sweeps:
             return tuple(dict.fromkeys(case for experiment in self.chosen.values() for case in experiment.cases))
         return tuple(dict.fromkeys(case for _, case in self._swept if isinstance(case, Case)))
 
     @property
     def without(self) -> tuple[tuple[str, str], ...]:
-        """Returns what cannot be swept, and why."""
+        """Which sweeps of which cases are impossible, and why."""
         return tuple(dict.fromkeys((name, case) for name, case in self._swept if isinstance(case, str)))
 
     @property
@@ -173,10 +178,10 @@ class Plan:
     """A comparison of devices.
 
     Attributes:
-      emulated: an accelerator to stand beside what is there.
-      data: the photos.
-      arrays: files or folders of the data of networks that take no photos, by name; the others are found, or generated.
-      download: whether Keras may fetch what is not found.
+      emulated: an accelerator to emulate beside the devices of this machine; None for none.
+      data: where the photos are.
+      arrays: files or folders of data that are no photos, by name; other data are looked for, or generated.
+      download: whether Keras may download data that are not on this machine.
     """
 
     asked: Asked
@@ -197,18 +202,18 @@ def parser() -> argparse.ArgumentParser:
     )
     add = arguments.add_argument
     add("--experiment", default=_EXPERIMENT, metavar="NAME,...", help=f"names, or all (default: {_EXPERIMENT})")
-    add("--epochs", type=int, default=_EPOCHS, metavar="N", help=f"trained of each case (default: {_EPOCHS})")
+    add("--epochs", type=int, default=_EPOCHS, metavar="N", help=f"epochs of each case (default: {_EPOCHS})")
     add("--precision", default=FLOAT32, metavar="NAME", help=f"{', '.join(PRECISIONS)} (default: {FLOAT32})")
-    add("--emulate", metavar="RATE", help="an accelerator beside what is there: images/sec, or a name")
+    add("--emulate", metavar="RATE", help="emulates an accelerator beside the devices here: images/sec, or a name")
     add(
         "--sweep",
         action="append",
         default=[],
         metavar="AXIS=VALUE,...",
-        help=f"changes one thing about the experiment: {', '.join(AXES)}",
+        help=f"changes a setting of the experiment: {', '.join(AXES)}",
     )
     add("--price", metavar="DEV=X,...", help="per hour of a device, in any currency: cpu=0.10,gpu=0.90")
-    add("--target-accuracy", type=float, metavar="X", help="tells the time to this accuracy, 0 to 1")
+    add("--target-accuracy", type=float, metavar="X", help="prints the time to this accuracy, 0 to 1")
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos (default: {DATA})")
     add_skip_list_option(arguments)
     add("--arrays", metavar="NAME=PATH,...", help=f".npz files of the published data: {', '.join(FORMS)}")
@@ -223,7 +228,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     add("--list", action="store_true", help="lists the experiments and what was published, and ends")
-    add("--check", action="store_true", help="says what can compute here, tries each, and ends")
+    add("--check", action="store_true", help="lists the devices that can compute, tries each, and ends")
     return arguments
 
 
@@ -287,7 +292,7 @@ def _emulated(rate: str | None) -> Device | None:
 
 def _arrays(text: str | None) -> dict[str, str]:
     """Reads NAME=PATH pairs."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for pair in [] if text is None else text.split(","):
         name, equals, path = (part.strip() for part in pair.partition("="))
         if not equals or name not in FORMS:
@@ -295,8 +300,8 @@ def _arrays(text: str | None) -> dict[str, str]:
             raise UserError(f"--arrays needs NAME=PATH of {', '.join(FORMS)}.{near} Received: {pair!r}.")
         if not Path(path).exists():
             raise UserError(f"--arrays {name}: {path} does not exist.")
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
 def _prices(text: str | None, emulated: Device | None) -> dict[str, float]:

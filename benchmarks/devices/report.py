@@ -1,4 +1,4 @@
-"""The document of a comparison of devices: what follows from it, its page, and what is printed."""
+"""Derives, prints and renders the document of a comparison of devices."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from benchmarks.devices.findings import Findings, Swept, backend_notes, findings_of, swept_of
 from benchmarks.devices.plan import Asked
-from benchmarks.devices.plots import FRAME, bars_of, panels_of
-from benchmarks.devices.results import USED, Row, row_of, window_name
+from benchmarks.devices.plots import bars_of, sweep_charts
+from benchmarks.devices.results import USED, CaseResult, case_result_of, window_name
 from benchmarks.devices.samples import Measured
 from benchmarks.devices.tables import (
     EFFORTS,
@@ -29,14 +29,14 @@ from benchmarks.devices.tables import (
     sweep_cells,
 )
 from profiles.machine import unread_gpu
-from profiles.report import Document, Kind, html, plots
+from profiles.report import Document, Kind, charts, html, machine_charts
 from profiles.report.document import content_of
 from profiles.statistics import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What was measured: cases, devices side by side."""
+    """What was measured of all cases on all devices."""
 
     cases: tuple[Measured, ...]
 
@@ -46,49 +46,49 @@ DevicesDocument = Document[Asked, Measurements]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What follows from a document.
+    """What is derived from a document.
 
     Attributes:
-      rows: one for each case and device of which enough was measured.
-      findings: what each experiment came to; none where something was swept, which stands for itself.
-      sweeps: what each sweep came to.
+      cases: a result for each case and device of which enough was measured.
+      findings: those of each experiment; none in a run of sweeps.
+      sweeps: the points of each sweep.
       notes: what a reader must know of the backends.
     """
 
-    rows: tuple[Row, ...]
+    cases: tuple[CaseResult, ...]
     findings: tuple[Findings, ...]
     sweeps: tuple[Swept, ...]
     notes: tuple[str, ...]
 
 
 def derive(document: DevicesDocument) -> Results:
-    """Derives rows from samples, and judges them experiment by experiment."""
-    asked, rows = document.plan, _rows(document)
+    """Derives the result of each case on each device, and judges the results experiment by experiment."""
+    asked, cases = document.plan, _case_results(document)
     if asked.sweeps:
         findings: tuple[Findings, ...] = ()
     else:
-        every = (findings_of(name, experiment, rows) for name, experiment in asked.chosen.items())
-        findings = tuple(some for some in every if some.rows)
+        every = (findings_of(name, experiment, cases) for name, experiment in asked.chosen.items())
+        findings = tuple(experiment for experiment in every if experiment.results)
     swept = tuple(
         result
         for sweep in asked.sweeps
         for name, experiment in asked.chosen.items()
-        for result in swept_of(name, experiment, sweep, rows)
+        for result in swept_of(name, experiment, sweep, cases)
     )
-    gpu = next((row.device.name for row in rows if row.device.kind == "gpu"), None)
+    gpu = next((case.device.name for case in cases if case.device.kind == "gpu"), None)
     missing = [left_out.reason for left_out in document.left_out if left_out.who == "gpu"]
-    notes = backend_notes(rows, missing, document.provenance["backends"].get(gpu, {}))
+    notes = backend_notes(cases, missing, document.provenance["backends"].get(gpu, {}))
     assert document.telemetry is not None
-    notes += unread_gpu((row.device for row in rows), document.telemetry)
-    return Results(rows=rows, findings=findings, sweeps=swept, notes=tuple(notes))
+    notes += unread_gpu((case.device for case in cases), document.telemetry)
+    return Results(cases=cases, findings=findings, sweeps=swept, notes=tuple(notes))
 
 
-def _rows(document: DevicesDocument) -> tuple[Row, ...]:
+def _case_results(document: DevicesDocument) -> tuple[CaseResult, ...]:
     cases, asked, trace = document.samples.cases, document.plan, document.telemetry
     assert trace is not None
     canaries_ns = [sample.canary_ns for measured in cases for sample in measured.samples]
-    rows = (
-        row_of(
+    derived = (
+        case_result_of(
             measured,
             [
                 peak
@@ -105,7 +105,7 @@ def _rows(document: DevicesDocument) -> tuple[Row, ...]:
         )
         for measured in cases
     )
-    return tuple(row for row in rows if row is not None)
+    return tuple(case for case in derived if case is not None)
 
 
 def _copies(document: DevicesDocument, results: Results) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _copies(document: DevicesDocument, results: Results) -> dict[str, Any]:
         "notes": list(results.notes),
         "experiments": [findings.to_dict() for findings in results.findings],
         "sweeps": [swept.to_dict() for swept in results.sweeps],
-        "results": [row.to_dict() for row in results.rows],
+        "results": [case.to_dict() for case in results.cases],
     }
 
 
@@ -122,16 +122,15 @@ def _page(document: DevicesDocument, results: Results) -> str:
     environment.filters |= {
         "effort_cells": effort_cells,
         "comparison_cells": comparison_cells,
-        "point_cells": lambda point: (point.value, *sweep_cells(point.row)),
+        "point_cells": lambda point: (point.value, *sweep_cells(point.result)),
     }
     assert document.telemetry is not None
     return environment.get_template("devices.html.j2").render(
         document=content_of(document, KIND, results),
-        found=results.findings,
-        swept=results.sweeps,
-        panels=panels_of(results.sweeps),
-        frame=FRAME,
-        parts=html.PART_COLOURS,
+        findings=results.findings,
+        sweeps=results.sweeps,
+        sweep_charts=sweep_charts(results.sweeps),
+        legend_of_parts=charts.legend_of_parts(),
         bars=bars_of,
         rate_columns=rate_columns,
         rate_lines=rate_lines,
@@ -139,8 +138,7 @@ def _page(document: DevicesDocument, results: Results) -> str:
         sweep_columns=list(SWEPT),
         footnotes=footnotes,
         legend=LEGEND,
-        drawn=plots.graphs_of(document.telemetry),
-        machine_frame=plots.FRAME,
+        machine=machine_charts(document.telemetry),
     )
 
 
@@ -163,18 +161,18 @@ def _print(console: Console, document: DevicesDocument, results: Results) -> Non
 def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
     return [
         {
-            "case": row.case.name,
-            "device": row.device.name,
-            "keras_backend": row.backend,
-            "images_per_sec": row.images_per_sec,
-            "compute_images_per_sec": row.compute_images_per_sec,
-            "loading_ratio": row.loading_ratio,
-            "predicted_images_per_sec": row.predicted_per_sec,
-            "epoch_s": row.epoch.seconds,
-            "training_s": row.training.seconds,
-            "cost_per_epoch": row.cost_per_epoch,
+            "case": result.case.name,
+            "device": result.device.name,
+            "keras_backend": result.backend,
+            "images_per_sec": result.images_per_sec,
+            "compute_images_per_sec": result.compute_images_per_sec,
+            "loading_ratio": result.loading_ratio,
+            "predicted_images_per_sec": result.predicted_per_sec,
+            "epoch_s": result.epoch.seconds,
+            "training_s": result.training.seconds,
+            "cost_per_epoch": result.cost_per_epoch,
         }
-        for row in results.rows
+        for result in results.cases
     ]
 
 

@@ -1,7 +1,8 @@
-"""What a case came to on a device, derived from its samples: the figures of a row, and the times of whole trainings."""
+"""Derives from the samples of a case on a device its figures, and how long an epoch and the whole training take."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from profiles.statistics import median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """Seconds, and what they are drawn out from where they were not measured whole."""
+    """A time; `extrapolated` says from what, None for a time that was measured whole."""
 
     seconds: float
     extrapolated: str | None = None
@@ -30,10 +31,12 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """How long training took to an accuracy, in which epoch; both None where it was not reached, in `epochs`.
+    """How long training took to reach an accuracy.
 
     Attributes:
-      cut: how much of the data an epoch had, where it was cut short.
+      seconds, epoch: when the accuracy was reached; None where it was not reached in `epochs`.
+      best: the highest accuracy.
+      cut: how much of the data an epoch had, where epochs were cut short.
     """
 
     target: float
@@ -48,20 +51,20 @@ class Reached:
         cut = "" if self.cut is None else f", {self.cut}"
         if self.seconds is not None:
             return f"{self.target:g} reached in epoch {self.epoch}, {self.seconds:.1f} s{cut}"
-        best = "no accuracy told" if self.best is None else f"{self.best:.2f}"
+        best = "no accuracy" if self.best is None else f"{self.best:.2f}"
         return f"{self.target:g} not reached in {self.epochs} epoch{'s' * (self.epochs != 1)} ({best}){cut}"
 
 
 def epoch_duration(epochs: Sequence[Epoch], examples: int, result: Result | None) -> Duration:
-    """Returns how long an epoch of all examples takes, without tracing: the median of those after the first.
+    """Returns how long an epoch of all examples takes, without tracing: the median of the epochs after the first.
 
-    A first epoch alone says too little: while the network is traced, the loader makes batches that cost it nothing
-    later. Then the windows of training say how long, where there are any.
+    The first epoch is faster than the others: while the network is traced, the loader makes batches in advance. Where
+    there is no other epoch, the windows of training say how long an epoch takes.
     """
-    timed = epochs[1:] or [one for one in epochs if not one.traced_s]
+    timed = epochs[1:] or [epoch for epoch in epochs if not epoch.traced_s]
     if not timed and result is not None:
         return Duration(seconds=examples / result.epoch_images_per_sec, extrapolated="from windows of training")
-    seconds = median([one.seconds / one.examples for one in timed or epochs]) * examples
+    seconds = median([epoch.seconds / epoch.examples for epoch in timed or epochs]) * examples
     if not timed:
         return Duration(seconds=seconds, extrapolated="from the epoch in which the network was traced")
     if timed[0].examples >= examples:
@@ -73,17 +76,17 @@ def training_duration(epochs: Sequence[Epoch], epoch: Duration, examples: int, t
     """Returns how long the published training takes, tracing included.
 
     Args:
-      epochs: as measured.
-      epoch: one pass over all examples.
-      examples: of such a pass.
-      training: as published: so many passes, or so many steps whatever the number of examples.
+      epochs: the measured epochs.
+      epoch: the time of a pass over all examples.
+      examples: the number of all examples.
+      training: the published training: a number of passes, or of steps whatever the number of examples.
     """
-    traced_s = sum(one.traced_s for one in epochs)
+    traced_s = sum(measured.traced_s for measured in epochs)
     published = training.epochs
     if training.images_seen is not None:
-        trained = sum(one.examples for one in epochs)
+        trained = sum(measured.examples for measured in epochs)
         seconds = traced_s + training.images_seen / examples * epoch.seconds
-        if epoch.extrapolated and not epochs[1:]:  # then it is not these images that say how long an epoch takes
+        if epoch.extrapolated and not epochs[1:]:  # the time of an epoch is not from these images then
             return Duration(seconds=seconds, extrapolated=epoch.extrapolated)
         drawn_out = trained < training.images_seen
         return Duration(
@@ -91,7 +94,7 @@ def training_duration(epochs: Sequence[Epoch], epoch: Duration, examples: int, t
             extrapolated=f"from {trained:,} of {training.images_seen:,} images" if drawn_out else None,
         )
     if len(epochs) >= published and epochs[0].examples >= examples:
-        return Duration(seconds=sum(one.seconds + one.traced_s for one in epochs[:published]))
+        return Duration(seconds=sum(measured.seconds + measured.traced_s for measured in epochs[:published]))
     from_ = [f"from {len(epochs)} of {published} epochs"] if epochs and len(epochs) < published else []
     if epoch.extrapolated is not None:
         from_.append(epoch.extrapolated)
@@ -99,16 +102,27 @@ def training_duration(epochs: Sequence[Epoch], epoch: Duration, examples: int, t
 
 
 def reached(epochs: Sequence[Epoch], target: float, examples: int) -> Reached:
-    """Returns when training first came to an accuracy, tracing included; `examples` are those of a whole epoch."""
+    """Returns when training first reached an accuracy, tracing included; `examples` is the number in a whole epoch."""
     trained = epochs[0].examples
     cut = f"each epoch cut to {trained:,} of {examples:,} examples" if trained < examples else None
-    known = [one.accuracy for one in epochs if one.accuracy is not None]
-    seconds = 0.0
-    for number, one in enumerate(epochs, start=1):
-        seconds += one.seconds + one.traced_s
-        if one.accuracy is not None and one.accuracy >= target:
-            return Reached(target=target, seconds=seconds, epoch=number, epochs=len(epochs), best=max(known), cut=cut)
-    return Reached(target=target, seconds=None, epoch=None, epochs=len(epochs), best=max(known, default=None), cut=cut)
+    accuracies = [epoch.accuracy for epoch in epochs if epoch.accuracy is not None]
+    after_s = itertools.accumulate(epoch.seconds + epoch.traced_s for epoch in epochs)
+    first = next(
+        (
+            (number, seconds)
+            for number, (epoch, seconds) in enumerate(zip(epochs, after_s, strict=True), start=1)
+            if epoch.accuracy is not None and epoch.accuracy >= target
+        ),
+        (None, None),
+    )
+    return Reached(
+        target=target,
+        seconds=first[1],
+        epoch=first[0],
+        epochs=len(epochs),
+        best=max(accuracies, default=None),
+        cut=cut,
+    )
 
 
 def window_name(window: str, case: Case, device: Device) -> str:
@@ -116,40 +130,40 @@ def window_name(window: str, case: Case, device: Device) -> str:
     return f"{window}: {case.name}, {device.name}"
 
 
-# The windows during which it is told how busy the machine was.
+# The windows for which the results say how busy the machine was.
 USED = ("resident", "train", "epochs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A case on a device.
+class CaseResult:
+    """What was measured of a case on a device.
 
     Attributes:
-      backend: Keras' own, that computed.
-      result: rates and the split into loading and compute; None where steps cannot be seen one by one.
-      images_per_sec: trained, over whole epochs.
-      predicted_per_sec: None where nothing predicts.
-      epochs: real ones.
-      epoch: how long one takes, of all examples.
-      published: the training, as it was published.
-      training: how long all of it takes, tracing included.
-      reached: the accuracy that was asked for; None if none was, or nothing learns.
-      flops_per_image: a training step's, forward and backward; None where the framework does not count them.
-      flops_unknown: why not.
-      achieved_flops_per_sec: those of the images trained; `compute_flops_per_sec` of the model alone. None on a device
-        that computes nothing.
-      peak_flops_per_sec, peak_bytes_per_sec: the most that the device did in the run, in the same precision.
-      moved_bytes_per_sec: that the model alone moves at least.
-      peaks: those that were measured beside it.
-      use: of the machine, by window.
-      price_per_hour: as given; None if none was.
+      backend: the Keras backend that computed.
+      timing: rates and the split into loading and compute; None where single steps cannot be timed.
+      images_per_sec: the rate of training over whole epochs.
+      predicted_per_sec: examples; None on a device that predicts nothing.
+      epochs: the epochs that `fit` trained.
+      epoch: how long an epoch of all examples takes.
+      published: the published training.
+      training: how long the published training takes, tracing included.
+      reached: when the target accuracy was reached; None without a target, and on a device that learns nothing.
+      flops_per_image: of a training step, forward and backward; None where the framework does not count them.
+      flops_unknown: why the framework does not count them.
+      achieved_flops_per_sec: in training; `compute_flops_per_sec`: of the model alone. None on a device that computes
+        nothing.
+      peak_flops_per_sec, peak_bytes_per_sec: the highest rates of the device in the run, in the same precision.
+      moved_bytes_per_sec: what the model alone moves at least.
+      peaks: measured in the same rounds.
+      use: how busy the machine was, by window.
+      price_per_hour: None where none was given.
     """
 
     case: Case
     device: Device
     backend: str
     facts: CaseFacts
-    result: Result | None
+    timing: Result | None
     images_per_sec: float
     predicted_per_sec: float | None
     epochs: tuple[Epoch, ...]
@@ -170,25 +184,25 @@ class Row:
 
     @property
     def compute_images_per_sec(self) -> float | None:
-        return None if self.result is None else self.result.compute_images_per_sec
+        return None if self.timing is None else self.timing.compute_images_per_sec
 
     @property
     def loading_ratio(self) -> float | None:
-        return None if self.result is None else self.result.attribution.loading_ratio
+        return None if self.timing is None else self.timing.attribution.loading_ratio
 
     @property
     def peak_ratio(self) -> float | None:
-        """Share of the device's measured peak that training as it runs makes use of."""
+        """The share of the device's measured peak that training reaches."""
         return _ratio(self.achieved_flops_per_sec, self.peak_flops_per_sec)
 
     @property
     def compute_peak_ratio(self) -> float | None:
-        """The same of the model alone."""
+        """The share of the device's measured peak that the model alone reaches."""
         return _ratio(self.compute_flops_per_sec, self.peak_flops_per_sec)
 
     @property
     def bandwidth_ratio(self) -> float | None:
-        """Share of the device's measured memory bandwidth that the model alone asks for at least."""
+        """The share of the device's measured memory bandwidth that the model alone needs at least."""
         return _ratio(self.moved_bytes_per_sec, self.peak_bytes_per_sec)
 
     @property
@@ -196,10 +210,10 @@ class Row:
         return None if self.price_per_hour is None else self.price_per_hour * self.epoch.seconds / 3600
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns a results file's row: what the main job's has, and what only this one has."""
+        """Returns the result for a results file: the keys of a result of `benchmarks.pipeline`, and some of its own."""
         facts = self.facts
         return {
-            **({} if self.result is None else self.result.to_dict()),
+            **({} if self.timing is None else self.timing.to_dict()),
             "case": self.case.name,
             "model": self.case.model,
             "feed": self.case.feed,
@@ -216,7 +230,7 @@ class Row:
             },
             "images_per_sec": self.images_per_sec,
             "predicted_images_per_sec": self.predicted_per_sec,
-            "epochs": [one.to_dict() for one in self.epochs],
+            "epochs": [epoch.to_dict() for epoch in self.epochs],
             "accuracy_of": "test data" if facts.validated else "training data",
             "epoch": self.epoch.to_dict(),
             "training_epochs": self.published.epochs,
@@ -235,7 +249,7 @@ class Row:
             "moved_bytes_per_sec": self.moved_bytes_per_sec,
             "peak_bytes_per_sec": self.peak_bytes_per_sec,
             "bandwidth_ratio": self.bandwidth_ratio,
-            "peaks": [one.to_dict() for one in self.peaks],
+            "peaks": [peak.to_dict() for peak in self.peaks],
             "machine": {window: asdict(use) for window, use in self.use.items()},
             "price_per_hour": self.price_per_hour,
             "cost_per_epoch": self.cost_per_epoch,
@@ -246,7 +260,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or whole is None else part / whole
 
 
-def row_of(
+def case_result_of(
     measured: Measured,
     peaks: Sequence[Peak],
     *,
@@ -255,36 +269,36 @@ def row_of(
     prices: Mapping[str, float],
     target: float | None,
     typical_canary_ns: float,
-) -> Row | None:
-    """Derives a row; None where too little was measured for one.
+) -> CaseResult | None:
+    """Derives the result of a case on a device; None where too little was measured.
 
     Args:
-      peaks: of the device, all that were measured in the case's precision.
-      trace: of the machine; `names` says how each of `USED` is marked in it.
+      peaks: all peaks of the device in the case's precision.
+      trace: the machine during the run; `names` says how each window of `USED` is marked there.
       prices: per hour, by the device's name or kind.
-      target: accuracy whose time is told.
+      target: the accuracy whose time is wanted; None for none.
       typical_canary_ns: the median of the canary over the whole run.
     """
     case, device, facts = measured.case, measured.device, measured.facts
     windows = {sample.window for sample in measured.samples}
-    result = None
+    timing = None
     if facts.warmup is not None and {"train", "resident"} <= windows:
         samples = [facts.warmup, *measured.samples]
-        result = summarise(_subject(case, device, facts), samples, typical_canary_ns=typical_canary_ns)
+        timing = summarise(_subject(case, device, facts), samples, typical_canary_ns=typical_canary_ns)
     elif not measured.epochs:
         return None
-    epoch = epoch_duration(measured.epochs, facts.examples, result)
+    epoch = epoch_duration(measured.epochs, facts.examples, timing)
     training = MODELS[case.model].training
-    rate = facts.examples / epoch.seconds if result is None else result.epoch_images_per_sec
+    rate = facts.examples / epoch.seconds if timing is None else timing.epoch_images_per_sec
     flops = facts.work.training_flops
     computes = device.kind != "emulated"
-    alone = result.compute_images_per_sec if result is not None and computes else None
-    return Row(
+    alone = timing.compute_images_per_sec if timing is not None and computes else None
+    return CaseResult(
         case=case,
         device=device,
         backend=measured.backend,
         facts=facts,
-        result=result,
+        timing=timing,
         images_per_sec=rate,
         predicted_per_sec=median(measured.predicted_per_sec) if measured.predicted_per_sec else None,
         epochs=tuple(measured.epochs),
@@ -296,8 +310,8 @@ def row_of(
         flops_unknown=facts.work.reason,
         achieved_flops_per_sec=rate * flops if flops is not None and computes else None,
         compute_flops_per_sec=None if alone is None or flops is None else alone * flops,
-        peak_flops_per_sec=max((one.flops_per_sec for one in peaks), default=None),
-        peak_bytes_per_sec=max((one.bytes_per_sec for one in peaks), default=None),
+        peak_flops_per_sec=max((peak.flops_per_sec for peak in peaks), default=None),
+        peak_bytes_per_sec=max((peak.bytes_per_sec for peak in peaks), default=None),
         moved_bytes_per_sec=None if alone is None else alone / facts.batch_size * facts.step_bytes,
         peaks=tuple(measured.peaks),
         use={window: _use(trace, names[window], device) for window in USED},
@@ -306,7 +320,7 @@ def row_of(
 
 
 def _use(trace: Trace, name: str, device: Device) -> MachineUse:
-    """Returns how busy the machine was in the windows marked so; of a GPU only what it says of them alone."""
+    """Returns how busy the machine was in the windows of a name, without GPU values that average over earlier ones."""
     parts = spans(trace, name)
     use = during(trace, parts)
     if device.kind != "gpu":

@@ -1,4 +1,4 @@
-"""What a child tells of one case on one device: plain data, raw."""
+"""What a child returns of a case on a device: raw samples, as plain data."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from profiles.machine import GPU_AVERAGED_S
 from profiles.measure import LEAST_STEPS, READY_WINDOW_S, TRAIN_WINDOW_S
 from profiles.samples import Sample
 
-# A window of the model alone is no longer than this, however slow its steps are, but for one that counts; nor is an
-# epoch of training in a window, but for two that count.
+# A window of the model alone, and an epoch of training in a window, take no longer than this, but have at least so many
+# steps, however slow the steps are.
 _LONGEST_READY_S, _LONGEST_TRAIN_S = 5.0, 15.0
 _LEAST_READY_STEPS, _LEAST_TRAIN_STEPS = 2, 3
-# Otherwise an epoch in a window has batches enough for a steady state, and examples for a second of steps, up to what
-# loads in some seconds whoever loads it.
+# Otherwise an epoch in a window has at least so many steps, for a steady state, and examples for this many seconds, but
+# no more than any loader loads in some seconds.
 _TRAIN_STEPS, _TRAIN_S, _MOST_EXAMPLES = 12, 1.0, 2048
-# A GPU's window of training tells how busy it is once its averages are of this window: from the second second on.
+# A GPU says how busy it is as an average over the past second: only from its second second on does a window count.
 _GPU_WINDOW_S = 3 * GPU_AVERAGED_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """How long windows are: steps of `resident` and `replay`, and batches of an epoch of `train` and `loader`."""
+    """The lengths of windows: steps of `resident` and `replay`, batches of an epoch of `train` and `loader`."""
 
     ready_steps: int
     train_batches: int
 
 
 def extent_of(step_s: float, batch_size: int) -> Extent:
-    """Returns windows that end soon where a step takes seconds, and hold many steps where it takes little."""
+    """Returns how long windows are: few steps where a step takes seconds, many where steps are fast."""
     ready = max(LEAST_STEPS, math.ceil(READY_WINDOW_S / step_s))
     images = min(_MOST_EXAMPLES, _TRAIN_S / step_s * batch_size)
     train = max(_TRAIN_STEPS, int(images // batch_size))
@@ -51,17 +51,17 @@ def train_window_s(device: Device) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFacts:
-    """A case on a device, before its first window.
+    """What is known of a case on a device before its first window.
 
     Attributes:
-      examples: of a whole epoch.
+      examples: the number of examples of a whole epoch.
       batch_size: examples a step.
-      step_s: of one step of the model alone; None where nobody sees between several steps in one execution.
-      data: their name; `fingerprint` of their content.
-      generated: whether the data were made up, so that an accuracy says nothing of the published data.
-      validated: whether accuracy is that of test data, or that of training.
-      step_bytes: that a step moves at least.
-      warmup: a first, short epoch; None where steps cannot be seen one by one.
+      step_s: how long a step of the model alone takes; None where several steps are a single execution.
+      data: the name of the data; `fingerprint` is of their content.
+      generated: whether the data are generated, so that an accuracy says nothing about the published data.
+      validated: whether accuracy is that of test data; otherwise of training data.
+      step_bytes: how much a step moves at least.
+      warmup: a first, short epoch; None where single steps cannot be timed.
     """
 
     examples: int
@@ -84,13 +84,13 @@ class CaseFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """One epoch of the public `fit`.
+    """An epoch of the public `fit`.
 
     Attributes:
-      examples: trained on.
-      seconds: from "epoch begins" to its last step's end and the iterator gone, without tracing and without testing.
-      traced_s: beyond that, for tracing and compiling.
-      accuracy: after it; None where there is none.
+      examples: the number of trained examples.
+      seconds: from the beginning of the epoch to the end of its last step and its iterator, without tracing or testing.
+      traced_s: what tracing and compiling took in addition.
+      accuracy: after the epoch; None without one.
     """
 
     examples: int
@@ -104,14 +104,14 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """All that was measured of a case on a device, in rounds; the lists grow while it is measured.
+    """All that was measured of a case on a device. The lists grow with each round.
 
     Attributes:
-      backend: Keras' own, that computed.
+      backend: the Keras backend that computed.
       samples: of the windows.
-      peaks: of the device, in turn with them.
-      predicted_per_sec: examples predicted a second, each round; empty where there is nothing that predicts.
-      epochs: real ones.
+      peaks: of the device, measured in turn with the windows.
+      predicted_per_sec: examples, each round; empty on a device that predicts nothing.
+      epochs: the epochs that `fit` trained.
     """
 
     case: Case

@@ -1,4 +1,4 @@
-"""The tables of a comparison of devices, for 80 columns; the page shows the same cells."""
+"""Prints the tables of a comparison of devices in 80 columns; the page has the same cells."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.devices.findings import Comparison, Findings, Swept, advantages, cost_text, seconds_text, times
-from benchmarks.devices.results import Row
+from benchmarks.devices.results import CaseResult
 from models import MODELS, Training
 
-# The second table's columns; the first one's differ by the epochs that were published.
+# The columns of the second table. The first table has a column that is named after the published epochs.
 EFFORTS = ("device", "CPU", "GPU", "°C", "W", "MFLOP/img", "GFLOP/s", "peak%", "model%", "mem%")
 SWEPT = ("img/s", "model", "load%", "predict", "epoch", "peak%")
 LEGEND = {
@@ -31,9 +31,9 @@ LEGEND = {
 }
 
 
-def rate_columns(rows: Sequence[Row]) -> tuple[str, ...]:
+def rate_columns(results: Sequence[CaseResult]) -> tuple[str, ...]:
     """Returns the first table's columns."""
-    last = _training_text(rows[0].published)
+    last = _training_text(results[0].published)
     return ("device", "img/s", "model", "load%", "predict", "epoch", last, "cost", "x cpu")
 
 
@@ -44,60 +44,60 @@ def _training_text(published: Training) -> str:
     return f"{published.epochs} epochs" if published.epochs > 1 else "1 epoch"
 
 
-def rate_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+def rate_lines(results: Sequence[CaseResult]) -> list[tuple[str, ...]]:
     """Returns the first table's lines; the last cell is the speed-up over the CPU, over whole epochs as they run."""
-    faster = {one.accelerator.device: times(one.train_ratio) for one in advantages(rows)}
-    return [(*rate_cells(row), faster.get(row.device, "-")) for row in rows]
+    faster = {advantage.accelerator.device: times(advantage.train_ratio) for advantage in advantages(results)}
+    return [(*rate_cells(result), faster.get(result.device, "-")) for result in results]
 
 
-def rate_cells(row: Row) -> tuple[str, ...]:
+def rate_cells(result: CaseResult) -> tuple[str, ...]:
     """Returns the first table's cells but the last: how fast, how long, and how much of it is loading."""
     return (
-        device_text(row),
-        rate_text(row.images_per_sec),
-        rate_text(row.compute_images_per_sec),
-        share_text(row.loading_ratio),
-        rate_text(row.predicted_per_sec),
-        seconds_text(row.epoch.seconds) + "*" * bool(row.epoch.extrapolated),
-        seconds_text(row.training.seconds) + "*" * bool(row.training.extrapolated),
-        "-" if row.cost_per_epoch is None else cost_text(row.cost_per_epoch),
+        device_text(result),
+        rate_text(result.images_per_sec),
+        rate_text(result.compute_images_per_sec),
+        share_text(result.loading_ratio),
+        rate_text(result.predicted_per_sec),
+        seconds_text(result.epoch.seconds) + "*" * bool(result.epoch.extrapolated),
+        seconds_text(result.training.seconds) + "*" * bool(result.training.extrapolated),
+        "-" if result.cost_per_epoch is None else cost_text(result.cost_per_epoch),
     )
 
 
-def effort_cells(row: Row) -> tuple[str, ...]:
-    """Returns the second table's cells: what a device does of what it can."""
-    use = row.use["train" if row.result is not None else "epochs"]
-    gpu = row.device.kind == "gpu"  # of somebody else's work on a GPU nothing is said
+def effort_cells(result: CaseResult) -> tuple[str, ...]:
+    """Returns the second table's cells: how busy the device is, and how near to its peak."""
+    use = result.use["train" if result.timing is not None else "epochs"]
+    gpu = result.device.kind == "gpu"  # otherwise a GPU shows the work of other programs
     return (
-        device_text(row),
+        device_text(result),
         share_text(use.cpu_ratio),
         share_text(use.gpu_ratio if gpu else None),
         "-" if use.gpu_celsius is None or not gpu else f"{use.gpu_celsius:.0f}",
         "-" if use.gpu_watts is None or not gpu else f"{use.gpu_watts:.0f}",
-        "-" if row.flops_per_image is None else digits_text(row.flops_per_image / 1e6),
-        "-" if row.achieved_flops_per_sec is None else digits_text(row.achieved_flops_per_sec / 1e9),
-        share_text(row.peak_ratio),
-        share_text(row.compute_peak_ratio),
-        share_text(row.bandwidth_ratio),
+        "-" if result.flops_per_image is None else digits_text(result.flops_per_image / 1e6),
+        "-" if result.achieved_flops_per_sec is None else digits_text(result.achieved_flops_per_sec / 1e9),
+        share_text(result.peak_ratio),
+        share_text(result.compute_peak_ratio),
+        share_text(result.bandwidth_ratio),
     )
 
 
-def sweep_cells(row: Row) -> tuple[str, ...]:
+def sweep_cells(result: CaseResult) -> tuple[str, ...]:
     """Returns a sweep's cells, without the value."""
-    by_name = dict(zip(rate_columns([row]), rate_cells(row), strict=False))
-    return (*(by_name[column] for column in SWEPT[:-1]), share_text(row.peak_ratio))
+    by_name = dict(zip(rate_columns([result]), rate_cells(result), strict=False))
+    return (*(by_name[column] for column in SWEPT[:-1]), share_text(result.peak_ratio))
 
 
-def comparison_cells(one: Comparison) -> tuple[str, ...]:
-    """Returns what was published, on what, what it is here, on what, and what must be known."""
-    figure = one.claim.figure
+def comparison_cells(comparison: Comparison) -> tuple[str, ...]:
+    """Returns the published figure and its device, our figure and our device, and a note."""
+    figure = comparison.claim.figure
     on = f"{figure.on}; {figure.when}" if figure.when else figure.on
-    return figure.text, on, one.text, one.on or "-", one.note or ""
+    return figure.text, on, comparison.text, comparison.on or "-", comparison.note or ""
 
 
-def device_text(row: Row) -> str:
-    """Names a device; a GPU never without the backend that it was measured on."""
-    return f"gpu ({row.backend})" if row.device.kind == "gpu" else row.device.name
+def device_text(result: CaseResult) -> str:
+    """Names a device; a GPU always with the backend on which it was measured."""
+    return f"gpu ({result.backend})" if result.device.kind == "gpu" else result.device.name
 
 
 def rate_text(rate: float | None) -> str:
@@ -105,7 +105,7 @@ def rate_text(rate: float | None) -> str:
 
 
 def digits_text(number: float) -> str:
-    """Returns a number with the three digits that it is worth, and no exponent."""
+    """Returns a number rounded to three digits, without an exponent."""
     return f"{float(f'{number:.3g}'):,.10g}"
 
 
@@ -113,71 +113,72 @@ def share_text(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.1%}" if abs(ratio) < 0.0995 else f"{ratio:.0%}"
 
 
-def footnotes(rows: Sequence[Row]) -> list[str]:
-    """Returns what a reader must know of these rows."""
+def footnotes(results: Sequence[CaseResult]) -> list[str]:
+    """Returns what a reader must know of these results."""
     lines: dict[str, None] = {}
-    for row in rows:
-        if row.published.images_seen is not None:
-            text = f"{_training_text(row.published)}: as published, {row.published.epochs} epochs of "
-            lines[f"{text}{row.published.steps_per_epoch:,} steps of {row.published.batch_size}"] = None
-        for what, duration in (("an epoch", row.epoch), ("training", row.training)):
-            if duration.extrapolated and (duration is row.epoch or duration.extrapolated != row.epoch.extrapolated):
-                lines[f"* {device_text(row)}: {what}, extrapolated {duration.extrapolated}"] = None
-        size = row.device.image_size
-        if size is not None and size != MODELS[row.case.model].input_shape[:2]:
-            lines[f"{device_text(row)} is a rate for {size[0]}x{size[1]} images"] = None
-        if row.flops_unknown is not None:
-            lines[f"FLOPs not counted: {row.flops_unknown}"] = None
-        if row.result is None:
-            lines[f"{device_text(row)}: img/s are over whole epochs, since steps cannot be seen one by one"] = None
-        if row.facts.generated and row.reached is not None:
-            lines[f"{row.facts.data} is made up: its accuracy says nothing of the published data"] = None
-        if row.reached is not None:
-            lines[f"accuracy is that of {'test' if row.facts.validated else 'training'} data"] = None
-        lines |= dict.fromkeys(row.facts.notes)
-        lines |= {f"{device_text(row)}: {flag}": None for flag in (row.result.flags if row.result is not None else ())}
+    for result in results:
+        if result.published.images_seen is not None:
+            text = f"{_training_text(result.published)}: as published, {result.published.epochs} epochs of "
+            lines[f"{text}{result.published.steps_per_epoch:,} steps of {result.published.batch_size}"] = None
+        for what, duration in (("an epoch", result.epoch), ("training", result.training)):
+            repeated = duration is not result.epoch and duration.extrapolated == result.epoch.extrapolated
+            if duration.extrapolated and not repeated:
+                lines[f"* {device_text(result)}: {what}, extrapolated {duration.extrapolated}"] = None
+        size = result.device.image_size
+        if size is not None and size != MODELS[result.case.model].input_shape[:2]:
+            lines[f"{device_text(result)} is a rate for {size[0]}x{size[1]} images"] = None
+        if result.flops_unknown is not None:
+            lines[f"FLOPs not counted: {result.flops_unknown}"] = None
+        if result.timing is None:
+            lines[f"{device_text(result)}: img/s are over whole epochs, since steps cannot be seen one by one"] = None
+        if result.facts.generated and result.reached is not None:
+            lines[f"{result.facts.data} is made up: its accuracy says nothing of the published data"] = None
+        if result.reached is not None:
+            lines[f"accuracy is that of {'test' if result.facts.validated else 'training'} data"] = None
+        lines |= dict.fromkeys(result.facts.notes)
+        flags = result.timing.flags if result.timing is not None else ()
+        lines |= {f"{device_text(result)}: {flag}": None for flag in flags}
     return list(lines)
 
 
-def print_findings(console: Console, found: Findings) -> None:
-    """Prints an experiment: what each case came to, and what was published of it."""
-    console.print(f"\n[bold]{found.name}[/]: {found.experiment.title}", highlight=False)
-    for case in found.cases:
-        rows = found.of(case)
+def print_findings(console: Console, findings: Findings) -> None:
+    """Prints an experiment: the tables of each case, and the published figures beside ours."""
+    console.print(f"\n[bold]{findings.name}[/]: {findings.experiment.title}", highlight=False)
+    for case in findings.cases:
+        results = findings.of(case)
         console.print()
-        console.print(_table(case.name, rate_columns(rows), rate_lines(rows)))
-        console.print(_table("", EFFORTS, [effort_cells(row) for row in rows]))
-        for line in footnotes(rows):
+        console.print(_table(case.name, rate_columns(results), rate_lines(results)))
+        console.print(_table("", EFFORTS, [effort_cells(result) for result in results]))
+        for line in footnotes(results):
             console.print(Text(line, style="dim"))
-        for line in found.sentences(case):
+        for line in findings.sentences(case):
             console.print(Text(line))
-    if found.comparisons:
+    if findings.comparisons:
         columns = ("published", "on", "here", "on", "")
         console.print()
-        console.print(
-            _table("published, and here", columns, [comparison_cells(one) for one in found.comparisons], words=True)
-        )
+        lines = [comparison_cells(comparison) for comparison in findings.comparisons]
+        console.print(_table("published, and here", columns, lines, words=True))
 
 
 def print_sweep(console: Console, swept: Swept) -> None:
-    """Prints a sweep of one case on one device."""
+    """Prints a sweep of a case on a device."""
     title = f"{swept.experiment}, {swept.base.model}, {swept.label}"
-    rows = [(f"{one.value}", *sweep_cells(one.row)) for one in swept.points]
+    lines = [(f"{point.value}", *sweep_cells(point.result)) for point in swept.points]
     console.print()
-    console.print(_table(title, (swept.axis, *SWEPT), rows))
-    for line in footnotes([one.row for one in swept.points]):
+    console.print(_table(title, (swept.axis, *SWEPT), lines))
+    for line in footnotes([point.result for point in swept.points]):
         console.print(Text(line, style="dim"))
     for line in swept.sentences:
         console.print(Text(line))
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False) -> Table:
+def _table(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]], *, words: bool = False) -> Table:
     """Returns a table of numbers, or of words that may be folded."""
     table = Table(box=None, padding=(0, 1, 0, 0), title=Text(title, style="bold") if title else None)
     table.title_justify = "left"
     for number, column in enumerate(columns):
         right = number > 0 and not words
         table.add_column(column, justify="right" if right else "left", no_wrap=right, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+    for cells in lines:
+        table.add_row(*(Text(cell) for cell in cells))
     return table

@@ -1,1 +1,1 @@
-"""How cost grows with files, cores, batch and image size."""
+"""Measures how loading grows with the number of files, the cores, the batch size and the image size."""

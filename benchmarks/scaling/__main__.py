@@ -1,4 +1,4 @@
-"""How loading grows with the number of files, the cores, the batch size and the image size.
+"""Measures how loading grows with the number of files, the cores, the batch size and the image size.
 
 python -m benchmarks.scaling --data photos/train --axes files,cores
 """

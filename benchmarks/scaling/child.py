@@ -1,4 +1,4 @@
-"""One place in a fresh process: its cores, its memory and its first batch are its own."""
+"""Runs in a fresh process for each place, so that cores, memory and the first batch belong to that place alone."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from profiles.samples import Sample
 if TYPE_CHECKING:
     from profiles.measure.windows import Windows
 
-# The first iterator's steps that tell how long a step takes.
+# Steps of the first iterator. They show how long a step takes.
 _TRIAL_STEPS = 4
-# What is measured of a list of any length: about so long, at least so many steps and at most so many images and epochs.
+# How long the steady part is measured, whatever the length of the list: about this many seconds, at least this many
+# steps, at most this many images and epochs.
 _WINDOW_S, _LEAST_STEPS, _MOST_IMAGES, _MOST_EPOCHS = 1.5, 6, 8192, 5
-# Batches that an iterator had begun when it was left are made to their end: a queue of Keras' workers holds ten.
+# Wait at most this long for batches that an abandoned iterator is still making: a queue of Keras' workers holds ten.
 _LEAVE_S = 30.0
+# The process is idle when it used less than this share of a core during one look.
 _IDLE_RATIO, _IDLE_LOOK_S = 0.05, 0.05
 
 
 class PlaceSession:
-    """What the child is asked.
+    """Answers the parent; each request is a method.
 
     Args:
-      cores: the CPUs that it may use; all that its parent may unless given.
-      cache: the folder for whatever is made on the way, links among it: each process makes its own.
+      cores: the CPUs that this process may use; None for all that the parent may use.
+      cache: the folder for files that loaders make. Each process has its own.
     """
 
     def __init__(self, cores: Sequence[int] | None, cache: str) -> None:
@@ -45,7 +47,7 @@ class PlaceSession:
         os.environ["UNSTALL_CACHE"] = cache
 
     def measure(self, place: Place, folder: str, round_: int) -> Measurement:
-        """Scans the folder, builds the loader and iterates it; nothing of TensorFlow is imported before.
+        """Scans the folder, builds the loader and iterates it. TensorFlow is imported here, not before.
 
         Raises:
           Refused: if the loader cannot be built here.
@@ -75,14 +77,14 @@ class PlaceSession:
             )
 
     def close(self) -> None:
-        """Has nothing to close: a loader lives within `measure`."""
+        """Does nothing: `measure` closes its loader."""
 
 
 def _windows(place: Place) -> Windows:
-    """Returns what iterates a loader as `fit` does; the model beside it has one layer, and makes one step, here."""
+    """Returns an object that iterates a loader as `fit` does, beside a model of one layer that has made its step."""
     import keras
 
-    from pipeline.loaders import keras as keras_loaders  # noqa: F401 - imports are no part of what building takes
+    from pipeline.loaders import keras as keras_loaders  # noqa: F401 - so that building a loader does not import it
     from profiles.measure.windows import Windows
 
     height, width = place.config.image_size
@@ -112,7 +114,7 @@ def _steady(windows: Windows, loader: Loader, first: Sample, batch_size: int, ro
 
 
 def extent(loader: Loader, batch_size: int, images_per_sec: float) -> tuple[int, int | None]:
-    """Returns how many epochs to measure, and of how many steps where whole ones are too long."""
+    """Returns how many epochs to measure, and of how many steps each: None for whole epochs."""
     images = max(_LEAST_STEPS * batch_size, min(_MOST_IMAGES, images_per_sec * _WINDOW_S))
     steps = loader.parallel_batches + math.ceil(images / batch_size)
     if steps < loader.batches:
@@ -121,7 +123,7 @@ def extent(loader: Loader, batch_size: int, images_per_sec: float) -> tuple[int,
 
 
 def _wait_until_idle() -> None:
-    """Waits until what the first iterator had begun is done."""
+    """Waits until the batches are made that the first iterator had begun."""
     until_ns = clock.now_ns() + int(_LEAVE_S * 1e9)
     while clock.now_ns() < until_ns:
         begin_ns, busy_ns = clock.now_ns(), clock.cpu_ns()
@@ -131,17 +133,17 @@ def _wait_until_idle() -> None:
 
 
 class PeakMemory:
-    """The most resident memory that this process has held since this was made."""
+    """Measures the highest resident memory of this process from the construction of this object on."""
 
     def __init__(self) -> None:
         try:
-            Path("/proc/self/clear_refs").write_text("5")  # begins VmHWM afresh. Source: proc(5)
+            Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM. Source: proc(5)
             self._before_bytes: int | None = _status_bytes("VmRSS")
         except OSError:
             self._before_bytes = None
 
     def growth_bytes(self) -> int | None:
-        """Returns by how much it exceeds what was held at first; None where the system does not tell."""
+        """Returns how far the highest memory exceeds that at construction; None where the system does not tell."""
         return None if self._before_bytes is None else max(0, _status_bytes("VmHWM") - self._before_bytes)
 
 

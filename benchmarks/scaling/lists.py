@@ -1,4 +1,4 @@
-"""Lists of any length from a few photos: copies in a scratch folder, and as many names for them as asked for."""
+"""Makes lists of any length from a few photos: copies in a scratch folder, and as many links to them as needed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import numpy as np
 from benchmarks.lab.options import UserError
 from pipeline import ImageSource
 
-# What the copies may take: a thousand photos of 500 kB.
+# The copies take at most this much: a thousand photos of 500 kB.
 _MOST_BYTES = 500_000_000
-# Photos whose size stands for that of all, spread over the list.
+# So many photos, spread over the list, stand for the sizes of all photos.
 _SIZED_PHOTOS = 64
+# Progress is reported after each of this many links.
 _REPORTED_FILES = 500
 
 
@@ -31,13 +32,12 @@ class Photos:
 
 
 def copy_photos(source: ImageSource, most: int, folder: Path) -> Photos:
-    """Copies at most so many photos, spread over the list, with at least one of each class.
+    """Copies at most `most` photos, spread over the list, with at least one photo of each class.
 
-    They are copied because each name that a file gets is written into the file's own record: the user's files stay as
-    they are.
+    The links must not point to the user's own files: each hard link changes the link count of its file.
 
     Raises:
-      UserError: if there are more classes than that, or there is no room.
+      UserError: if there are more classes than `most`, or too little room.
     """
     paths = source.paths
     if len(source.class_names) > most:
@@ -64,7 +64,7 @@ def copy_photos(source: ImageSource, most: int, folder: Path) -> Photos:
 
 
 def _spread(labels: np.ndarray, most: int) -> np.ndarray:
-    """Returns at most so many indexes, ascending: the first of each class, and others spread over the list."""
+    """Returns at most `most` indexes, ascending: the first of each class, and others spread over the list."""
     firsts = np.unique(labels, return_index=True)[1]
     rest = np.setdiff1d(np.arange(len(labels)), firsts)
     wanted = min(most - len(firsts), len(rest))
@@ -73,15 +73,15 @@ def _spread(labels: np.ndarray, most: int) -> np.ndarray:
 
 
 def link_files(photos: Photos, files: int, folder: Path, progress: Callable[[int], None] = lambda done: None) -> Path:
-    """Makes a folder of class folders with so many files, all of them names of the photos, in turn.
+    """Makes a folder of class folders with `files` links to the photos, in turn.
 
     Args:
-      progress: called now and then with the files made so far.
+      progress: called now and then with the number of links made so far.
     """
     for name in photos.class_names:
         (folder / name).mkdir(parents=True)
-    named = itertools.islice(itertools.cycle(zip(photos.paths, photos.labels, strict=True)), files)
-    for index, (path, label) in enumerate(named):
+    linked = itertools.islice(itertools.cycle(zip(photos.paths, photos.labels, strict=True)), files)
+    for index, (path, label) in enumerate(linked):
         link = folder / photos.class_names[label] / f"{index:08d}{path.suffix}"
         try:
             os.link(path, link)

@@ -1,4 +1,4 @@
-"""One scaling run: lists of links made and removed, and every place measured in a fresh process, round by round."""
+"""Makes lists of links, measures each place in a fresh process in each round, and removes the lists."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from profiles import Device
 from profiles.provenance import machine
 from profiles.report import Document, LeftOut, now
 
-# A child that does not answer hangs: imports and some seconds of batches, and the scan of its list with links to it,
-# some 0.2 ms a file where they are slow.
+# A child that takes longer hangs. It imports, makes some seconds of batches, and scans and links its list, which takes
+# some 0.2 ms a file on a slow disk.
 _TIMEOUT_S, _TIMEOUT_PER_FILE_S = 300.0, 0.003
 _LOG = "children.log"
 _CPU = Device(kind="cpu", name="cpu")
@@ -34,10 +34,10 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
 
 
 class Run:
-    """Measures a plan.
+    """Measures what a plan asks for.
 
     Args:
-      source: where the photos come from; it is read only.
+      source: where the photos come from; nothing is written there.
     """
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
@@ -73,19 +73,19 @@ class Run:
         )
 
     def close(self) -> None:
-        """Does nothing: each place has a child of its own, which has ended."""
+        """Does nothing: each place has a child of its own, and that child has ended."""
 
     kill = close
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Measures every place once a round; one that failed is not tried again.
+        """Measures every place once in each round. A place that failed is not tried again.
 
         Args:
           after_round: called when there is more to write.
         Raises:
           UserError: if the photos cannot be copied.
         """
-        # In the cache, and there in a folder of this process: what a killed run leaves goes with the next.
+        # A folder of this process in the cache: if this run is killed, the next run removes the folder.
         scratch = scratch_folder(cache_root())
         log = new_log(self._plan.out / _LOG)
         progress = self._progress
@@ -108,15 +108,15 @@ class Run:
 
     def _lists(self, scratch: Path, progress: Progress) -> dict[int, Path]:
         lengths = sorted({point.place.files for point in self._asked.points})
-        # The same photos in every list, so that their number is all that differs.
+        # The same photos in every list, so that lists differ in their length alone.
         photos = copy_photos(self._source, lengths[0], scratch / "photos")
         task = progress.add_task("linking files", total=sum(lengths))
         folders: dict[int, Path] = {}
         for files in lengths:
-            begun = sum(folders)
+            linked = sum(folders)
 
-            def report(done: int, begun: int = begun) -> None:
-                progress.update(task, completed=begun + done, refresh=True)
+            def report(done: int, linked: int = linked) -> None:
+                progress.update(task, completed=linked + done, refresh=True)
 
             folders[files] = link_files(photos, files, scratch / f"files-{files}", report)
         progress.remove_task(task)
@@ -140,12 +140,12 @@ class Run:
 
 
 def core_order(root: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
-    """Returns the CPUs that this process may use: one of each physical core first, then their second threads.
+    """Returns the CPUs that this process may use: one of each physical core first, then the second hardware threads.
 
-    Two hardware threads of one core are no two cores: those would make any loader look as if it scaled badly.
+    Two hardware threads of a core share its units. If they came first, any loader would seem to scale badly.
 
     Args:
-      root: where Linux tells which belong together.
+      root: where Linux says which CPUs share a core.
     """
     if not hasattr(os, "sched_getaffinity"):
         return tuple(range(os.cpu_count() or 1))

@@ -1,4 +1,4 @@
-"""What is measured: places on four axes, one for each variant, and what a fresh process came to there."""
+"""What is measured: places on four axes, one for each variant, and what a fresh process measured there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from profiles.statistics import median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One of the numbers of a place: its name, the unit in which it is shown, and that unit in the number's own."""
+    """A number that is measured at each place.
+
+    Attributes:
+      unit: the number is printed in this unit.
+      per_unit: the size of that unit, in the unit in which the number is kept.
+    """
 
     name: str
     unit: str
@@ -31,13 +36,13 @@ class Figure:
     def title(self) -> str:
         return self.name if self.name == self.unit else f"{self.name}, {self.unit}"
 
-    def shown(self, value: float) -> str:
-        """Returns the number in the unit shown, with three digits at least."""
+    def in_unit(self, value: float) -> str:
+        """Returns the number in its printed unit, with three digits at least."""
         scaled = value / self.per_unit
         return f"{scaled:,.0f}" if abs(scaled) >= 100 else f"{scaled:.1f}" if abs(scaled) >= 10 else f"{scaled:.2f}"
 
     def with_unit(self, value: float) -> str:
-        return self.shown(value) if self.name == self.unit else f"{self.shown(value)} {self.unit}"
+        return self.in_unit(value) if self.name == self.unit else f"{self.in_unit(value)} {self.unit}"
 
 
 FIGURES = {
@@ -72,7 +77,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """What tells it from all others, in words."""
+        """Names the place in words; no two places have the same name."""
         cores = "" if self.cores is None else f", {self.cores} cores"
         size = self.config.image_size[0]
         return f"{self.variant}: {self.files:,} files{cores}, batch {self.config.batch_size}, {size} px"
@@ -80,7 +85,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A place as a value on an axis; axes share the places at which they cross."""
+    """A place as a value on an axis. A place can lie on several axes, and is measured once."""
 
     axis: str
     value: int
@@ -93,7 +98,7 @@ class Asked:
 
     Attributes:
       axes: the values of each axis, ascending.
-      rounds: times that everything is measured, in turn.
+      rounds: how many times each place is measured, in turn.
       files: in the list of every axis but `files`.
       data: what the photos were called, without folders.
     """
@@ -123,7 +128,7 @@ def _place(axis: str, value: int, variant: str, config: PipelineConfig, files: i
     if axis == "files":
         return Place(variant=variant, config=config, files=value)
     if axis == "cores":
-        # One worker a core; tf.data's tuner finds its own number.
+        # As many workers as cores; tf.data's tuner chooses its own number.
         config = config if config.workers == AUTO else replace(config, workers=value)
         return Place(variant=variant, config=config, files=files, cores=value)
     changes: dict[str, Any] = {"batch_size": value} if axis == "batch-size" else {"image_size": (value, value)}
@@ -132,16 +137,16 @@ def _place(axis: str, value: int, variant: str, config: PipelineConfig, files: i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one process came to at one place in one round.
+    """What one process measured at one place in one round.
 
     Attributes:
-      images: in the list; as many as there are files, all being photos.
-      listing_ns: of the scan.
-      build_ns: from the list to a loader that can be iterated.
+      images: in the list; all files are photos.
+      listing_ns: how long the scan took.
+      build_ns: how long the loader took to build from the list.
       memory_bytes: the most that the process held in resident memory, less what it held before the scan; None where
         the system does not tell.
-      first: the process' first iterator, a few steps.
-      steady: another iterator, or several: whole epochs, or the first steps of one.
+      first: a few steps of the process's first iterator.
+      steady: whole epochs, or the first steps of an epoch, of later iterators.
     """
 
     round: int
@@ -154,7 +159,7 @@ class Measurement:
 
     @property
     def canary_ns(self) -> int:
-        """The canary loop's time beside the windows: long where the machine did something else."""
+        """How long the canary loop took beside the windows: longer where other programs kept the cores busy."""
         return max(self.first.canary_ns, self.steady.canary_ns)
 
     @property
@@ -170,7 +175,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured at one place; `failure` says why a round of it is missing."""
+    """What was measured at one place; `failure` says why a round is missing."""
 
     place: Place
     measurements: tuple[Measurement, ...] = ()
@@ -185,8 +190,8 @@ class Measurements:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A point and what was measured there; `failure` says why a round of it is missing."""
+class PointResult:
+    """A point and what was measured there; `failure` says why a round is missing."""
 
     point: Point
     measurements: tuple[Measurement, ...] = ()
@@ -194,7 +199,7 @@ class Row:
 
     def by_round(self, figure: str) -> dict[int, float]:
         """Returns a figure's number in each round that has one."""
-        numbers = {one.round: one.figures[figure] for one in self.measurements}
+        numbers = {measurement.round: measurement.figures[figure] for measurement in self.measurements}
         return {round_: number for round_, number in numbers.items() if number is not None}
 
     def summary(self, figure: str) -> tuple[float, float, float] | None:
@@ -203,15 +208,15 @@ class Row:
         return (median(numbers), min(numbers), max(numbers)) if numbers else None
 
 
-# One of each kind: Python threads, OpenCV in Keras' workers, tf.data, and tf.data with less to decode.
+# A variant of each kind: Python threads, OpenCV in Keras' workers, tf.data, and tf.data with less to decode.
 _VARIANTS = ("generator", "py-dataset", "tf-data-autotune", "tf-data-scaled-decode")
 _ROUNDS = 3
 _LEAST_FILES, _MOST_FILES = 1_000, 100_000
 _BATCH_SIZES = (8, 32, 128, 512)
 _IMAGE_SIZES = (32, 64, 128, 256)
-# In the list of the other axes: an epoch of the largest batches has some twenty of them.
+# Files in the list of the other axes: an epoch has some twenty of the largest batches.
 _FILES = 10_000
-_EPILOG = "Every point is a process of its own, some ten seconds long: all of them take about half an hour."
+_EPILOG = "Each point is measured by a process of its own in some ten seconds. All points take about half an hour."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""Writes and reads documents, and renders results: as text for the terminal, and as an HTML page with plots."""
+"""Writes and reads documents, and renders results: as text for the terminal, and as an HTML page with charts."""
 
-from profiles.report import document, html, measurements, plots, show, text
+from profiles.report import charts, document, html, measurements, show, text
 from profiles.report.codec import encode
 from profiles.report.document import (
     REPORT,
@@ -16,31 +16,26 @@ from profiles.report.document import (
     write_results,
 )
 from profiles.report.files import to_json, write_atomically
-from profiles.report.html import PART_COLOURS
-from profiles.report.plots import COLOURS, Frame, Tick, round_step
+from profiles.report.plots import machine_charts
 from profiles.report.text import print_stages
 
 __all__ = [
-    "COLOURS",
-    "PART_COLOURS",
     "REPORT",
     "RESULTS",
     "SCHEMA_VERSION",
     "Document",
     "DocumentError",
-    "Frame",
     "Kind",
     "LeftOut",
-    "Tick",
+    "charts",
     "document",
     "encode",
     "html",
     "load",
+    "machine_charts",
     "measurements",
     "now",
-    "plots",
     "print_stages",
-    "round_step",
     "show",
     "text",
     "to_json",

@@ -9,22 +9,13 @@ from typing import Any
 import jinja2
 
 from profiles.machine.telemetry import Trace
-from profiles.report.plots import FRAME, graphs_of
+from profiles.report.charts import Bar, bar_chart, legend_of_parts, share_bar
+from profiles.report.plots import machine_charts
 from profiles.text import printable
 
-# Label and colour of each part: the parts of loading in shades of one hue, compute in another. People with red-green
-# blindness can tell them apart.
-PART_COLOURS = {
-    "compute": ("compute", "#4c78a8"),
-    "prep_stall": ("waiting for batches", "#b3380b"),
-    "fetch_stall": ("waiting for storage", "#7a1f00"),
-    "interference": ("interference", "#e6742e"),
-    "device_augment": ("device augmentation", "#f2a65a"),
-    "transfer": ("transfer", "#f7c98b"),
-    "epoch_overhead": ("epoch edges", "#d9c5a0"),
-}
-# (largest part of its function's time, background colour) of a line of source. Black text is readable on all of them.
-_HEAT = ((0.0, "#ffffff"), (0.05, "#fff6ec"), (0.15, "#fde6cc"), (0.3, "#fbcf9f"), (0.5, "#f5ad6a"), (1.0, "#ec8a45"))
+# (largest part of its function's time, class) of a line of source; the class gives the background colour.
+_HEAT = ((0.0, ""), (0.05, "heat1"), (0.15, "heat2"), (0.3, "heat3"), (0.5, "heat4"))
+_HOTTEST = "heat5"
 # How many stage tables are unfolded at first.
 _OPEN_TABLES = 3
 # By path, not by the name of the package: a profiled script may have a package `profiles` of its own.
@@ -37,19 +28,21 @@ def environment(*templates: Path) -> jinja2.Environment:
     All values are escaped; a missing value is an error. Characters that are not text, such as those that reverse the
     direction of what follows, are shown as escapes.
     """
-    return jinja2.Environment(
+    jinja = jinja2.Environment(
         loader=jinja2.FileSystemLoader([*templates, _TEMPLATES]),
         autoescape=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,  # our own markup is of another type
+        finalize=lambda value: printable(value) if type(value) is str else value,  # a chart is escaped markup
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    jinja.globals |= {"heat": heat, "share_bar": share_bar}
+    return jinja
 
 
 def heat(ratio: float) -> str:
-    """Returns the background colour of a line of source that takes this part of its function's time."""
-    return next((colour for most, colour in _HEAT if ratio <= most), _HEAT[-1][1])
+    """Returns the class of a line of source that takes this part of its function's time."""
+    return next((name for most, name in _HEAT if ratio <= most), _HOTTEST)
 
 
 def render(
@@ -60,15 +53,11 @@ def render(
     Args:
       document: the content of `results.json`.
       verdict_texts: sentences for each (model, device name).
-      telemetry: the machine during the run, for graphs; None for none.
+      telemetry: the machine during the run, for charts; None for none.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
         groups.setdefault((result["model"], result["device"]["name"]), []).append(result)
-    slowest_s = {
-        key: max(sum(s for s in result["seconds_per_image"].values() if s and s > 0) for result in group)
-        for key, group in groups.items()
-    }
     remarks = {
         key: list(dict.fromkeys(remark for result in group for remark in (*result["notes"], *result["flags"])))
         for key, group in groups.items()
@@ -84,13 +73,21 @@ def render(
             document=document,
             staged=staged,
             open_tables=_OPEN_TABLES,
-            heat=heat,
-            drawn=graphs_of(telemetry) if telemetry else None,
-            frame=FRAME,
+            machine=machine_charts(telemetry) if telemetry else (),
             groups=groups,
-            slowest_s=slowest_s,
             remarks=remarks,
-            parts=PART_COLOURS,
+            name=_name,
+            bars={key: bar_chart([_bar(result) for result in group]) for key, group in groups.items()},
+            legend_of_parts=legend_of_parts(),
             verdicts=verdict_texts,
         )
     )
+
+
+def _name(result: Mapping[str, Any]) -> str:
+    return f"{result['variant']}{', cold' if result['page_cache'] == 'cold' else ''}"
+
+
+def _bar(result: Mapping[str, Any]) -> Bar:
+    text = f"{1000 / result['epoch_images_per_sec']:.2f} ms/image"
+    return Bar(label=_name(result), text=text, seconds=result["seconds_per_image"])

@@ -1,224 +1,115 @@
-"""Lays out line graphs of the machine during a run: computes coordinates for an SVG from a trace."""
+"""Draws the machine during a run: a chart of each quantity that was recorded, over the seconds of the run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from markupsafe import Markup
 
 from profiles.machine.telemetry import Trace
+from profiles.report.charts import (
+    COLOURS,
+    Axis,
+    Band,
+    Line,
+    Point,
+    axis_from_zero,
+    legend_of_lines,
+    line_chart,
+)
 
-# Colours that stand out on white and that people with any colour vision can tell apart. Source: M. Okabe, K. Ito,
-# "Color Universal Design", 2008.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")
-# The first so many lines of a graph are solid, the others dashed.
-_SOLID = 4
-# Of more columns than this, a graph shows only the mean and the highest value.
-_MOST_LINES = len(COLOURS)
 # More points would be less than two pixels apart: neighbours are averaged.
 _MOST_POINTS = 540
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
 _MOST_TICKS = 15
-_SCALES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-# Width of a letter at the font size of labels.
-_LETTER_PX = 6.5
+_BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_PERCENT = Axis(title="", low=0, high=1, labels=tuple((percent / 100, f"{percent} %") for percent in range(0, 101, 25)))
 
 Column = Sequence[float | None]
+Columns = Mapping[str, Column]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """The size of an SVG, and the edges of the graph in it, in pixels."""
-
-    width: int = 1160
-    height: int = 190
-    left: int = 60
-    right: int = 1144
-    top: int = 44
-    bottom: int = 166
-
-
-FRAME = Frame()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """A labelled position on an axis, in pixels."""
-
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """A phase of the run, from `left` to `right` in pixels; `text` is empty where it does not fit, `title` is not."""
-
-    left: float
-    right: float
-    text: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A column of a trace, as `points` attributes of SVG polylines. Missing values divide a line into several."""
-
-    label: str
-    label_x: float
-    colour: str
-    dashed: bool
-    polylines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
-    """The graph of one quantity over the run."""
-
-    title: str
-    levels: tuple[Tick, ...]
-    lines: tuple[Line, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graphs:
-    """All graphs of a run, over one axis of time."""
-
-    times: tuple[Tick, ...]
-    bands: tuple[Band, ...]
-    graphs: tuple[Graph, ...]
-
-
-def graphs_of(trace: Trace) -> Graphs | None:
-    """Lays out a trace; None for a trace with fewer than two rows."""
+def machine_charts(trace: Trace) -> tuple[Markup, ...]:
+    """Draws a trace, a chart for each quantity that has values; nothing of a trace with fewer than two rows."""
     if len(trace.seconds) < 2:
-        return None
-    end_s = max(trace.seconds[-1], *(mark.seconds for mark in trace.marks), 0.0)
+        return ()
+    time = _time_axis(max(trace.seconds[-1], *(mark.seconds for mark in trace.marks), 0.0))
     begins = (0.0, *trace.seconds)
     middles = [(begin + end) / 2 for begin, end in zip(begins, trace.seconds, strict=False)]
     cpu = dict(zip((f"core {core}" for core in trace.cores), trace.cpu_ratio, strict=True))
-    gpu = {f"GPU {index}": column for index, column in enumerate(trace.gpu_ratio)}
-    gpu_memory = {f"GPU {index}": column for index, column in enumerate(trace.gpu_memory_bytes)}
-    celsius = {f"GPU {index}": column for index, column in enumerate(trace.gpu_celsius)}
-    watts = {f"GPU {index}": column for index, column in enumerate(trace.gpu_watts)}
-    graphs = (
-        _ratios("CPU use", cpu, middles, end_s),
-        _bytes("Memory of the run's processes", "", {"memory": trace.memory_bytes}, middles, end_s),
-        _bytes("Disk reads of the machine", "/s", {"disks": trace.disk_read_bytes_per_sec}, middles, end_s),
-        _ratios("GPU use", gpu, middles, end_s),
-        _bytes("GPU memory", "", gpu_memory, middles, end_s),
-        _scaled("GPU temperature", 1.0, "\N{DEGREE SIGN}C", celsius, middles, end_s),
-        _scaled("GPU power", 1.0, "W", watts, middles, end_s),
+    gpu, gpu_memory, celsius, watts = (
+        {f"GPU {index}": column for index, column in enumerate(columns)}
+        for columns in (trace.gpu_ratio, trace.gpu_memory_bytes, trace.gpu_celsius, trace.gpu_watts)
     )
-    return Graphs(
-        times=_times(end_s),
-        bands=_bands(trace, end_s),
-        graphs=tuple(graph for graph in graphs if graph is not None),
+    memory, disks = {"memory": trace.memory_bytes}, {"disks": trace.disk_read_bytes_per_sec}
+    quantities: tuple[tuple[str, Columns, Axis], ...] = (
+        ("CPU use", cpu, _PERCENT),
+        ("Memory of the run's processes", memory, _bytes_axis(memory)),
+        ("Disk reads of the machine", disks, _bytes_axis(disks, "/s")),
+        ("GPU use", gpu, _PERCENT),
+        ("GPU memory", gpu_memory, _bytes_axis(gpu_memory)),
+        ("GPU temperature", celsius, axis_from_zero("", _most(celsius), unit="\N{DEGREE SIGN}C")),
+        ("GPU power", watts, axis_from_zero("", _most(watts), unit="W")),
+    )
+    return tuple(
+        _chart(title, time, axis, _lines(columns, middles), _bands(trace, time.high))
+        for title, columns, axis in quantities
+        if _values(columns)
     )
 
 
-def _x(seconds: float, end_s: float) -> float:
-    return round(FRAME.left + (FRAME.right - FRAME.left) * seconds / end_s, 1)
+def _chart(title: str, time: Axis, axis: Axis, lines: Sequence[Line], bands: Sequence[Band]) -> Markup:
+    chart = line_chart(time, axis, lines, bands=bands, wide=True, title=title)
+    return Markup("\n").join([chart, legend_of_lines(lines)]) if len(lines) > 1 else chart
 
 
-def _y(value: float, top: float) -> float:
-    return round(FRAME.bottom - (FRAME.bottom - FRAME.top) * value / top, 1)
-
-
-def _times(end_s: float) -> tuple[Tick, ...]:
+def _time_axis(end_s: float) -> Axis:
     step = next((step for step in _TICKS_S if end_s / step <= _MOST_TICKS), _TICKS_S[-1])
-    return tuple(Tick(at=_x(second, end_s), text=f"{second:,} s") for second in range(0, math.floor(end_s) + 1, step))
+    labels = tuple((second, f"{second:,} s") for second in range(0, math.floor(end_s) + 1, step))
+    return Axis(title="", low=0.0, high=end_s, labels=labels)
+
+
+def _bytes_axis(columns: Columns, per: str = "") -> Axis:
+    most = _most(columns)
+    per_unit, unit = next(((size, unit) for size, unit in _BYTES if most >= size), (1e6, "MB"))
+    return axis_from_zero("", most, per_unit=per_unit, unit=f"{unit}{per}")
 
 
 def _bands(trace: Trace, end_s: float) -> tuple[Band, ...]:
     phases = [mark for mark in trace.marks if mark.phase]
     ends = [*(mark.seconds for mark in phases), end_s][1:]
-    edges = [(_x(mark.seconds, end_s), _x(end, end_s)) for mark, end in zip(phases, ends, strict=True)]
-    texts = [mark.text for mark in phases]
-    if not all(_fits(text, left, right) for text, (left, right) in zip(texts, edges, strict=True)):
-        texts = [text.rpartition(" ")[2] for text in texts]  # "round 12" becomes "12"
-    return tuple(
-        Band(left=left, right=right, text=text if _fits(text, left, right) else "", title=mark.text)
-        for mark, text, (left, right) in zip(phases, texts, edges, strict=True)
-    )
+    return tuple(Band(begin=mark.seconds, end=end, text=mark.text) for mark, end in zip(phases, ends, strict=True))
 
 
-def _fits(text: str, left: float, right: float) -> bool:
-    return (len(text) + 1) * _LETTER_PX <= right - left
-
-
-def _ratios(title: str, columns: Mapping[str, Column], middles: Sequence[float], end_s: float) -> Graph | None:
-    if not _values(columns):
-        return None
-    levels = tuple(Tick(at=_y(percent, 100), text=f"{percent} %") for percent in (0, 25, 50, 75, 100))
-    return Graph(title=title, levels=levels, lines=_lines(columns, middles, end_s, 1.0))
-
-
-def _bytes(title: str, per: str, columns: Mapping[str, Column], middles: Sequence[float], end_s: float) -> Graph | None:
-    values = _values(columns)
-    if not values:
-        return None
-    scale, unit = next(((scale, unit) for scale, unit in _SCALES if max(values) >= scale), (1e6, "MB"))
-    return _scaled(title, scale, f"{unit}{per}", columns, middles, end_s)
-
-
-def _scaled(
-    title: str, scale: float, unit: str, columns: Mapping[str, Column], middles: Sequence[float], end_s: float
-) -> Graph | None:
-    values = _values(columns)
-    if not values:
-        return None
-    step = round_step(max(values) / scale / 4)
-    count = max(1, math.ceil(max(values) / scale / step - 1e-9))
-    levels = tuple(Tick(at=_y(index, count), text=f"{round(index * step, 6):g} {unit}") for index in range(count + 1))
-    return Graph(title=title, levels=levels, lines=_lines(columns, middles, end_s, count * step * scale))
-
-
-def round_step(least: float) -> float:
-    """Returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is at least `least`; 1 for 0 or less."""
-    if least <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * (1 - 1e-9))
-
-
-def _values(columns: Mapping[str, Column]) -> list[float]:
+def _values(columns: Columns) -> list[float]:
     """Returns the values of all columns, without the missing ones."""
     return [value for column in columns.values() for value in column if value is not None]
 
 
-def _lines(columns: Mapping[str, Column], middles: Sequence[float], end_s: float, top: float) -> tuple[Line, ...]:
-    if len(columns) > _MOST_LINES:
+def _most(columns: Columns) -> float:
+    return max(_values(columns), default=0.0)
+
+
+def _lines(columns: Columns, middles: Sequence[float]) -> tuple[Line, ...]:
+    """Returns a line for each column; the mean and the highest value where there are too many to tell apart."""
+    if len(columns) > COLOURS:
         rows = [[value for value in row if value is not None] for row in zip(*columns.values(), strict=True)]
         columns = {
             f"mean of {len(columns)}": [sum(row) / len(row) if row else None for row in rows],
             "highest of them": [max(row, default=None) for row in rows],
         }
-    lines: list[Line] = []
-    label_x = FRAME.right
-    for index, (label, column) in reversed(list(enumerate(columns.items()))):
-        label_x -= round(len(label) * _LETTER_PX)
-        lines.insert(
-            0,
-            Line(
-                label=label,
-                label_x=label_x,
-                colour=COLOURS[index],
-                dashed=index >= _SOLID,
-                polylines=_polylines(column, middles, end_s, top),
-            ),
-        )
-        label_x -= 36  # a short piece of the line before its label, and a gap
-    return tuple(lines)
+    return tuple(
+        Line(label=label, points=_points(column, middles), style=index)
+        for index, (label, column) in enumerate(columns.items())
+    )
 
 
-def _polylines(column: Column, middles: Sequence[float], end_s: float, top: float) -> tuple[str, ...]:
-    pieces: list[list[str]] = [[]]
+def _points(column: Column, middles: Sequence[float]) -> tuple[Point | None, ...]:
     size = math.ceil(len(column) / _MOST_POINTS)
+    points: list[Point | None] = []
     for begin in range(0, len(column), size):
         values = [value for value in column[begin : begin + size] if value is not None]
         times = middles[begin : begin + size]
-        if values:
-            pieces[-1].append(f"{_x(sum(times) / len(times), end_s)},{_y(sum(values) / len(values), top)}")
-        elif pieces[-1]:
-            pieces.append([])
-    return tuple(" ".join(piece) for piece in pieces if piece)
+        points.append(Point(x=sum(times) / len(times), y=sum(values) / len(values)) if values else None)
+    return tuple(points)

@@ -10,7 +10,18 @@ import pytest
 from rich.console import Console
 
 from benchmarks.accuracy.plan import PIPELINES, RUNGS, Run, parser, published_images_seen, read_plan
-from benchmarks.accuracy.report import KIND, cells, derive, legend, panels_of, script_lines, table, ticks, verdict_text
+from benchmarks.accuracy.report import (
+    KIND,
+    axes_of,
+    cells,
+    derive,
+    learning_curves,
+    legend,
+    script_lines,
+    table,
+    ticks,
+    verdict_text,
+)
 from benchmarks.accuracy.results import Difference, difference_of, images_per_sec, rung_results, scripts
 from benchmarks.lab.photos import held_out
 from pipeline import from_folder
@@ -207,15 +218,17 @@ def test_the_plan_holds_nothing_of_the_users_folder(tmp_path):
 def test_curves_lie_on_common_axes():
     plan = a_plan(seeds=1)
     trained = all_trained(plan, generator="1110", tuned="1111")
-    panels = panels_of(plan, trained, {"tutorial": 0.8, "no-augment": 0.85})
-    assert [panel.rung for panel in panels] == ["tutorial", "no-augment"]
-    generator, tuned = panels[0].curves
-    # The axis is 50 to 100 %, 186 to 30 px; three passes from 44 to 368 px.
-    assert generator.points == "44.0,108.0 206.0,108.0 368.0,108.0"
-    assert tuned.points == "44.0,30.0 206.0,30.0 368.0,30.0"
-    assert panels[0].published_y == pytest.approx(92.4)
-    assert [tick.text for tick in panels[0].levels] == ["50%", "60%", "70%", "80%", "90%", "100%"]
-    assert panels_of(plan, {}, {}) == ()
+    curves = learning_curves(trained, {"tutorial": 0.8, "no-augment": 0.85})
+    assert list(curves) == ["tutorial", "no-augment"]
+    generator, tuned, published = curves["tutorial"]
+    assert [(point.x, point.y) for point in generator.points] == [(1, 0.75), (2, 0.75), (3, 0.75)]
+    assert [(point.x, point.y) for point in tuned.points] == [(1, 1.0), (2, 1.0), (3, 1.0)]
+    assert [(point.x, point.y) for point in published.points] == [(1, 0.8), (3, 0.8)]
+    assert [point.text for point in generator.points[:2]] == ["", ""] and generator.points[2].text.endswith(": 75.0%")
+    passes, accuracy = axes_of([line for lines in curves.values() for line in lines])
+    assert [label for _, label in passes.labels] == ["1", "2", "3"]
+    assert [label for _, label in accuracy.labels] == ["50%", "60%", "70%", "80%", "90%", "100%"]
+    assert learning_curves({}, {"tutorial": 0.8}) == {}
 
 
 @pytest.mark.parametrize(
@@ -241,4 +254,4 @@ def test_the_page_has_no_scripts_and_escapes_what_it_shows():
     document = a_document(plan, trained, left_out=(failed,), complete=False)
     page = KIND.page(document, derive(document))
     assert "<script>" not in page and "<b>" not in page and "&lt;script&gt;" in page
-    assert "default-src 'none'" in page and page.count("<svg class=") == 2 and "Not all runs have ended" in page
+    assert "default-src 'none'" in page and page.count("<figure class=") == 2 and "Not all runs have ended" in page

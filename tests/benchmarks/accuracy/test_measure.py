@@ -272,4 +272,4 @@ def test_a_tiny_ladder_trains_in_children_of_its_own(capsys, tmp_path, photos):
     assert [run["script"] is not None for run in runs] == [True, False, False, True]
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "results.json"]
     assert "over 2 seeds, and an interval needs 3." in " ".join(capsys.readouterr().out.split())
-    assert (out / "report.html").read_text().count("<polyline") == 4
+    assert (out / "report.html").read_text().count("<polyline") == 5  # and the published figure

@@ -21,7 +21,7 @@ from benchmarks.devices.findings import (
     times,
 )
 from benchmarks.devices.plan import Sweep
-from benchmarks.devices.results import Row
+from benchmarks.devices.results import CaseResult
 from models.network import Figure
 from profiles.machine import unread_gpu
 from tests.builders import CPU, EMULATED, GPU, MNIST, TRACE, a_gpu, an_epoch
@@ -33,7 +33,7 @@ def test_loading_eats_what_training_lacks_of_the_advantage_in_computing() -> Non
     assert one.compute_ratio == pytest.approx(10) and one.train_ratio == pytest.approx(5)
     assert one.lost_ratio == pytest.approx(0.5)
     assert one.text == (
-        "the GPU (jax) computes 10.0x as fast as the CPU and trains 5.00x as fast: loading eats 50% of the advantage "
+        "the GPU (jax) computes 10.0x as fast as the CPU and trains 5.00x as fast: loading takes 50% of the advantage "
         "(loading: cpu 50%, gpu 75%)."
     )
     assert one.compute_ci95 == (pytest.approx(10), pytest.approx(10))
@@ -53,9 +53,9 @@ def test_an_advantage_that_loading_leaves_whole_is_said_so(train_ms: float, said
 
 def test_the_edges_of_epochs_count_as_loading() -> None:
     slow_edges = a_gpu()
-    assert slow_edges.result is not None
+    assert slow_edges.timing is not None
     (one,) = advantages([a_row(), a_row(GPU, resident_ms=0.5, train_ms=2.0, wait_ms=1.5)])
-    assert one.train_ratio == pytest.approx(slow_edges.result.epoch_images_per_sec / 1000)
+    assert one.train_ratio == pytest.approx(slow_edges.timing.epoch_images_per_sec / 1000)
 
 
 def test_nothing_stands_beside_the_cpu_where_there_is_no_accelerator() -> None:
@@ -64,7 +64,7 @@ def test_nothing_stands_beside_the_cpu_where_there_is_no_accelerator() -> None:
 
 
 def test_an_advantage_whose_steps_cannot_be_split_has_no_share_of_loading() -> None:
-    rows = [dataclasses.replace(row, result=None) for row in (a_row(), a_gpu())]
+    rows = [dataclasses.replace(row, timing=None) for row in (a_row(), a_gpu())]
     (one,) = advantages(rows)
     assert one.lost_ratio is None and one.train_ci95 is None
     assert one.text == "the GPU (jax) trains 5.00x as fast as the CPU; its steps cannot be split."
@@ -174,7 +174,9 @@ def test_ratios_and_costs_have_the_digits_that_they_are_worth() -> None:
         ),
     ],
 )
-def test_what_a_gpu_figure_was_measured_on_is_said(rows: list[Row], missing: list[str], lines: list[str]) -> None:
+def test_what_a_gpu_figure_was_measured_on_is_said(
+    rows: list[CaseResult], missing: list[str], lines: list[str]
+) -> None:
     found = backend_notes(rows, missing, {"keras_backend": "jax", "gpus": ["H100"]})
     assert len(found) == len(lines)
     assert all(one.startswith(line) for one, line in zip(found, lines, strict=True))
@@ -195,10 +197,10 @@ def test_a_gpu_that_nobody_read_is_spoken_of_in_a_line() -> None:
 def test_an_experiment_takes_its_own_rows_and_says_what_they_mean() -> None:
     other = photos("cats-dogs-64", "generator")
     found = findings_of("mnist", EXPERIMENTS["mnist"], [a_row(case=other), a_row(target=0.9), a_gpu()])
-    assert found.cases == [MNIST] and len(found.rows) == 2
+    assert found.cases == [MNIST] and len(found.results) == 2
     said = found.sentences(MNIST)
     assert said[0].startswith("The GPU (jax) computes 10.0x as fast")
-    assert said[-1] == "Accuracy on the CPU: 0.9 not reached in 1 epoch (no accuracy told)."
+    assert said[-1] == "Accuracy on the CPU: 0.9 not reached in 1 epoch (no accuracy)."
     assert {one["published"]["quantity"] for one in found.to_dict()["published"]} == {
         *("train_s", "cpu_ratio", "gpu_ratio", "speed_up")
     }
@@ -227,5 +229,5 @@ def test_a_sweep_says_of_every_value_what_loading_takes_of_the_advantage() -> No
     on_cpu, on_gpu = swept_of("mnist", Experiment(title="", cases=(MNIST,), claims=()), sweep, rows)
     (eaten,) = advantages(rows)
     assert on_cpu.sentences == [] and on_gpu.sentences == [f"batch-size 512: {eaten.text}"]
-    assert "loading eats 50% of the advantage" in eaten.text
+    assert "loading takes 50% of the advantage" in eaten.text
     assert [one["advantage"] for one in on_gpu.to_dict()["points"]] == [None, eaten.to_dict()]

@@ -72,9 +72,9 @@ def test_of_many_rounds_the_loader_alone_is_measured_in_three(tmp_path: Path) ->
 
 def test_steps_that_cannot_be_seen_one_by_one_are_trained_only(tmp_path: Path) -> None:
     run, _ = a_run(tmp_path, "--sweep", "steps-per-execution=4", beside=())
-    (row,) = results_of(run).rows
+    (row,) = results_of(run).cases
     assert [what for *_, what in FakeChild.asked] == ["backend", "open", "peak", "peak", "peak", "train"]
-    assert row.result is None and row.images_per_sec == 500
+    assert row.timing is None and row.images_per_sec == 500
 
 
 @pytest.mark.parametrize("what", ["open", "peak", "resident", "train", "predict"])
@@ -87,7 +87,7 @@ def test_a_case_that_dies_on_a_device_is_left_out_there_and_the_rest_goes_on(tmp
         (f"{CIFAR} (cpu)", "it hung and was ended")
     ]
     assert FakeChild.started == ["cpu", EMULATED.name, "cpu"]
-    measured = {(row.case.name, row.device.name) for row in results.rows}
+    measured = {(row.case.name, row.device.name) for row in results.cases}
     assert {(CIFAR, EMULATED.name), (MNIST.name, "cpu"), (MNIST.name, EMULATED.name)} <= measured
     # Its log is kept, to be looked at.
     assert [path.name for path in tmp_path.iterdir()] == ["cpu.log"]
@@ -97,7 +97,7 @@ def test_a_case_that_is_refused_needs_no_new_child(tmp_path: Path) -> None:
     run, _ = a_run(tmp_path, "--experiment", "cifar10-mlp,mnist", "--rounds", "1", beside=())
     FakeChild.trouble[("cpu", CIFAR, "open")] = JobRefused("no room")
     results = results_of(run)
-    assert FakeChild.started == ["cpu"] and [row.case for row in results.rows] == [MNIST]
+    assert FakeChild.started == ["cpu"] and [row.case for row in results.cases] == [MNIST]
     assert [one.reason for one in run.document(complete=True).left_out] == ["no room"]
 
 
@@ -117,7 +117,7 @@ def test_a_gpu_that_is_not_there_is_left_out_with_a_word(tmp_path: Path) -> None
     FakeChild.trouble[("gpu", "", "backend")] = JobRefused("there is no GPU that Keras can use here")
     results = results_of(run)
     assert "left out gpu: there is no GPU that Keras can use here" in errors.getvalue()
-    assert [row.device.name for row in results.rows] == ["cpu"]
+    assert [row.device.name for row in results.cases] == ["cpu"]
     console = Console(file=io.StringIO(), width=200)
     KIND.print(console, run.document(complete=True), results)
     assert "No GPU was measured (there is no GPU that Keras can use here)" in console.file.getvalue()  # type: ignore[attr-defined]

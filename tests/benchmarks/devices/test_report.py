@@ -15,7 +15,7 @@ from rich.console import Console
 from benchmarks.devices.experiments import EXPERIMENTS
 from benchmarks.devices.findings import findings_of
 from benchmarks.devices.flops import Work
-from benchmarks.devices.plots import FRAME, bars_of, panels_of
+from benchmarks.devices.plots import bars_of, sweep_charts
 from benchmarks.devices.report import KIND, derive
 from benchmarks.devices.tables import (
     EFFORTS,
@@ -103,7 +103,7 @@ def test_footnotes_say_what_was_drawn_out_or_made_up_or_not_counted_once() -> No
     assert footnotes([a_row(EMULATED)]) == ["* emulated:5000: an epoch, extrapolated from windows of training"]
     named = parse_device("emulated:a100-resnet50")
     assert footnotes([a_row(named)])[-1] == "emulated:a100-resnet50 is a rate for 224x224 images"
-    assert "cpu: img/s are over whole epochs" in footnotes([dataclasses.replace(row, result=None)])[2]
+    assert "cpu: img/s are over whole epochs" in footnotes([dataclasses.replace(row, timing=None)])[2]
 
 
 def test_an_experiment_is_printed_within_80_columns() -> None:
@@ -112,7 +112,7 @@ def test_an_experiment_is_printed_within_80_columns() -> None:
     lines = " ".join(text.split())
     assert "mnist: an extremely simple network on MNIST digits mnist-digits, arrays, batch 128" in lines
     assert "cpu 1,000 2,000 50% 5,000 2.0 s 30.0 s* 0.0002 -" in lines
-    assert "computes 10.0x as fast as the CPU and trains 5.00x as fast: loading eats 50% of the advantage" in lines
+    assert "computes 10.0x as fast as the CPU and trains 5.00x as fast: loading takes 50% of the advantage" in lines
     assert "published, and here published on here on" in lines
     assert "13x Tesla P100 5x gpu (jax)" in lines
 
@@ -131,23 +131,27 @@ def test_a_sweep_is_printed_a_row_a_value() -> None:
 
 
 def test_bars_are_as_long_as_the_time_of_an_example() -> None:
-    cpu, gpu = bars_of([a_row(), a_gpu()])
-    assert (cpu.label, cpu.text, gpu.label, gpu.text) == ("cpu", "1 ms", "gpu (jax)", "0.2 ms")
-    assert [piece.width for piece in cpu.pieces] == [50.0, 40.0, 10.0]
-    assert sum(piece.width for piece in gpu.pieces) == pytest.approx(20)
+    drawn = bars_of([a_row(), a_gpu()])
+    assert re.findall(r"<title>(.*?: .*?)</title>", drawn) == ["cpu: 1 ms", "gpu (jax): 0.2 ms"]
+    widths = [float(tag["width"] or 0) for name, tag in Page(drawn).tags if name == "rect"]
+    assert widths[:3] == [50.0, 40.0, 10.0]
+    assert sum(widths[3:]) == pytest.approx(20)
 
 
 def test_a_sweep_is_drawn_from_nothing_up_with_the_model_alone_dashed() -> None:
-    (panel,) = panels_of(a_sweep())
-    assert panel.title == "mnist-digits: images/sec by batch-size"
-    assert [level.text for level in panel.levels] == ["0", "500", "1,000", "1,500", "2,000"]
-    assert [(curve.label, curve.dashed) for curve in panel.curves[:2]] == [
-        ("arrays on cpu", False),
-        ("arrays on cpu, the model alone", True),
+    (drawn,) = sweep_charts(a_sweep())
+    assert "<figcaption>mnist-digits: images/sec</figcaption>" in drawn
+    assert "<title>mnist-digits: images/sec, by batch-size</title>" in drawn
+    assert re.findall(r"<text.*?>(.*?)</text>", drawn) == [
+        *("0", "500", "1,000", "1,500", "2,000"),
+        *("8", "128", "batch-size"),
     ]
-    trains, alone = panel.curves[0].dots[0], panel.curves[1].dots[0]
-    assert alone.y == FRAME.top and trains.y == (FRAME.top + FRAME.bottom) / 2
-    assert [value.text for value in panel.values] == ["8", "128"]
+    assert re.findall(r"</svg>(.*?)</span>", drawn)[:2] == ["arrays on cpu", "arrays on cpu, the model alone"]
+    lines = [tag for name, tag in Page(drawn).tags if name == "polyline"]
+    assert [line["class"] for line in lines[:2]] == ["line0", "line0 dashed"]
+    grid = [tag["y1"] for name, tag in Page(drawn).tags if name == "line" and tag["class"] == "grid"]
+    heights = [(line["points"] or "").split()[0].split(",")[1] for line in lines[:2]]
+    assert heights == [grid[2], grid[4]]
 
 
 def page(*words: str, **changes: Any) -> str:
@@ -192,9 +196,9 @@ def test_the_page_fetches_and_runs_nothing_and_escapes_what_it_shows() -> None:
 def test_the_page_of_a_sweep_draws_a_point_for_each_value() -> None:
     seen = Page(page("--experiment", "mnist", "--sweep", "batch-size=8,128"))
     assert_harmless(seen)
-    for title in ("mnist-digits: images/sec by batch-size", "batch-size 8: the accelerator"):
+    for title in ("mnist-digits: images/sec, by batch-size", "batch-size 8: the accelerator"):
         assert title in seen.text
-    assert [tag for tag, _ in seen.tags].count("circle") == 12
+    assert [tag for tag, _ in seen.tags].count("path") == 12 + 6  # a point for each rate, and a key for each line
 
 
 def test_a_run_that_was_stopped_says_so_on_its_page() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.devices.experiments import photos
 from benchmarks.devices.flops import Work
-from benchmarks.devices.results import USED, Duration, epoch_duration, reached, row_of, training_duration
+from benchmarks.devices.results import USED, Duration, case_result_of, epoch_duration, reached, training_duration
 from benchmarks.devices.samples import Epoch, Extent, Measured, extent_of, train_window_s
 from models.network import Training
 from profiles.devices import Device
@@ -95,7 +95,7 @@ def test_an_epoch_costs_its_share_of_the_hour(device: Device, prices: dict[str, 
 
 
 def test_without_windows_the_rate_is_that_of_epochs() -> None:
-    row = row_of(
+    row = case_result_of(
         Measured(
             case=MNIST,
             device=CPU,
@@ -110,7 +110,7 @@ def test_without_windows_the_rate_is_that_of_epochs() -> None:
         target=None,
         typical_canary_ns=1.0,
     )
-    assert row is not None and row.result is None
+    assert row is not None and row.timing is None
     assert (row.images_per_sec, row.compute_images_per_sec, row.loading_ratio) == (500, None, None)
     assert row.achieved_flops_per_sec == 1.5e9 and row.compute_flops_per_sec is None
 
@@ -118,7 +118,7 @@ def test_without_windows_the_rate_is_that_of_epochs() -> None:
 @pytest.mark.parametrize("warmup", [None, a_sample("warmup")])
 def test_too_little_for_a_row_is_no_row(warmup: Any) -> None:
     nothing = Measured(case=MNIST, device=CPU, backend="jax", facts=some_facts(warmup=warmup))
-    assert row_of(nothing, [], trace=TRACE, names={}, prices={}, target=None, typical_canary_ns=1.0) is None
+    assert case_result_of(nothing, [], trace=TRACE, names={}, prices={}, target=None, typical_canary_ns=1.0) is None
 
 
 def test_a_row_is_strict_json() -> None:
@@ -190,7 +190,7 @@ def test_training_of_a_published_number_of_steps_is_drawn_out_to_their_images() 
         ((0.5, 0.7), 0.5, "0.5 reached in epoch 1, 3.0 s"),
         ((0.5, 0.61), 0.9, "0.9 not reached in 2 epochs (0.61)"),
         ((0.5,), 0.9, "0.9 not reached in 1 epoch (0.50)"),
-        ((None,), 0.9, "0.9 not reached in 1 epoch (no accuracy told)"),
+        ((None,), 0.9, "0.9 not reached in 1 epoch (no accuracy)"),
     ],
 )
 def test_time_to_an_accuracy_counts_tracing(accuracies: tuple[float | None, ...], target: float, text: str) -> None:
