@@ -198,10 +198,10 @@ def test_a_variant_that_has_no_memory_is_marked_and_the_others_go_on(photos, tmp
     (tmp_path / "huge.toml").write_text('loader = "py_dataset"\naugment_with = "opencv"\nworkers = 2\n')
     code = (
         "import sys\n"
-        "from benchmarks.lab import child\n"
+        "from benchmarks.lab import rounds\n"
         "from benchmarks.pipeline import __main__ as pipeline\n"
         "if __name__ == '__main__':\n"
-        "    child.Group.__init__.__defaults__ = ('hungry:Hungry',)\n"
+        "    rounds.Group.__init__.__defaults__ = ('hungry:Hungry',)\n"
         "    sys.exit(pipeline.main(sys.argv[1:]))\n"
     )
     (tmp_path / "script.py").write_text(code)
