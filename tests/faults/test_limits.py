@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.lab.serve import one_line
-from pipeline import VARIANTS, build, from_folder, open_source
+from pipeline import VARIANTS, PipelineConfig, build, from_folder, open_source
 from pipeline.cache import cache_root
 from pipeline.errors import SourceError, UnavailableError, WriteError
 from pipeline.prepared.write import materialize
@@ -74,7 +74,7 @@ def left_in(folder):
 @pytest.mark.parametrize(("form", "size_bytes"), [("raw", 100_000), ("records", 10_000), ("resized", 1_000)])
 def test_a_copy_for_which_the_disk_is_too_small_is_none(form, size_bytes, photos, tmp_path):
     with file_size(size_bytes), pytest.raises(WriteError, match="File too large.*; nothing was left behind"):
-        materialize(from_folder(photos), tmp_path / "copy", form, (64, 64))
+        materialize(from_folder(photos), tmp_path / "copy", form, PipelineConfig(image_size=(64, 64)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -120,7 +120,7 @@ def test_a_scan_that_can_open_no_file_skips_none(photos):
 def test_a_copy_without_files_to_open_is_none(photos, tmp_path):
     source = from_folder(photos)
     with files_left(0), pytest.raises(SourceError, match="Too many open files"):
-        materialize(source, tmp_path / "copy", "resized", (64, 64))
+        materialize(source, tmp_path / "copy", "resized", PipelineConfig(image_size=(64, 64)))
     assert not left_in(tmp_path)
 
 
