@@ -1,9 +1,9 @@
 """Measures one subject for the gate in a fresh process.
 
 This file imports our own `profiles` and `models`, whichever checkout the measured code is from, so that both sides of a
-comparison are held against one ruler. What is measured comes from the subject's folder, by name: of a checkout of this
-project the public parts of `pipeline` and `models` alone (`open_source`, `VARIANTS`, `build`, `open_model`), so that
-revisions older than this file can be measured.
+comparison are measured by the same code. What is measured comes from the subject's folder, by name: of a checkout of
+this project the public parts of `pipeline` and `models` alone (`open_source`, `VARIANTS`, `build`, `open_model`), so
+that revisions older than this file can be measured.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def measure(subject: Subject, setting: Setting, windows: int, *, anchored: bool,
 
     Args:
       anchored: whether the anchors are measured beside each window.
-      inspected: whether what has no noise is looked at, behind the windows.
+      inspected: whether the invariants, which have no noise, are read behind the windows.
     Raises:
       Refused: if the code that was loaded is not what is to be measured.
     """
-    # Before anything that takes seconds to import: what is not there is said at once.
+    # Before imports that take seconds: a subject that is not there is refused at once.
     if subject.kind in ("function", "own function"):
         import_ = unstall.of_users if subject.kind == "function" else unstall.of_ours
         loader, feed = None, import_(subject.text)
@@ -132,7 +132,7 @@ def _check_origin(subject: Subject) -> None:
 
 
 def _measure_anchors(beside: dict[str, Callable[[], float]], rates: dict[str, list[float]]) -> None:
-    """Measures each anchor once, and adds what that came to to its rates."""
+    """Measures each anchor once, and adds the rate to its rates."""
     for name, anchor in beside.items():
         rates[name].append(anchor())
 

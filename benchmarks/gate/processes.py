@@ -59,7 +59,7 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
     Args:
       log: where the process writes what it has to say.
       anchors: whether the anchors are measured beside each window.
-      inspect: whether what has no noise is looked at, behind the windows.
+      inspect: whether the invariants, which have no noise, are read behind the windows.
     Raises:
       MeasureError: if it cannot, or takes too long.
     """

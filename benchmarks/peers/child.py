@@ -179,7 +179,7 @@ class PeerSession:
         return identity.facts()
 
     def window(self, epochs: int) -> dict[str, int]:
-        """Times as many epochs, from the first request to the last batch."""
+        """Times `epochs` epochs, from the first request to the last batch."""
         counter = Counter()
         gc.collect()
         self._feed(epochs, counter)

@@ -54,7 +54,7 @@ class Launcher:
 
 
 def rest(process: Child) -> bool:
-    """Waits until a process and its workers use no CPU any more. Returns whether they came to that."""
+    """Waits until a process and its workers use no CPU any more. Returns whether they stopped in time."""
     for _ in range(_REST_TRIES):
         before_ns = clock.tree_cpu_ns(process.pid)
         clock.sleep_until_ns(clock.now_ns() + _REST_MS * 10**6)
