@@ -126,11 +126,9 @@ def _p_value(logs: Sequence[float]) -> float:
     """Returns the two-sided p-value of the mean being 0, by Student's t-test; 1 for too few rounds."""
     if len(logs) < LEAST_ROUNDS:
         return 1.0
-    error = float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
-    distance = abs(float(np.mean(logs)))
-    if error == 0:
-        return 0.0 if distance else 1.0
-    return 2 * float(scipy.stats.t.sf(distance / error, len(logs) - 1))
+    if len(set(logs)) == 1:
+        return 0.0 if logs[0] else 1.0
+    return float(scipy.stats.ttest_1samp(logs, 0).pvalue)
 
 
 def delta_interval(

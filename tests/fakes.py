@@ -8,7 +8,10 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from benchmarks.accuracy.samples import Order, State
-from benchmarks.lab.child import Turn
+from benchmarks.lab.backend import Refused
+from benchmarks.lab.child import JobRefused
+from benchmarks.lab.rounds import Turn
+from benchmarks.lab.serve import one_line
 from benchmarks.lab.session import Job, JobFacts, ModelFacts
 from benchmarks.tune.results import AUTOTUNE
 from pipeline.sources.folder import from_folder
@@ -207,3 +210,23 @@ class FakeGroup:
         rate = self._rates[turn.of] * (1 + 0.06 * (-1) ** number * (turn.of.variant in NOISY))
         sample = SimpleNamespace(window=turn.window, whole_s_per_image=lambda images: 1 / rate)
         self.measured[turn.of].samples.append(sample)
+
+
+class GateChildHere:
+    """Does the work of the gate's child in the process of the test."""
+
+    def __init__(self, session, device, log, subject, setting, here, *, home):
+        self._subject, self._setting = subject, setting
+
+    def ask(self, method, windows, anchored, inspected, *, timeout_s):
+        from benchmarks.gate.child import measure  # loads TensorFlow
+
+        try:
+            return measure(self._subject, self._setting, windows, anchored=anchored, inspected=inspected)
+        except Refused as error:
+            raise JobRefused(str(error)) from error
+        except Exception as error:
+            raise JobRefused(one_line(error)) from error
+
+    def kill(self):
+        pass

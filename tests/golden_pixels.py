@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from pipeline import from_folder
+from pipeline import PipelineConfig, from_folder
 from pipeline.prepared import copies
 from pipeline.prepared.index import open_prepared
 from pipeline.prepared.write import materialize
@@ -101,9 +101,7 @@ def pixels_of(case: Case) -> np.ndarray | str:
             from_folder(FOLDER / case.images),
             out,
             case.storage,
-            case.image_size,
-            decode=case.decode,
-            interpolation=case.interpolation,
+            PipelineConfig(image_size=case.image_size, decode=case.decode, interpolation=case.interpolation),
             dtype=case.dtype,
         )
         return _images(open_prepared(out))

@@ -16,12 +16,12 @@ from models import image_size, open_model
 from pipeline import ImageSource
 from profiles import Device
 
-# Told at the latest after so long, whether there is news or not.
+# `look` answers after this long at the latest, also where nothing is new.
 _TELL_S = 1.0
 
 
 class RunSession:
-    """What the child is asked, and what it does meanwhile."""
+    """Trains in the main thread, and answers meanwhile how far the training is."""
 
     def __init__(self, device: Device, train: ImageSource, test: ImageSource) -> None:
         self._device = device
@@ -43,7 +43,7 @@ class RunSession:
             self._news.notify_all()
 
     def look(self) -> State:
-        """Returns how far it is, at the next news or after a second."""
+        """Returns how far the training is, as soon as that changes or after a second."""
         with self._news:
             before = self._state
             if before.trained is None and before.failure is None:
@@ -64,7 +64,7 @@ class RunSession:
         if order is not None:
             try:
                 self._tell(trained=self._trained(order))
-            except Exception as error:  # the parent says it, and goes on with the other runs
+            except Exception as error:  # the parent prints the reason, and goes on with the other runs
                 self._tell(failure=one_line(error))
         with self._news:
             self._news.wait_for(lambda: self._closed)
@@ -73,7 +73,7 @@ class RunSession:
         with self._news:
             self._state = replace(self._state, **changes)
             if len(changes) != 1 or "images" not in changes:
-                self._news.notify_all()  # each step would be news without end
+                self._news.notify_all()  # `look` need not answer at every step
 
     def _trained(self, order: Order) -> Trained:
         import keras

@@ -1,4 +1,4 @@
-"""Makes the runs of a plan, one child process each, and keeps what each came to."""
+"""Trains the runs of a plan, each in a child process of its own, and keeps their results."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from profiles import Device, clock, provenance
 from profiles.report import Document, LeftOut, now
 
 _LOG = "children.log"
-# An answer is a look at a number: a child that owes it for so long is stuck outside Python.
+# The child answers from a thread of its own: without an answer for this long, the child is stuck outside Python.
 _ANSWER_S = 120.0
-# What answers in the process that trains.
 _SESSION = "benchmarks.accuracy.child:RunSession"
 # Imports, and a driver that may not answer.
 _BACKEND_S = 300.0
-# Without one more image or pass for so long, a run hangs. The longest that is none: a copy prepared, a network
 # compiled, the test photos read for the first time.
 _STUCK_S = 1800.0
 

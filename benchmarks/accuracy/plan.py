@@ -88,7 +88,7 @@ class Asked:
       rungs: names in `RUNGS`.
       seeds: how many, from 0.
       images_seen: that each run is to see; whole passes, so that it may see some more. None: 25 passes.
-      tuned: the pipeline that is held against the generator.
+      tuned: the pipeline that is compared with the generator.
       tuned_name: its variant, or the file that it came from.
       data: what the photos were called, without folders.
     """

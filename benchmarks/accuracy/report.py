@@ -97,7 +97,7 @@ class Results:
     """What follows from a document.
 
     Attributes:
-      trained: what each run came to.
+      trained: the result of each run.
       train_photos, test_photos: numbers of photos.
       rungs: of each rung, both pipelines.
       difference: over seeds; None where no seed has a pair of runs on each rung.

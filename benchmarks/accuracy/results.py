@@ -1,4 +1,4 @@
-"""What runs come to, by pure functions: the result of each rung, and the difference over seeds.
+"""The results of runs, by pure functions: the result of each rung, and the difference over seeds.
 
 Two runs of the same rung and seed, one with each pipeline, are a pair. The difference of a seed is the mean over the
 rungs of accuracy with the tuned pipeline less accuracy with the generator. Another seed gives other first weights,

@@ -1,4 +1,4 @@
-"""What a child that trains is told, and what it tells."""
+"""What the parent asks of a child that trains, and what the child answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ScriptCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
       passes: in order.
@@ -77,7 +77,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """A run, and what it came to."""
+    """A run that came to its end, and its result."""
 
     run: Run
     trained: Trained
@@ -85,7 +85,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What a ladder came to.
+    """The results of a ladder.
 
     Attributes:
       device: that trained.

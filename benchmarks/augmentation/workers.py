@@ -1,6 +1,8 @@
 """The processes that measure: one on a single core, one on all cores, and a fresh one for the memory of each subject.
 
-The libraries are imported once, in a server that forks all of these processes and has not run TensorFlow itself.
+The libraries are imported once, in a server that forks all of these processes and has not run TensorFlow itself. The
+processes are no children of `lab/child.py`: each child would import TensorFlow anew, which takes longer than to measure
+the memory of a subject.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class AskedComparisons:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedCheck:
-    """A benchmark, and the baseline that it is held against; the document of a run keeps it.
+    """A benchmark, and the baseline that the benchmark is compared with; the document of a run keeps it.
 
     Attributes:
       name: of the benchmark, and of the baseline's file.

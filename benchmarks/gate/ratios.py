@@ -24,7 +24,7 @@ class Ratio:
     """B serves at least so many times the images/sec of A, in steady steps and in whole epochs.
 
     Attributes:
-      recorded: what the steady rates came to where it was recorded.
+      recorded: the ratio of the steady rates where it was recorded.
       at_least: the floor of both figures, wide enough for machines with other cores: about half of what was recorded,
         or, where A and B are the same work, what a person would notice.
     """

@@ -56,7 +56,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is answered to one question.
+    """The answer to one question.
 
     Attributes:
       sentence: the verdict and its numbers.

@@ -93,7 +93,7 @@ class Comparison:
         return 1.4826 * median([abs(log - middle) for log in logs]) / math.sqrt(2)
 
     def decide(self) -> Decision | None:
-        """Returns what the first look came to that decides; None where more pairs are to be measured."""
+        """Returns the decision of the first look that decides; None where more pairs are to be measured."""
         if self.failure is not None:
             return Decision(verdict=FAILED, pairs=self.pairs, reason=self.failure)
         worse = self._worse()
@@ -121,7 +121,7 @@ class Comparison:
         return "; ".join(losses(before, now)) if before is not None and now is not None else ""
 
     def to_dict(self, decision: Decision | None) -> dict[str, Any]:
-        """Returns what tools read of it: figures of each pair, the looks, and what they came to."""
+        """Returns what tools read of it: figures of each pair, the looks, and their decisions."""
         a, b = (invariants_of(self.processes(side)) for side in SIDES)
         return {
             "orders": list(self.orders),
@@ -153,7 +153,7 @@ class Check:
     failure: str | None = None
 
     def decide(self) -> Decision | None:
-        """Returns what the first look came to that decides; None where more is to be measured.
+        """Returns the decision of the first look that decides; None where more is to be measured.
 
         Another machine, version or data set than those recorded is not comparable. What only a process can know (the
         backend, its GPUs) is taken to be as recorded until there was a process.
@@ -228,7 +228,7 @@ def _measured(process: Process) -> Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonResult:
-    """What a comparison came to.
+    """The result of a comparison.
 
     Attributes:
       name: of the comparison.
@@ -242,14 +242,14 @@ class ComparisonResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What a check came to; `decision` is None where the run was stopped."""
+    """The result of a check; `decision` is None where the run was stopped."""
 
     check: Check
     decision: Decision | None
 
 
 def derive_comparisons(document: ComparisonsDocument) -> tuple[ComparisonResult, ...]:
-    """Derives what each comparison came to, in the order in which they were asked."""
+    """Derives the result of each comparison, in the order in which they were asked."""
     failures = {left_out.who: left_out.reason for left_out in document.left_out}
     comparisons = {
         name: Comparison(
@@ -266,7 +266,7 @@ def derive_comparisons(document: ComparisonsDocument) -> tuple[ComparisonResult,
 
 
 def derive_check(document: CheckDocument) -> CheckResult:
-    """Derives what the check came to."""
+    """Derives the result of the check."""
     failures = {left_out.who: left_out.reason for left_out in document.left_out}
     checked = Check(
         asked=document.plan,
@@ -279,11 +279,11 @@ def derive_check(document: CheckDocument) -> CheckResult:
 
 
 def dataset_of(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns what must be the same of the photos of a baseline and of a check, from all that is known of them."""
+    """Returns what must be the same of the photos of a baseline and of a check."""
     return None if source is None else {"images": source["images"], "content": source["content"]}
 
 
 def exit_code(*decisions: Decision | None) -> int:
-    """Returns a run's exit code: what was found comes first, then what could not be measured, then what is open."""
+    """Returns a run's exit code: of a regression before a failed measurement, and of that before an open question."""
     codes = [decision.exit_code for decision in decisions if decision is not None]
     return next((code for code in (1, 3, 4) if code in codes), 0)

@@ -11,7 +11,7 @@ from profiles.statistics import median
 
 Side = Literal["A", "B"]
 SIDES: tuple[Side, Side] = ("A", "B")
-# Of each subject, so many processes look at what has no noise: what differs between two of the same has some.
+# This many processes of each subject read the invariants: an invariant that differs between the two has noise.
 INSPECTED = 2
 
 

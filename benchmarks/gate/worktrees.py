@@ -28,7 +28,7 @@ def commit_of(revision: str, repository: Path) -> str:
     except FileNotFoundError as error:
         raise UserError("--rev needs git, and there is none.", exit_code=3) from error
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"--rev: git said nothing for {_TIMEOUT_S:.0f} s.", exit_code=3) from error
+        raise UserError(f"--rev: git did not answer within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
     return commit.strip()
 
 

@@ -1,37 +1,43 @@
-"""Runs the children: rounds interleaved over all of them, and a child that hangs or dies replaced without its job."""
+"""A child process that answers requests, seen from its parent: started, asked, timed out, killed, and why it ended.
+
+All commands that measure in another process use this one. What runs in the child is in `serve.py`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import multiprocessing
 import os
-import random
 import signal
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab.command import new_log
-from benchmarks.lab.serve import serve
-from benchmarks.lab.session import Job, JobFacts, ModelFacts
-from pipeline import ImageSource
-from profiles import Device
-from profiles.provenance import usable_cores
-from profiles.samples import Sample
-from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
+import unstall
+from pipeline.text import shown
+from profiles import Device, clock
 
-# Before a child answers at all: imports, the first trace of a large network.
+# Before a child answers at all: imports, the first trace of a large network, a prepared file.
 OPEN_TIMEOUT_S = 300.0
-# A window that takes this many times as long as foreseen, and at least so long, hangs.
-_HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
-# A cold one reads from storage, of which a warm epoch says nothing.
-_HANG_LEAST_COLD_S = 300.0
-# A loader is taken apart in some seconds, and twice so long with the times of its lines.
-_STAGES_TIMEOUT_S = 180.0
-# A child that was asked to leave gets this long before it is killed.
-_LEAVE_S = 2.0
+# A child that was asked to leave gets this long before it is killed, and the processes that it started get this long.
+_LEAVE_S, _WORKERS_LEAVE_S = 2.0, 1.0
+# A process that was killed, or that closed its connection, is gone this soon.
+_KILL_S = 5.0
+# How often the parent looks whether a child that does not answer is still there.
+_LOOK_S = 1.0
+# The program of a child. Our folder is on its import path for as long as `unstall` takes to load, and the working
+# folder is not there at all.
+_PROGRAM = """\
+import sys
+sys.path[:] = [{folder!r}, *filter(None, sys.path)]
+import unstall
+del sys.path[0]
+unstall.of_ours({main!r})()
+"""
+_MAIN = "benchmarks.lab.serve:main"
 
 
 class ChildDied(Exception):
@@ -46,24 +52,62 @@ class JobRefused(Exception):
     """The child lives and says why it cannot do this."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Where a child runs that must not have its parent's import path: another interpreter, or the code of a folder.
+
+    Attributes:
+      folder: the working folder; it is not on the import path.
+      python: the interpreter.
+      environment: variables that the child has beside those of its parent.
+    """
+
+    folder: Path
+    python: str = sys.executable
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 class Child:
-    """One measuring process.
+    """One child process, in a process group of its own, so that it can be killed with all that it started.
 
     Args:
       session: the class that answers there, as "module:Class". This process does not import it, nor what it imports.
       device: what it measures; other devices are hidden from it.
       log: a file for its output.
       arguments: of the class.
+      home: where it runs; as this process does unless given.
+    Raises:
+      ChildDied: if it ends before it has read its arguments.
+      OSError: if no process can be started.
     """
 
-    def __init__(self, session: str, device: Device, log: Path, *arguments: Any) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(
-            target=serve, args=(theirs, session, device, str(log), arguments), name="unstall child"
-        )
-        self._process.start()
-        theirs.close()
+    def __init__(self, session: str, device: Device, log: Path, *arguments: Any, home: Home | None = None) -> None:
+        self._log = log
+        self._killed = False
+        program = _PROGRAM.format(folder=str(Path(unstall.__file__).resolve().parent), main=_MAIN)
+        self._connection, theirs = multiprocessing.Pipe()
+        with theirs, log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable if home is None else home.python, "-c", program],
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=output,
+                cwd=None if home is None else home.folder,
+                env=None if home is None else {**os.environ, **home.environment},
+                start_new_session=True,
+            )
+        try:
+            self._connection.send(sys.path if home is None else None)
+            self._connection.send((session, device, arguments))
+        except OSError as error:
+            raise self._died() from error
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
         """Asks for one thing and waits for the answer.
@@ -72,321 +116,106 @@ class Child:
           JobRefused: if the child says no.
           ChildDied: if it is gone or does not answer in time.
         """
+        self.send(method, *arguments)
+        return self.receive(timeout_s=timeout_s)
+
+    def send(self, method: str, *arguments: Any) -> None:
+        """Asks for one thing.
+
+        Raises:
+          ChildDied: if the child is gone.
+        """
         try:
             self._connection.send((method, arguments))
-            if not self._connection.poll(timeout_s):
-                self.kill()
-                raise ChildHung(f"no answer within {timeout_s:.0f} s: it hung and was ended")
+        except OSError as error:
+            raise self._died() from error
+
+    def receive(self, *, timeout_s: float) -> Any:
+        """Waits for the answer to the first request that has none yet.
+
+        Raises:
+          JobRefused: if the child says no.
+          ChildDied: if it is gone or does not answer in time.
+        """
+        deadline_ns = clock.now_ns() + int(timeout_s * 1e9)
+        try:
+            while not self._connection.poll(min(_LOOK_S, max(0.0, (deadline_ns - clock.now_ns()) / 1e9))):
+                # A worker that outlives the child may hold its end of the connection open.
+                if self._process.poll() is not None and not self._connection.poll():
+                    raise EOFError
+                if clock.now_ns() >= deadline_ns:
+                    self.kill()
+                    raise ChildHung(f"no answer within {timeout_s:.0f} s: it hung and was ended")
             kind, value = self._connection.recv()
-        except (EOFError, OSError) as error:  # a pipe that ends within an answer is the latter, of no kind
-            self._process.join(5)
-            self.kill()  # what it forked may outlive it
-            raise ChildDied(_cause(self._process.exitcode)) from error
+        except (EOFError, OSError) as error:  # a connection that ends within an answer is the latter, of no kind
+            raise self._died() from error
         if kind != "ok":
             raise JobRefused(value)
         return value
 
     def close(self) -> None:
         """Lets the child remove what it wrote, then ends it."""
-        with contextlib.suppress(ChildDied, JobRefused):
+        with contextlib.suppress(ChildDied, JobRefused, subprocess.TimeoutExpired):
             self.ask("close", timeout_s=10)
-            self._process.join(5)
+            self._process.wait(_KILL_S)
         self.kill()
 
     def kill(self) -> None:
         """Ends the child and all that it started."""
-        pid = self._process.pid
-        if self._process.is_alive():
-            self._process.terminate()  # lets it remove what it wrote
-            self._process.join(_LEAVE_S)
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-            if self._process.is_alive():
-                self._process.kill()
-        self._process.join(5)
+        kill_all([self])
+
+    def _died(self) -> ChildDied:
+        """Ends what the child started, and returns why it is gone itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_KILL_S)
+        last_words = self._last_words()
+        self.kill()
+        code = self._process.returncode
+        if code == -signal.SIGKILL:
+            return ChildDied("the process was killed; most likely the machine ran out of memory")
+        if code is not None and code < 0:
+            return ChildDied(f"the process died of signal {signal.Signals(-code).name}")
+        return ChildDied(f"the process ended with exit code {code}{last_words}")
+
+    def _last_words(self) -> str:
+        """Returns the last line of the log: there a process that ends by itself says why."""
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            if lines:
+                return f": {shown(lines[-1].strip()[:200])}"
+        return ""
+
+    def _signal_group(self, number: int) -> bool:
+        """Sends a signal to the child and all that it started. Returns whether any of them is left."""
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
 
 
-def _cause(exit_code: int | None) -> str:
-    if exit_code == -signal.SIGKILL:
-        return "the process was killed; most likely the machine ran out of memory"
-    if exit_code is not None and exit_code < 0:
-        return f"the process died of signal {signal.Signals(-exit_code).name}"
-    return f"the process ended with exit code {exit_code}"
+def kill_all(children: Sequence[Child]) -> None:
+    """Ends children and all that they started, all at the same time.
 
-
-@dataclass(slots=True)
-class Measured:
-    """A job's facts and samples so far; `cold` while it is measured with an empty page cache as well."""
-
-    job: Job
-    facts: JobFacts
-    samples: list[Sample] = field(default_factory=list)
-    cold: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A job without a result, or without that for one page cache, and why."""
-
-    job: Job
-    device: Device
-    reason: str
-    page_cache: str = "warm"
-
-    @property
-    def label(self) -> str:
-        return f"{self.job.variant}, cold" if self.page_cache == "cold" else self.job.variant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """A window of a round: of a job, or of the model alone, by the name of the ceiling that jobs share."""
-
-    group: Group
-    of: Job | str
-    window: str
-
-
-def run_round(
-    turns: Sequence[Turn],
-    number: int,
-    order: random.Random,
-    *,
-    done: Callable[[str], None] = lambda variant: None,
-    begin: Callable[[Turn, Job], None] = lambda turn, job: None,
-) -> None:
-    """Measures the windows of a round, in an order that is drawn anew.
-
-    An order that repeats meets the rhythm of another program in step, and then intervals are too narrow
-    (docs/measurement.md).
-
-    Args:
-      number: of the round, from 0.
-      done: called with the variant's name after each window of a job's own.
-      begin: called with the turn and the job before each window.
+    A child is asked first, so that it removes what it wrote; then its workers and Python's resource tracker, which
+    remove memory that they share.
     """
-    for turn in order.sample(list(turns), len(turns)):
-        turn.group.take_turn(turn, number, functools.partial(begin, turn))
-        if isinstance(turn.of, Job):
-            done(turn.of.variant)
+    living = [child for child in children if not child._killed]
+    for child in living:
+        child._process.terminate()
+    _wait_until(lambda: all(child._process.poll() is not None for child in living), _LEAVE_S)
+    for child in living:
+        child._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold the process
+            child._process.wait(_KILL_S)
+        child._signal_group(signal.SIGTERM)
+    _wait_until(lambda: not any(child._signal_group(0) for child in living), _WORKERS_LEAVE_S)
+    for child in living:
+        child._signal_group(signal.SIGKILL)
+        child._killed = True
 
 
-class Group:
-    """The jobs that one child measures, and the child, replaced when it dies.
-
-    Args:
-      device: what trains.
-      source: all images.
-      jobs: what to measure.
-      log: where the child's own output goes, or beside it; kept only if something went wrong.
-      images: of an epoch of the measurement, by model and batch size; decided once, for all groups of a device.
-      session: what answers in the child, as "module:Class".
-    """
-
-    def __init__(
-        self,
-        device: Device,
-        source: ImageSource,
-        jobs: Sequence[Job],
-        log: Path,
-        images: dict[tuple[str, int], int],
-        session: str = "benchmarks.lab.session:Session",
-    ) -> None:
-        self.device = device
-        self.backend: dict[str, Any] = {}
-        self.models: dict[str, ModelFacts] = {}
-        self.measured: dict[Job, Measured] = {}
-        self.ceilings: dict[str, list[Sample]] = {}
-        self.left_out: list[LeftOut] = []
-        self._source = source
-        self._jobs = list(jobs)
-        self.log = new_log(log)
-        self._images = images
-        self._session = session
-        self._not_again: set[Job] = set()
-        self._silent = False
-        self._replace = self._replacing = False
-        self._child: Child | None = None
-
-    @property
-    def jobs(self) -> list[Job]:
-        """Those that still run."""
-        return list(self._jobs)
-
-    def open(self) -> None:
-        """Starts the child and opens the models.
-
-        Raises:
-          JobRefused: if the device is not there, or a model cannot be used.
-          ChildDied: if the child does.
-        """
-        if self._child is not None:
-            self._child.kill()
-        self._silent = True  # until it has answered, be it with a refusal
-        self._child = Child(self._session, self.device, self.log, self.device, self._source)
-        try:
-            self.backend = self._child.ask("backend", timeout_s=OPEN_TIMEOUT_S)
-            for model in dict.fromkeys(job.model for job in self._jobs):
-                batch_size = next(job.config.batch_size for job in self._jobs if job.model == model)
-                self.models[model] = self._child.ask("open_model", model, batch_size, timeout_s=OPEN_TIMEOUT_S)
-        except JobRefused:
-            self._silent = False
-            raise
-        self._silent = False
-
-    def prepare(self, job: Job) -> None:
-        """Builds and warms up a job; leaves it out if that fails."""
-        key = (job.model, job.config.batch_size)
-        images = self._images.setdefault(key, window_images(self.models[job.model], job.config.batch_size))
-        # It trains one epoch, and reads it once more.
-        timeout_s = OPEN_TIMEOUT_S + _HANG_RATIO * images / self.models[job.model].step_images_per_sec
-        facts = self._ask(job, "prepare", job, images, timeout_s=timeout_s)
-        if facts is not None and job not in self.measured:
-            self.measured[job] = Measured(job, facts, [facts.warmup], cold=job.cold)
-            if facts.warm_only is not None:
-                self._leave_out_cold(job, facts.warm_only)
-
-    def turns(self, *, loader: bool, model_alone: bool = True) -> list[Turn]:
-        """Returns the windows of a round, those of the model alone once for all jobs that share them."""
-        found: dict[Turn, None] = {}
-        for job in self.jobs:
-            facts = self.measured[job].facts
-            if model_alone:
-                alone = ("bare",) * facts.behind_layers + ("resident",) + ("replay",) * self._replays
-                found |= dict.fromkeys(Turn(group=self, of=facts.ceiling, window=window) for window in alone)
-            own = ("loader",) * loader + ("train",) + ("cold",) * job.cold
-            found |= dict.fromkeys(Turn(group=self, of=job, window=window) for window in own)
-        return list(found)
-
-    def take_turn(self, turn: Turn, number: int, begin: Callable[[Job], None] = lambda job: None) -> None:
-        """Measures a window, unless its job was left out before.
-
-        Args:
-          number: of the round, from 0.
-          begin: called with the job before.
-        """
-        if isinstance(turn.of, str):
-            sharing = [job for job in self.jobs if self.measured[job].facts.ceiling == turn.of]
-            if sharing:
-                begin(sharing[0])
-                self._window(sharing[0], turn.window, number, self.ceilings.setdefault(turn.of, []))
-        elif turn.of in self._jobs and self._can_be_measured(turn.of, turn.window):
-            begin(turn.of)
-            self._window(turn.of, turn.window, number, self.measured[turn.of].samples)
-
-    def _can_be_measured(self, job: Job, window: str) -> bool:
-        if window == "again":
-            return job not in self._not_again
-        return window != "cold" or self.measured[job].cold
-
-    def add(self, job: Job) -> None:
-        """Takes in one more job, of a model that is open, and prepares it."""
-        self._jobs.append(job)
-        self.prepare(job)
-
-    def retire(self, job: Job) -> None:
-        """Measures a job no more; what it has measured stays."""
-        self._jobs.remove(job)
-
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Asks the session for something that belongs to no job.
-
-        Raises:
-          JobRefused: if it says no.
-          ChildDied: if the child does.
-        """
-        assert self._child is not None
-        return self._child.ask(method, *arguments, timeout_s=OPEN_TIMEOUT_S)
-
-    def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
-        """Takes a job's loader apart; a loader that cannot be has a table that says why."""
-        assert self._child is not None
-        try:
-            table, annotated = self._child.ask("stages", job, lines, timeout_s=_STAGES_TIMEOUT_S)
-            return table, annotated
-        except (JobRefused, ChildDied) as error:
-            return without_stages(str(error), cores=usable_cores()), ()
-
-    @property
-    def _replays(self) -> bool:
-        """An emulated device has no memory of its own to transfer to."""
-        return self.device.kind != "emulated"
-
-    def _window(self, job: Job, window: str, number: int, samples: list[Sample]) -> None:
-        foreseen_s = self.measured[job].facts.warmup.outer_ns / 1e9 * self.measured[job].facts.epochs
-        least_s = _HANG_LEAST_COLD_S if window == "cold" else _HANG_LEAST_S
-        timeout_s = max(least_s, _HANG_RATIO * foreseen_s)
-        sample = self._ask(job, "window", job, window, number, timeout_s=timeout_s)
-        if sample is not None:
-            samples.append(sample)
-
-    def _ask(self, job: Job, method: str, *arguments: Any, timeout_s: float) -> Any:
-        assert self._child is not None
-        try:
-            return self._child.ask(method, *arguments, timeout_s=timeout_s)
-        except (JobRefused, ChildDied) as error:
-            # What cannot be done cold may well be done warm, and who fails when measured again has been measured.
-            leave_out = {("cold",): self._leave_out_cold, ("again",): self._leave_out_again}
-            leave_out.get(arguments[1:2], self._leave_out)(job, str(error))
-            self._replace = self._replace or isinstance(error, ChildDied)
-        if self._replace and not self._replacing:
-            self._replace_child()
-        return None
-
-    def _leave_out(self, job: Job, reason: str) -> None:
-        self._jobs.remove(job)
-        self.left_out.append(LeftOut(job=job, device=self.device, reason=reason))
-
-    def _leave_out_cold(self, job: Job, reason: str) -> None:
-        self.measured[job].cold = False
-        self.left_out.append(LeftOut(job=job, device=self.device, reason=reason, page_cache="cold"))
-
-    def _leave_out_again(self, job: Job, reason: str) -> None:
-        self._not_again.add(job)
-
-    def _replace_child(self) -> None:
-        """Starts afresh with the jobs that are left; what they have measured stays."""
-        self._replacing = True
-        while self._replace:
-            self._replace = False
-            try:
-                self.open()
-            except (ChildDied, JobRefused) as error:
-                for job in self.jobs:
-                    self._leave_out(job, str(error))
-                break
-            for job in self.jobs:
-                if job in self.measured and not self._replace:
-                    self.prepare(job)
-        self._replacing = False
-
-    def close(self) -> None:
-        """Ends the child; its log is kept only where it died unasked or a job failed."""
-        if self._child is not None:
-            self._child.close()
-        self._remove_log()
-
-    def kill(self) -> None:
-        """Ends the child at once, and what it wrote for itself."""
-        if self._child is not None:
-            self._child.kill()
-        self._remove_log()
-
-    def _remove_log(self) -> None:
-        # That a job can be measured warm only is no failure.
-        foreseen = {one.facts.warm_only for one in self.measured.values()}
-        failed = [one for one in self.left_out if one.page_cache == "warm" or one.reason not in foreseen]
-        if not self._silent and not failed:
-            self.log.unlink(missing_ok=True)
-
-
-# An epoch of the measurement: at most so many images, or those of so many seconds of the model's own steps, but enough
-# batches for a steady state. Results are rates; an epoch's edges are spread over the epoch in use.
-_MOST_IMAGES, _EPOCH_S, _LEAST_BATCHES = 768, 1.0, 12
-
-
-def window_images(model: ModelFacts, batch_size: int) -> int:
-    """Returns the images of an epoch of the measurement: whole batches."""
-    images = min(_MOST_IMAGES, int(model.step_images_per_sec * _EPOCH_S))
-    return max(_LEAST_BATCHES, images // batch_size) * batch_size
+def _wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
+    deadline_ns = clock.now_ns() + int(timeout_s * 1e9)
+    while not condition() and clock.now_ns() < deadline_ns:
+        clock.sleep_until_ns(clock.now_ns() + 10_000_000)

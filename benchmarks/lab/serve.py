@@ -1,11 +1,14 @@
-"""The child process around a session: its own group and log, the other devices hidden, requests answered one by one."""
+"""The child process around a session: other devices hidden, requests answered one by one, ended with its parent.
+
+A peer's child runs under an interpreter that may have NumPy, psutil and the peer's library alone: this file, and what
+it imports, needs no more.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import multiprocessing
 import os
+import queue
 import re
 import signal
 import sys
@@ -13,11 +16,11 @@ import threading
 import traceback
 import warnings
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import unstall
 from benchmarks.lab.backend import Refused
-from pipeline.text import shown
 from profiles import Device
 from profiles.devices import NO_GPU
 
@@ -27,36 +30,60 @@ _UNDECODABLE = re.compile(
     r"|(?:image file is truncated|broken data stream|cannot identify image|cannot be decoded)"
 )
 
+# Requests that were received and not yet answered, pickled: unpickling one may import modules, which some libraries
+# expect to happen in the main thread.
+Requests = queue.SimpleQueue[bytes]
 
-def serve(connection: Connection, session: str, device: Device, log: str, arguments: tuple[Any, ...]) -> None:
+
+def main() -> None:
     """The main function of every child: settles the process, then makes the session and answers by its methods.
 
-    The session's module is imported here and not by the parent: it may import TensorFlow, which looks for devices once.
-
-    Args:
-      connection: this end of the pipe to the parent.
-      session: "module:Class". Where the class has a method `work`, the main thread runs that, and another one answers.
-      device: what is measured; other devices are hidden.
-      log: where the process' output goes.
-      arguments: of the class.
+    The parent sends the import path (None: the interpreter's own), then the session's class as "module:Class", the
+    device that is measured and the arguments of the class, then requests. The session's module is imported here and not
+    by the parent: it may import TensorFlow, which looks for devices once. Where the class has a method `work`, the main
+    thread runs that, and another thread answers.
     """
-    settle(device, log)
-    made = unstall.of_ours(session)(*arguments)
-    if not hasattr(made, "work"):
-        answer(connection, made)
+    connection = _connection()
+    path = connection.recv()
+    if path is not None:
+        sys.path[:] = path
+    name, device, arguments = connection.recv()
+    requests: Requests = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, requests), daemon=True).start()
+    settle(device)
+    session = unstall.of_ours(name)(*arguments)
+    if not hasattr(session, "work"):
+        answer(connection, requests, session)
         return
-    threading.Thread(target=answer, args=(connection, made), daemon=True).start()
-    made.work()
+    threading.Thread(target=answer, args=(connection, requests, session), daemon=True).start()
+    session.work()
 
 
-def answer(connection: Connection, session: Any) -> None:
-    """Answers requests `(method, arguments)` by the session's methods until told to close, then closes it.
+def _connection() -> Connection:
+    """Returns the connection to the parent, which is standard input, and leaves nothing to read there."""
+    connection = Connection(os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return connection
+
+
+def _receive(connection: Connection, requests: Requests) -> None:
+    """Queues requests; when the parent is gone, kills this process, though it hang, and all that it started."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            requests.put(connection.recv_bytes())
+    os.killpg(0, signal.SIGKILL)
+
+
+def answer(connection: Connection, requests: Requests, session: Any) -> None:
+    """Answers requests `(method, arguments)` by the session's methods until told to close, then closes the session.
 
     A reply is `(kind, value)`: "ok" and the value, "refused" and the reason, or "failed" and the error in one line.
     """
     try:
         while True:
-            method, arguments = connection.recv()
+            method, arguments = ForkingPickler.loads(requests.get())
             if method == "close":
                 break
             try:
@@ -67,7 +94,7 @@ def answer(connection: Connection, session: Any) -> None:
                 traceback.print_exc()
                 reply = ("failed", one_line(error))
             connection.send(reply)
-    except (EOFError, KeyboardInterrupt):
+    except KeyboardInterrupt:
         pass
     finally:
         session.close()
@@ -76,30 +103,25 @@ def answer(connection: Connection, session: Any) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Returns what an error says, in one line."""
+    """Returns what an error says, in one line that is safe to print."""
     # Without TensorFlow's node names, and without the folders of paths.
     text = re.sub(r"(?<!\w)/(?:[^\s/:]+/)+", "", re.sub(r"\{\{.*?\}\}", "", str(error)))
     lines = text.strip().splitlines() or [""]
     if "OOM" in str(error) or isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"out of memory ({type(error).__name__})"
-    first = shown(lines[0].strip()[:200])
+    first = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in lines[0].strip()[:200]
+    )
     hint = " (python -m benchmarks.doctor names the file)" if _UNDECODABLE.search(first) else ""
     named = first if first.split(":")[0].endswith(("Error", "Exception")) else f"{type(error).__name__}: {first}"
     return named + hint
 
 
-def settle(device: Device, log: str) -> None:
-    """Sets up the process: its own group, its output to the log, devices hidden."""
-    os.setsid()
-    # A spawned process would hand "spawn" on to the worker pools of Keras; its users have the platform's own default.
-    multiprocessing.set_start_method(None, force=True)
-    _die_with_parent()
+def settle(device: Device) -> None:
+    """Sets up the process: signals, devices hidden, libraries quiet."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.signal(signal.SIGTERM, _leave)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
     warnings.simplefilter("ignore", UserWarning)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
@@ -112,10 +134,3 @@ def settle(device: Device, log: str) -> None:
 
 def _leave(*_: Any) -> None:
     raise KeyboardInterrupt
-
-
-def _die_with_parent() -> None:
-    """Asks Linux to kill this process when its parent dies."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -57,7 +57,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What a prepared job came to before its first window.
+    """What is known of a prepared job before its first window.
 
     Attributes:
       config: with the model's image size.

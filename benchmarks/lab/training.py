@@ -16,7 +16,7 @@ from pipeline import ImageSource, PipelineConfig, build
 from profiles.measure.batches import by_hand
 from profiles.script.watch import WatchCallback
 
-# The loss is looked at every so many steps, and behind each pass: to look at it is to wait for the device.
+# Reading the loss waits for the device, so it is read once in this many steps, and behind each pass.
 _LOOK_STEPS = 16
 # Test photos that fit are read once and held as the pipeline gives them: its pixels are the same after every pass.
 _HELD_BYTES = 2**30

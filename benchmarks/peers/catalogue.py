@@ -81,7 +81,7 @@ _CROPS = replace(
     output_dtype="uint8",
 )
 
-# Our own rows, by work and name. The fastest of a work is what the others are held against.
+# Our own rows, by work and name. The others are compared with the fastest of a work.
 OURS: dict[str, dict[str, PipelineConfig]] = {
     "cold": {name: VARIANTS[name] for name in ("tf-data-composed", "py-dataset-composed")},
     "prepared": {"tf-data-raw": _CROPS},

@@ -1,28 +1,19 @@
-"""The process of one peer: serves windows on request, and rests in between.
+"""The session of one peer: it serves windows on request, and rests in between.
 
-python -m benchmarks.peers.child
-
-Requests and answers are lines of JSON, so that a peer may run under another interpreter, which needs NumPy, psutil and
-the peer's own library, and nothing else of this project.
+A peer may run under another interpreter, which needs NumPy, psutil and the peer's own library, and nothing else of this
+project.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import os
-import queue
-import re
-import signal
-import sys
-import threading
-import traceback
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 import unstall
-from benchmarks.peers.loaders.work import BATCH, SIDE, Job, Loader, job_from_json
+from benchmarks.peers.loaders.work import BATCH, SIDE, Job, Loader
 from profiles import clock
 from profiles.provenance import version_of
 
@@ -133,14 +124,14 @@ class Identity(Counter):
 
     def _pairing(self) -> float:
         """Returns the correlation of the images' brightness with that of the photos whose numbers they bear."""
-        known = [number for number in self._images if 0 <= number < len(self._plain)]
-        if len(known) < 2:
+        numbers = [number for number in self._images if 0 <= number < len(self._plain)]
+        if len(numbers) < 2:
             return 0.0
-        theirs = np.array([np.mean(self._images[number]) for number in known])
-        truth = np.array([self._plain[number].mean() for number in known])
-        if theirs.std() == 0 or truth.std() == 0:
+        served = np.array([np.mean(self._images[number]) for number in numbers])
+        expected = np.array([self._plain[number].mean() for number in numbers])
+        if served.std() == 0 or expected.std() == 0:
             return 0.0
-        return float(np.corrcoef(theirs, truth)[0, 1])
+        return float(np.corrcoef(served, expected)[0, 1])
 
 
 def unit(images: np.ndarray) -> np.ndarray:
@@ -154,8 +145,8 @@ def as_labels(labels: Any) -> list[int]:
     return [int(label) for label in np.asarray(labels).reshape(-1)]
 
 
-class Peer:
-    """What a child does: its methods are the requests."""
+class PeerSession:
+    """What a peer's process does: its methods are the requests."""
 
     def __init__(self) -> None:
         self._loader: Loader | None = None
@@ -167,14 +158,13 @@ class Peer:
         self._make = unstall.of_ours(f"{module}:{function}")
         return {name: version_of(name) for name in packages}
 
-    def open(self, job: dict[str, Any]) -> None:
-        """Makes the loader; the one before goes."""
+    def open(self, job: Job) -> None:
+        """Makes the loader; the loader that was open before goes."""
         self._loader = None
         gc.collect()
-        described: Job = job_from_json(job)
-        os.makedirs(described.folder, exist_ok=True)
+        os.makedirs(job.folder, exist_ok=True)
         self._opened_ns = clock.now_ns()
-        self._loader = self._make(described)
+        self._loader = self._make(job)
 
     def survey(self) -> dict[str, Any]:
         """Reads one epoch and looks at it."""
@@ -189,7 +179,7 @@ class Peer:
         return identity.facts()
 
     def window(self, epochs: int) -> dict[str, int]:
-        """Times as many epochs, from the first request to the last batch."""
+        """Times `epochs` epochs, from the first request to the last batch."""
         counter = Counter()
         gc.collect()
         self._feed(epochs, counter)
@@ -222,46 +212,3 @@ class Peer:
         if self._loader is None:
             raise RuntimeError("No loader is open.")
         self._loader.feed(epochs, counter)
-
-
-def main() -> int:
-    """Answers requests `{"method": ..., "arguments": [...]}` until told to close."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    # What libraries print, or read, must not come between requests and answers.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    asked = os.fdopen(os.dup(0), encoding="utf-8")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(asked, requests), daemon=True).start()
-    peer = Peer()
-    while True:
-        request = requests.get()
-        try:
-            answer = {"ok": getattr(peer, request["method"])(*request["arguments"])}
-        except Exception as error:  # whatever a library raises: the parent leaves the peer out, and says why
-            traceback.print_exc()
-            answer = {"error": one_line(error), "missing": request["method"] == "load"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-        if request["method"] == "close":
-            return 0
-
-
-def _read(asked: TextIO, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Passes requests on; when the parent is gone, ends this process and all its workers, though a loader hang."""
-    for line in asked:
-        requests.put(json.loads(line))
-    os.killpg(0, signal.SIGKILL)
-
-
-def one_line(error: Exception) -> str:
-    """Returns the first line of an error, without the folders of paths."""
-    text = re.sub(r"(?<!\w)/(?:[^\s/:]+/)+", "", str(error)).strip()
-    first = text.splitlines()[0].strip()[:200] if text else ""
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
-if __name__ == "__main__":
-    sys.exit(main())

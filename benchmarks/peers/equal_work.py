@@ -74,8 +74,8 @@ def _content(survey: Mapping[str, Any], reference: Mapping[str, Any]) -> list[st
 
 
 def _counts(labels: Mapping[str, int]) -> str:
-    shown = ", ".join(f"{label}: {count:,}" for label, count in list(labels.items())[:4])
-    return f"{shown}, ..." if len(labels) > 4 else shown
+    listed = ", ".join(f"{label}: {count:,}" for label, count in list(labels.items())[:4])
+    return f"{listed}, ..." if len(labels) > 4 else listed
 
 
 def _numbered(identity: Mapping[str, Any]) -> list[str]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.loaders.work import Job, job_to_json
-from benchmarks.peers.processes import OPEN_TIMEOUT_S, Launcher, PeerProcess
+from benchmarks.lab.child import OPEN_TIMEOUT_S, Child
+from benchmarks.peers.loaders.work import Job
+from benchmarks.peers.processes import Launcher
 from pipeline import ImageSource, PipelineConfig
-from pipeline.config import config_to_dict
 
 # How many images are compared one by one.
 _IDENTITY_IMAGES = 256
@@ -79,7 +79,7 @@ def make_material(
     Args:
       least: images that a prepared file holds at least; photos come again until it does.
     Raises:
-      PeerFailed: if that cannot be done.
+      JobRefused, ChildDied: if that cannot be done.
     """
     sample = source.take(_IDENTITY_IMAGES)
     material = Material(source=source, sample=sample, plain=str(folder / "plain.npy"))
@@ -96,21 +96,21 @@ def make_material(
     for work in works:
         job = material.job(work, own)
         if work == "cold":
-            job = replace(job, config=config_to_dict(_REFERENCE))
+            job = replace(job, config=_REFERENCE)
         _load(process, _DESCRIBED if work == "cold" else _PLAIN)
-        process.ask("open", job_to_json(job), timeout_s=OPEN_TIMEOUT_S)
+        process.ask("open", job, timeout_s=OPEN_TIMEOUT_S)
         material.references[work] = process.ask("survey", timeout_s=_epoch_timeout_s(job.images))
     launcher.end()
     return material
 
 
-def _load(process: PeerProcess, function: tuple[str, str]) -> None:
+def _load(process: Child, function: tuple[str, str]) -> None:
     process.ask("load", *function, [], timeout_s=OPEN_TIMEOUT_S)
 
 
-def _collect(process: PeerProcess, source: ImageSource, folder: Path, path: str) -> None:
+def _collect(process: Child, source: ImageSource, folder: Path, path: str) -> None:
     job = _file_job("cold", source, source.labels.tolist(), folder)
-    process.ask("open", job_to_json(replace(job, config=config_to_dict(_UNAUGMENTED))), timeout_s=OPEN_TIMEOUT_S)
+    process.ask("open", replace(job, config=_UNAUGMENTED), timeout_s=OPEN_TIMEOUT_S)
     process.ask("collect", path, timeout_s=_epoch_timeout_s(source.images))
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import read_source
 from benchmarks.lab.options import UserError
 from benchmarks.peers.material import Material, make_material
 from benchmarks.peers.plan import Plan
-from benchmarks.peers.processes import Launcher, PeerFailed, link_packages
+from benchmarks.peers.processes import Launcher, link_packages
 from benchmarks.peers.results import PeersDocument
 from benchmarks.peers.rounds import PeerRun
 from benchmarks.peers.samples import Measurements
@@ -80,7 +80,7 @@ class Run:
         # An absolute path: the processes have working folders of their own.
         scratch = scratch_folder(self._plan.out.resolve())
         try:
-            launcher = Launcher(scratch, link_packages(scratch / "modules"), self._plan.pythons, sys.executable)
+            launcher = Launcher(scratch, link_packages(scratch / "modules"), self._plan.pythons)
             try:
                 material = self._material(launcher, scratch)
                 for work in self._asked.works:
@@ -98,7 +98,7 @@ class Run:
             return make_material(
                 self._source, launcher, scratch, works=self._asked.works, least=self._asked.prepared_images
             )
-        except PeerFailed as error:
+        except (ChildDied, JobRefused) as error:
             raise UserError(f"the images cannot be decoded: {error}", exit_code=3) from error
         finally:
             self._progress.remove_task(task)

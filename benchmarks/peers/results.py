@@ -40,7 +40,7 @@ class WorkResult:
 
     Attributes:
       images: of an epoch.
-      ours: the fastest of ours, which the others are held against; None where none of ours was measured.
+      ours: the fastest of ours, with which the others are compared; None where none of ours was measured.
       peers: the fastest first, those without a rate last.
     """
 

@@ -8,20 +8,19 @@ its workers use no CPU any more. A peer that does not come to rest is flagged.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.peers.catalogue import Peer, worker_choices, workers_text
 from benchmarks.peers.equal_work import other_work_of
-from benchmarks.peers.loaders.work import Job, job_to_json
+from benchmarks.peers.loaders.work import Job
 from benchmarks.peers.material import Material
-from benchmarks.peers.processes import OPEN_TIMEOUT_S, Launcher, PeerFailed, PeerProcess
+from benchmarks.peers.processes import Launcher, rest
 from benchmarks.peers.samples import Measured, MeasuredWork, Sample
-from pipeline.config import config_to_dict
 
 # A window lasts about so long, in whole epochs, and a trial of one number of workers half of it.
 WINDOW_S, TRIAL_S = 1.0, 0.5
@@ -67,7 +66,7 @@ class PeerRun:
         self._material, self._launcher = material, launcher
         self._cores, self._workers, self._tell = cores, workers, tell
         self._images = material.job(work, Path()).images
-        self._processes: dict[str, PeerProcess] = {}
+        self._processes: dict[str, Child] = {}
         self._folders: dict[str, Path] = {}
         self._versions: dict[str, dict[str, str]] = {}
         self._epochs: dict[str, int] = {}
@@ -97,8 +96,8 @@ class PeerRun:
         """Takes a step with a peer. Returns whether it went well; leaves the peer out if not."""
         try:
             step(peer)
-        except PeerFailed as error:
-            self._leave_out(peer, error)
+        except (ChildDied, JobRefused) as error:
+            self._leave_out(peer, str(error))
             return False
         return True
 
@@ -124,9 +123,6 @@ class PeerRun:
         self._rest(name)
 
     def end(self) -> None:
-        for process in self._processes.values():
-            with contextlib.suppress(PeerFailed):
-                process.ask("close", timeout_s=2.0)
         self._launcher.end()
         self._processes.clear()
 
@@ -154,20 +150,20 @@ class PeerRun:
             self.other_work[peer.name] = other_work
             self._processes.pop(peer.name).kill()
 
-    def _trials(self, peer: Peer) -> tuple[dict[Choice, float], dict[Choice, PeerFailed]]:
+    def _trials(self, peer: Peer) -> tuple[dict[Choice, float], dict[Choice, ChildDied | JobRefused]]:
         """Returns the images/sec of each choice of workers, and why a choice failed."""
         rates: dict[Choice, float] = {}
-        failures: dict[Choice, PeerFailed] = {}
+        failures: dict[Choice, ChildDied | JobRefused] = {}
         for choice in worker_choices(peer, self._cores, self._workers) * TRIALS:
             if choice in failures:
                 continue
             self._tell(f"{peer.name}, {workers_text(*choice)}")
             try:
                 rates[choice] = max(rates.get(choice, 0.0), self._try(peer, choice))
-            except PeerFailed as error:
+            except (ChildDied, JobRefused) as error:
                 failures[choice] = error
                 rates.pop(choice, None)
-                if error.gone:
+                if isinstance(error, ChildDied):
                     self._start(peer)
                     self._imported(peer)
         return rates, failures
@@ -188,15 +184,16 @@ class PeerRun:
         process.send("load", peer.module, peer.functions[self.work], list(peer.packages))
 
     def _imported(self, peer: Peer) -> None:
-        self._versions[peer.name] = self._processes[peer.name].receive(timeout_s=OPEN_TIMEOUT_S)
+        try:
+            self._versions[peer.name] = self._processes[peer.name].receive(timeout_s=OPEN_TIMEOUT_S)
+        except JobRefused as error:
+            what = "not installed" if str(error).startswith("ModuleNotFoundError") else "cannot be imported"
+            raise JobRefused(f"{what} ({error}); {peer.install}") from error
 
     def _open(self, peer: Peer, job: Job, choice: Choice) -> None:
         workers, processes = choice
-        config = peer.configs.get(self.work)
-        described = replace(
-            job, workers=workers, processes=processes, config=config_to_dict(config) if config is not None else None
-        )
-        self._processes[peer.name].ask("open", job_to_json(described), timeout_s=OPEN_TIMEOUT_S)
+        job = replace(job, workers=workers, processes=processes, config=peer.configs.get(self.work))
+        self._processes[peer.name].ask("open", job, timeout_s=OPEN_TIMEOUT_S)
 
     def _try(self, peer: Peer, choice: Choice) -> float:
         """Returns the images/sec of a short window."""
@@ -204,23 +201,19 @@ class PeerRun:
         process = self._processes[peer.name]
         # Two windows: the first is spent on what a loader does once, and says how many epochs the second needs.
         sample = process.ask("window", 1, timeout_s=OPEN_TIMEOUT_S)
-        process.rest()
+        rest(process)
         epochs = max(1, math.ceil(TRIAL_S * 1e9 / max(1, sample["wall_ns"])))
         sample = process.ask("window", epochs, timeout_s=OPEN_TIMEOUT_S)
-        process.rest()
+        rest(process)
         return float(sample["images"] / max(1, sample["wall_ns"]) * 1e9)
 
     def _rest(self, name: str) -> None:
         """Waits until the peer rests; flags a peer that does not."""
         measured = self.measured[name]
-        if not self._processes[name].rest() and _RESTLESS not in measured.flags:
+        if not rest(self._processes[name]) and _RESTLESS not in measured.flags:
             self.measured[name] = replace(measured, flags=(*measured.flags, _RESTLESS))
 
-    def _leave_out(self, peer: Peer, error: PeerFailed) -> None:
-        reason = str(error)
-        if error.missing:
-            what = "not installed" if reason.startswith("ModuleNotFoundError") else "cannot be imported"
-            reason = f"{what} ({reason}); {peer.install}"
+    def _leave_out(self, peer: Peer, reason: str) -> None:
         self.left_out[peer.name] = reason
         self.measured.pop(peer.name, None)
         process = self._processes.pop(peer.name, None)

@@ -11,9 +11,10 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from benchmarks.lab.child import ChildDied, Group, JobRefused, Measured, Turn, run_round
+from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import devices_here, read_source
 from benchmarks.lab.options import UserError
+from benchmarks.lab.rounds import Group, Measured, Turn, run_round
 from benchmarks.lab.session import Job
 from benchmarks.pipeline.plan import Plan
 from pipeline import ImageSource

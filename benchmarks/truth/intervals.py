@@ -17,9 +17,9 @@ import scipy.stats
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.lab.child import Group, run_round
 from benchmarks.lab.command import exit_code_of
 from benchmarks.lab.options import MODEL, UserError
+from benchmarks.lab.rounds import Group, run_round
 from benchmarks.lab.session import Job
 from benchmarks.truth.gate import NOISE
 from pipeline import VARIANTS, open_source

@@ -201,9 +201,7 @@ def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
             source,
             folder / "copy",
             "raw" if config.cache == "disk" else config.storage,
-            config.image_size,
-            decode=config.decode,
-            interpolation=config.interpolation,
+            config,
             dtype="float32" if config.cache == "disk" else "uint8",
         )
     finally:

@@ -38,8 +38,7 @@ class Run:
         self._source = source
         self._created = now()
         self._provenance = machine()
-        asked = plan.asked
-        self._tuner = Tuner(source, plan.model, asked.device, asked.base, asked.limits, plan.out, say_beside(progress))
+        self._tuner = Tuner(plan, source, say_beside(progress))
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Searches.

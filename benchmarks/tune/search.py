@@ -7,13 +7,13 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from benchmarks.lab.child import ChildDied, Group, JobRefused, Turn, run_round
+from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
+from benchmarks.lab.rounds import Group, Turn, run_round
 from benchmarks.lab.session import Job
 from benchmarks.tune.exactness import Exactness, allowed
-from benchmarks.tune.plan import Limits
+from benchmarks.tune.plan import Plan
 from benchmarks.tune.results import (
     AUTOTUNE,
     EQUAL_RATIO,
@@ -33,7 +33,7 @@ from pipeline import ImageSource, PipelineConfig
 from pipeline.config import AUTO
 from pipeline.cost_model import Consumer, StageCost, StageKey, candidates, kind_of, predict, stages_of
 from pipeline.prepared import bytes_of
-from profiles import Device, clock
+from profiles import clock
 from profiles.provenance import usable_cores
 from profiles.report import LeftOut
 
@@ -47,37 +47,30 @@ class Tuner:
     """One search.
 
     Args:
+      plan: what is asked; the child's log goes to its folder if something fails.
       source: all images.
-      model: its name.
-      device: what trains.
-      base: gives batch size, augmentation and seed.
-      out: where the child's log goes if something fails.
       say: called with what is going on.
       space: configs to choose from; all that the tuner knows unless given.
     """
 
     def __init__(
         self,
+        plan: Plan,
         source: ImageSource,
-        model: str,
-        device: Device,
-        base: PipelineConfig,
-        limits: Limits,
-        out: Path,
         say: Say,
         space: Callable[[PipelineConfig], Iterator[PipelineConfig]] | None = None,
     ) -> None:
         self._source = source
         self._source_bytes = bytes_of(source)
-        self._model = model
-        self._device = device
-        self._limits = limits
+        self._model = plan.model
+        self._device = plan.asked.device
+        self._limits = plan.asked.limits
         self._say = say
         self._space = space or self._all
-        self._base = base
+        self._base = plan.asked.base
         self._cores = usable_cores()
-        first = Job(variant=AUTOTUNE, config=base, model=model)
-        self._group = Group(device, source, [first], out / "tune.log", {}, SESSION)
+        first = Job(variant=AUTOTUNE, config=self._base, model=plan.model)
+        self._group = Group(self._device, source, [first], plan.out / "tune.log", {}, SESSION)
         self._order = random.Random()
         self._after_round: Callable[[], object] = lambda: None
         # What `samples` returns, as far as it is known.

@@ -128,13 +128,11 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
         progress.reset(task, description=f"writing {arguments.form}")
         materialize = _materialize()
 
-        prepared = materialize(
-            source, arguments.out, arguments.form, arguments.image_size, decode=arguments.decode, progress=report
-        )
-        progress.reset(task, description="measuring")
         config = PipelineConfig(
             image_size=arguments.image_size, decode=arguments.decode, augmentation=None, workers=AUTO, prefetch=AUTO
         )
+        prepared = materialize(source, arguments.out, arguments.form, config, progress=report)
+        progress.reset(task, description="measuring")
         return prepared, measure(source, open_source(arguments.out), config, report)
 
 

@@ -63,16 +63,7 @@ def _copy(
         from pipeline.prepared.write import materialize
 
         try:
-            prepared = materialize(
-                source,
-                folder,
-                form,
-                config.image_size,
-                decode=config.decode,
-                interpolation=config.interpolation,
-                dtype=dtype,
-                content=content,
-            )
+            prepared = materialize(source, folder, form, config, dtype=dtype, content=content)
             kind = f"raw, {dtype}" if form == "raw" else form
             note = f"{where} once in {prepared.seconds:.1f} s: {prepared.prepared_bytes / 1e6:.1f} MB ({kind})"
             copy = open_prepared(folder)

@@ -217,10 +217,8 @@ def materialize(
     source: ImageSource,
     out: str | os.PathLike[str],
     form: str,
-    image_size: tuple[int, int],
+    config: PipelineConfig,
     *,
-    decode: str = "full",
-    interpolation: str = "bilinear",
     dtype: str = "uint8",
     content: str | None = None,
     progress: Progress | None = None,
@@ -228,13 +226,13 @@ def materialize(
     """Writes `source` to the folder `out` in a form that is faster to read.
 
     Pixels are those of a `tf_data` pipeline with the same size, decode and interpolation, rounded to whole levels.
+    Records hold the bytes of the files.
 
     Args:
       source: the images to copy.
       out: a folder that does not exist, or is empty.
       form: "resized", "records" or "raw".
-      image_size: (height, width) in pixels; not used for records, which hold the files' bytes.
-      decode, interpolation: as in `PipelineConfig`.
+      config: gives size, decode and interpolation; all else of it is not used.
       dtype: for raw: "uint8", or "float32" in [0, 255] for pixels that are not rounded.
       content: the source's `content_digest`; computed if it is not given.
       progress: called with (images done, images in all).
@@ -250,15 +248,15 @@ def materialize(
     if form == "records" and source.root is None:
         raise PreparedError(f"records hold the bytes of files, and {source.kind} images are none.")
     config = PipelineConfig(
-        image_size=image_size,
-        decode=decode,
-        interpolation=interpolation,
+        image_size=config.image_size,
+        decode=config.decode,
+        interpolation=config.interpolation,
         augmentation=None,
         workers=AUTO,
         batch_size=_BATCH_IMAGES,
     )
     try:
-        _check_room(estimated_bytes(form, source.images, image_size, bytes_of(source), dtype=dtype), out)
+        _check_room(estimated_bytes(form, source.images, config.image_size, bytes_of(source), dtype=dtype), out)
         before = content or content_digest(source)
         with _tensorflow_errors(out), built_aside(out) as folder:
             index = WRITERS[form](source, config, folder, dtype, progress or (lambda done, total: None))

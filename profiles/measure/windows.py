@@ -10,7 +10,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
@@ -62,34 +62,67 @@ class _Edges(keras.callbacks.Callback):
         self._timer.end_epoch()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """What one call of `fit` is to measure.
+
+    Attributes:
+      name, round: of the sample.
+      epochs: how many.
+      ramp_steps: number of first steps of an epoch that are not steady: the loader may have made their batches at the
+        same time, before the first one arrived.
+      first_steps: ends the one epoch after so many steps; None for whole epochs.
+      limit_s: how long an epoch may take.
+    """
+
+    name: str
+    round: int
+    epochs: int
+    ramp_steps: int
+    first_steps: int | None = None
+    limit_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """What was read around one call of `fit`.
+
+    Attributes:
+      called_ns, returned_ns: the clock before and behind the call.
+      from_call: whether Keras draws the first batch before the callback that says that the epoch begins. Then the epoch
+        is timed from the call of `fit`.
+      cpu_ns: CPU time of this process and its child processes in the epochs.
+      canary_ns: time of a fixed computation before the call.
+      others_ratio: what other programs took of the cores; None where that is not known.
+    """
+
+    called_ns: int
+    returned_ns: int
+    from_call: bool
+    cpu_ns: int
+    canary_ns: int
+    others_ratio: float | None
+
+
 class _Timer:
     """Times steps inside the train function.
 
     Args:
-      ramp_steps: number of first steps of an epoch that are not steady: the loader may have made their batches at the
-        same time, before the first one arrived.
+      window: what is measured.
       last_step: number of an epoch's last step, or None if unknown. The device is synchronised within this step.
       synchronise: waits until the device has computed a given result.
       every_step: synchronise after every step, for a device that is asynchronous but shares the host's cores.
-      limit_s: how long an epoch may take.
     """
 
     def __init__(
-        self,
-        *,
-        ramp_steps: int,
-        last_step: int | None,
-        synchronise: Callable[[Any], None],
-        every_step: bool,
-        limit_s: float,
+        self, window: _Window, last_step: int | None, *, synchronise: Callable[[Any], None], every_step: bool
     ) -> None:
         self.epochs: list[_Epoch] = []
         self.cpu_from_ns = 0
-        self._ramp_steps = ramp_steps
+        self._window = window
         self._last_step = last_step
         self._synchronise = synchronise
         self._every_step = every_step
-        self._limit_s = limit_s
         self._last_result: Any = None
 
     def begin_epoch(self) -> None:
@@ -101,14 +134,14 @@ class _Timer:
     def step(self, pull: Pull, run: Run) -> Any:
         epoch = self.epochs[-1]
         number = len(epoch.steps)
-        if number == self._ramp_steps:
+        if number == self._window.ramp_steps:
             asked_ns = clock.now_ns()
             self._synchronise(self._last_result)
             epoch.synchronised_ns = clock.now_ns() - asked_ns
         before_ns = clock.now_ns()
-        if before_ns - epoch.begin_ns > self._limit_s * 1e9:
+        if before_ns - epoch.begin_ns > self._window.limit_s * 1e9:
             raise ValueError(
-                f"An epoch must end within {self._limit_s:.0f} s. Received: {number} batches and no end. "
+                f"An epoch must end within {self._window.limit_s:.0f} s. Received: {number} batches and no end. "
                 "Give fewer batches, such as dataset.take(100)."
             )
         batch = pull()
@@ -190,7 +223,8 @@ class Windows:
         Raises:
           ValueError: if the data gives no batch, or an epoch does not end within `limit_s`.
         """
-        return self._fit_data(data, self._run_step, epochs, ramp_steps, window, round_, limit_s)
+        wanted = _Window(name=window, round=round_, epochs=epochs, ramp_steps=ramp_steps, limit_s=limit_s)
+        return self._fit_data(data, self._run_step, wanted)
 
     def loader(self, data: Any, *, epochs: int, ramp_steps: int, round_: int, steps: int | None = None) -> Sample:
         """Measures the loader alone: each step fetches a batch and drops it.
@@ -204,7 +238,8 @@ class Windows:
         """
         if steps is not None and (steps < 1 or epochs != 1):
             raise ValueError(f"`steps` must be at least 1, of 1 epoch. Received: steps={steps}, epochs={epochs}.")
-        return self._fit_data(data, None, epochs, ramp_steps, "loader", round_, first_steps=steps)
+        window = _Window(name="loader", round=round_, epochs=epochs, ramp_steps=ramp_steps, first_steps=steps)
+        return self._fit_data(data, None, window)
 
     def watch(self, data: Any, note: Callable[[Any], None], *, steps: int, every: int, limit_s: float) -> None:
         """Trains some steps, and hands the iterator that feeds them to `note` from time to time.
@@ -246,8 +281,8 @@ class Windows:
         return self._backend.no_logs(*state)
 
     def _fit_ready(self, batches: list[Any], *, steps: int, window: str, round_: int) -> Sample:
-        ramp_steps = min(2, steps - 1)
-        timer = self._timer(ramp_steps, steps - 1)
+        wanted = _Window(name=window, round=round_, epochs=1, ramp_steps=min(2, steps - 1))
+        timer = self._timer(wanted, steps - 1)
         ready = self._backend.fed(_endless(batches)) if window == "replay" else _endless(batches)
 
         def train_function(*arguments: Any) -> Any:
@@ -255,24 +290,15 @@ class Windows:
 
         # `fit` needs some data as its argument; the train function never reads them.
         unread = _endless([each(np.asarray, batches[0])])
-        return self._fit(timer, train_function, window, round_, ramp_steps, x=unread, steps_per_epoch=steps, epochs=1)
+        return self._fit(timer, train_function, wanted, x=unread, steps_per_epoch=steps, epochs=1)
 
-    def _fit_data(
-        self,
-        data: Any,
-        run: Callable[..., Any] | None,
-        epochs: int,
-        ramp_steps: int,
-        window: str,
-        round_: int,
-        limit_s: float = math.inf,
-        first_steps: int | None = None,
-    ) -> Sample:
-        if not is_fit_data(data):
-            ramp_steps = max(ramp_steps, _DRAWN_AHEAD + 1)
-        steps = first_steps or self._steps.get(id(data), (data, 0))[1]
+    def _fit_data(self, data: Any, run: Callable[..., Any] | None, window: _Window) -> Sample:
+        from_call = not is_fit_data(data)
+        if from_call:
+            window = replace(window, ramp_steps=max(window.ramp_steps, _DRAWN_AHEAD + 1))
+        steps = window.first_steps or self._steps.get(id(data), (data, 0))[1]
         last_step = steps - 1 - self._backend.drawn_ahead
-        timer = self._timer(ramp_steps, last_step if steps else None, limit_s)
+        timer = self._timer(window, last_step if steps else None)
 
         def train_function(*arguments: Any) -> Any:
             *state, iterator = arguments
@@ -282,45 +308,32 @@ class Windows:
 
             return timer.step(lambda: next(iterator), run_batch)
 
-        from_call = not is_fit_data(data)
-        if from_call and epochs != 1:
-            raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={epochs}.")
+        if from_call and window.epochs != 1:
+            raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={window.epochs}.")
         sample = self._fit(
             timer,
             train_function,
             window,
-            round_,
-            ramp_steps,
             from_call=from_call,
-            whole=first_steps is None,
             x=_generator(data() if callable(data) else data) if from_call else data,
-            epochs=epochs,
-            steps_per_epoch=first_steps,
+            epochs=window.epochs,
+            steps_per_epoch=window.first_steps,
             shuffle=False,  # `fit` would shuffle the batches of a PyDataset by Python's global random state
         )
-        if first_steps is None:
+        if window.first_steps is None:
             self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
         return sample
 
-    def _timer(self, ramp_steps: int, last_step: int | None, limit_s: float = math.inf) -> _Timer:
-        return _Timer(
-            ramp_steps=ramp_steps,
-            last_step=last_step,
-            synchronise=self._backend.synchronise,
-            every_step=self._every_step,
-            limit_s=limit_s,
-        )
+    def _timer(self, window: _Window, last_step: int | None) -> _Timer:
+        return _Timer(window, last_step, synchronise=self._backend.synchronise, every_step=self._every_step)
 
     def _fit(
         self,
         timer: _Timer,
         train_function: Callable[..., Any],
-        window: str,
-        round_: int,
-        ramp_steps: int,
+        window: _Window,
         *,
         from_call: bool = False,
-        whole: bool = True,
         **fit_arguments: Any,
     ) -> Sample:
         gc.collect()
@@ -333,80 +346,60 @@ class Windows:
             self.model.train_function = self._real
         returned_ns = clock.now_ns()
         cpu_to_ns = clock.cpu_ns()
-        return _sample(
-            timer.epochs,
-            window=window,
-            round_=round_,
-            ramp_steps=ramp_steps,
-            drawn_ahead=0 if window in ("bare", "resident", "replay") else self._backend.drawn_ahead,
+        call = _Call(
             called_ns=called_ns,
             returned_ns=returned_ns,
             from_call=from_call,
             cpu_ns=cpu_to_ns - timer.cpu_from_ns,
             canary_ns=canary_ns,
             others_ratio=others.ratio(),
-            whole=whole,
         )
+        drawn_ahead = 0 if window.name in ("bare", "resident", "replay") else self._backend.drawn_ahead
+        return _sample(timer.epochs, window, call, drawn_ahead)
 
 
-def _sample(
-    epochs: list[_Epoch],
-    *,
-    window: str,
-    round_: int,
-    ramp_steps: int,
-    drawn_ahead: int,
-    called_ns: int,
-    returned_ns: int,
-    from_call: bool,
-    cpu_ns: int,
-    canary_ns: int,
-    others_ratio: float | None,
-    whole: bool,
-) -> Sample:
+def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int) -> Sample:
     """Sums up the epochs of one `fit`.
 
     Args:
       drawn_ahead: how many batches ahead of its step Keras draws a batch. As many last steps of an epoch draw none, and
         are not steady.
-      from_call: whether Keras draws the first batch before the callback that says that the epoch begins. Then the epoch
-        is timed from the call of `fit`.
     Raises:
       ValueError: if an epoch had no batch.
     """
     if not epochs or not all(epoch.steps for epoch in epochs):
         raise ValueError("The data must give at least one batch in every epoch. Received: none.")
-    begin_ns = called_ns if from_call else epochs[0].begin_ns
+    begin_ns = call.called_ns if call.from_call else epochs[0].begin_ns
     steadies = []
     for epoch in epochs:
         end = max(1, len(epoch.steps) - drawn_ahead)
-        steadies.append(epoch.steps[min(ramp_steps, end - 1) : end])
+        steadies.append(epoch.steps[min(window.ramp_steps, end - 1) : end])
     steady = [step for steps in steadies for step in steps]
     all_steps = [step for epoch in epochs for step in epoch.steps]
     # Parts of the outer clock: before the first epoch, the two edges of each epoch, its steps, after the last epoch.
-    set_up_ns = epochs[0].begin_ns - called_ns
+    set_up_ns = epochs[0].begin_ns - call.called_ns
     edges_ns = sum(epoch.steps[0][0] - epoch.begin_ns + epoch.end_ns - epoch.steps[-1][2] for epoch in epochs)
     steps_ns = sum(done - before for before, _, done, _ in all_steps) + sum(epoch.synchronised_ns for epoch in epochs)
-    torn_down_ns = returned_ns - epochs[-1].end_ns
+    torn_down_ns = call.returned_ns - epochs[-1].end_ns
     return Sample(
-        window=window,
-        round=round_,
+        window=window.name,
+        round=window.round,
         images=sum(images for *_, images in steady),
         wall_ns=sum(_wall_ns(steps) for steps in steadies),
         wait_ns=sum(fetched - before for before, fetched, _, _ in steady),
         step_ns=tuple(done - before for before, _, done, _ in steady),
         epochs=len(epochs),
         epoch_images=sum(images for *_, images in all_steps),
-        epoch_ns=returned_ns - begin_ns,
+        epoch_ns=call.returned_ns - begin_ns,
         first_batch_ns=tuple(
             epoch.steps[0][1] - (begin_ns if epoch is epochs[0] else epoch.begin_ns) for epoch in epochs
         ),
-        outer_ns=returned_ns - called_ns,
+        outer_ns=call.returned_ns - call.called_ns,
         claimed_ns=set_up_ns + edges_ns + steps_ns + torn_down_ns,
-        cpu_ns=cpu_ns,
-        canary_ns=canary_ns,
-        others_ratio=others_ratio,
-        whole=whole,
+        cpu_ns=call.cpu_ns,
+        canary_ns=call.canary_ns,
+        others_ratio=call.others_ratio,
+        whole=window.first_steps is None,
     )
 
 

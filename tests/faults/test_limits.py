@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.lab.serve import one_line
-from pipeline import VARIANTS, build, from_folder, open_source
+from pipeline import VARIANTS, PipelineConfig, build, from_folder, open_source
 from pipeline.cache import cache_root
 from pipeline.errors import SourceError, UnavailableError, WriteError
 from pipeline.prepared.write import materialize
@@ -74,7 +74,7 @@ def left_in(folder):
 @pytest.mark.parametrize(("form", "size_bytes"), [("raw", 100_000), ("records", 10_000), ("resized", 1_000)])
 def test_a_copy_for_which_the_disk_is_too_small_is_none(form, size_bytes, photos, tmp_path):
     with file_size(size_bytes), pytest.raises(WriteError, match="File too large.*; nothing was left behind"):
-        materialize(from_folder(photos), tmp_path / "copy", form, (64, 64))
+        materialize(from_folder(photos), tmp_path / "copy", form, PipelineConfig(image_size=(64, 64)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -120,7 +120,7 @@ def test_a_scan_that_can_open_no_file_skips_none(photos):
 def test_a_copy_without_files_to_open_is_none(photos, tmp_path):
     source = from_folder(photos)
     with files_left(0), pytest.raises(SourceError, match="Too many open files"):
-        materialize(source, tmp_path / "copy", "resized", (64, 64))
+        materialize(source, tmp_path / "copy", "resized", PipelineConfig(image_size=(64, 64)))
     assert not left_in(tmp_path)
 
 
@@ -198,10 +198,10 @@ def test_a_variant_that_has_no_memory_is_marked_and_the_others_go_on(photos, tmp
     (tmp_path / "huge.toml").write_text('loader = "py_dataset"\naugment_with = "opencv"\nworkers = 2\n')
     code = (
         "import sys\n"
-        "from benchmarks.lab import child\n"
+        "from benchmarks.lab import rounds\n"
         "from benchmarks.pipeline import __main__ as pipeline\n"
         "if __name__ == '__main__':\n"
-        "    child.Group.__init__.__defaults__ = ('hungry:Hungry',)\n"
+        "    rounds.Group.__init__.__defaults__ = ('hungry:Hungry',)\n"
         "    sys.exit(pipeline.main(sys.argv[1:]))\n"
     )
     (tmp_path / "script.py").write_text(code)

@@ -104,7 +104,7 @@ def test_a_copy_takes_the_disk_that_its_form_does(values, bytes_per_image):
 @pytest.mark.parametrize("form", ["raw", "records", "resized"])
 def test_a_copy_takes_no_more_disk_than_was_foreseen(form, photos, tmp_path):
     source = from_folder(photos)
-    copy = materialize(source, tmp_path / "copy", form, (64, 64))
+    copy = materialize(source, tmp_path / "copy", form, PipelineConfig(image_size=(64, 64)))
     _, disk_bytes = needs(replace(BASE, storage=form), source.images, bytes_of(source))
     assert disk_bytes / 3 < copy.prepared_bytes <= disk_bytes
 

@@ -51,7 +51,7 @@ def test_a_copy_that_is_faster_now_and_then_is_not_said_to_pay():
 
 def test_records_are_measured_as_they_are_read_in_training(photos, tmp_path, monkeypatch):
     """A part of a copy is read image by image, by offset; the whole of it from front to back."""
-    materialize(from_folder(photos), tmp_path / "copy", "records", (16, 16))
+    materialize(from_folder(photos), tmp_path / "copy", "records", PipelineConfig(image_size=(16, 16)))
     monkeypatch.setattr(command, "_MEASURED_IMAGES", 8)
     monkeypatch.setattr(reading, "_by_offset", lambda *_: pytest.fail("read by offset"))
     read = []

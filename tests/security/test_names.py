@@ -11,7 +11,7 @@ from rich.console import Console
 
 from benchmarks.accuracy import measure
 from benchmarks.devices import holder as devices_holder
-from benchmarks.lab import child, command
+from benchmarks.lab import command, rounds
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import held_out
@@ -178,7 +178,7 @@ CPU = Device(kind="cpu", name="cpu")
 
 
 def group(photos, folder):
-    one = child.Group(CPU, from_folder(photos), [], folder / "cpu.log", {})
+    one = rounds.Group(CPU, from_folder(photos), [], folder / "cpu.log", {})
     try:
         one.open()
     finally:
@@ -211,7 +211,7 @@ def advice(photos, folder):
 
 
 LOGS = {
-    "cpu.log": ((group, child), (holder, devices_holder)),
+    "cpu.log": ((group, rounds), (holder, devices_holder)),
     "children.log": ((places, scaling_run), (ladder, measure)),
     "tune.log": ((advice, advice_run),),
 }

@@ -10,15 +10,14 @@ import keras
 
 from benchmarks.peers.loaders.source import source_of
 from benchmarks.peers.loaders.work import AllEpochs, Endless, Job, Loader, Sink
-from pipeline import build
-from pipeline.config import AUTO, config_from_dict
-from pipeline.loaders.python_batches import PythonBatches
+from pipeline import PipelineConfig, PythonBatches, build
+from pipeline.config import AUTO
 from pipeline.loaders.workers import AHEAD
 
 
 def described(job: Job) -> Loader:
     """Builds `job.config`; a number of workers in it is replaced by the job's."""
-    config = config_from_dict(dict(job.config or {}))
+    config = job.config or PipelineConfig()
     if job.workers is not None and config.workers != AUTO:
         config = replace(config, workers=job.workers, use_multiprocessing=job.processes)
     data = build(config, source_of(job)).data
@@ -28,7 +27,7 @@ def described(job: Job) -> Loader:
 def in_python(job: Job) -> Loader:
     """Builds `job.config` without tf.data. Its workers go on from one epoch to the next."""
     workers = job.workers or 0
-    batches = PythonBatches(source_of(job), config_from_dict(dict(job.config or {})), workers=workers)
+    batches = PythonBatches(source_of(job), job.config or PipelineConfig(), workers=workers)
     epochs = itertools.chain.from_iterable(itertools.repeat(batches))
     return Endless(epochs, per_epoch=len(batches), buffered=AHEAD * workers)
 

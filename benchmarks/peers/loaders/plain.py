@@ -1,4 +1,4 @@
-"""The prepared work in one plain loop: what the others' batches are held against, never measured."""
+"""The prepared work in one plain loop: the others' batches are compared with its batches; never measured."""
 
 from __future__ import annotations
 

@@ -5,13 +5,15 @@ NumPy alone: a peer may run under another interpreter, which has nothing else of
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from pipeline import PipelineConfig
 
 # The work of the well-known Keras cat/dog tutorial, at the size of its network.
 SIDE, BATCH = 64, 32
@@ -44,7 +46,7 @@ class Job:
       folder: where the loader may write; removed afterwards.
       workers: threads or processes; None leaves them to the library.
       processes: whether workers are processes.
-      config: a described pipeline of ours, as JSON holds it, or None.
+      config: the pipeline of ours that is built, or None.
     """
 
     work: str
@@ -57,7 +59,7 @@ class Job:
     array: str = ""
     workers: int | None = None
     processes: bool = False
-    config: dict[str, Any] | None = None
+    config: PipelineConfig | None = None
 
     @property
     def batches(self) -> int:
@@ -72,15 +74,6 @@ class Job:
 def dtype_of(work: str) -> str:
     """Returns what the batches of a work must be of."""
     return "uint8" if work == "prepared" else "float32"
-
-
-def job_from_json(values: dict[str, Any]) -> Job:
-    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return Job(**known)
-
-
-def job_to_json(job: Job) -> dict[str, Any]:
-    return dataclasses.asdict(job)
 
 
 class Sink(Protocol):

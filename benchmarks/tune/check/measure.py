@@ -10,13 +10,14 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import ChildDied, Group, JobRefused, run_round
+from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import read_source
 from benchmarks.lab.options import UserError
+from benchmarks.lab.rounds import Group, run_round
 from benchmarks.lab.session import Job
 from benchmarks.tune.check.results import CheckDocument, best_of, chosen_of
 from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
-from benchmarks.tune.plan import CheckPlan, Target
+from benchmarks.tune.plan import Asked, CheckPlan, Plan, Target
 from benchmarks.tune.results import Result, name_of
 from benchmarks.tune.rounds import Say, say_beside
 from benchmarks.tune.search import Tuner
@@ -97,17 +98,16 @@ class Run:
         self._say(f"{target.model} on {target.device.name}: {text}")
 
     def _search(self, target: Target, after_round: Callable[[], object]) -> None:
-        plan = self._plan
-        tuner = Tuner(
-            self._source,
-            target.model,
-            target.device,
-            PipelineConfig(),
-            plan.asked.limits,
-            plan.out,
-            functools.partial(self._say_of, target),
-            small_space,
+        check = self._plan
+        asked = Asked(
+            data=check.asked.data,
+            model=target.model,
+            device=target.device,
+            base=PipelineConfig(),
+            limits=check.asked.limits,
         )
+        plan = Plan(asked=asked, data=check.data, model=target.model, out=check.out)
+        tuner = Tuner(plan, self._source, functools.partial(self._say_of, target), small_space)
 
         def keep(*, searched: bool) -> None:
             self._measured[target] = MeasuredTarget(target=target, search=tuner.samples, searched=searched)

@@ -98,7 +98,7 @@ def test_what_cannot_be_measured_is_exit_code_3_and_says_where_to_look(machine, 
     assert run(*COMPARED) == 3
     printed = capsys.readouterr()
     assert "failed: mine:b: it died" in printed.out
-    assert "what the processes said: out/gate.log" in printed.err
+    assert "the output of the processes is in out/gate.log" in printed.err
 
 
 @pytest.mark.parametrize("rate", [1000.0, MeasureError("mine:b: it died"), Stopped(2)])
@@ -109,7 +109,7 @@ def test_a_log_that_is_there_stays_as_it_is(machine, rate, capsys):
     code = run(*COMPARED)
     assert pathlib.Path("out/gate.log").read_text() == "mine"
     assert pathlib.Path("out/gate-2.log").exists() == (code == 3)
-    assert ("what the processes said: out/gate-2.log" in capsys.readouterr().err) == (code == 3)
+    assert ("the output of the processes is in out/gate-2.log" in capsys.readouterr().err) == (code == 3)
 
 
 def test_a_stopped_run_is_128_and_the_signal_and_leaves_nothing(machine, capsys):

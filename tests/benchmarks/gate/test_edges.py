@@ -16,6 +16,7 @@ from profiles.gate import anchors
 from profiles.gate.feed import Feed
 from profiles.measure.schedule import epochs_for
 from tests import PROJECT_ROOT
+from tests.fakes import GateChildHere
 from tests.planted import planted
 
 SLOWER = [("decoded_once", "decoded_twice"), ("quick_start", "slow_start")]
@@ -26,7 +27,7 @@ ONE_ALWAYS = [SLOWER[0], pytest.param(*SLOWER[1], marks=pytest.mark.slow)]
 def in_this_process(monkeypatch, tmp_path):
     """Measures a short window in this process for each that would be a fresh one, beside anchors that never change."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(processes, "_answer", lambda request, *_: child._measure(request))
+    monkeypatch.setattr(processes, "Child", GateChildHere)
     monkeypatch.setattr(processes, "WINDOWS", 1)
     monkeypatch.setattr(child, "Feed", functools.cache(Feed))  # warmed up once
     monkeypatch.setattr("profiles.gate.feed.epochs_for", functools.partial(epochs_for, window_s=0.05))

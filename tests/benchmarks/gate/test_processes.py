@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import subprocess
 import sys
-import threading
-import time
 import types
 
 import pytest
 
 import unstall
-from benchmarks.gate import child, processes
+from benchmarks.gate import processes
 from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from benchmarks.gate.ratios import RATIOS
+from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
 from benchmarks.truth import gate as truth
 from profiles.devices import Device
+from tests.fakes import GateChildHere
 
 CPU = Device(kind="cpu", name="cpu")
 SETTING = Setting(data="generated:8", measure="loader", model="cats-dogs-64", device=CPU, timeout_s=120)
@@ -92,14 +89,7 @@ def test_a_function_that_fails_is_said_in_one_line(project, tmp_path):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Has the child's work done here, for what ends before anything is measured: a process takes seconds to start."""
-
-    def answer(request, *_):
-        try:
-            return child._measure(request)
-        except Exception as error:
-            return {"error": child._one_line(error)}
-
-    monkeypatch.setattr(processes, "_answer", answer)
+    monkeypatch.setattr(processes, "Child", GateChildHere)
 
 
 @pytest.mark.parametrize(
@@ -150,78 +140,33 @@ def test_a_revision_without_the_public_parts_says_which(project, tmp_path, in_th
         measure(old, SETTING, tmp_path / "log")
 
 
-def an_answer(rates):
-    rest = '"anchors": {}, "invariants": null, "backend": "tensorflow", "gpus": []'
-    return f"""print('{{"images_per_sec": {{"epoch": {rates}}}, {rest}}}')"""
-
-
-@pytest.fixture
-def a_child(monkeypatch, tmp_path):
-    """Puts a script in the place of the child."""
-
-    def write(script):
-        monkeypatch.setattr(processes, "_CHILD", script)
-        return Subject(label="loader", kind="variant", text="tf-data", root=tmp_path)
-
-    return write
-
-
 @pytest.mark.parametrize(
-    ("script", "match"),
+    ("error", "match"),
     [
-        ("import os; os.kill(os.getpid(), 9)", "gave no answer and ended with signal SIGKILL"),
-        ("raise SystemExit(3)", "gave no answer and ended with exit code 3"),
-        ("print('{')", "gave no answer and ended with exit code 0"),
-        ("print('[]')", "gave no answer that can be read"),
-        ("print('{}')", "no figures that can be used: 'images_per_sec'"),
-        ("""print('{"error": "it is broken"}')""", "^loader: it is broken$"),
-        ("""print('{"images_per_sec": [1.0], "anchors": {}}')""", "no figures that can be used"),
-        ("""print('{"images_per_sec": {"steady": [1.0]}, "anchors": {}, "invariants": null}')""", "no figures"),
-        (an_answer("[]"), "at least one window"),
-        (an_answer("[0]"), "number above 0"),
-        (an_answer("[NaN]"), "number above 0"),
+        (
+            ChildHung("no answer within 2 s"),
+            r"^loader: no answer within 2 s\. Measure less, such as dataset.take\(100\)\.$",
+        ),
+        (ChildDied("the process died of signal SIGSEGV"), "^loader: the process died of signal SIGSEGV$"),
+        (JobRefused("it is broken"), "^loader: it is broken$"),
     ],
 )
-def test_a_process_without_an_answer_could_not_measure(a_child, tmp_path, script, match):
+def test_a_child_without_an_answer_could_not_measure_and_is_ended(error, match, tmp_path, monkeypatch):
+    killed = []
+
+    class FailingChild:
+        def __init__(self, *_, home):
+            assert home.folder == tmp_path
+
+        def ask(self, *_, timeout_s):
+            assert timeout_s == SETTING.timeout_s
+            raise error
+
+        def kill(self):
+            killed.append(True)
+
+    monkeypatch.setattr(processes, "Child", FailingChild)
+    subject = Subject(label="loader", kind="variant", text="tf-data", root=tmp_path)
     with pytest.raises(MeasureError, match=match):
-        measure(a_child(script), SETTING, tmp_path / "log")
-
-
-def test_a_process_that_hangs_is_ended_with_all_that_it_started(a_child, tmp_path):
-    script = """
-import pathlib, subprocess, sys, time
-worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-pathlib.Path("worker").write_text(str(worker.pid))
-time.sleep(60)
-"""
-    patience = Setting(data="", measure="loader", model="", device=CPU, timeout_s=2)
-    with pytest.raises(MeasureError, match=r"no answer within 2 s. Measure less, such as dataset.take\(100\)"):
-        measure(a_child(script), patience, tmp_path / "log")
-    pid = (tmp_path / "worker").read_text()
-    for _ in range(50):  # a killed process is there until its new parent has looked
-        state = subprocess.run(["ps", "-o", "stat=", pid], capture_output=True, text=True).stdout.strip()
-        if not state or state.startswith("Z"):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"the worker lives on: {state}")
-
-
-def wait_for_the_parent(ours, theirs):
-    os.close(theirs)
-    os.setsid()
-    os.dup2(ours, 0)
-    threading.Thread(target=child._end_with_parent, daemon=True).start()
-    time.sleep(60)
-
-
-def test_a_child_ends_when_its_parent_is_gone():
-    """Its standard input closes when the parent dies, of whatever."""
-    ours, theirs = os.pipe()
-    forked = multiprocessing.get_context("fork").Process(target=wait_for_the_parent, args=(ours, theirs))
-    forked.start()
-    os.close(ours)
-    forked.join(0.3)
-    assert forked.is_alive()
-    os.close(theirs)
-    forked.join(20)
-    assert forked.exitcode == -9
+        measure(subject, SETTING, tmp_path / "log")
+    assert killed == [True]

@@ -1,318 +1,236 @@
-"""The parent's side: interleaving, and what happens when a child refuses, dies or hangs."""
+"""The one kind of child: its answers, its end by kill, timeout, signal and its parent's death, and where it runs."""
 
 from __future__ import annotations
 
 import os
-import random
+import pathlib
 import signal
 import stat
 import struct
+import subprocess
+import sys
+import time
 
 import numpy as np
+import psutil
 import pytest
 
-from benchmarks.lab import child as supervise
-from benchmarks.lab.child import Child, ChildDied, Group, JobRefused, Turn, run_round, window_images
-from benchmarks.lab.session import Job
+from benchmarks.lab import child as child_module
+from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused, kill_all
 from pipeline.sources.arrays import from_arrays
-from pipeline.variants import VARIANTS
 from profiles.devices import Device
-from tests.fakes import MODEL_FACTS as MODEL
-from tests.fakes import FakeChild
 
 CPU = Device(kind="cpu", name="cpu")
+GONE_S = 10
 
 
-def opened_group(monkeypatch, tmp_path, *, cold):
-    monkeypatch.setattr(supervise, "Child", FakeChild)
-    FakeChild.started, FakeChild.asked, FakeChild.trouble = 0, [], {}
-    source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
-    names = ("tf-data", "tf-data-cache", "py-dataset")
-    jobs = [Job(variant=name, config=VARIANTS[name], model="m", cold=cold) for name in names]
-    group = Group(CPU, source, jobs, tmp_path / "log", {})
-    group.open()
-    return group
+class Planted:
+    """Ends, hangs or fails as it is asked, with a worker of its own where it is told a file for the worker's number."""
 
+    def __init__(self, worker: str = "") -> None:
+        if worker:
+            process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            pathlib.Path(worker).write_text(str(process.pid))
 
-@pytest.fixture
-def group(monkeypatch, tmp_path):
-    return opened_group(monkeypatch, tmp_path, cold=False)
+    def number(self) -> int:
+        return os.getpid()
 
+    def fails(self) -> None:
+        raise ValueError("it is broken\nand more")
 
-@pytest.fixture
-def cold_group(monkeypatch, tmp_path):
-    return opened_group(monkeypatch, tmp_path, cold=True)
+    def ends(self, code: int, words: str) -> None:
+        print(words, flush=True)
+        os._exit(code)
 
+    def dies(self, name: str) -> None:
+        os.kill(os.getpid(), signal.Signals[name])
 
-def prepare_all(group):
-    for job in group.jobs:
-        group.prepare(job)
-    FakeChild.asked.clear()
+    def hangs(self) -> None:
+        time.sleep(600)
 
-
-class AsGiven(random.Random):
-    """Draws every order as it is given."""
-
-    def sample(self, population, k):
-        return list(population)[:k]
-
-
-def a_round(group, number, *, loader, order=None, **told):
-    run_round(group.turns(loader=loader), number, order or AsGiven(), **told)
-
-
-def variants(group):
-    return [job.variant for job in group.jobs]
-
-
-def test_a_round_interleaves_variants_and_measures_the_shared_model_once(group):
-    prepare_all(group)
-    done = []
-    a_round(group, 0, loader=True, done=done.append)
-    assert FakeChild.asked == [
-        ("window", "tf-data", "resident"),
-        ("window", "tf-data", "replay"),
-        ("window", "tf-data", "loader"),
-        ("window", "tf-data", "train"),
-        ("window", "tf-data-cache", "loader"),
-        ("window", "tf-data-cache", "train"),
-        ("window", "py-dataset", "loader"),
-        ("window", "py-dataset", "train"),
-    ]
-    assert len(done) == 6
-    assert [s.window for s in group.ceilings["m, 32"]] == ["resident", "replay"]
-
-
-def test_the_order_of_a_round_is_drawn_anew(group):
-    """An order that repeats meets the rhythm of another program in step."""
-    prepare_all(group)
-    order, orders = random.Random(0), []
-    for number in range(4):
-        FakeChild.asked.clear()
-        a_round(group, number, loader=False, order=order)
-        orders.append(tuple(window for _, *window in FakeChild.asked))
-    assert len(set(map(str, orders))) == 4
-    assert {str(sorted(one)) for one in orders} == {str(sorted(orders[0]))}
-
-
-def test_the_model_alone_is_measured_though_the_job_that_came_first_is_left_out(group):
-    prepare_all(group)
-    turns = group.turns(loader=False)
-    FakeChild.trouble = {("window", "tf-data", "train"): JobRefused("a file cannot be decoded")}
-    run_round(sorted(turns, key=lambda turn: turn.window != "train"), 0, AsGiven())
-    assert [s.window for s in group.ceilings["m, 32"]] == ["resident", "replay"]
-
-
-@pytest.mark.parametrize("error", [JobRefused("no"), ChildDied("killed")])
-def test_who_fails_when_measured_again_keeps_its_row(group, error):
-    prepare_all(group)
-    a_round(group, 0, loader=False)
-    FakeChild.trouble = {("window", "tf-data", "again"): error}
-    turns = [Turn(group=group, of=job, window="again") for job in group.jobs]
-    for number in (1, 2):
-        run_round(turns, number, AsGiven())
-    assert variants(group) == ["tf-data", "tf-data-cache", "py-dataset"] and group.left_out == []
-    rounds = {
-        job.variant: [one.round for one in measured.samples if one.window == "again"]
-        for job, measured in group.measured.items()
-    }
-    assert rounds == {"tf-data": [], "tf-data-cache": [1, 2], "py-dataset": [1, 2]}
-
-
-def test_an_emulated_device_has_no_replay(group):
-    group.device = Device(kind="emulated", name="emulated:5", images_per_sec=5.0)
-    prepare_all(group)
-    a_round(group, 0, loader=False)
-    assert [window for _, _, window in FakeChild.asked] == ["resident", "train", "train", "train"]
-
-
-def test_a_variant_that_is_refused_is_left_out_and_the_child_goes_on(group):
-    FakeChild.trouble = {("prepare", "tf-data-cache", None): JobRefused("not enough memory for the cache")}
-    prepare_all(group)
-    assert variants(group) == ["tf-data", "py-dataset"]
-    assert [(one.job.variant, one.reason) for one in group.left_out] == [
-        ("tf-data-cache", "not enough memory for the cache")
-    ]
-    assert FakeChild.started == 1
-
-
-def test_a_child_that_dies_is_replaced_without_its_job_and_samples_stay(group):
-    prepare_all(group)
-    a_round(group, 0, loader=False)
-    FakeChild.trouble = {("window", "tf-data-cache", "train"): ChildDied("the process was killed")}
-    a_round(group, 1, loader=False)
-    assert FakeChild.started == 2
-    assert variants(group) == ["tf-data", "py-dataset"]
-    by_variant = {job.variant: measured for job, measured in group.measured.items()}
-    assert [s.round for s in by_variant["tf-data"].samples if s.window == "train"] == [0, 1]
-    assert [s.round for s in by_variant["tf-data-cache"].samples if s.window == "train"] == [0]
-    assert [s.round for s in by_variant["py-dataset"].samples if s.window == "train"] == [0, 1]
-    # Both that are left were built again in the new child.
-    assert [variant for method, variant, _ in FakeChild.asked if method == "prepare"] == ["tf-data", "py-dataset"]
-
-
-def test_a_replacement_that_dies_is_replaced_too_and_nobody_is_left_out_twice(group):
-    prepare_all(group)
-    FakeChild.trouble = {
-        ("window", "tf-data", "train"): ChildDied("killed"),
-        ("prepare", "tf-data-cache", None): ChildDied("killed as well"),
-    }
-    a_round(group, 0, loader=False)
-    assert FakeChild.started == 3
-    assert variants(group) == ["py-dataset"]
-    assert [(one.job.variant, one.reason) for one in group.left_out] == [
-        ("tf-data", "killed"),
-        ("tf-data-cache", "killed as well"),
-    ]
-    assert [variant for method, variant, _ in FakeChild.asked if method == "prepare"] == ["tf-data-cache", "py-dataset"]
-    # No child is forgotten alive.
-    assert sum(method == "kill" for method, _, _ in FakeChild.asked) == 2
-
-
-def test_a_child_that_cannot_be_replaced_leaves_all_out(group):
-    prepare_all(group)
-    FakeChild.trouble = {
-        ("window", "tf-data", "train"): ChildDied("killed"),
-        ("backend", None, None): ChildDied("killed again"),
-    }
-    a_round(group, 0, loader=False)
-    assert variants(group) == []
-    assert [one.reason for one in group.left_out] == ["killed", "killed again", "killed again"]
-
-
-def cold_rounds(group):
-    """The rounds of the cold windows of each variant."""
-    return {
-        job.variant: [one.round for one in measured.samples if one.window == "cold"]
-        for job, measured in group.measured.items()
-    }
-
-
-def left_out(group):
-    return [(one.label, one.page_cache, one.reason) for one in group.left_out]
-
-
-def test_cold_windows_follow_the_warm_ones_of_the_same_round(cold_group):
-    prepare_all(cold_group)
-    done = []
-    a_round(cold_group, 0, loader=False, done=done.append)
-    assert FakeChild.asked[2:] == [
-        ("window", "tf-data", "train"),
-        ("window", "tf-data", "cold"),
-        ("window", "tf-data-cache", "train"),
-        ("window", "py-dataset", "train"),
-        ("window", "py-dataset", "cold"),
-    ]
-    # A progress bar counts the cold window that is left out as well.
-    assert done == ["tf-data"] * 2 + ["tf-data-cache"] * 2 + ["py-dataset"] * 2
-    assert cold_rounds(cold_group) == {"tf-data": [0], "tf-data-cache": [], "py-dataset": [0]}
-
-
-def test_a_window_on_storage_gets_more_time_before_it_counts_as_hung(cold_group):
-    prepare_all(cold_group)
-    a_round(cold_group, 0, loader=False)
-    assert (FakeChild.timeouts_s["train"], FakeChild.timeouts_s["cold"]) == (60, 300)
-
-
-def test_a_variant_that_reads_no_files_is_measured_warm_only_and_leaves_no_log(cold_group):
-    cold_group.log.touch()
-    prepare_all(cold_group)
-    assert left_out(cold_group) == [("tf-data-cache, cold", "cold", "it reads its cache")]
-    assert variants(cold_group) == ["tf-data", "tf-data-cache", "py-dataset"]
-    cold_group._remove_log()
-    assert not cold_group.log.exists()
-
-
-def test_pages_that_cannot_be_dropped_cost_the_cold_row_only(cold_group):
-    cold_group.log.touch()
-    prepare_all(cold_group)
-    FakeChild.trouble = {("window", "tf-data", "cold"): JobRefused("100% of the files stay in the page cache")}
-    for number in range(2):
-        a_round(cold_group, number, loader=False)
-    assert left_out(cold_group)[1:] == [("tf-data, cold", "cold", "100% of the files stay in the page cache")]
-    assert variants(cold_group) == ["tf-data", "tf-data-cache", "py-dataset"]
-    assert cold_rounds(cold_group) == {"tf-data": [], "tf-data-cache": [], "py-dataset": [0, 1]}
-    assert ("window", "tf-data", "train") in FakeChild.asked[-5:]
-    assert FakeChild.started == 1
-    cold_group._remove_log()
-    assert cold_group.log.exists()  # it may say more
-
-
-def test_a_child_that_dies_in_a_cold_window_is_replaced_and_the_warm_row_goes_on(cold_group):
-    prepare_all(cold_group)
-    FakeChild.trouble = {("window", "tf-data", "cold"): ChildDied("no answer within 300 s: it hung and was ended")}
-    for number in range(2):
-        a_round(cold_group, number, loader=False)
-    assert FakeChild.started == 2
-    assert left_out(cold_group) == [
-        ("tf-data-cache, cold", "cold", "it reads its cache"),
-        ("tf-data, cold", "cold", "no answer within 300 s: it hung and was ended"),
-    ]
-    by_variant = {job.variant: measured for job, measured in cold_group.measured.items()}
-    assert [s.round for s in by_variant["tf-data"].samples if s.window == "train"] == [0, 1]
-    assert cold_rounds(cold_group) == {"tf-data": [], "tf-data-cache": [], "py-dataset": [0, 1]}
-
-
-def test_a_variant_that_is_left_out_is_not_measured_cold_either(cold_group):
-    prepare_all(cold_group)
-    FakeChild.trouble = {("window", "tf-data", "train"): JobRefused("a file cannot be decoded")}
-    a_round(cold_group, 0, loader=False)
-    assert ("window", "tf-data", "cold") not in FakeChild.asked
-    assert left_out(cold_group)[1:] == [("tf-data", "warm", "a file cannot be decoded")]
-
-
-@pytest.mark.parametrize(
-    ("rate", "batch_size", "images"), [(3000.0, 32, 768), (500.0, 32, 480), (3.0, 32, 384), (10_000.0, 256, 3072)]
-)
-def test_a_window_epoch_is_a_second_of_the_model_but_has_enough_batches(rate, batch_size, images):
-    import dataclasses
-
-    assert window_images(dataclasses.replace(MODEL, step_images_per_sec=rate), batch_size) == images
-
-
-@pytest.fixture
-def child(tmp_path):
-    source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
-    device = Device(kind="emulated", name="emulated:100", images_per_sec=100.0)
-    child = Child("benchmarks.lab.session:Session", device, tmp_path / "log", device, source)
-    yield child
-    child.kill()
-
-
-def test_a_killed_child_is_named_as_killed(child):
-    os.kill(child._process.pid, signal.SIGKILL)
-    with pytest.raises(ChildDied, match="the process was killed; most likely the machine ran out of memory"):
-        child.ask("backend", timeout_s=60)
-
-
-class Half:
-    """Dies within an answer."""
-
-    def backend(self) -> None:
+    def half(self) -> None:
+        """Dies within an answer."""
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
-        [pipe] = [one for one in descriptors if os.path.exists(f"/proc/self/fd/{one}") and is_socket(one)]
+        [pipe] = [number for number in descriptors if os.path.exists(f"/proc/self/fd/{number}") and is_socket(number)]
         os.write(pipe, struct.pack("!i", 1000) + b"half")
         os._exit(7)
 
+    def forks(self) -> None:
+        """Dies while a worker holds its end of the connection open."""
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(7)
+
+    def surroundings(self) -> tuple[dict[str, str], list[str], str, str]:
+        return dict(os.environ), sys.path, os.getcwd(), sys.stdin.read()
+
     def close(self) -> None:
-        pass
+        print("closed", flush=True)
 
 
 def is_socket(descriptor: int) -> bool:
     return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
 
 
-def test_a_child_that_dies_within_an_answer_costs_no_more_than_one_that_dies_before(tmp_path):
-    child = Child(f"{__name__}:Half", CPU, tmp_path / "log")
-    with pytest.raises(ChildDied, match="the process ended with exit code 7"):
-        child.ask("backend", timeout_s=60)
+PLANTED = f"{__name__}:Planted"
 
 
-def test_a_child_that_does_not_answer_in_time_is_ended(child):
-    os.kill(child._process.pid, signal.SIGSTOP)
-    with pytest.raises(ChildDied, match="no answer within 0 s: it hung and was ended"):
-        child.ask("backend", timeout_s=0.2)
-    assert not child._process.is_alive()
+@pytest.fixture
+def worker(tmp_path):
+    """A file for the number of a child's worker."""
+    return tmp_path / "worker"
+
+
+@pytest.fixture
+def child(tmp_path, worker):
+    child = Child(PLANTED, CPU, tmp_path / "log", str(worker))
+    assert child.ask("number", timeout_s=60) == child.pid
+    yield child
+    child.kill()
+
+
+def lives(process: int) -> bool:
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def ended_with_its_worker(child: Child, worker: pathlib.Path) -> bool:
+    """Waits for the child and its worker to be gone. Returns whether they are."""
+    for _ in range(GONE_S * 20):
+        if not lives(child.pid) and not lives(int(worker.read_text())):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_request_that_fails_is_refused_in_one_line_and_the_child_goes_on(child):
+    with pytest.raises(JobRefused, match="^ValueError: it is broken$"):
+        child.ask("fails", timeout_s=60)
+    assert child.ask("number", timeout_s=60) == child.pid
+
+
+def test_requests_may_be_sent_before_the_first_is_answered(child):
+    child.send("number")
+    child.send("fails")
+    assert child.receive(timeout_s=60) == child.pid
+    with pytest.raises(JobRefused):
+        child.receive(timeout_s=60)
+
+
+@pytest.mark.parametrize("end", [Child.close, Child.kill])
+def test_a_child_that_is_ended_removes_what_it_wrote_and_leaves_no_worker(child, worker, tmp_path, end):
+    end(child)
+    assert (tmp_path / "log").read_text() == "closed\n"
+    assert ended_with_its_worker(child, worker)
+    with pytest.raises(ChildDied):
+        child.ask("number", timeout_s=1)
+
+
+def test_many_children_are_ended_at_the_same_time(tmp_path, monkeypatch):
+    children = [Child(PLANTED, CPU, tmp_path / f"log-{number}") for number in range(3)]
+    for child in children:
+        child.ask("number", timeout_s=60)
+        os.kill(child.pid, signal.SIGSTOP)  # it cannot leave
+    waits_s = []
+    monkeypatch.setattr(child_module, "_wait_until", lambda condition, timeout_s: waits_s.append(timeout_s))
+    kill_all(children)
+    assert waits_s == [child_module._LEAVE_S, child_module._WORKERS_LEAVE_S]
+    assert not any(lives(child.pid) for child in children)
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (("dies", "SIGKILL"), "^the process was killed; most likely the machine ran out of memory$"),
+        (("dies", "SIGSEGV"), "^the process died of signal SIGSEGV$"),
+        (("ends", 7, "out of luck"), "^the process ended with exit code 7: out of luck$"),
+        (("ends", 0, ""), "^the process ended with exit code 0$"),
+        (("half",), "^the process ended with exit code 7$"),
+        (("forks",), "^the process ended with exit code 7$"),
+    ],
+)
+def test_a_child_that_is_gone_says_how_and_leaves_no_worker(child, worker, request_, reason):
+    with pytest.raises(ChildDied, match=reason):
+        child.ask(*request_, timeout_s=60)
+    assert ended_with_its_worker(child, worker)
+
+
+def test_a_child_that_was_killed_before_it_is_asked_is_named_as_killed(child):
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(ChildDied, match="the process was killed"):
+        child.ask("number", timeout_s=60)
+
+
+def test_a_session_that_cannot_be_made_says_why(tmp_path):
+    child = Child("no_such_module:Session", CPU, tmp_path / "log")
+    reason = "^the process ended with exit code 1: ModuleNotFoundError: No module named 'no_such_module'$"
+    with pytest.raises(ChildDied, match=reason):
+        child.ask("number", timeout_s=60)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_child_that_does_not_answer_in_time_is_ended_with_its_worker(child, worker, stopped):
+    if stopped:
+        os.kill(child.pid, signal.SIGSTOP)
+    with pytest.raises(ChildHung, match="^no answer within 0 s: it hung and was ended$"):
+        child.ask("hangs", timeout_s=0.2)
+    assert ended_with_its_worker(child, worker)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_child_whose_parent_is_gone_ends_with_its_worker(child, worker, busy):
+    if busy:
+        child.send("hangs")
+    child._connection.close()
+    assert child._process.wait(GONE_S) == -signal.SIGKILL
+    assert ended_with_its_worker(child, worker)
+
+
+def test_arguments_that_cannot_be_sent_leave_no_process(tmp_path):
+    before = {process.pid for process in psutil.Process().children()}
+    with pytest.raises(Exception, match="<lambda>"):
+        Child(PLANTED, CPU, tmp_path / "log", lambda: None)
+    assert {process.pid for process in psutil.Process().children()} <= before
+
+
+def test_a_child_of_the_cpu_sees_no_gpu_of_any_maker_and_runs_as_its_parent_does(tmp_path):
+    child = Child(PLANTED, CPU, tmp_path / "log")
+    try:
+        environment, path, folder, read = child.ask("surroundings", timeout_s=60)
+    finally:
+        child.close()
+    hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
+    assert {name: environment.get(name) for name in hidden} == hidden and environment["JAX_PLATFORMS"] == "cpu"
+    assert (path, folder, read) == (sys.path, os.getcwd(), "")
+
+
+AWAY = """
+import os, sys
+
+class Session:
+    def surroundings(self):
+        return dict(os.environ), sys.path, os.getcwd()
+
+    def close(self):
+        pass
+"""
+
+
+def test_a_child_with_a_home_has_none_of_its_parents_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, "/of/the/parent"])
+    (tmp_path / "home").mkdir()
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "away.py").write_text(AWAY)
+    home = Home(folder=tmp_path / "home", environment={"PYTHONPATH": str(tmp_path / "path")})
+    child = Child("away:Session", CPU, tmp_path / "log", home=home)
+    try:
+        environment, path, folder = child.ask("surroundings", timeout_s=60)
+    finally:
+        child.close()
+    assert environment["PYTHONPATH"] == str(tmp_path / "path") and folder == str(tmp_path / "home")
+    assert str(tmp_path / "path") in path and not {"", folder, "/of/the/parent"} & set(path)
 
 
 def test_a_child_without_a_gpu_refuses_the_gpu(tmp_path, monkeypatch):
@@ -325,34 +243,4 @@ def test_a_child_without_a_gpu_refuses_the_gpu(tmp_path, monkeypatch):
             child.ask("backend", timeout_s=120)
     finally:
         child.close()
-    assert not child._process.is_alive()
-
-
-class Environment:
-    def variables(self) -> dict[str, str]:
-        return dict(os.environ)
-
-    def close(self) -> None:
-        pass
-
-
-def test_a_child_of_the_cpu_sees_no_gpu_of_any_maker(tmp_path):
-    child = Child(f"{__name__}:Environment", CPU, tmp_path / "log")
-    try:
-        seen = child.ask("variables", timeout_s=60)
-    finally:
-        child.close()
-    hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
-    assert {name: seen.get(name) for name in hidden} == hidden and seen["JAX_PLATFORMS"] == "cpu"
-
-
-def test_each_window_is_announced_before_it_is_measured(group):
-    prepare_all(group)
-    announced = []
-
-    def begin(turn, job):
-        assert len(FakeChild.asked) == len(announced)
-        announced.append(("window", job.variant, turn.window))
-
-    a_round(group, 0, loader=True, done=lambda name: None, begin=begin)
-    assert announced == FakeChild.asked and len(announced) == 8
+    assert not lives(child.pid)

@@ -58,7 +58,7 @@ def copies(greys, tmp_path_factory):
     def copy(form, images=64):
         folder = root / f"{form}-{images}"
         if not folder.exists():
-            materialize(greys.take(images), folder, form, (16, 16))
+            materialize(greys.take(images), folder, form, PipelineConfig(image_size=(16, 16)))
         return open_source(str(folder))
 
     return copy
@@ -136,7 +136,7 @@ def test_a_copy_at_one_size_has_the_epochs_of_its_source(form, loader, greys, co
 @pytest.mark.parametrize("decode", ["full", "scaled"])
 def test_records_have_the_same_pixels_bit_for_bit(decode, photos, tmp_path):
     source = from_folder(photos).take(12)
-    materialize(source, tmp_path / "records", "records", (64, 64))
+    materialize(source, tmp_path / "records", "records", PipelineConfig(image_size=(64, 64)))
     for loader in ("tf_data", "py_dataset"):
         config = PipelineConfig(loader=loader, augmentation=None, shuffle_buffer=0, decode=decode)
         np.testing.assert_array_equal(
@@ -156,7 +156,9 @@ def psnr(ours, theirs):
 @pytest.mark.parametrize("interpolation", ["bilinear", "nearest"])
 def test_raw_pixels_are_those_of_the_source_to_half_a_level(decode, interpolation, photos, tmp_path):
     source = from_folder(photos).take(12)
-    materialize(source, tmp_path / "raw", "raw", (64, 64), decode=decode, interpolation=interpolation)
+    materialize(
+        source, tmp_path / "raw", "raw", PipelineConfig(image_size=(64, 64), decode=decode, interpolation=interpolation)
+    )
     config = PipelineConfig(augmentation=None, shuffle_buffer=0, decode=decode, interpolation=interpolation)
     ours, theirs = served(config, open_source(str(tmp_path / "raw")))[0], served(config, source)[0]
     assert np.abs(ours - theirs).max() <= 0.5 + 1e-4
@@ -168,7 +170,7 @@ def test_raw_pixels_are_those_of_the_source_to_half_a_level(decode, interpolatio
 def test_resized_pixels_are_close_to_those_of_the_source(photos, tmp_path):
     """JPEG loses most at sizes this small; at 224 px it is 40 dB."""
     source = from_folder(photos)
-    materialize(source, tmp_path / "resized", "resized", (64, 64))
+    materialize(source, tmp_path / "resized", "resized", PipelineConfig(image_size=(64, 64)))
     config = PipelineConfig(augmentation=None, shuffle_buffer=0)
     ours, theirs = served(config, open_source(str(tmp_path / "resized")))[0], served(config, source)[0]
     assert psnr(ours, theirs) > 33
@@ -204,14 +206,14 @@ def test_one_resampling_reads_a_copy(form, loader, copies):
 def test_arrays_and_copies_are_sources_too(copies, tmp_path):
     levels = np.arange(10, dtype=np.uint8) * 4
     arrays = from_arrays(np.tile(levels[:, np.newaxis, np.newaxis, np.newaxis], (1, 16, 16, 3)), np.arange(10))
-    materialize(arrays, tmp_path / "raw", "raw", (16, 16))
-    materialize(arrays, tmp_path / "resized", "resized", (16, 16))
-    materialize(copies("records"), tmp_path / "again", "raw", (16, 16))
+    materialize(arrays, tmp_path / "raw", "raw", PipelineConfig(image_size=(16, 16)))
+    materialize(arrays, tmp_path / "resized", "resized", PipelineConfig(image_size=(16, 16)))
+    materialize(copies("records"), tmp_path / "again", "raw", PipelineConfig(image_size=(16, 16)))
     for name, count in (("raw", 10), ("resized", 10), ("again", 64)):
         assert numbers(served(PLAIN, open_source(str(tmp_path / name)))[0]) == list(range(count))
     for source in (arrays, copies("raw"), copies("records")):
         with pytest.raises(PreparedError, match=r"^records hold the bytes of files, and (arrays|raw|records) images"):
-            materialize(source, tmp_path / "records", "records", (16, 16))
+            materialize(source, tmp_path / "records", "records", PipelineConfig(image_size=(16, 16)))
 
 
 def test_a_resized_copy_is_a_folder_that_anybody_can_read(greys, copies):
@@ -229,7 +231,7 @@ def test_a_resized_copy_is_a_folder_that_anybody_can_read(greys, copies):
 def test_a_class_that_cannot_be_a_folder_is_refused(tmp_path):
     arrays = from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1]), class_names=("a/b", "c"))
     with pytest.raises(SourceError, match=r"^class 'a/b' cannot be the name of a folder\.$"):
-        materialize(arrays, tmp_path / "out", "resized", (8, 8))
+        materialize(arrays, tmp_path / "out", "resized", PipelineConfig(image_size=(8, 8)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -298,7 +300,7 @@ BROKEN = {
 @pytest.mark.parametrize("problem", BROKEN)
 def test_a_wrong_index_is_refused_in_one_line(problem, greys, tmp_path):
     folder = tmp_path / "raw"
-    materialize(greys, folder, "raw", (16, 16))
+    materialize(greys, folder, "raw", PipelineConfig(image_size=(16, 16)))
     index = folder / INDEX
     before = index.read_text()
     index.write_text(BROKEN[problem](before))
@@ -331,7 +333,7 @@ def test_a_wrong_index_of_records_is_refused(problem, copies, tmp_path):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_file_that_is_cut_or_gone_is_noticed(form, greys, tmp_path):
     folder = tmp_path / form
-    materialize(greys, folder, form, (16, 16))
+    materialize(greys, folder, form, PipelineConfig(image_size=(16, 16)))
     path = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != INDEX)[-1]
     size = path.stat().st_size
     os.truncate(path, size - 1)
@@ -350,7 +352,7 @@ def test_a_folder_of_photos_may_hold_an_index_of_somebody_else(greys, tmp_path):
 
 def test_equal_copies_have_equal_fingerprints_and_others_have_not(greys, tmp_path):
     for name, images in (("a", 64), ("b", 64), ("c", 63)):
-        materialize(greys.take(images), tmp_path / name, "raw", (16, 16))
+        materialize(greys.take(images), tmp_path / name, "raw", PipelineConfig(image_size=(16, 16)))
     a, b, c = (open_prepared(tmp_path / name).fingerprint for name in "abc")
     assert a == b != c
 
@@ -363,27 +365,27 @@ def test_what_is_there_is_not_overwritten(greys, tmp_path):
         out = tmp_path / name
         out.write_text("mine") if name == "file" else (out / "mine").mkdir(parents=True)
         with pytest.raises(PreparedError, match=f"^{out} is there already, and nothing is overwritten"):
-            materialize(greys, out, "raw", (16, 16))
+            materialize(greys, out, "raw", PipelineConfig(image_size=(16, 16)))
     (tmp_path / "empty").mkdir()
-    assert materialize(greys, tmp_path / "empty", "raw", (16, 16)).images == 64
+    assert materialize(greys, tmp_path / "empty", "raw", PipelineConfig(image_size=(16, 16))).images == 64
 
 
 def test_a_copy_among_the_photos_is_refused(greys):
     with pytest.raises(PreparedError, match="would lie among the photos"):
-        materialize(greys, greys.root / "raw", "raw", (16, 16))
+        materialize(greys, greys.root / "raw", "raw", PipelineConfig(image_size=(16, 16)))
     assert not (greys.root / "raw").exists()
 
 
 def test_an_unknown_form_is_refused_with_the_nearest(greys, tmp_path):
     with pytest.raises(PreparedError, match=r"Received: 'record'\. Did you mean 'records'\?"):
-        materialize(greys, tmp_path / "out", "record", (16, 16))
+        materialize(greys, tmp_path / "out", "record", PipelineConfig(image_size=(16, 16)))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_room_is_checked_first(form, greys, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(1, 1, 1000))
     with pytest.raises(WriteError, match=r"^not enough room on disk: 0 MB needed, 0 MB free$"):
-        materialize(greys, tmp_path / "deep" / "out", form, (16, 16))
+        materialize(greys, tmp_path / "deep" / "out", form, PipelineConfig(image_size=(16, 16)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -407,7 +409,7 @@ def exhausted(*_, **__):
 def test_a_disk_that_gets_full_leaves_nothing_behind(form, target, failing, greys, tmp_path, monkeypatch):
     monkeypatch.setattr(*target, failing)
     with pytest.raises(WriteError, match="No space left on device; nothing was left behind"):
-        materialize(greys, tmp_path / "out", form, (16, 16))
+        materialize(greys, tmp_path / "out", form, PipelineConfig(image_size=(16, 16)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -417,7 +419,7 @@ def test_stopping_leaves_nothing_behind(form, greys, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        materialize(greys, tmp_path / "out", form, (16, 16), progress=stop)
+        materialize(greys, tmp_path / "out", form, PipelineConfig(image_size=(16, 16)), progress=stop)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -428,7 +430,7 @@ def test_an_image_that_cannot_be_decoded_is_named(greys, tmp_path):
     encoded = victim.read_bytes()
     victim.write_bytes(encoded[:60] + bytes(len(encoded) - 80) + encoded[-20:])
     with pytest.raises(PreparedError, match=r"^dogs/40 é\.jpg cannot be decoded: "):
-        materialize(from_folder(folder), tmp_path / "out", "raw", (16, 16))
+        materialize(from_folder(folder), tmp_path / "out", "raw", PipelineConfig(image_size=(16, 16)))
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
@@ -439,13 +441,14 @@ def test_photos_that_change_while_they_are_copied_are_noticed(greys, tmp_path):
         shutil.copy(folder / greys.files[1], folder / greys.files[0])
 
     with pytest.raises(PreparedError, match=r"^photos changed while it was prepared\.$"):
-        materialize(from_folder(folder), tmp_path / "out", "raw", (16, 16), progress=change)
+        materialize(from_folder(folder), tmp_path / "out", "raw", PipelineConfig(image_size=(16, 16)), progress=change)
     assert not (tmp_path / "out").exists()
 
 
 KILLED = """
 import sys, threading, time
 import pipeline.prepared.write as module
+from pipeline import PipelineConfig
 from pipeline.sources.folder import from_folder
 module._BATCH_IMAGES = 1
 source, waiting = from_folder(sys.argv[1]), threading.Barrier(10)
@@ -454,7 +457,8 @@ def build(form, percent):
         if done * 100 >= percent * total:
             waiting.wait()
             time.sleep(600)
-    module.materialize(source, f"{sys.argv[2]}/{form}-{percent}", form, (16, 16), progress=stop)
+    config = PipelineConfig(image_size=(16, 16))
+    module.materialize(source, f"{sys.argv[2]}/{form}-{percent}", form, config, progress=stop)
 for form in module.FORMS:
     for percent in (10, 50, 95):
         threading.Thread(target=build, args=(form, percent)).start()
@@ -475,7 +479,7 @@ def test_a_builder_that_is_killed_leaves_no_half_and_the_next_one_succeeds(greys
     left = [path.name for path in root.iterdir()]
     assert len(left) == 9 and all(".building-" in name for name in left)
     for form in FORMS:
-        materialize(greys, root / f"{form}-50", form, (16, 16))
+        materialize(greys, root / f"{form}-50", form, PipelineConfig(image_size=(16, 16)))
         assert numbers(served(PLAIN, open_source(str(root / f"{form}-50")))[0]) == list(range(64))
     assert sorted(path.name for path in root.iterdir()) == sorted(f"{form}-50" for form in FORMS)
 

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from pipeline import from_arrays, from_folder
+from pipeline import PipelineConfig, from_arrays, from_folder
 from pipeline.prepared.index import open_prepared
 from pipeline.prepared.write import materialize
 from pipeline.sources.changes import Change, FolderWatch
@@ -101,7 +101,7 @@ def test_arrays_cannot_change_behind_ones_back():
 
 @pytest.mark.parametrize("form", ["raw", "records", "resized"])
 def test_a_prepared_copy_does_not_change_by_itself(form, folder, tmp_path):
-    materialize(from_folder(folder), tmp_path / "copy", form, (8, 8))
+    materialize(from_folder(folder), tmp_path / "copy", form, PipelineConfig(image_size=(8, 8)))
     source = open_prepared(tmp_path / "copy")
     watch = FolderWatch(source)
     assert not watch.changes()

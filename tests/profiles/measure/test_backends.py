@@ -80,19 +80,8 @@ def test_steps_that_draw_nothing_are_not_steady(ahead, images, wall_ns):
     """Ten steps of ten images and 100 ns, the first two not steady; with one batch drawn ahead nor is the last."""
     epoch = windows._Epoch(begin_ns=0, end_ns=1000)
     epoch.steps = [(100 * number, 100 * number + 40, 100 * number + 100, 10) for number in range(10)]
-    sample = windows._sample(
-        [epoch],
-        window="train",
-        round_=0,
-        ramp_steps=2,
-        drawn_ahead=ahead,
-        called_ns=0,
-        returned_ns=1000,
-        from_call=False,
-        cpu_ns=1,
-        canary_ns=1,
-        others_ratio=None,
-        whole=True,
-    )
+    window = windows._Window(name="train", round=0, epochs=1, ramp_steps=2)
+    call = windows._Call(called_ns=0, returned_ns=1000, from_call=False, cpu_ns=1, canary_ns=1, others_ratio=None)
+    sample = windows._sample([epoch], window, call, ahead)
     assert (sample.images, sample.wall_ns, sample.epoch_images) == (images, wall_ns, 100)
     assert sample.wait_ns == 40 * len(sample.step_ns)
