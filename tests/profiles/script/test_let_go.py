@@ -173,8 +173,7 @@ def test_batches_are_let_go_whoever_keeps_the_watch(
     assert (kept, len(watch.kept)) == (3, 0)
 
 
-@pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize(("steps", "ends"), [*((1, ends) for ends in ENDS), (2, "by itself"), (2, "by an error")])
 def test_a_monitor_that_the_script_keeps_holds_neither_model_nor_data(steps: int, ends: str) -> None:
     monitor = StallMonitor()
     data = DATA["tf.data"]()
