@@ -300,7 +300,15 @@ def test_scripts_import_what_they_use_and_nothing_of_ours(few, tmp_path):
     assert (checked.stdout, checked.returncode) == ("", 0)
 
 
-@pytest.mark.parametrize("libraries", SETS, ids=lambda libraries: " and ".join(libraries) or "none")
+# Of the sets with OpenCV, one runs always.
+@pytest.mark.parametrize(
+    "libraries",
+    [
+        pytest.param(libraries, marks=pytest.mark.slow if "cv2" in libraries and len(libraries) > 1 else ())
+        for libraries in SETS
+    ],
+    ids=lambda libraries: " and ".join(libraries) or "none",
+)
 def test_a_script_runs_without_our_packages_and_without_libraries_it_does_not_use(libraries, few, tmp_path):
     """Of the scripts that import these, as many run as have a line that no earlier script has, whatever its numbers."""
     configs, lines = [], set()
