@@ -96,6 +96,14 @@ def small_heap() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def fake_clock(monkeypatch: pytest.MonkeyPatch):
+    """A `tests.fakes.FakeClock` in the place of `profiles.clock`."""
+    from tests.fakes import FakeClock
+
+    return FakeClock(monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder of 40 generated photographs of many sizes, 20 a class."""
@@ -127,6 +135,7 @@ def examined(tmp_path_factory: pytest.TempPathFactory):
     before = state(root)
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
         patch.setenv("COLUMNS", "80")
+        patch.setattr("benchmarks.doctor.measure.usable_cores", lambda: 1.0)  # one child: each loads TensorFlow
         code = doctor.main([str(root), "--out", str(out)])
     assert state(root) == before, "the doctor changed something"
     return root, names, code, json.loads((out / "results.json").read_text()), printed.getvalue(), out

@@ -1,11 +1,14 @@
-"""Stand-ins for child processes: they answer at once, with numbers that a test knows."""
+"""Stand-ins for the clock and for child processes: they answer at once, with numbers that a test knows."""
 
 from __future__ import annotations
 
 import pathlib
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
+
+import pytest
 
 from benchmarks.accuracy.samples import Order, State
 from benchmarks.lab.backend import Refused
@@ -15,10 +18,12 @@ from benchmarks.lab.serve import one_line
 from benchmarks.lab.session import Job, JobFacts, ModelFacts
 from benchmarks.tune.results import AUTOTUNE
 from pipeline.sources.folder import from_folder
+from profiles import clock
 from profiles.devices import Device
 from profiles.machine.page_cache import StorageRates
 from tests.builders import (
     BACKENDS,
+    MS,
     TUNED_BASE,
     a_fake_sample,
     a_measurement,
@@ -28,6 +33,37 @@ from tests.builders import (
     an_epoch,
     some_facts,
 )
+
+
+class FakeClock:
+    """Stands in for `profiles.clock`: time passes only where a test says so, in all threads at once.
+
+    The machine has one core, and nobody but this process uses it.
+
+    Attributes:
+      passed_ns: nanoseconds since the clock was made.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.passed_ns, self._cpu_ns, self._lock = 0, 0, threading.Lock()
+        patch.setattr(clock, "now_ns", lambda: 1000 * MS + self.passed_ns)
+        patch.setattr(clock, "sleep_until_ns", lambda at_ns: self.sleep((at_ns - clock.now_ns()) / 1e9))
+        patch.setattr(clock, "canary_ns", lambda: 5 * MS)
+        for name in ("cpu_ns", "own_cpu_ns", "thread_cpu_ns"):
+            patch.setattr(clock, name, lambda: self._cpu_ns)
+        patch.setattr(clock, "gone_children_cpu_ns", lambda: 0)
+        patch.setattr(clock, "machine_cpu_ns", lambda: (self._cpu_ns, 1))
+
+    def sleep(self, seconds: float) -> None:
+        """Lets time pass, in place of `time.sleep`."""
+        self.spend(wait_s=seconds)
+
+    def spend(self, *, cpu_s: float = 0.0, wait_s: float = 0.0) -> None:
+        """Lets a core be busy, and then time pass."""
+        cpu_ns = round(cpu_s * 1e9)
+        with self._lock:
+            self.passed_ns += cpu_ns + max(round(wait_s * 1e9), 0)
+            self._cpu_ns += cpu_ns
 
 
 class FakeTrainingChild:

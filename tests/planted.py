@@ -145,7 +145,7 @@ def a_model() -> keras.Model:
     return model
 
 
-def sleepy_model(step: Callable[[], None]) -> keras.Model:
+def sleepy_model(step: Callable[[], None], image_shape: tuple[int, int, int] = (2, 2, 3)) -> keras.Model:
     """Returns a model whose compiled step sleeps."""
 
     class Sleepy(keras.Sequential):
@@ -153,6 +153,6 @@ def sleepy_model(step: Callable[[], None]) -> keras.Model:
             with tf.control_dependencies([tf.py_function(step, [], [])]):
                 return super().train_step(data)
 
-    model = Sleepy([keras.Input((2, 2, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model = Sleepy([keras.Input(image_shape), keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse", jit_compile=False)
     return model

@@ -1,4 +1,9 @@
-"""Hands arrays from a forked process to its parent in shared memory: a socket takes longer than cropping the batch."""
+"""Hands arrays from a forked process to its parent in shared memory: a socket takes longer than cropping the batch.
+
+Why not `multiprocessing.shared_memory`: its memory has a name in /dev/shm, and a process of its own, the
+`resource_tracker`, removes the name. The name stays when the whole process group is killed. Memory that a fork inherits
+needs no name, and the system frees it with the last process that has it.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 Keras' own pool replaces a process that dies, and then waits for ever for the batch of that process.
 
+Why not `multiprocessing.connection`: reading from a `Connection` has no timeout, so that each batch would need
+`connection.wait` or `poll`, which make a selector for each call. Asking for a batch and reading the answer then takes
+about 40 us of the parent's CPU time instead of 17, and a batch of small images is made in 330 us.
+
 Over 400 lines: thread and process workers promise the same, and are read side by side.
 """
 

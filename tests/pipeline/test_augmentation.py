@@ -357,9 +357,8 @@ def keras_applied(augmentation: Augmentation, image: np.ndarray) -> np.ndarray:
 
 def our_applied(augmentation: Augmentation, image: np.ndarray) -> np.ndarray:
     matrices = augmentation.draw(MANY, seed=7, epoch=0).affine(*image.shape[:2])
-    return tf_ops_apply(PipelineConfig(augmentation=augmentation))(
-        np.repeat(image[np.newaxis], MANY, 0), matrices
-    ).numpy()
+    config = PipelineConfig(augmentation=augmentation, image_size=image.shape[:2])
+    return tf_ops_apply(config)(np.repeat(image[np.newaxis], MANY, 0), matrices).numpy()
 
 
 @pytest.mark.parametrize(
@@ -374,7 +373,7 @@ def our_applied(augmentation: Augmentation, image: np.ndarray) -> np.ndarray:
     ids=["zoom", "flip", "everything", "reflect", "constant"],
 )
 def test_keras_layers_draw_from_the_same_distribution(augmentation):
-    image = smooth(SIDE, SIDE)
+    image = smooth(SIDE // 2, SIDE // 2)
     keras_images, our_images = keras_applied(augmentation, image), our_applied(augmentation, image)
     # Of 255 levels, per pixel and channel: the mean's standard error is its deviation (up to 70 levels) / sqrt(2,000),
     # 1.6 for each side. Keras shears about the corner: at most 0.2 pixels of up to 4 levels, and symmetric.
@@ -386,7 +385,7 @@ def test_keras_layers_draw_from_the_same_distribution(augmentation):
 
 @pytest.mark.parametrize("probability", [0.0, 0.5])
 def test_keras_layers_flip_as_often_as_asked(probability):
-    image = smooth(SIDE, SIDE)
+    image = smooth(SIDE // 4, SIDE // 4)
     only_flips = Augmentation(shear_degrees=0, zoom_range=0, flip_probability=probability)
     applied = keras_applied(only_flips, image)
     flipped = np.array([np.array_equal(output, image[:, ::-1]) for output in applied])

@@ -81,7 +81,6 @@ def test_it_is_saved_as_results_and_report(tmp_path: Path) -> None:
 def test_what_is_read_once_has_a_verdict_and_no_stages() -> None:
     def batches() -> Any:
         for _ in range(40):
-            time.sleep(0.002)
             yield a_batch()
 
     found = profiles.profile(batches, a_model(), device="emulated:5000", rounds=1)

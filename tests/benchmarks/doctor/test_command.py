@@ -11,9 +11,11 @@ import signal
 import pytest
 
 from benchmarks.doctor import __main__ as doctor
-from benchmarks.doctor.decoders import Verdict
+from benchmarks.doctor.child import Session
+from benchmarks.doctor.decoders import DECODERS, Verdict
 from benchmarks.doctor.examine import SUFFIXES, examine
 from benchmarks.doctor.folder import entries, findings_of, list_folder
+from benchmarks.doctor.measure import Examiner
 from benchmarks.doctor.results import TROUBLES, Examined, Finding, in_order
 from benchmarks.lab.show import show
 from pipeline.commands.terminal import Stopped
@@ -183,8 +185,15 @@ def photo_folder(root: pathlib.Path, names: dict[str, int]) -> pathlib.Path:
     return root
 
 
+class Light(Session):
+    """A child that starts at once: Pillow answers in the place of TensorFlow, which takes seconds to load."""
+
+    def open(self):
+        DECODERS["TensorFlow"] = DECODERS["Pillow"]
+
+
 def test_a_healthy_folder_gives_exit_code_0_and_no_list(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("benchmarks.doctor.measure.usable_cores", lambda: 1.0)  # one child: each takes seconds to start
+    monkeypatch.setattr(Examiner.__init__, "__defaults__", (f"{__name__}:Light", 30.0))
     code, document, printed = run(photo_folder(tmp_path / "pets", {"cats": 3, "dogs": 3}), tmp_path / "out", capsys)
     assert (code, document["findings"], document["files"]) == (0, [], 6)
     assert "nothing is wrong" in printed and "Nothing would stop a training." in printed

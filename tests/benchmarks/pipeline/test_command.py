@@ -13,6 +13,8 @@ import sys
 import psutil
 import pytest
 
+from benchmarks.lab import command as lab_command
+from benchmarks.pipeline import __main__ as pipeline
 from tests import PROJECT_ROOT
 from tests.builders import write_quick_modules
 from tests.checks import samples_of
@@ -37,18 +39,6 @@ sys.exit(pipeline.main(sys.argv[1:]))
 """
 
 
-def command(*words, program=("-m", "benchmarks.pipeline"), path=()):
-    environment = {**os.environ, "COLUMNS": "100", "PYTHONPATH": os.pathsep.join(map(str, (PROJECT_ROOT, *path)))}
-    return subprocess.run(
-        [sys.executable, *program, *map(str, words)],
-        cwd=PROJECT_ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-
-
 @pytest.fixture(scope="module")
 def finished(photos, tmp_path_factory):
     """One run on 20 photos and two files that are no photos; returns what it printed and where its results are."""
@@ -65,7 +55,14 @@ def finished(photos, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "results"
     modules = write_quick_modules(tmp_path_factory.mktemp("modules"))
     words = ["--data", folder, *QUICK, "--variants", "generator,tf-data-uint8", "--out", out]
-    done = command(*words, program=("-c", _WITH_SHORT_WINDOWS), path=[modules])
+    done = subprocess.run(
+        [sys.executable, "-c", _WITH_SHORT_WINDOWS, *map(str, words)],
+        cwd=PROJECT_ROOT,
+        env={**os.environ, "COLUMNS": "100", "PYTHONPATH": f"{PROJECT_ROOT}{os.pathsep}{modules}"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stderr
     return done, json.loads((out / "results.json").read_text()), out, images
 
@@ -146,12 +143,11 @@ def test_nothing_private_is_written(finished):
     assert f'"{getpass.getuser()}"' not in text
 
 
-def test_an_earlier_run_is_not_overwritten(finished):
+def test_an_earlier_run_is_not_overwritten(finished, capsys):
     _, _, out, _ = finished
     before = (out / "results.json").read_bytes()
-    again = command("--out", out, "--variants", "tf-data")
-    assert again.returncode == 2
-    assert "holds results.json already" in again.stderr
+    assert pipeline.main(["--out", str(out), "--variants", "tf-data"]) == 2
+    assert "holds results.json already" in capsys.readouterr().err
     assert (out / "results.json").read_bytes() == before
 
 
@@ -200,20 +196,18 @@ def test_a_model_of_the_users_own_sets_the_image_size(photos, tmp_path):
         (["--out", "/proc/nowhere"], 2, "results cannot be written there"),
     ],
 )
-def test_bad_input_gets_one_line_and_an_exit_code(tmp_path, words, exit_code, message):
-    done = command(*words)
-    assert done.returncode == exit_code
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stdout == ""
+def test_bad_input_gets_one_line_and_an_exit_code(words, exit_code, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert pipeline.main(words) == exit_code
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert printed.out == ""
 
 
 def test_no_room_on_disk_is_said_before_anything_is_measured(monkeypatch, tmp_path, capsys):
-    from benchmarks.lab import command
-    from benchmarks.pipeline import __main__ as pipeline
-
     usage = type("Usage", (), {"free": 1_000_000})
-    monkeypatch.setattr(command.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(lab_command.shutil, "disk_usage", lambda path: usage)
     assert pipeline.main(["--out", str(tmp_path / "out")]) == 2
     assert "no room on disk, 1 MB are free and 50 MB are needed" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -270,17 +264,15 @@ sys.exit(pipeline.main(sys.argv[1:]))
 """
 
 
-def test_help_and_list_answer_without_tensorflow():
-    for words in (["--help"], ["--list"]):
-        code = (
-            "import sys; from benchmarks.pipeline import __main__ as pipeline\n"
-            f"try: pipeline.main({words})\nexcept SystemExit: pass\n"
-            "print([name for name in ('tensorflow', 'keras', 'scipy.stats') if name in sys.modules])"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True, timeout=60
-        )
-        assert done.stdout.splitlines()[-1] == "[]"
+def test_the_list_of_names_comes_without_tensorflow():
+    code = (
+        "import sys; from benchmarks.pipeline import __main__ as pipeline\npipeline.main(['--list'])\n"
+        "print([name for name in ('tensorflow', 'keras', 'scipy.stats') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_run_as_a_file_it_says_how_to_run_it():

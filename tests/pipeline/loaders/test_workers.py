@@ -312,7 +312,7 @@ def test_a_timeout_for_all_sockets_is_none_of_the_workers(started):
     try:
         maker = Maker()
         workers = started(maker)
-        time.sleep(0.1)
+        time.sleep(0.05)
         assert workers.make(1)[0, 0] == 1
     finally:
         socket.setdefaulttimeout(before)
@@ -412,10 +412,7 @@ def test_processes_end_with_a_parent_that_is_killed(busy, tmp_path):
     assert done.returncode == -signal.SIGKILL
     numbers = [int(number) for number in printed.split()]
     assert len(numbers) == 3
-    deadline = time.monotonic() + GONE_S
-    while any(map(alive, numbers)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not any(map(alive, numbers)))
 
 
 def alive(number: int) -> bool:

@@ -147,7 +147,7 @@ def test_an_epoch_is_planned_before_a_worker_of_it_is_forked(monkeypatch):
     def slow(self):
         planning.set()
         asked.wait(5)
-        time.sleep(0.2)  # in which the late caller below would fork
+        time.sleep(0.1)  # in which the late caller below would fork
         plan(self)
 
     monkeypatch.setattr(Failing, "_plan_next_epoch", slow)

@@ -451,7 +451,7 @@ import pipeline.prepared.write as module
 from pipeline import PipelineConfig
 from pipeline.sources.folder import from_folder
 module._BATCH_IMAGES = 1
-source, waiting = from_folder(sys.argv[1]), threading.Barrier(10)
+source, waiting = from_folder(sys.argv[1]).take(20), threading.Barrier(7)
 def build(form, percent):
     def stop(done, total):
         if done * 100 >= percent * total:
@@ -460,7 +460,7 @@ def build(form, percent):
     config = PipelineConfig(image_size=(16, 16))
     module.materialize(source, f"{sys.argv[2]}/{form}-{percent}", form, config, progress=stop)
 for form in module.FORMS:
-    for percent in (10, 50, 95):
+    for percent in (10, 95):
         threading.Thread(target=build, args=(form, percent)).start()
 waiting.wait()
 print("all wait", flush=True)
@@ -477,11 +477,11 @@ def test_a_builder_that_is_killed_leaves_no_half_and_the_next_one_succeeds(greys
     child.send_signal(signal.SIGKILL)
     child.wait()
     left = [path.name for path in root.iterdir()]
-    assert len(left) == 9 and all(".building-" in name for name in left)
+    assert len(left) == 6 and all(".building-" in name for name in left)
     for form in FORMS:
-        materialize(greys, root / f"{form}-50", form, PipelineConfig(image_size=(16, 16)))
-        assert numbers(served(PLAIN, open_source(str(root / f"{form}-50")))[0]) == list(range(64))
-    assert sorted(path.name for path in root.iterdir()) == sorted(f"{form}-50" for form in FORMS)
+        materialize(greys, root / f"{form}-95", form, PipelineConfig(image_size=(16, 16)))
+        assert numbers(served(PLAIN, open_source(str(root / f"{form}-95")))[0]) == list(range(64))
+    assert sorted(path.name for path in root.iterdir()) == sorted(f"{form}-95" for form in FORMS)
 
 
 # Files larger than memory

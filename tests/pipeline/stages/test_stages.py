@@ -40,30 +40,32 @@ def source():
     return from_arrays(images, np.arange(64) % 2)
 
 
-def after_one_batch(loader, warped):
+def after_one_batch(loader, warped, *, wanted):
+    """Takes a batch, and waits half a second for tf.data's threads to make `wanted` images."""
     iterator = iter(loader.data)
     next(iterator)
-    # Long enough for anything that reads ahead to show; what does not read ahead is the same after any time.
-    time.sleep(0.5)
+    until = time.monotonic() + 0.5
+    while len(warped) < wanted and time.monotonic() < until:
+        time.sleep(0.01)
     return len(warped)
 
 
 def test_tf_data_without_its_rewrites_makes_one_batch_and_no_more(warped, source):
     config = replace(VARIANTS["tf-data"], augment_with="opencv", batch_size=4, image_size=(8, 8))
     with build(config, source) as loader:
-        assert after_one_batch(loader, warped) == 4
+        assert after_one_batch(loader, warped, wanted=5) == 4
 
 
 def test_prefetch_reads_ahead(warped, source):
     config = replace(VARIANTS["tf-data"], augment_with="opencv", batch_size=4, image_size=(8, 8), prefetch=2)
     with build(config, source) as loader:
-        assert after_one_batch(loader, warped) >= 12
+        assert after_one_batch(loader, warped, wanted=12) >= 12
 
 
 def test_rewrites_turn_a_sequential_map_into_one_that_reads_ahead(warped, source):
     config = replace(VARIANTS["tf-data"], augment_with="opencv", batch_size=4, image_size=(8, 8), rewrites=True)
     with build(config, source) as loader:
-        assert after_one_batch(loader, warped) > 4
+        assert after_one_batch(loader, warped, wanted=5) > 4
 
 
 def caches(dataset):

@@ -13,20 +13,19 @@ import pytest
 
 from profiles import clock
 from profiles.machine import Others
+from tests.fakes import FakeClock
 from tests.planted import planted
 
-_BURN = "while True: pass"
+_BURN = "print(flush=True)\nwhile True: pass"
+# For a child of `multiprocessing`; not a function of this file, with which the child would import TensorFlow.
+_BURN_ONCE_BEGUN = "begun.set()\nwhile True: pass"
 
 
-def burn(seconds: float) -> None:
-    until = time.perf_counter() + seconds
+def others_while_burning() -> float:
+    others = Others()
+    until = time.perf_counter() + 0.6
     while time.perf_counter() < until:
         pass
-
-
-def others_while(seconds: float) -> float:
-    others = Others()
-    burn(seconds)
     ratio = others.ratio()
     assert ratio is not None
     return ratio
@@ -50,23 +49,36 @@ def test_what_the_kernel_counts_twice_or_waits_is_not_busy(monkeypatch: pytest.M
     assert clock.machine_cpu_ns() == (12_000_000_000, 2)
 
 
-def test_under_a_quota_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_have_what_the_cores_did_beside_this_process(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiles.machine.others.usable_cores", lambda: 2)
+    busy_ns = iter([0, 500_000_000])
+    monkeypatch.setattr(clock, "machine_cpu_ns", lambda: (next(busy_ns), 2))
+    others = Others()
+    fake_clock.spend(cpu_s=0.3, wait_s=0.7)
+    assert others.ratio() == 0.1
+
+
+def test_under_a_quota_nothing_is_said(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel counts the whole host: others have quotas of their own."""
     monkeypatch.setattr("profiles.machine.others.usable_cores", lambda: 0.5)
     others = Others()
-    burn(0.15)
+    fake_clock.spend(cpu_s=0.15)
     assert others.ratio() is None
 
 
 @pytest.mark.parametrize("error", [PermissionError("no"), psutil.AccessDenied()])
-def test_where_the_system_does_not_tell_nothing_is_said(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_where_the_system_does_not_tell_nothing_is_said(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def refuse() -> None:
         raise error
 
     monkeypatch.setattr(clock, "machine_cpu_ns", refuse)
     others = Others()
-    burn(0.15)
-    assert others.ratio() is None and others.own_cpu_ns() > 0.05e9
+    fake_clock.spend(cpu_s=0.15)
+    assert others.ratio() is None and others.own_cpu_ns() == 150_000_000
 
 
 def test_cores_that_cannot_be_told_by_their_place_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,10 +89,11 @@ def test_cores_that_cannot_be_told_by_their_place_are_none(monkeypatch: pytest.M
 @planted
 def test_a_program_that_burns_a_core_is_found() -> None:
     cores = len(psutil.Process().cpu_affinity())
-    quiet = others_while(1.0)
-    with subprocess.Popen([sys.executable, "-c", _BURN]) as neighbour:
-        time.sleep(0.3)
-        beside = others_while(1.0)
+    quiet = others_while_burning()
+    with subprocess.Popen([sys.executable, "-S", "-c", _BURN], stdout=subprocess.PIPE) as neighbour:
+        assert neighbour.stdout is not None
+        neighbour.stdout.readline()
+        beside = others_while_burning()
         neighbour.kill()
     # On a machine with one core it takes half of it.
     assert beside - quiet == pytest.approx(1 / max(cores, 2), abs=0.12)
@@ -88,10 +101,12 @@ def test_a_program_that_burns_a_core_is_found() -> None:
 
 @planted
 def test_our_own_work_and_our_own_children_are_not_others() -> None:
-    child = multiprocessing.get_context("spawn").Process(target=burn, args=(5.0,))
+    spawn = multiprocessing.get_context("spawn")
+    begun = spawn.Event()
+    child = spawn.Process(target=exec, args=(_BURN_ONCE_BEGUN, {"begun": begun}))
     child.start()
-    time.sleep(1.0)
-    beside = others_while(1.0)
+    assert begun.wait(60)
+    beside = others_while_burning()
     child.kill()
     child.join()
     assert beside < 0.15

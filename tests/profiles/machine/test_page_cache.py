@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from profiles import clock
 from profiles.machine import page_cache
 from profiles.machine.page_cache import (
     PageCacheError,
@@ -21,6 +20,7 @@ from profiles.machine.page_cache import (
     measure_storage,
     read_bytes_per_sec,
 )
+from tests.fakes import FakeClock
 
 PAGE = mmap.PAGESIZE
 
@@ -47,22 +47,13 @@ def files(tmp_path: Path) -> list[Path]:
     return paths
 
 
-@pytest.fixture
-def fake_clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A clock that only sleeping and reading move: its time in nanoseconds."""
-    now = [0]
-    monkeypatch.setattr(clock, "now_ns", lambda: now[0])
-    monkeypatch.setattr(clock, "sleep_until_ns", lambda at_ns: now.__setitem__(0, at_ns))
-    return now
-
-
-def slow_reads(monkeypatch: pytest.MonkeyPatch, now: list[int], ms: Callable[[], float]) -> None:
+def slow_reads(monkeypatch: pytest.MonkeyPatch, fake_clock: FakeClock, ms: Callable[[], float]) -> None:
     """Lets each read that gives bytes take so long on the fake clock."""
     real = os.readv
 
     def readv(descriptor: int, buffers: list[bytearray]) -> int:
         count = real(descriptor, buffers)
-        now[0] += round(ms() * 1e6) if count else 0
+        fake_clock.sleep(ms() / 1e3 if count else 0)
         return count
 
     monkeypatch.setattr(os, "readv", readv)
@@ -125,7 +116,7 @@ def test_files_that_are_empty_or_not_there_count_for_nothing(files: list[Path], 
 # What cannot be dropped
 
 
-def test_files_that_somebody_has_mapped_are_not_cold(files: list[Path], fake_clock: list[int]) -> None:
+def test_files_that_somebody_has_mapped_are_not_cold(files: list[Path], fake_clock: FakeClock) -> None:
     with files[0].open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         assert len(mapped[:]) == 8 * PAGE
         with pytest.raises(
@@ -133,11 +124,11 @@ def test_files_that_somebody_has_mapped_are_not_cold(files: list[Path], fake_clo
         ) as said:
             drop(files)
     assert "\n" not in str(said.value)
-    assert fake_clock == [10**9]  # it had a second
+    assert fake_clock.passed_ns == 10**9  # it had a second
     assert drop(files) == 0
 
 
-def test_files_on_a_ram_disk_are_not_cold(fake_clock: list[int]) -> None:
+def test_files_on_a_ram_disk_are_not_cold(fake_clock: FakeClock) -> None:
     folder = Path("/dev/shm")
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         pytest.skip(f"there is no RAM disk at {folder}")
@@ -152,7 +143,7 @@ def test_files_on_a_ram_disk_are_not_cold(fake_clock: list[int]) -> None:
 
 @pytest.mark.parametrize(("left", "cold"), [(0.0, True), (0.05, True), (0.051, False), (1.0, False)])
 def test_five_per_cent_may_stay(
-    monkeypatch: pytest.MonkeyPatch, fake_clock: list[int], left: float, cold: bool
+    monkeypatch: pytest.MonkeyPatch, fake_clock: FakeClock, left: float, cold: bool
 ) -> None:
     monkeypatch.setattr(page_cache, "cached_ratio", lambda paths: left)
     if cold:
@@ -162,11 +153,11 @@ def test_five_per_cent_may_stay(
             drop([])
 
 
-def test_pages_that_are_still_being_written_get_time(monkeypatch: pytest.MonkeyPatch, fake_clock: list[int]) -> None:
+def test_pages_that_are_still_being_written_get_time(monkeypatch: pytest.MonkeyPatch, fake_clock: FakeClock) -> None:
     left = iter([1.0, 1.0, 0.4, 0.0])
     monkeypatch.setattr(page_cache, "cached_ratio", lambda paths: next(left))
     assert drop([]) == 0
-    assert fake_clock == [3 * 10**8]
+    assert fake_clock.passed_ns == 3 * 10**8
 
 
 @pytest.mark.parametrize("function", [cached_ratio, drop, measure_storage])
@@ -202,16 +193,16 @@ def test_a_system_without_mincore_is_refused(monkeypatch: pytest.MonkeyPatch, fi
 
 
 def test_a_rate_is_bytes_over_seconds(
-    monkeypatch: pytest.MonkeyPatch, fake_clock: list[int], files: list[Path]
+    monkeypatch: pytest.MonkeyPatch, fake_clock: FakeClock, files: list[Path]
 ) -> None:
     slow_reads(monkeypatch, fake_clock, lambda: 2)
     assert read_bytes_per_sec(files) == pytest.approx(8 * PAGE / 2e-3)
 
 
-def test_reading_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch, fake_clock: list[int], files: list[Path]) -> None:
+def test_reading_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch, fake_clock: FakeClock, files: list[Path]) -> None:
     slow_reads(monkeypatch, fake_clock, lambda: 2)
     assert read_bytes_per_sec(files, limit_s=0.005) == pytest.approx(8 * PAGE / 2e-3)
-    assert fake_clock == [6 * 10**6]  # three of ten files
+    assert fake_clock.passed_ns == 6 * 10**6  # three of ten files
 
 
 def test_reading_puts_files_into_the_cache(files: list[Path]) -> None:
@@ -238,7 +229,7 @@ def test_a_broken_disk_is_said(monkeypatch: pytest.MonkeyPatch, files: list[Path
 
 
 def test_storage_is_read_cold_then_warm(
-    monkeypatch: pytest.MonkeyPatch, fake_clock: list[int], files: list[Path], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, fake_clock: FakeClock, files: list[Path], tmp_path: Path
 ) -> None:
     """A planted disk: 4 ms for each of the ten reads after the pages were dropped, 1 ms for those that follow."""
     (tmp_path / "empty").touch()
@@ -260,7 +251,7 @@ def test_storage_is_told_from_the_first_files(monkeypatch: pytest.MonkeyPatch, f
 
 
 def test_a_slow_storage_leaves_the_files_warm_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, fake_clock: list[int], files: list[Path]
+    monkeypatch: pytest.MonkeyPatch, fake_clock: FakeClock, files: list[Path]
 ) -> None:
     slow_reads(monkeypatch, fake_clock, lambda: 2000)
     assert measure_storage(files).cold_bytes_per_sec == pytest.approx(8 * PAGE / 2)

@@ -1,13 +1,15 @@
 """Windows on planted truth: loaders and models that sleep, measured through the real `fit`.
 
-The truth is what the sleeps really took, not what was asked for: a busy machine lengthens them. On JAX the same tests
-run in a process of their own (the last test here): long because that process takes one file, and the loaders that are
-planted here are those of the other tests as well.
+Where loading and computing take turns, they sleep on a fake clock. Where threads work beside each other, the truth is
+what the sleeps really took, not what was asked for: a busy machine lengthens them. On JAX the same tests run in a
+process of their own (the last test here): long because that process takes one file, and the loaders that are planted
+here are those of the other tests as well.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from profiles.samples import Sample
 from profiles.statistics import median
 from tests.builders import MS
 from tests.checks import passes_on_jax
+from tests.fakes import FakeClock
 from tests.planted import (
     BACKEND,
     IMAGES,
@@ -94,21 +97,18 @@ class Round:
     compute: float
 
 
-def measured_rounds(
-    run: Callable[[int], Sample], load: Sleeper | None, step: Sleeper | None, *, beside_ms: float = 0
-) -> list[Round]:
-    """Runs three rounds; `beside_ms` is what a batch costs beside the sleep of its `load`."""
+def total_and_wait_ms(sample: Sample) -> tuple[float, float]:
+    """Milliseconds of a step of ten images, and of waiting in it."""
+    return sample.s_per_image * IMAGES * 1e3, sample.wait_s_per_image * IMAGES * 1e3
+
+
+def measured_rounds(run: Callable[[int], Sample], load: Sleeper, step: Sleeper | None) -> list[Round]:
+    """Runs three rounds."""
     rounds = []
     for number in range(3):
-        sample = run(number)
-        rounds.append(
-            Round(
-                total=sample.s_per_image * IMAGES * 1e3,
-                wait=sample.wait_s_per_image * IMAGES * 1e3,
-                load=load.take_ms() + beside_ms if load else 0,
-                compute=step.take_ms() if step else 0,
-            )
-        )
+        total, wait = total_and_wait_ms(run(number))
+        compute = step.take_ms() if step else 0
+        rounds.append(Round(total=total, wait=wait, load=load.take_ms(), compute=compute))
     return rounds
 
 
@@ -153,32 +153,14 @@ def hidden(one: Round) -> float:
     return 0 if BACKEND == "jax" else min(one.load, one.compute)
 
 
-@planted
-@pytest.mark.parametrize(
-    ("load_ms", "compute_ms"), [(20, 5), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((5, 20), (10, 10)))]
-)
+@pytest.mark.parametrize(("load_ms", "compute_ms"), [(5, 20), (10, 10), (20, 5)])
+@pytest.mark.parametrize("make", [sequential, from_generator])
 def test_a_sequential_loader_adds_to_the_step(
-    model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float
+    model: keras.Model, fake_clock: FakeClock, make: Any, load_ms: float, compute_ms: float
 ) -> None:
-    load = Sleeper(load_ms)
-    data, beside_ms = sequential(load), cost_beside_sleeping(sequential)
-    windows_ = Windows(model, emulated(compute_ms))
-    rounds = measured_rounds(
-        lambda i: windows_.train(data, epochs=1, ramp_steps=1, round_=i), load, step, beside_ms=beside_ms
-    )
-    assert min(one.load for one in rounds) >= load_ms
-    check(rounds, total=lambda one: one.load + one.compute, wait=lambda one: one.load)
-
-
-@planted
-def test_a_dataset_of_unknown_length_adds_up_in_every_epoch(model: keras.Model, step: Sleeper) -> None:
-    load = Sleeper(10)
-    data, beside_ms = from_generator(load), cost_beside_sleeping(from_generator)
-    windows_ = Windows(model, emulated(5))
-    rounds = measured_rounds(
-        lambda i: windows_.train(data, epochs=2, ramp_steps=1, round_=i), load, step, beside_ms=beside_ms
-    )
-    check(rounds, total=lambda one: one.load + one.compute, wait=lambda one: one.load)
+    data = make(lambda: fake_clock.sleep(load_ms / 1e3))
+    sample = Windows(model, emulated(compute_ms)).train(data, epochs=2, ramp_steps=1, round_=0)
+    assert total_and_wait_ms(sample) == pytest.approx((load_ms + compute_ms, load_ms))
 
 
 def test_images_of_a_dataset_of_unknown_length_are_counted(model: keras.Model) -> None:
@@ -202,35 +184,24 @@ def test_worker_threads_share_the_loading(model: keras.Model, step: Sleeper, loa
 
 @planted
 @pytest.mark.parametrize("load_ms", [5, pytest.param(20, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["PyDataset", "tf.data"])
-def test_the_loader_alone_takes_what_loading_takes(model: keras.Model, kind: str, load_ms: float) -> None:
-    data = SleepyDataset(load_ms)
-    load = data.load if kind == "PyDataset" else Sleeper(load_ms)
-    windows_ = Windows(model, emulated(1000))
-    loader = data if kind == "PyDataset" else sequential(load)
-    beside_ms = 0 if kind == "PyDataset" else cost_beside_sleeping(sequential)
-    rounds = measured_rounds(
-        lambda i: windows_.loader(loader, epochs=1, ramp_steps=1, round_=i), load, None, beside_ms=beside_ms
-    )
+def test_the_loader_alone_takes_what_loading_takes(model: keras.Model, load_ms: float) -> None:
+    data, windows_ = SleepyDataset(load_ms), Windows(model, emulated(1000))
+    rounds = measured_rounds(lambda i: windows_.loader(data, epochs=1, ramp_steps=1, round_=i), data.load, None)
     check(rounds, total=lambda one: one.load, wait=lambda one: one.load)
 
 
-@planted
-@pytest.mark.parametrize("compute_ms", [5, pytest.param(20, marks=pytest.mark.slow)])
-def test_the_model_alone_takes_what_its_step_takes(model: keras.Model, step: Sleeper, compute_ms: float) -> None:
-    windows_ = Windows(model, emulated(compute_ms))
-    rounds = measured_rounds(lambda i: windows_.resident(a_batch(), steps=STEPS, round_=i), None, step)
-    assert min(one.compute for one in rounds) >= compute_ms
-    check(rounds, total=lambda one: one.compute, wait=lambda one: 0)
+def test_loader_and_model_alone_take_what_loading_and_a_step_take(model: keras.Model, fake_clock: FakeClock) -> None:
+    windows_, data = Windows(model, emulated(5)), sequential(lambda: fake_clock.sleep(0.02))
+    loader = windows_.loader(data, epochs=1, ramp_steps=1, round_=0)
+    assert total_and_wait_ms(loader) == pytest.approx((20, 20))
+    assert total_and_wait_ms(windows_.resident(a_batch(), steps=STEPS, round_=0)) == pytest.approx((5, 0))
 
 
-@planted
-def test_an_emulated_step_is_as_long_as_its_batch_is_large(model: keras.Model, step: Sleeper) -> None:
+@pytest.mark.usefixtures("fake_clock")
+def test_an_emulated_step_is_as_long_as_its_batch_is_large(model: keras.Model) -> None:
     windows_ = Windows(model, emulated(10))
-    windows_.resident(a_batch(30), steps=5, round_=0)
-    assert 30 <= step.take_ms() < 36
-    windows_.resident(a_batch(1), steps=5, round_=0)
-    assert 1 <= step.take_ms() < 6
+    for images, ms in ((30, 30), (1, 1)):
+        assert windows_.resident(a_batch(images), steps=5, round_=0).step_ns == (ms * MS,) * 3
 
 
 @planted
@@ -312,25 +283,14 @@ def edges_ms(sample: Sample) -> float:
     return (sample.epoch_s_per_image - sample.s_per_image) * images * 1e3
 
 
-@pytest.mark.slow
-@planted
 @pytest.mark.parametrize("planted_ms", [0, 200])
-def test_an_epoch_edge_is_as_long_as_planted(model: keras.Model, planted_ms: float) -> None:
-    load, first = Sleeper(5), Sleeper(planted_ms)
-
-    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        first()
-        for _ in range(STEPS):
-            load()
-            yield a_batch()
-
-    signature = (tf.TensorSpec((None, 2, 2, 3)), tf.TensorSpec((None,)))
-    data = as_written(tf.data.Dataset.from_generator(batches, output_signature=signature))
-    windows_ = Windows(model, emulated(5))
-    samples = [windows_.train(data, epochs=3, ramp_steps=1, round_=number) for number in range(3)]
-    assert median([edges_ms(one) for one in samples]) == pytest.approx(first.take_ms() + 10, abs=20)
-    assert median([median(one.first_batch_ns) / MS for one in samples]) == pytest.approx(planted_ms + 10, abs=20)
-    assert [len(one.first_batch_ns) for one in samples] == [3, 3, 3]
+def test_an_epoch_edge_is_as_long_as_planted(model: keras.Model, fake_clock: FakeClock, planted_ms: float) -> None:
+    """The first of each twelve batches takes longer."""
+    loads_s = itertools.cycle([(5 + planted_ms) / 1e3, *[0.005] * (STEPS - 1)])
+    data = from_generator(lambda: fake_clock.sleep(next(loads_s)))
+    sample = Windows(model, emulated(5)).train(data, epochs=3, ramp_steps=1, round_=0)
+    assert edges_ms(sample) == pytest.approx(planted_ms, abs=1e-6)
+    assert sample.first_batch_ns == ((5 + planted_ms) * MS,) * 3
 
 
 @planted
@@ -341,15 +301,18 @@ def test_steps_and_edges_account_for_the_time_of_fit(model: keras.Model) -> None
     assert check_claims({"train": [sample]}) == ()
 
 
-def test_time_that_no_step_and_no_edge_explains_is_found(model: keras.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_that_no_step_and_no_edge_explains_is_found(
+    model: keras.Model, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Slow(windows._Edges):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            time.sleep(0.005)
+            fake_clock.sleep(0.005)
 
     monkeypatch.setattr(windows, "_Edges", Slow)
-    sample = Windows(model, emulated(10)).train(SleepyDataset(5), epochs=1, ramp_steps=1, round_=0)
+    data = with_short_last_batch(12 * IMAGES)
+    sample = Windows(model, emulated(10)).train(data, epochs=1, ramp_steps=1, round_=0)
     (flag,) = check_claims({"train": [sample]})
-    assert flag.startswith("unclaimed: ")
+    assert flag.startswith("unclaimed: 3")
 
 
 # Counting
@@ -376,12 +339,10 @@ def test_images_are_counted_exactly_whatever_the_order_of_batches(model: keras.M
     assert 3 * 33 <= sample.images <= 3 * 40
 
 
-@planted
+@pytest.mark.usefixtures("fake_clock")
 def test_a_short_last_batch_takes_a_short_step(model: keras.Model) -> None:
     sample = Windows(model, emulated(50)).train(with_short_last_batch(51), epochs=1, ramp_steps=1, round_=0)
-    *full, short = [ns / MS for ns in sample.step_ns]
-    assert 50 <= median(full) < 60
-    assert 5 <= short < 25
+    assert sample.step_ns == (50 * MS,) * 4 + (5 * MS,)
 
 
 def test_a_window_knows_its_round_and_its_name(model: keras.Model) -> None:
@@ -441,25 +402,16 @@ def test_several_epochs_of_what_fit_iterates_once_are_refused(model: keras.Model
         Windows(model, emulated(1)).train([a_batch()] * 4, epochs=2, ramp_steps=1, round_=0)
 
 
-@planted
 @tensorflow_only
-def test_a_real_step_is_measured_as_planted() -> None:
-    step, load = Sleeper(10), Sleeper(20)
-    windows_ = Windows(sleepy_model(step), parse_device("cpu"))
+def test_a_real_step_is_measured_as_planted(fake_clock: FakeClock) -> None:
+    windows_ = Windows(sleepy_model(lambda: fake_clock.sleep(0.01)), parse_device("cpu"))
     windows_.prepare([a_batch()])
-    step.take_ms()
-    data, beside_ms = sequential(load), cost_beside_sleeping(sequential)
-    resident = measured_rounds(lambda i: windows_.resident(a_batch(), steps=STEPS, round_=i), None, step)
-    replay = measured_rounds(lambda i: windows_.replay([a_batch()] * 3, steps=STEPS, round_=i), None, step)
-    train = measured_rounds(
-        lambda i: windows_.train(data, epochs=1, ramp_steps=1, round_=i), load, step, beside_ms=beside_ms
-    )
-    # What else a step does (its graph, its optimizer) costs some milliseconds, the same in every window.
-    rest = median([one.total - one.compute for one in resident])
-    assert 0 <= rest < 4
-    check(resident, total=lambda one: one.compute + rest, wait=lambda one: 0)
-    check(replay, total=lambda one: one.compute + rest, wait=lambda one: 0)
-    check(train, total=lambda one: one.load + one.compute + rest, wait=lambda one: one.load)
+    data = sequential(lambda: fake_clock.sleep(0.02))
+    resident = windows_.resident(a_batch(), steps=STEPS, round_=0)
+    replay = windows_.replay([a_batch()] * 3, steps=STEPS, round_=0)
+    train = windows_.train(data, epochs=1, ramp_steps=1, round_=0)
+    measured = [total_and_wait_ms(sample) for sample in (resident, replay, train)]
+    assert measured == [pytest.approx((10, 0)), pytest.approx((10, 0)), pytest.approx((30, 20))]
 
 
 @tensorflow_only

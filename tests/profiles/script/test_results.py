@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from profiles.script.epochs import EpochRecord
 from profiles.script.profiler import Profiler
 from profiles.script.results import Ceilings, FitRecord, again, samples_of
 from tests.builders import MS, record_of, rounds_of
-from tests.planted import planted
+from tests.fakes import FakeClock
+from tests.planted import planted, sleepy_model
 
 IMAGES = np.random.default_rng(0).random((320, 8, 8, 3)).astype(np.float32)
 LABELS = IMAGES.mean((1, 2, 3))
@@ -215,11 +216,7 @@ class StepsUnseen(keras.callbacks.Callback):
         if batch == 11:
             self.own = own = self.model.train_function
 
-            def slower(iterator: Any) -> Any:
-                time.sleep(0.02)
-                return own.innermost(iterator)
-
-            self.model.train_function = slower
+            self.model.train_function = lambda iterator: own.innermost(iterator)
         if batch == 19:
             self.model.train_function = self.own
 
@@ -250,10 +247,10 @@ def test_an_epoch_is_whole_unless_fit_is_left_in_its_steps() -> None:
     ]
 
 
-@planted
-def test_steps_that_nobody_saw_are_unclaimed() -> None:
-    (flag,) = unclaimed(watched(network(), [StepsUnseen()]))
-    assert "neither step nor edge" in flag
+def test_steps_that_nobody_saw_are_unclaimed(fake_clock: FakeClock) -> None:
+    """8 of 20 steps of 5 ms each."""
+    result = watched(sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:]), [StepsUnseen()])
+    assert unclaimed(result) == ["unclaimed: 40% of the time of fit is neither step nor edge"]
 
 
 VALIDATION = {"validation_data": (IMAGES[:64], LABELS[:64])}
@@ -262,37 +259,42 @@ VALIDATION = {"validation_data": (IMAGES[:64], LABELS[:64])}
 class Ordinary(keras.callbacks.Callback):
     """Works at every hook, also for longer than a step takes."""
 
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        super().__init__()
+        self.sleep = sleep
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        time.sleep(0.01)
+        self.sleep(0.01)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        time.sleep(0.001)
+        self.sleep(0.001)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        time.sleep(0.004)
+        self.sleep(0.004)
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        time.sleep(0.001)
+        self.sleep(0.001)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        time.sleep(0.01)
+        self.sleep(0.01)
 
 
 @planted
-@pytest.mark.parametrize(
-    ("callbacks", "validation"),
-    [
-        pytest.param([], {}, id="nothing else"),
-        pytest.param([Ordinary()], VALIDATION, id="callbacks and validation"),
-        pytest.param([Ordinary()], {}, id="callbacks", marks=pytest.mark.slow),
-        pytest.param([], VALIDATION, id="validation", marks=pytest.mark.slow),
-    ],
-)
-def test_an_ordinary_fit_is_claimed_whole(callbacks: list[keras.callbacks.Callback], validation: dict) -> None:
-    result = watched(network(), callbacks, **validation)
-    assert all(one.claimed_ns is not None for one in result.samples)
+def test_an_ordinary_fit_is_claimed_whole() -> None:
+    """On the real clock, by which Keras itself takes time as well."""
+    result = watched(network(), **VALIDATION)
+    assert all(sample.claimed_ns is not None for sample in result.samples)
     assert unclaimed(result) == []
     assert check_claims({"train": result.of("train")}) == ()
+
+
+@pytest.mark.parametrize(("validation", "epoch_ms"), [({}, 210), (VALIDATION, 214)])
+def test_what_callbacks_take_is_claimed(validation: dict[str, Any], epoch_ms: int, fake_clock: FakeClock) -> None:
+    """20 steps of 5 ms, and 110 ms in callbacks; what they do behind the end of an epoch is not in it."""
+    model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
+    result = watched(model, [Ordinary(fake_clock.sleep)], **validation)
+    assert {(sample.outer_ns, sample.claimed_ns) for sample in result.samples} == {(epoch_ms * MS, epoch_ms * MS)}
+    assert unclaimed(result) == []
 
 
 def test_epochs_beside_which_others_took_the_cores_are_left_out_where_some_are_quiet() -> None:

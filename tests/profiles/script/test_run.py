@@ -10,8 +10,9 @@ import textwrap
 
 import pytest
 
+from profiles.__main__ import main
 from tests import PROJECT_ROOT
-from tests.checks import samples_of
+from tests.checks import in_forks, samples_of
 
 KERAS = """
 import sys, time
@@ -209,22 +210,33 @@ def test_a_script_that_uses_our_packages_gets_the_ones_that_are_running(tmp_path
     assert (shown.stdout, shown.returncode) == ("True\n", 0), shown.stderr
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "error"),
-    [
-        ("raise SystemExit(7)", 7, ""),
-        ("raise SystemExit", 0, ""),
-        ("raise SystemExit('no data')", 1, "no data\n"),
-        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt\n"),
-        ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
-        ("this is no Python", 1, "SyntaxError: invalid syntax\n"),
-    ],
-)
-def test_the_exit_code_is_the_scripts_own(tmp_path, line, code, error):
-    script = write(tmp_path, line, keras=False)
-    shown = run(tmp_path, script)
-    assert shown.returncode == code
-    own, _, ours = shown.stderr.partition("python -m profiles: ")
+ENDS = [
+    ("raise SystemExit(7)", 7, ""),
+    ("raise SystemExit", 0, ""),
+    ("raise SystemExit('no data')", 1, "no data\n"),
+    ("raise KeyboardInterrupt", 130, "KeyboardInterrupt\n"),
+    ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+    ("this is no Python", 1, "SyntaxError: invalid syntax\n"),
+]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """Exit code, output and errors of scripts of one line each."""
+    folder = tmp_path_factory.mktemp("ends")
+    profile = "import sys\nfrom profiles.__main__ import main\nsys.exit(main([{!r}]))"
+    codes = {
+        line: profile.format(str(write(folder, line, f"{number}.py", keras=False)))
+        for number, (line, *_) in enumerate(ENDS)
+    }
+    return in_forks(codes, folder, cwd=folder, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)})
+
+
+@pytest.mark.parametrize(("line", "code", "error"), ENDS)
+def test_the_exit_code_is_the_scripts_own(line, code, error, ended):
+    exit_code, _, errors = ended[line]
+    assert exit_code == code
+    own, _, ours = errors.partition("python -m profiles: ")
     assert own.endswith(error)
     assert "profiles" not in own
     assert "nothing measured" in ours
@@ -247,13 +259,18 @@ def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
         (["--out", "train.py/here", "train.py"], "results cannot be written there"),
     ],
 )
-def test_a_wrong_call_is_one_line(tmp_path, words, line):
+def test_a_wrong_call_is_one_line(tmp_path, words, line, monkeypatch, capsys):
     write(tmp_path, "print('ran')", keras=False)
-    shown = run(tmp_path, *words)
-    assert (shown.returncode, shown.stdout) == (2, "")
-    assert shown.stderr.startswith("python -m profiles: ")
-    assert line in shown.stderr
-    assert shown.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(words)
+    except SystemExit as left:
+        code = left.code
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (2, "")
+    assert printed.err.startswith("python -m profiles: ")
+    assert line in printed.err
+    assert printed.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("place", ["profiles.py", "profiles/__init__.py", "profiles/load.py"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import keras
 import numpy as np
@@ -12,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from profiles.script.watch import Watch, WatchCallback
-from tests.planted import planted
+from tests.builders import MS
+from tests.planted import sleepy_model
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((70, 8, 8, 3)).astype(np.float32)
@@ -132,11 +132,11 @@ def test_one_batch_of_each_size_is_kept_and_four_at_most():
     assert [len(batch[0]) for batch in watch.kept] == [16, 16, 16, 6]
 
 
-def paused(milliseconds):
-    """20 batches a call of which waits, as written: without tf.data's own prefetching."""
+def paused(fake_clock):
+    """20 batches of 16 images that take 20 ms each, as written: without tf.data's own prefetching."""
 
     def wait(images, labels):
-        time.sleep(milliseconds / 1e3)
+        fake_clock.sleep(0.02)
         return images, labels
 
     def shaped(images, labels):
@@ -150,48 +150,43 @@ def paused(milliseconds):
     return dataset(64).map(in_python).map(shaped).repeat(5).with_options(options)
 
 
-@planted
-def test_a_planted_wait_is_found():
-    _, _, watch = trained(small_network(), {"x": paused(20)}, watched=True, epochs=2)
+def test_a_planted_wait_is_found(fake_clock):
+    model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
+    _, _, watch = trained(model, {"x": paused(fake_clock)}, watched=True, epochs=2)
     record = watch.records[-1]
-    assert (record.steps, record.images) == (20, 320)
-    assert 20 <= record.wait_ms_per_step < 27
-    assert 0.5 < record.loading_ratio < 1
-    assert record.images_per_sec < 16 / 0.020
+    assert (record.steps, record.images, record.wait_ms_per_step) == (20, 320, 20)
+    assert record.loading_ratio == pytest.approx(20 / 25)
+    assert record.images_per_sec == pytest.approx(16 / 0.025)
 
 
-@planted
-def test_with_several_steps_a_call_the_rate_is_known_and_the_wait_is_not():
-    _, _, watch = trained(small_network(4), {"x": paused(20)}, watched=True, epochs=2)
+def test_with_several_steps_a_call_the_rate_is_known_and_the_wait_is_not(fake_clock):
+    _, _, watch = trained(small_network(4), {"x": paused(fake_clock)}, watched=True, epochs=2)
     record = watch.records[-1]
     assert (record.steps, record.images, record.wait_ms_per_step) == (20, 320, None)
-    assert 16 / 0.040 < record.images_per_sec < 16 / 0.020
+    assert record.images_per_sec == pytest.approx(16 / 0.020)
     assert "several in a call" in watch.why_unknown
 
 
-@planted
-def test_what_callbacks_do_is_between_the_steps_and_no_wait():
+def test_what_callbacks_do_is_between_the_steps_and_no_wait(fake_clock):
     class Slow(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            time.sleep(0.05)
+            fake_clock.sleep(0.05)
 
     callback = WatchCallback()
     small_network().fit(dataset(), epochs=2, verbose=0, callbacks=[callback, Slow()])
     record = callback.watch.records[-1]
-    assert record.steady_ns > record.between_ns >= 3 * 50e6
-    assert record.steady_wait_ns < record.between_ns / 3
+    assert (record.between_ns, record.steady_ns, record.steady_wait_ns) == (150 * MS, 150 * MS, 0)
 
 
-@planted
-def test_validation_is_no_part_of_an_epoch():
+def test_validation_is_no_part_of_an_epoch(fake_clock):
     class Slow(keras.callbacks.Callback):
         def on_test_end(self, logs=None):
-            time.sleep(0.4)
+            fake_clock.sleep(0.4)
 
     callback = WatchCallback()
     small_network().fit(dataset(), validation_data=dataset(20), epochs=2, verbose=0, callbacks=[callback, Slow()])
     record = callback.watch.records[-1]
-    assert record.other_ns >= 0.4e9 > record.epoch_ns
+    assert (record.other_ns, record.epoch_ns) == (400 * MS, 0)
 
 
 class Failure(Exception):
@@ -234,14 +229,12 @@ def test_a_fit_that_died_between_steps_is_forgotten_by_the_next():
     assert is_own(model.train_function)
 
 
-@planted
-def test_two_watches_see_the_same_wait():
+def test_two_watches_see_the_same_wait(fake_clock):
     model, outer, inner = small_network(), WatchCallback(), WatchCallback()
-    model.fit(paused(20), epochs=2, verbose=0, callbacks=[inner, outer])
+    model.fit(paused(fake_clock), epochs=2, verbose=0, callbacks=[inner, outer])
     assert is_own(model.train_function)
-    one, other = outer.watch.records[-1], inner.watch.records[-1]
-    assert (one.steps, one.images) == (other.steps, other.images) == (20, 320)
-    assert one.wait_ms_per_step == pytest.approx(other.wait_ms_per_step, rel=0.1)
+    records = [callback.watch.records[-1] for callback in (outer, inner)]
+    assert [(record.steps, record.images, record.wait_ms_per_step) for record in records] == [(20, 320, 20)] * 2
 
 
 def test_what_is_told_of_steps_can_leave_fit():

@@ -16,6 +16,8 @@ import pytest
 from profiles import clock
 from profiles.stages import python_stages
 from profiles.stages.python_stages import KNOWN_CALLS, REST, CallTimer, KnownCall
+from tests.builders import MS
+from tests.fakes import FakeClock
 from tests.planted import planted
 
 
@@ -37,6 +39,12 @@ class Library:
     @staticmethod
     def inner() -> None:
         spend(wait_s=0.006)
+
+
+@pytest.fixture
+def exact(known: None, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the known calls spend the time of a fake clock."""
+    monkeypatch.setitem(globals(), "spend", fake_clock.spend)
 
 
 @pytest.fixture
@@ -65,31 +73,23 @@ def ms_of(timer: CallTimer) -> dict[str, tuple[float, float]]:
     return {call.name: (wall_ns / 1e6, cpu_ns / 1e6) for call, wall_ns, cpu_ns in timer.times.by_call}
 
 
-@planted
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("exact")
 def test_each_call_is_charged_its_own_time() -> None:
     timer = CallTimer()
     with timer.installed():
         assert timer.batch(make, one_image) == 2
-    found = ms_of(timer)
-    assert [found[name][1] for name in ("read", "inner", "other python")] == pytest.approx([8, 0, 10], abs=2)
-    assert found["inner"][0] == pytest.approx(12, rel=0.5)
+    assert ms_of(timer) == {"read": (8, 8), "inner": (12, 0), "other python": (10, 10)}
     times = timer.times
-    assert (times.images, times.batches) == (2, 1)
-    assert sum(wall_ns for _, wall_ns, _ in times.by_call) == pytest.approx(times.wall_ns, rel=0.01)
-    assert sum(cpu_ns for _, _, cpu_ns in times.by_call) == pytest.approx(times.cpu_ns, rel=0.01)
+    assert (times.images, times.batches, times.wall_ns, times.cpu_ns) == (2, 1, 30 * MS, 18 * MS)
 
 
-@planted
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("exact")
 def test_an_image_lasts_from_its_file_to_the_next() -> None:
     timer = CallTimer()
     with timer.installed():
         timer.batch(make, one_image)
-    (first, first_ns), (second, second_ns) = timer.times.image_ns
-    assert (first, second) == ("cats/1.jpg", "cats/2.jpg")
-    assert first_ns / 1e6 == pytest.approx(10, rel=0.5)
-    assert second_ns / 1e6 == pytest.approx(20, rel=0.5)  # what follows the last image is part of it
+    # What follows the last image is part of it.
+    assert timer.times.image_ns == (("cats/1.jpg", 10 * MS), ("cats/2.jpg", 20 * MS))
 
 
 @planted
