@@ -163,7 +163,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
                 f"{change.after.epoch_images_per_sec:,.0f}",
                 f"{change.ratio:.2f}",
                 range_text(change.interval),
-                *(f"{max(one.attribution.loading_ratio, 0):.0%}" for one in (change.before, change.after)),
+                *(f"{max(result.attribution.loading_ratio, 0):.0%}" for result in (change.before, change.after)),
             )
         console.print(table)
         console.print(
