@@ -56,9 +56,7 @@ def test_what_colab_has_is_recent_enough() -> None:
     wanted = asked_for()
     assert set(wanted) - set(colab) == {"line-profiler"}
     too_old = [
-        name
-        for name, requirement in wanted.items()
-        if name in colab and colab[name] not in requirement.specifier
+        name for name, requirement in wanted.items() if name in colab and colab[name] not in requirement.specifier
     ]
     assert too_old == []
 

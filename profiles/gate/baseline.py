@@ -107,9 +107,7 @@ def recorded(
     return Baseline(
         subject=subject,
         measure=measure,
-        figures={
-            name: _recorded(measured, name) for name in figures_of(*(rates.images_per_sec for rates in measured))
-        },
+        figures={name: _recorded(measured, name) for name in figures_of(*(rates.images_per_sec for rates in measured))},
         invariants=invariants,
         machine=machine,
         dataset=dataset,
