@@ -1,14 +1,14 @@
 """Our packages under names that no package of a user's has: `unstall.profiles` is our `profiles`, and so on.
 
-Many projects have a `models.py`, or a `pipeline`, `profiles` or `benchmarks` of their own, and one process has room for
-one module of a name. So who imports decides which module a name means:
+Many projects have a `models.py`, or a `pipeline`, `profiles` or `benchmarks` of their own, and a process can hold only
+one module of each name. So the file that imports decides which module a name means:
 
 - Our files write `import pipeline` and get `unstall.pipeline`. Every module of ours is loaded under such a name, and
   has an `__import__` of its own (Python looks for it in the module's `__builtins__`) that puts `unstall.` in front.
 - All other files write `import pipeline` and get the user's package, wherever on the path it lies; ours if the user
   has none. `from unstall import profiles` always means ours.
 
-So no module of ours takes a place in `sys.modules` where one of the user's belongs.
+So no module of ours stands in `sys.modules` under a name that belongs to a module of the user's.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Any
 
 OURS = frozenset({"pipeline", "models", "profiles", "benchmarks"})
 _HERE = Path(__file__).resolve().parent
-# Python's option to run a module, alone or behind options that take no value: "-m", "-um", "-mNAME".
+# Python's option -m, which runs a module, alone or together with options that take no value: "-m", "-um", "-mNAME".
 _RUN = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m(.*)")
-# Makes this module a package. It is empty because `_Finder` finds our packages, which lie beside this file.
+# A module with a `__path__` is a package. The list is empty because `_Finder` finds our packages, beside this file.
 __path__: list[str] = []
 
 
@@ -42,17 +42,17 @@ def main() -> int:
 
 
 def of_ours(text: str) -> Any:
-    """Imports what our own code names by a text, such as the class that answers in a child process.
+    """Imports an object that our own code names by a text, such as the class that answers in a child process.
 
     Args:
-      text: "module:name", of our packages or of any other.
+      text: "module:name"; the module may be ours or any other.
     """
     module, _, name = text.partition(":")
     return getattr(importlib.import_module(_full_name(module)), name)
 
 
 def of_users(text: str) -> Any:
-    """Imports what a user names at the command line, from the current folder or any other on the path: never ours.
+    """Imports a function that the user names at the command line, from the current folder or the path; never ours.
 
     Args:
       text: "module:function".
@@ -61,7 +61,7 @@ def of_users(text: str) -> Any:
     """
     module, _, name = text.partition(":")
     if "" not in sys.path:
-        sys.path.insert(0, "")  # `python -m` has the current folder on the path, an installed script has not
+        sys.path.insert(0, "")  # the current folder: `python -m` puts it on the path, an installed script does not
     first = _first(module)
     if first in OURS and _users(first) is None:
         raise ImportError(f"there is no {first} here but unstall's own")
@@ -70,7 +70,10 @@ def of_users(text: str) -> Any:
 
 
 def forget() -> None:
-    """Forgets the short names of our packages: the next import of one looks for a user's on the path as it is now."""
+    """Removes the short names of our packages from `sys.modules`, so that the next import of one looks on the path.
+
+    The path may by then hold a package of the user's with that name.
+    """
     for name in [name for name in sys.modules if _first(name) in OURS]:
         if sys.modules[name] is sys.modules.get(f"unstall.{name}"):
             del sys.modules[name]
@@ -99,15 +102,15 @@ def _import(
     """The `__import__` of our own modules."""
     if level or _first(name) not in OURS:
         return builtins.__import__(name, globals, locals, fromlist or (), level)
-    found = builtins.__import__(_full_name(name), globals, locals, fromlist or (), 0)
-    return found if fromlist else sys.modules[_full_name(_first(name))]
+    module = builtins.__import__(_full_name(name), globals, locals, fromlist or (), 0)
+    return module if fromlist else sys.modules[_full_name(_first(name))]
 
 
 _BUILTINS = {**vars(builtins), "__import__": _import}
 
 
 class _Ours(SourceFileLoader):
-    """Loads a module of ours under `unstall`."""
+    """Loads a module of ours as a part of `unstall`, with `_import` as its `__import__`."""
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module)["__builtins__"] = _BUILTINS
@@ -115,7 +118,10 @@ class _Ours(SourceFileLoader):
 
 
 class _Alias(SourceFileLoader):
-    """Gives the module of ours for its short name. Of a main module, Python asks for the code alone."""
+    """Answers the import of a short name, such as `models`, with our module.
+
+    For a main module (`python -m`) Python asks a loader only for the code, which `SourceFileLoader` returns.
+    """
 
     _own_spec: ModuleSpec | None = None
 
@@ -125,13 +131,14 @@ class _Alias(SourceFileLoader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._own_spec  # Python has put the short name's there
+        module.__spec__ = self._own_spec  # Python has replaced it by the spec of the short name
 
 
 class _Finder:
-    """Comes before Python's own finders, and answers for our names alone."""
+    """Finds our packages, before Python's own finders are asked, and nothing else."""
 
-    of_unstall = True  # known by this where the module is imported again: the class is another one then
+    # Marks our finder. `isinstance` would not recognise it if this module is imported a second time, as another class.
+    of_unstall = True
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         first, _, rest = name.partition(".")
@@ -139,7 +146,7 @@ class _Finder:
             return _spec(name, rest, _Ours) if _first(rest) in OURS else None
         if first not in OURS:
             return None
-        if rest:  # a part of whichever package has the name
+        if rest:  # a module inside a package: ours, if the package that has the name is ours
             ours = sys.modules.get(f"unstall.{first}")
             return _spec(name, name, _Alias) if ours is not None and sys.modules.get(first) is ours else None
         return _users(first) or _spec(name, name, _Alias)
@@ -157,7 +164,7 @@ def _spec(name: str, ours: str, loader: type[SourceFileLoader]) -> ModuleSpec | 
 
 
 def _users(name: str) -> ModuleSpec | None:
-    """Looks for a user's package of one of our names, with every finder there is, in every folder but ours."""
+    """Looks for a user's package with one of our names, with all other finders, in all folders of the path but ours."""
     homes = _homes()
     others = [entry for entry in sys.path if _folder(entry) not in homes]
     for finder in list(sys.meta_path):
@@ -184,7 +191,7 @@ def _home_of(spec: ModuleSpec) -> Path | None:
 
 
 def _folder(entry: str) -> Path | None:
-    """Returns an entry of the path as a folder; None where there is none, such as a current folder that was deleted."""
+    """Returns an entry of the path as a folder; None if it is no folder, such as a current folder that was deleted."""
     try:
         return Path(entry or os.curdir).resolve()
     except (OSError, ValueError, TypeError, RuntimeError):
@@ -192,7 +199,7 @@ def _folder(entry: str) -> Path | None:
 
 
 def _is_code(spec: ModuleSpec) -> bool:
-    """Whether there is Python code: a folder of data is a package without an `__init__` to Python."""
+    """Whether a spec has Python code: Python also takes a folder of data for a package without an `__init__.py`."""
     if spec.origin is not None:
         return True
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
@@ -202,21 +209,21 @@ def _is_code(spec: ModuleSpec) -> bool:
 
 @functools.cache
 def _homes() -> frozenset[Path]:
-    """Returns the folders that hold our packages: where this file is, and wherever pip has put them."""
-    installed = {Path(str(one.locate_file(""))).resolve() for one in distributions(name="unstall")}
+    """Returns the folders that hold our packages: this file's folder, and the folders where pip has installed them."""
+    installed = {Path(str(distribution.locate_file(""))).resolve() for distribution in distributions(name="unstall")}
     return frozenset({_HERE, *(folder for folder in installed if (folder / "unstall.py").is_file())})
 
 
 def _claim(name: str) -> None:
-    """Makes a package of ours that was imported before this module stand for the one under `unstall`.
+    """Replaces a package of ours that was imported under its short name before this module by `unstall`'s.
 
     `python -m benchmarks.pipeline` imports `benchmarks`, which imports this module, and then runs a file of ours as the
-    main module: its imports are ours as well.
+    main module: that module gets our `__import__` as well.
     """
     if Path(getattr(sys.modules[name], "__file__", None) or "").resolve().parent.parent != _HERE:
-        return  # the user's, or another copy of ours, such as an older revision
+        return  # a package of the user's, or another copy of ours, such as an older revision
     sys.modules[name] = importlib.import_module(f"unstall.{name}")
-    if sys.argv[:1] == ["-m"]:  # so it is while Python looks for the module to run
+    if sys.argv[:1] == ["-m"]:  # Python sets this while it looks for the module to run
         rest = iter(sys.orig_argv[1:])
         options = (_RUN.fullmatch(word) for word in rest)
         run = next((option[1] or next(rest, "") for option in options if option), "")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import unstall
 
-# Each verb, the function that it calls with its words, and what it does.
+# Each verb: the function that is called with the words behind it, and what the help says about it.
 VERBS = {
     "pipeline": ("benchmarks.pipeline.__main__:main", "loading against compute, for every variant, model and device"),
     "materialize": ("pipeline.commands.materialize:main", "a copy of a folder of photos that is faster to read"),
@@ -48,7 +48,7 @@ VERBS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb. Returns its exit code, or 2 for one that there is not."""
+    """Runs a verb. Returns its exit code, or 2 if there is no such verb."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         print("usage: unstall VERB [OPTION ...]\n")

@@ -1,4 +1,4 @@
-"""Builds a described pipeline: one function for every loader."""
+"""Builds a loader from a description, `PipelineConfig`: the function `build` serves all kinds of loaders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.loaders.py_dataset import WorkerRecord
 
 
-# The formats that each loader decodes; `unread_here` has those that only newer libraries decode.
+# The formats that each loader can decode. Some need a newer library than is installed: see `unread_here`.
 READS = {
     "tf_data": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
     "py_dataset": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
@@ -30,24 +30,24 @@ READS = {
     "image_dataset_from_directory": {"JPEG", "PNG", "BMP", "GIF"},
 }
 RAM_DISK = Path("/dev/shm")
-# A cache may take this ratio of the free memory, or of the free disk.
+# A cache may take this part of the free memory, or of the free disk.
 _ROOM_RATIO = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:
-    """Batches of `(images, labels)` that `fit` takes, again and again, until closed.
+    """Batches of `(images, labels)` for `fit`, for any number of epochs, until the loader is closed.
 
     Attributes:
       data: a `tf.data.Dataset` or a `keras.utils.PyDataset`.
       images: images an epoch.
       batches: batches an epoch.
-      parallel_batches: batches that may be in the making at once.
-      buffered_batches: batches that may wait, made, in queues and buffers.
+      parallel_batches: how many batches may be prepared at the same time.
+      buffered_batches: how many finished batches may wait in queues and buffers.
       device_layers: layers that belong in front of the model, to run on the device.
-      notes: what a reader of the results must know about it, such as what was prepared for it just now.
-      record: who served batches; None for tf.data.
-      folders: written for this loader, removed by `close`.
+      notes: what a reader of the results must know about the loader, such as a copy that was just prepared for it.
+      record: which workers served the batches; None for tf.data.
+      folders: temporary folders of this loader, which `close` removes.
     """
 
     data: Any
@@ -61,7 +61,7 @@ class Loader:
     folders: tuple[Path, ...] = ()
 
     def close(self) -> None:
-        """Ends its workers, and removes its copies on the RAM disk; prepared copies and caches are kept."""
+        """Ends the loader's workers and removes its copies on the RAM disk; prepared copies and caches are kept."""
         try:
             if hasattr(self.data, "close"):
                 self.data.close()
@@ -82,10 +82,10 @@ def build(
     """Builds a loader of `source` as `config` says.
 
     Args:
-      config: the description, its `image_size` already the model's.
-      source: what to serve; every kept image once an epoch.
-      whole: the source of which `source` is a part: a copy or cache of it all must have room. `source` unless given.
-      device: TensorFlow's name of the device that trains; matters to `prefetch_to_device` only.
+      config: the description, with the model's `image_size`.
+      source: the images; every one is served once an epoch.
+      whole: the source of which `source` is a part, if it is one. There must be room for a copy or a cache of it all.
+      device: TensorFlow's name of the device that trains; only `prefetch_to_device` uses it.
     Raises:
       UnavailableError: if the loader cannot read this source, or there is no room.
     """
@@ -116,7 +116,7 @@ def build(
 
 
 def unread_here(config: PipelineConfig) -> set[str]:
-    """Returns the formats that the decoder of a loader reads in newer versions than the one that is here."""
+    """Returns the formats that a loader's decoder can read, but not in the version that is installed."""
     if config.loader == "py_dataset" or config.composed:
         from pipeline.stages.opencv_decode import READS_GIF
 
@@ -205,15 +205,16 @@ def _tf_data(
 
 
 def _cores() -> int:
-    """Returns how many CPUs this process may use now; it can be held to fewer after this module is imported."""
+    """Returns how many CPUs this process may use at this moment; its affinity may change while it runs."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
-    """Returns how many batches a loader may have in the making at once.
+    """Returns how many batches a loader may prepare at the same time.
 
-    In tf.data more than two only where a map works on whole batches. Its tuner may then begin as many as the affinity
-    has CPUs, also where a control group's quota grants fewer. Source: TensorFlow, `NumSchedulableCPUs`.
+    In tf.data these are more than two only where a map works on whole batches. tf.data's tuner may then start as many
+    calls as the process's affinity has CPUs, even if a control group's quota allows fewer. Source: TensorFlow,
+    `NumSchedulableCPUs`.
     """
     if config.loader in ("py_dataset", "image_data_generator"):
         return int(config.workers)
@@ -227,7 +228,7 @@ def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
 
 
 def _prefetched(config: PipelineConfig) -> int:
-    # What tf.data's tuner settles on for a buffer of batches is seldom more than two a core.
+    # tf.data's tuner seldom makes a buffer of batches larger than two batches per core.
     return 2 * _cores() if config.prefetch == AUTO else int(config.prefetch)
 
 
@@ -300,7 +301,9 @@ def _image_dataset_from_directory(config: PipelineConfig, source: ImageSource, f
 
 
 def _folder(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Path:
-    """Returns a folder of links to the source's files; where those are a copy, it goes when the copy does."""
+    """Returns a folder of links to the source's files. For a copy on the RAM disk it lies in the copy's folder, and is
+    removed with it.
+    """
     return folder_of_links(source, folders[-1] / "links" if config.location == "ram" else None)
 
 

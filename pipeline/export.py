@@ -1,12 +1,12 @@
 """Writes a described pipeline as a plain script: tf.data code to paste into a project; it imports nothing of ours.
 
-The script comes from a template, not from the source of the functions that `build` runs. Scripts with the source of
-such functions (`inspect.getsource`) give the same batches and are longer: 152 lines instead of 109 for
-`tf-data-autotune`, 213 instead of 142 for `tf-data-composed`, 88 instead of 69 for `tf-data-device-augment`. A function
-that runs takes every value as an argument, and does what a script does not need: it plans ahead for worker processes,
-which load no TensorFlow, or draws for other libraries, too. The template writes numbers in place of arguments, and only
-the lines that a config needs. tests/pipeline/test_export.py compares a script's stages and batches with those of the
-built pipeline for every value of every field of the config, so that a difference between the two fails there.
+The script comes from a template, not from the source of the functions that `build` runs. Scripts made of that source
+(`inspect.getsource`) give the same batches but are longer: 152 lines instead of 109 for `tf-data-autotune`, 213 instead
+of 142 for `tf-data-composed`, 88 instead of 69 for `tf-data-device-augment`. For those functions take every value as an
+argument, and do things that a script does not need, such as planning ahead for worker processes, which load no
+TensorFlow, and drawing for other libraries. The template writes numbers in place of arguments, and only the lines that
+a config needs. tests/pipeline/test_export.py compares a script's stages and batches with those of the built pipeline
+for every value of every field of the config, so that a difference between the two fails there.
 """
 
 from __future__ import annotations
@@ -22,26 +22,29 @@ from pipeline.sources.folder import files_below
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 
-# OpenCV's names of what lies outside an image.
+# OpenCV's names of the ways to fill what lies outside of an image.
 _BORDERS = {"nearest": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT", "constant": "BORDER_CONSTANT"}
 
 
 def export(config: PipelineConfig, source: ImageSource) -> str:
     """Returns a Python script whose `make_dataset()` gives the batches of `build(config, source)`, epoch by epoch.
 
-    A prepared copy or a cache on disk is made now unless it is there, and the script reads it.
+    If the config needs a prepared copy or a cache on disk, the script reads it; it is made now if it does not exist.
 
     Args:
-      config: for `loader="tf_data"`.
+      config: with `loader="tf_data"`.
       source: all images of a folder, or of a prepared copy.
     Raises:
-      ExportError: if the loader is another, or the images are arrays in memory, a part of what the script would read,
-        or more pixels in one file than memory holds.
+      ExportError: if the loader is another one; or if the images are arrays in memory, are only a part of those that
+        the script would read, or are more pixels in one file than the memory can hold.
     """
     if config.loader != "tf_data":
         raise ExportError(f"only loader='tf_data' is written as a script. Received: loader={config.loader!r}.")
     if config.location != "disk":
-        raise ExportError("a RAM disk belongs to a machine, not to a script that goes to others.")
+        raise ExportError(
+            "a script may run on another machine, where the copy on the RAM disk is missing. Use location='disk'. "
+            f"Received: location={config.location!r}."
+        )
     if config.storage != "files":
         source, _ = prepared_copy(source, config)
     if config.cache == "disk":
@@ -58,14 +61,14 @@ def _render(config: PipelineConfig, source: ImageSource) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # Python, not HTML: values go in by `repr`
+        autoescape=False,  # the result is Python, not HTML: the template writes values by `repr`
     )
     environment.filters["repr"] = repr
     return environment.get_template("tf_data.py.j2").render(**_values(config, source), **_place(config, source))
 
 
 def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
-    """Returns what the template takes from the config, and from the source wherever its images lie."""
+    """Returns the template's values that depend on the config and the source, but not on where the images lie."""
     from pipeline.stages.read import batches_per_call, yields_batches
 
     per_call = batches_per_call(source, config)
@@ -95,10 +98,10 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
 
 
 def _place(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
-    """Returns what the template takes from where the images lie.
+    """Returns the template's values that depend on where the images lie.
 
     Raises:
-      ExportError: if a script cannot read them from there, or would read others, too.
+      ExportError: if a script cannot read them from there, or would also read images that the source does not have.
     """
     if _is_part(source):
         raise ExportError(
@@ -135,7 +138,7 @@ def _is_part(source: ImageSource) -> bool:
 
 
 def _layers(config: PipelineConfig) -> list[str]:
-    """Returns the expressions that make the layers of `stages.augment.keras_layers`, none where nothing is drawn."""
+    """Returns Python expressions that make the layers of `stages.augment.keras_layers`; none without such layers."""
     from pipeline.stages.augment import keras_layer_arguments
 
     if config.augmentation is None or config.augment_with != "keras_layers":

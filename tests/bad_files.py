@@ -17,7 +17,8 @@ from PIL import Image
 from pipeline.sources import photographs
 from profiles.provenance import version_of
 
-# TensorFlow does since 2.20; OpenCV reads GIF since 4.12. By its version: children without TensorFlow import this, too.
+# TensorFlow reads WebP since 2.20, and OpenCV GIF since 4.12. The version is read without importing TensorFlow, because
+# children that must not have TensorFlow import this module, too.
 READS_WEBP = tuple(map(int, version_of("tensorflow").split(".")[:2])) >= (2, 20)
 READS_ANIMATIONS = hasattr(cv2, "imdecodeanimation")
 
@@ -25,7 +26,7 @@ PHOTO = photographs.encode_photo(0, 0)
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (96, 80), seed: int = 0) -> Image.Image:
-    """A picture of a smooth gradient with noise, that no format compresses to nothing."""
+    """Returns a picture of a smooth gradient with noise, so that no format compresses it to a few bytes."""
     noise = np.random.default_rng(seed).integers(0, 40, (size[1], size[0], 3), np.uint8)
     slope = np.linspace(0, 200, size[0], dtype=np.uint8)[np.newaxis, :, np.newaxis]
     return Image.fromarray(noise + slope).convert(mode)
@@ -57,14 +58,14 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def png_claiming(width: int, height: int) -> bytes:
-    """A PNG whose header claims a size, with no pixels behind it."""
+    """Returns a PNG whose header claims this size, without any pixels."""
     header = width.to_bytes(4) + height.to_bytes(4) + bytes([8, 2, 0, 0, 0])
     begin = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header)
     return begin + _chunk(b"IDAT", zlib.compress(b"")) + _chunk(b"IEND", b"")
 
 
 def scan_begin(jpeg: bytes) -> int:
-    """Where the compressed data of a baseline JPEG begin: behind its start-of-scan segment (ITU-T T.81, B.2.3)."""
+    """Returns where a baseline JPEG's compressed data begin: after its start-of-scan segment (ITU-T T.81, B.2.3)."""
     marker = jpeg.index(b"\xff\xda")
     return marker + 2 + int.from_bytes(jpeg[marker + 2 : marker + 4])
 
@@ -75,19 +76,19 @@ def _without_segment(jpeg: bytes, marker: bytes) -> bytes:
 
 
 def _with_adobe_marker() -> bytes:
-    """A JPEG with Adobe's APP14 segment (transform 1: YCbCr) in place of JFIF's APP0."""
+    """Returns a JPEG with Adobe's APP14 segment (transform 1: YCbCr) in place of JFIF's APP0."""
     bare = _without_segment(PHOTO, b"\xff\xe0")
     return bare[:2] + b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x01" + bare[2:]
 
 
 def _bad_huffman_table() -> bytes:
-    """A table that claims more codes than there can be (ITU-T T.81, C.2)."""
+    """Returns a JPEG with a Huffman table of more codes than there can be (ITU-T T.81, C.2)."""
     at = PHOTO.index(b"\xff\xc4") + 5
     return PHOTO[:at] + b"\xff" * 16 + PHOTO[at + 16 :]
 
 
 def _damaged_data() -> bytes:
-    """Compressed data in the middle of which some bytes are others; no new marker, and the end is there."""
+    """Returns a JPEG with other bytes in the middle of its compressed data; they form no marker. The end is whole."""
     begin, size = scan_begin(PHOTO), len(PHOTO)
     middle = (begin + size) // 2
     return PHOTO[:middle] + bytes([0x5A] * 64) + PHOTO[middle + 64 :]
@@ -111,13 +112,13 @@ def _zip() -> bytes:
 
 
 def _arithmetic() -> bytes:
-    """The photograph's header with the frame marker of sequential arithmetic coding, and its DAC segment."""
+    """Returns the photo with the frame marker of arithmetic coding in the place of Huffman coding's."""
     return PHOTO.replace(b"\xff\xc0", b"\xff\xc9", 1)
 
 
 _HTML = b"<!DOCTYPE html><html><body><script>alert(1)</script>404 Not Found</body></html>\n" * 20
 
-# Of regular files: the name's end and what is in it.
+# Kinds of regular files: the suffix of the name, and a function that returns the content.
 CONTENTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "zero bytes": (".jpg", lambda: b""),
     "one byte": (".jpg", lambda: b"\xff"),
@@ -161,7 +162,7 @@ CONTENTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     **{f"EXIF {turn}": (".jpg", lambda turn=turn: _turned(turn)) for turn in range(2, 9)},
 }
 
-# Of files with nothing wrong in them but the name, as bytes.
+# Odd names, as bytes, of files whose content is a good photo.
 NAMES: dict[str, bytes] = {
     "newline": b"two\nlines.jpg",
     "no UTF-8": b"latin-\xff.jpg",
@@ -197,7 +198,7 @@ def write_names(folder: pathlib.Path) -> dict[str, str]:
 
 
 def write_specials(folder: pathlib.Path) -> dict[str, str]:
-    """Makes what is no regular file: links, a FIFO, a socket."""
+    """Creates files that are not regular: links, FIFOs, a socket. Returns their names by kind."""
     (folder / "dangling.jpg").symlink_to(folder / "nowhere.jpg")
     (folder / "loop.jpg").symlink_to(folder / "loop.jpg")
     os.mkfifo(folder / "fifo.jpg")
@@ -214,7 +215,10 @@ def write_specials(folder: pathlib.Path) -> dict[str, str]:
 
 
 def write_all(root: pathlib.Path, good: int = 4) -> dict[str, str]:
-    """Writes a folder of two classes: whole photographs in both, and in `bad` every kind of file besides."""
+    """Writes a folder of two classes with good photos in both, and every kind of bad file in the class `bad`.
+
+    Returns the names of the bad files, by kind.
+    """
     for name in ("bad", "good"):
         (root / name).mkdir(parents=True)
     for index in range(2 * good):

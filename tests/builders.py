@@ -93,36 +93,36 @@ from profiles.stage_table import Stage, StageTable, tail_of
 
 
 def fed(data: object, epochs: int = 1) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-    """The batches that Keras' own `fit` hands to a train function, by epoch, in order."""
+    """Returns the batches that Keras' own `fit` hands to a train function, by epoch, in order."""
     import keras
 
-    seen = []
+    batches_by_epoch = []
 
     class Epochs(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
-            seen.append([])
+            batches_by_epoch.append([])
 
     def train_function(iterator):
         images, labels = next(iterator)
-        seen[-1].append((images.numpy(), labels.numpy()))
+        batches_by_epoch[-1].append((images.numpy(), labels.numpy()))
         return {}
 
     layers = [keras.Input((None, None, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
     model = keras.Sequential(layers)
     model.compile(loss="mse")
     model.train_function = train_function
-    # Otherwise `fit` shuffles a PyDataset's batches.
+    # shuffle=False: otherwise `fit` shuffles a PyDataset's batches.
     model.fit(data, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs()])
-    return seen
+    return batches_by_epoch
 
 
 def whole(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """All images and all labels of an epoch."""
+    """Returns all images and all labels of an epoch's batches, as two arrays."""
     return np.concatenate([images for images, _ in batches]), np.concatenate([labels for _, labels in batches])
 
 
 def unit(images: np.ndarray) -> np.ndarray:
-    """Images in [0, 1], whatever their type."""
+    """Returns images in [0, 1], dividing them by 255 if they are bytes."""
     return images / np.float32(255) if images.dtype == np.uint8 else images
 
 
@@ -139,14 +139,14 @@ MS = 1_000_000
 def a_sample(
     window: str = "train", *, ms: float = 10, wait_ms: float = 0, edge_ms: float = 0, **changes: Any
 ) -> Sample:
-    """Returns one epoch of ten steps of ten images, all steady.
+    """Returns a sample of one epoch of ten steady steps of ten images.
 
     Args:
-      window: its name.
-      ms: of a step, `wait_ms` in it.
-      wait_ms: of a step, inside `next(iterator)`.
-      edge_ms: of the epoch, at its edges.
-      changes: fields that differ from what these numbers give.
+      window: the window's name.
+      ms: milliseconds of a step, including `wait_ms`.
+      wait_ms: milliseconds of a step inside of `next(iterator)`.
+      edge_ms: milliseconds at the edges of the epoch.
+      changes: fields of the sample with other values than follow from these.
     """
     epoch_ns = round((10 * ms + edge_ms) * MS)
     values: dict[str, Any] = {
@@ -162,7 +162,7 @@ def a_sample(
         "first_batch_ns": (round(wait_ms * MS),),
         "outer_ns": epoch_ns,
         "claimed_ns": epoch_ns,
-        # Beside a model a loader keeps a core busy.
+        # In training the loader keeps one core busy as well.
         "cpu_ns": 20 * MS + (epoch_ns if window in ("train", "cold") else 0),
         "canary_ns": 5 * MS,
     }
@@ -170,12 +170,12 @@ def a_sample(
 
 
 def rounds_of(window: str, *step_ms: float, **settings: Any) -> list[Sample]:
-    """Returns one sample a round, with these steps in milliseconds."""
+    """Returns one sample a round, whose steps take these milliseconds."""
     return [a_sample(window, ms=ms, **{"round": number, **settings}) for number, ms in enumerate(step_ms)]
 
 
 def made_of(loading: float, *, parts: dict[str, float] | None = None) -> Attribution:
-    """Returns an attribution of one second, `loading` of it in `prep_stall` unless told."""
+    """Returns an attribution of one second, of which the part `loading` is in `parts`, by default in `prep_stall`."""
     shares: Parts[float | None] = Parts(
         **(dict.fromkeys(PARTS, 0.0) | {"compute": 1 - loading, **(parts or {"prep_stall": loading})})
     )
@@ -201,7 +201,7 @@ def a_result(
     device: str = "emulated:2500",
     **subject: Any,
 ) -> Result:
-    """Returns a result of three rounds: steps of 10 ms, 6 of them waiting, and 20 ms of edges an epoch unless told."""
+    """Returns a result of three rounds; without `train`, steps take 10 ms, 6 ms of them waiting, and edges 20 ms."""
     samples = [
         a_sample("warmup", ms=20, wait_ms=10),
         *rounds_of("resident", *(resident_ms,) * 3),
@@ -218,7 +218,7 @@ STORAGE = StorageRates(cold_bytes_per_sec=210e6, warm_bytes_per_sec=2e9, bytes_p
 
 
 def a_cold_result(variant: str = "generator", *step_ms: float, **settings: Any) -> Result:
-    """Returns a cold row: steps of 16 ms, 12 of them waiting, unless told, beside `a_result`'s warm ones of 10 ms."""
+    """Returns a cold row; without `step_ms`, its steps take 16 ms, 12 ms of them waiting, and its warm steps 10 ms."""
     cold = rounds_of("cold", *(step_ms or (16, 16, 16)), wait_ms=12, edge_ms=20)
     train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20)
     return a_result(variant, train=train + cold, page_cache="cold", storage=STORAGE, **settings)
@@ -333,7 +333,7 @@ def an_augmentation_document(*measured: AugmentationMeasured, **changes: Any) ->
 
 
 def a_gpu(**changes: Any) -> CaseResult:
-    """Computes 10 times as fast as the CPU of `a_device_row`, and trains as fast as its loader lets it."""
+    """Returns a GPU's row: it computes 10 times as fast as the CPU of `a_device_row`, and waits for its loader."""
     return a_device_row(GPU, backend="jax", **({"resident_ms": 0.5, "train_ms": 2.0, "wait_ms": 1.5} | changes))
 
 
@@ -355,7 +355,7 @@ def a_sweep() -> Any:
 
 
 def a_devices_document(*words: str, **changes: Any) -> DevicesDocument:
-    """Returns the document of a CPU, a GPU and an emulated accelerator, of one case unless another is given."""
+    """Returns the document of a CPU, a GPU and an emulated accelerator; `words` are the command's arguments."""
     plan = read_plan(parser().parse_args([*words, "--price", "cpu=0.36,gpu=3.6"]), Path("out"))
     values: dict[str, Any] = {
         "command": "devices",
@@ -378,7 +378,7 @@ def a_devices_document(*words: str, **changes: Any) -> DevicesDocument:
 
 
 def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
-    """Returns the document of a folder of cats and dogs in which these findings were made; "" is the folder itself."""
+    """Returns the document of a folder of cats and dogs with these findings; the path "" means the folder itself."""
     of_files: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.path:
@@ -395,8 +395,8 @@ def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
             examined=1_000,
             seconds=1.25,
             files=tuple(
-                Examined(path=path, format="JPEG", bytes=1, sha256="00", findings=tuple(some))
-                for path, some in of_files.items()
+                Examined(path=path, format="JPEG", bytes=1, sha256="00", findings=tuple(of_file))
+                for path, of_file in of_files.items()
             ),
             findings=tuple(finding for finding in findings if not finding.path),
         ),
@@ -411,7 +411,8 @@ BACKENDS = {
     "cpu": {"keras_backend": "tensorflow", "gpus": []},
     "gpu": {"keras_backend": "jax", "gpus": ["H100"]},
 }
-# A second of the model alone, then two of training; of the first of these a GPU still says what it did before.
+# One second of the model alone, then two seconds of training. In the first of these two the GPU's figures are still
+# those of the second before, since drivers report them late.
 TRACE = Trace(
     seconds=(1.0, 2.0, 3.0),
     cores=(0,),
@@ -467,7 +468,7 @@ def a_measured_case(
     replay: bool = True,
     **facts: Any,
 ) -> DevicesMeasured:
-    """A case whose steps of 10 images take these milliseconds."""
+    """Returns a case whose steps of 10 images take these milliseconds."""
     samples = [
         *rounds_of("resident", *(resident_ms,) * rounds),
         *(rounds_of("replay", *(resident_ms,) * rounds) if replay else ()),
@@ -492,7 +493,7 @@ def a_peak(flops_per_sec: float = 7.9e9, bytes_per_sec: float = 2e9) -> Peak:
 def a_device_row(
     device: Device = CPU, *, case: Case = MNIST, backend: str = "tensorflow", **changes: Any
 ) -> CaseResult:
-    """A row of a device; `changes` are of `a_measured_case`, and prices and target."""
+    """Returns a device's row; `changes` are arguments of `a_measured_case`, `prices` and `target`."""
     prices, target = changes.pop("prices", {}), changes.pop("target", None)
     emulated = device.kind == "emulated"
     row = case_result_of(
@@ -561,7 +562,7 @@ def a_measurement(place, round_=0, **changes):
 
 
 def scaling_rows_of(plan, rates):
-    """Results of planted images/sec, a rate in each round, by the value on the axis."""
+    """Returns rows with planted images/sec: `rates` has one for each round, by the axis' value."""
     return [
         PointResult(
             point=point,
@@ -575,7 +576,7 @@ def scaling_rows_of(plan, rates):
 
 
 def a_scaling_document(asked, rows, **changes) -> ScalingDocument:
-    """Returns the document of which these rows follow."""
+    """Returns a document from which these rows are derived."""
     places = {
         row.point.place: MeasuredPlace(place=row.point.place, measurements=row.measurements, failure=row.failure)
         for row in rows
@@ -597,7 +598,10 @@ GATE_QUESTION = Question(a="mine:a", b="mine:b", threshold=0.05)
 
 
 def a_process(rate: float, number: int, **changes: Any) -> Process:
-    """The process of that number, with a noise of some tenths of a per cent; the first two look at what has none."""
+    """Returns a process whose rate has a noise of some tenths of a per cent, fixed by its number.
+
+    The first two processes also inspect invariants.
+    """
     rate *= 1 + 0.001 * (number % 4)
     rates = {"steady": (rate, 1.01 * rate), "epoch": (0.9 * rate, 0.91 * rate)}
     inspected = {"invariants": GATE_INVARIANTS} if number < INSPECTED else {}
@@ -605,7 +609,13 @@ def a_process(rate: float, number: int, **changes: Any) -> Process:
 
 
 def gate_measurements(b: float = 1000.0, *, pairs: int = 6, **changes: Any) -> tuple[GateMeasurement, ...]:
-    """Pairs of an A that serves 1,000 images/sec and a B, in changing order; `changes` are of the processes of B."""
+    """Returns pairs of A, which serves 1,000 images/sec, and B, in changing order.
+
+    Args:
+      b: images/sec of B.
+      pairs: how many.
+      changes: of the processes of B.
+    """
     sides = {
         "A": [a_process(1000.0, number) for number in range(pairs)],
         "B": [a_process(b, number, **changes) for number in range(pairs)],
@@ -638,7 +648,7 @@ def gate_provenance() -> dict[str, Any]:
 
 
 def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes: Any) -> GateCheckDocument:
-    """The check of a benchmark that was recorded at 1,000 images/sec."""
+    """Returns the document of the check of a benchmark that was recorded at 1,000 images/sec."""
     anchors = {"decode": (2000.0, 2000.0), "copy": (100.0, 100.0)}
     dataset = {"kind": "folder", "name": "photos", "images": 100, "content": "0123"}
     baseline = baseline_of(
@@ -664,7 +674,7 @@ def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes
 
 
 def a_survey(**changes: Any) -> dict[str, Any]:
-    """Returns what one epoch of a peer was."""
+    """Returns the survey of one epoch of a peer: what its batches contained."""
     survey: dict[str, Any] = {
         "images": 64,
         "dtype": "float32",
@@ -680,7 +690,7 @@ def a_survey(**changes: Any) -> dict[str, Any]:
 
 
 def an_identity(**changes: Any) -> dict[str, Any]:
-    """Returns what two epochs of a peer with numbered images were."""
+    """Returns how the order and the draws of two epochs of a peer differed, which numbered images show."""
     identity: dict[str, Any] = {"images": 64, "once": True, "served": 128, "distinct": 64, "shuffled": True}
     return identity | {"changed_ratio": 1.0, "flipped_ratio": 0.5, "pairing": 0.98} | changes
 
@@ -713,7 +723,7 @@ def a_peers_document(*measured: MeasuredPeer, peers: Sequence[Peer] = (), **chan
     """Returns the document of a run of the cold work.
 
     Args:
-      peers: those that are not `a_peer` of their name.
+      peers: the peers that are to differ from what `a_peer` returns for their name.
     """
     named = {peer.name: peer for peer in peers}
     asked = PeersAsked(
@@ -775,7 +785,7 @@ LIMITS = Limits(memory_bytes=1e9, disk_bytes=1e9, exactness="close", budget_s=60
 
 
 def samples_at(*rates: float, window: str = "train") -> tuple[Sample, ...]:
-    """Returns a sample a round, of epochs without edges, at these images per second."""
+    """Returns one sample a round, of epochs without edges, at these images per second."""
     images = 1_000_000
     return tuple(
         a_sample(
@@ -793,7 +803,7 @@ def samples_at(*rates: float, window: str = "train") -> tuple[Sample, ...]:
 def a_measured_pipeline(
     name: str, rate: float, config: PipelineConfig = TUNED_BASE, spread: float = 0.01
 ) -> MeasuredPipeline:
-    """Returns a pipeline of the tuner whose rates scatter by a pattern that is its own."""
+    """Returns a measured pipeline of the tuner, whose rates have noise that depends on the length of its name."""
     own = np.random.default_rng(len(name)).normal(0, spread, 8)
     exactness = None if name in (NAIVE, HEURISTIC, AUTOTUNE) else CLOSE
     return MeasuredPipeline(
@@ -812,10 +822,10 @@ BARS = (
 def a_search_document(
     chosen: MeasuredPipeline, samples: dict[str, Any] | None = None, **changes: Any
 ) -> SearchDocument:
-    """Returns the document of a search that measured one pipeline beside those that people have.
+    """Returns the document of a search that measured one pipeline beside naive, heuristic and AUTOTUNE.
 
     Args:
-      chosen: the pipeline; AUTOTUNE for none beside them.
+      chosen: the pipeline; AUTOTUNE for none beside these three.
       samples: fields of the samples that differ.
       changes: fields of the document that differ.
     """
@@ -854,11 +864,11 @@ def an_advice_document(
     again: Mapping[str, Sequence[Sample]] | None = None,
     **changes: Any,
 ) -> AdviceDocument:
-    """Returns the document of advice on a pipeline of somebody's own.
+    """Returns the document of advice on a user's own pipeline.
 
     Args:
-      samples: of the rounds that chose, by the name of a change.
-      again: of the rounds that measured two of them again, if any did: the pipeline as written, and the chosen change.
+      samples: of the rounds before the choice, by the name of a change.
+      again: of the rounds after the choice, if there were any: of the pipeline as written, and of the chosen change.
       changes: fields of the document that differ.
     """
     again = again or {}
@@ -872,8 +882,8 @@ def an_advice_document(
         "samples": AdviceSamples(
             facts=facts,
             changes=tuple(
-                MeasuredChange(name=name, samples=tuple(some), again=tuple(again.get(name, ())))
-                for name, some in samples.items()
+                MeasuredChange(name=name, samples=tuple(of_change), again=tuple(again.get(name, ())))
+                for name, of_change in samples.items()
             ),
             chosen_first=next((name for name in again if name != AS_WRITTEN), None),
             seconds=20.0,
@@ -891,8 +901,8 @@ def a_check_document(
     """Returns the document of a check of one target, for which the tuner chose the first of two pipelines.
 
     Args:
-      everything: images/sec by round of the pipelines of the space, by name.
-      duel: the same of the rounds that measure the choice beside the best.
+      everything: images/sec by round, of the pipelines of the space, by name.
+      duel: the same, of the rounds that measure the choice beside the best.
       changes: fields of the document that differ.
     """
     configs = {name_of(config): config for config in (TUNED_BASE, COMPOSED)}
@@ -993,12 +1003,12 @@ def a_telemetry(name: str = "round 1", gpus: int = 0) -> Trace:
 
 
 def with_subject(result: Result, **changes: Any) -> Result:
-    """Returns the result of a subject of which something else is known."""
+    """Returns the result with changes of its subject."""
     return replace(result, subject=replace(result.subject, **changes))
 
 
 def a_measurement_document(*results: Result, **changes: Any) -> MeasurementDocument:
-    """Returns the document of which these results follow; those of a model and device share the model's windows."""
+    """Returns a document from which these results are derived."""
     values: dict[str, Any] = {
         "command": PIPELINE,
         "created": "2026-01-02T03:04:05+00:00",
@@ -1072,9 +1082,9 @@ Session = session.Session
 
 
 def write_quick_modules(folder: Path) -> Path:
-    """Writes what makes a main job quick: `mynet:build`, the smallest of models, and `short:Session`.
+    """Writes modules that make a main job quick: `mynet:build`, a tiny model, and `short:Session`.
 
-    The latter measures as a child does, in less time: a window is an epoch, and a loader is taken apart in one round.
+    The latter measures as a child does, but in less time: a window has one epoch, and stages are measured in one round.
     """
     (folder / "mynet.py").write_text(_MYNET)
     (folder / "short.py").write_text(_SHORT)

@@ -1,4 +1,4 @@
-"""What tests look at: processes, files, pages, and the same tests on another backend."""
+"""Checks that many tests share: on processes, files and pages; and running tests again on another backend."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from benchmarks.lab.command import Command
 from profiles.report import Kind
 from tests import PROJECT_ROOT
 
-# What may pass until processes that were ended, or belong to nobody, are gone.
+# Seconds that processes may take to disappear after they, or their parents, have ended.
 GONE_S = 5
 
 
 def samples_of(document: dict[str, Any], result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the samples of a result in a file of results; of a cold row with those of the warm one beside it."""
+    """Returns the samples of a result in a file of results; a cold row also has those of its warm row."""
     return [sample for key in result["windows"] for sample in document["samples"]["windows"][key]]
 
 
@@ -50,7 +50,7 @@ def passes_on_jax(file: str, chosen: str) -> None:
     assert done.returncode == 0, done.stdout[-5000:]
 
 
-# Imports first what takes long and is not ours: each fork begins with it, and with nothing of ours.
+# Imports the slow libraries once, so that each fork has them already, and nothing of ours.
 _FORKS = """
 import json, os, sys, tempfile, traceback
 import numpy, PIL.Image, psutil, rich.console, rich.progress, rich.table
@@ -97,13 +97,13 @@ def in_forks(
         [python, program], input=json.dumps(codes), cwd=cwd, env=env, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    return {name: tuple(found) for name, found in json.loads(done.stdout).items()}
+    return {name: tuple(results) for name, results in json.loads(done.stdout).items()}
 
 
 def working_tfds() -> ModuleType:
-    """Returns TensorFlow Datasets; skips the test where it cannot be used, whoever asks for it.
+    """Returns TensorFlow Datasets; skips the calling test if it does not work.
 
-    What it imports of tensorflow-metadata may have been made for a newer protobuf than TensorFlow allows.
+    It does not if the installed tensorflow-metadata needs a newer protobuf than TensorFlow allows.
     """
     import tensorflow_datasets as tfds
 
@@ -116,24 +116,24 @@ def working_tfds() -> ModuleType:
 
 
 def children() -> set[psutil.Process]:
-    """All processes that this one started, and theirs."""
+    """Returns all processes that this one started, and those that they started in turn."""
     return set(psutil.Process().children(recursive=True))
 
 
 def assert_gone(before: set[psutil.Process]) -> None:
-    """Holds that those that were started since `before` leave in time."""
+    """Asserts that all processes that were started since `before` end within `GONE_S` seconds."""
     _, alive = psutil.wait_procs(children() - before, timeout=GONE_S)
     assert alive == []
 
 
 def state(root: pathlib.Path) -> dict[str, object]:
-    """What can be changed below a folder: names, status, and the content of what can be read."""
-    found = {}
+    """Returns what could be changed below a folder: names, status, and the content of regular files."""
+    states = {}
     for path in sorted(root.rglob("*")):
         status = path.lstat()
         content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-        found[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, content)
-    return found
+        states[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, content)
+    return states
 
 
 INDEPENDENT = ("pipeline", "models", "profiles")
@@ -143,7 +143,7 @@ VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
 class Page(HTMLParser):
-    """What a browser would see: tags with attributes, and text. Refuses tags that are not closed in turn."""
+    """The tags with their attributes, and the text of a page. Refuses tags that are not closed in the right order."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -167,9 +167,10 @@ class Page(HTMLParser):
             self.text += data
 
 
-def assert_harmless(seen: Page) -> None:
-    assert not {tag for tag, _ in seen.tags} & {"script", "iframe", "object", "embed", "link", "img", "base", "form"}
-    for tag, attributes in seen.tags:
+def assert_harmless(page: Page) -> None:
+    """Asserts that a page runs no script, loads nothing and links to nothing."""
+    assert not {tag for tag, _ in page.tags} & {"script", "iframe", "object", "embed", "link", "img", "base", "form"}
+    for tag, attributes in page.tags:
         for name, value in attributes.items():
             assert not name.startswith("on"), (tag, name)
             assert name not in ("href", "src", "action"), (tag, name)

@@ -1,4 +1,4 @@
-"""What all tests share: a quiet TensorFlow on the CPU, a cache of their own, photographs, an examined folder."""
+"""Settings and fixtures of all tests: a quiet TensorFlow on the CPU, an own cache, photos, an examined folder."""
 
 import contextlib
 import fcntl
@@ -32,26 +32,26 @@ def _is_planted(item: pytest.Item | None) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests with planted times of a file at its end, so that the others wait for them once."""
+    """Moves the tests with planted times to the end of their file, so that other tests wait for all of them at once."""
     place = {file: number for number, file in enumerate(dict.fromkeys(item.path for item in items))}
     items.sort(key=lambda item: (place[item.path], _is_planted(item)))
 
 
 class _Turn:
-    """The right to run a test beside those of other processes of this user, or alone."""
+    """A lock over all test processes of this user: a test runs beside those of other processes, or alone."""
 
     def __init__(self) -> None:
         self._runs: io.TextIOWrapper | None = None
         self._alone = False
 
     def take(self, *, alone: bool) -> None:
-        """Waits until no test runs alone and, for one that wants to, until no other test runs."""
+        """Waits until no other test runs alone; with `alone`, waits until no other test runs at all."""
         if self._runs is not None and self._alone == alone:
             return
         self.give_back()
         _LOCKS.mkdir(exist_ok=True)
         self._runs, self._alone = (_LOCKS / "runs").open("w"), alone
-        # Who waits to be alone keeps the turn: those that come later wait behind it.
+        # A process that waits to be alone holds the file "turn", so that processes that come later wait behind it.
         with (_LOCKS / "turn").open("w") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             fcntl.flock(self._runs, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
@@ -68,7 +68,7 @@ _turn = _Turn()
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Runs a test with planted times while no other test of this user runs, but those that it runs itself."""
+    """Runs a test with planted times while no other test of this user runs, except tests that it starts itself."""
     if _WITHIN in os.environ:
         return (yield)
     _turn.take(alone=_is_planted(item))
@@ -83,7 +83,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The user's cache is never touched."""
+    """Gives all tests a cache folder of their own, so that the user's cache is not touched."""
     folder = tmp_path_factory.mktemp("cache")
     os.environ["UNSTALL_CACHE"] = str(folder)
     return folder
@@ -91,7 +91,10 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def small_heap() -> None:
-    """Every window collects garbage first, which takes long where thousands of tests have left objects behind."""
+    """Excludes existing objects from garbage collection.
+
+    Every measured window collects garbage first, which would take long among the objects of thousands of tests.
+    """
     gc.collect()
     gc.freeze()
 
@@ -126,7 +129,11 @@ def real_photos() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def examined(tmp_path_factory: pytest.TempPathFactory):
-    """A folder of every kind of file: its root, names by kind; and of the doctor: exit code, document, text, out."""
+    """Runs the doctor on a folder with every kind of file.
+
+    Returns:
+      The folder, the names of its files by kind; the doctor's exit code, document, printed text, and output folder.
+    """
     from benchmarks.doctor import __main__ as doctor
     from tests import bad_files
 

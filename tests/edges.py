@@ -1,6 +1,6 @@
-"""Loaders whose steady steps are the same and whose epochs are not: planted with sleeps, measured by name in a child.
+"""Loaders with equally fast steady steps and different epoch edges, made of sleeps. A child measures them by name.
 
-This file imports nothing of ours: a child takes it for a user's own module.
+This file imports nothing of ours, because for a child it is a user's own module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 BATCHES, IMAGES = 16, 6
-# A batch's time in steady steps; a decode's time; what a slow start adds to each epoch.
+# Seconds of a batch in steady steps; of decoding an image; and of a slow start, once in each epoch.
 _BATCH_S, _DECODE_S, _START_S = 0.004, 0.001, 0.1
 
 
@@ -51,7 +51,7 @@ def decoded_twice() -> Any:
 
 
 class _Batches:
-    """Batches that take the same time each, behind a start that takes its own."""
+    """Batches that take equally long each, after a start that takes `start_s` seconds."""
 
     def __init__(self, start_s: float) -> None:
         self._start_s = start_s

@@ -67,7 +67,7 @@ class FakeClock:
 
 
 class FakeTrainingChild:
-    """Stands in for a process: a run of seed 0 of the tutorial's tuned pipeline dies."""
+    """Answers like a child that trains; the run of the tuned tf.data pipeline with seed 0 fails for lack of memory."""
 
     asked: ClassVar[list[Order]] = []
 
@@ -130,7 +130,7 @@ class FakeDeviceChild:
 
 
 class FakePlaceChild:
-    """Answers at once; `fails` says for which place not, and how."""
+    """Answers like a child; `fails` returns the error that it raises for a place, or None."""
 
     fails = staticmethod(lambda place: None)
     alive = 0
@@ -217,7 +217,7 @@ NOISY = (AUTOTUNE, "noisy")
 
 
 class FakeGroup:
-    """Measures nothing: each round gives every job its planted rate, the noisy ones now 6 % more, now 6 % less."""
+    """Measures nothing: each round gives every job its planted rate, noisy jobs 6 % more or less by turns."""
 
     def __init__(self, rates: dict[Job, float], rounds: int) -> None:
         self._jobs, self.left_out = list(rates), []

@@ -1,7 +1,7 @@
 """The pixels of prepared copies as they were recorded for `copies.PIXELS_VERSION`, and the comparison with them.
 
-Pixels are compared with a tolerance, not by digests: another CPU may round the last bit of a resized value otherwise.
-Only the files' bytes in records are compared exactly. To record again, from the project's folder:
+Pixels are compared with a tolerance, not by digests: another CPU may round the last bit of a resized value differently.
+Only the bytes of files in records are compared exactly. To record again, from the project's folder:
 
     python -m tests.golden_pixels
 """
@@ -126,16 +126,16 @@ def differing(document: dict, cases: Collection[Case] = CASES) -> dict[str, str]
     return problems
 
 
-def _difference(case: Case, made: np.ndarray | str, recorded: dict | str | None) -> str | None:
+def _difference(case: Case, pixels: np.ndarray | str, recorded: dict | str | None) -> str | None:
     if recorded is None:
         return "not recorded"
-    if isinstance(made, str) or isinstance(recorded, str):
-        return None if made == recorded else "other bytes"
+    if isinstance(pixels, str) or isinstance(recorded, str):
+        return None if pixels == recorded else "other bytes"
     expected = _decoded(recorded)
-    if (list(made.shape), made.dtype) != (recorded["shape"], recorded["dtype"]):
-        return f"{made.shape} {made.dtype} in place of {recorded['shape']} {recorded['dtype']}"
-    # Of each image: a change may concern one format alone.
-    apart = np.abs(made - expected).reshape(len(made), -1)
+    if (list(pixels.shape), pixels.dtype) != (recorded["shape"], recorded["dtype"]):
+        return f"{pixels.shape} {pixels.dtype} in place of {recorded['shape']} {recorded['dtype']}"
+    # Each image by itself, because a change may concern one format alone.
+    apart = np.abs(pixels - expected).reshape(len(pixels), -1)
     if case.dtype == "float32":
         wrong = apart.max() > _FLOAT_TOLERANCE
     elif case.storage == "raw":
@@ -163,7 +163,7 @@ def _decoded(recorded: dict) -> np.ndarray:
 
 
 def problem_with(document: dict, cases: Collection[Case] = CASES) -> str | None:
-    """Returns what is wrong between the golden pixels and those made now, and what to do; None if nothing is."""
+    """Returns how the golden pixels differ from those made now, and what to do; None if they do not differ."""
     if document["pixels_version"] != copies.PIXELS_VERSION:
         return (
             f"The golden pixels are those of version {document['pixels_version']}, and PIXELS_VERSION is "
@@ -192,8 +192,8 @@ def record(path: Path = GOLDEN, cases: Collection[Case] = CASES) -> str | None:
     if path.exists():
         document = json.loads(path.read_text())
         if (document["pixels_version"], document["libraries"]) == (copies.PIXELS_VERSION, LIBRARIES):
-            known = [case for case in cases if case.name in document["pixels"]]
-            problem = problem_with(document, known)
+            recorded = [case for case in cases if case.name in document["pixels"]]
+            problem = problem_with(document, recorded)
             if problem:
                 return problem
     document = {

@@ -1,4 +1,4 @@
-"""Texts that would do something where they are not escaped, and what holds them."""
+"""Texts that would do harm in a page, a terminal or a spreadsheet if they were not escaped; and documents with them."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ PAYLOADS = {
     "sum": "@SUM(1+1)*cmd|' /C calc'!A0",
     "lines": "a\nstopped: nothing measured\n",
 }
-# What a terminal obeys: every control character but the end of a line, and what turns the direction of text.
+# Characters that terminals obey: control characters but the end of a line, and marks that change a text's direction.
 OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]")
 
 
 def with_text(value: Any, text: str) -> Any:
-    """The same document with every text in it another; `page_cache` is no text but one of two words."""
+    """Returns a document with every text replaced by `text`, except `page_cache`, which has only two valid values."""
     if isinstance(value, dict):
-        return {key: one if key == "page_cache" else with_text(one, text) for key, one in value.items()}
+        return {key: item if key == "page_cache" else with_text(item, text) for key, item in value.items()}
     if isinstance(value, list):
-        return [with_text(one, text) for one in value]
+        return [with_text(item, text) for item in value]
     return text if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""Loads of known cost, and loads that fail: what the tools must find again."""
+"""Loaders and models of a known cost, and loaders that fail: tests check that the tools find these out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ import tensorflow as tf
 from profiles.devices import Device, parse_device
 from tests.builders import MS
 
-# Holds a figure against planted times, on a machine that others use as well: wrong is what is wrong three times.
+# Marks tests that compare a measured figure with planted times. On a machine that others use as well such a test may
+# fail by accident, so that only a test that fails three times has failed.
 planted = pytest.mark.flaky(reruns=2, only_rerun=["AssertionError"])
 
-# What the issue allows for an error.
+# Seconds within which an error must be reported.
 ERROR_S = 15
 
 
@@ -35,9 +36,9 @@ def crash(how: str) -> None:
     elif how == "exit":
         os._exit(3)
     else:
-        faulthandler.disable()  # the test's own, which would print what is planted here
+        faulthandler.disable()  # pytest's handler would print a traceback of this planted crash
         os.kill(os.getpid(), signal.Signals[how])
-        sleep_for_ever()  # until it arrives
+        sleep_for_ever()  # until the signal arrives
 
 
 BACKEND = keras.backend.backend()
@@ -51,12 +52,12 @@ def a_batch(images: int = IMAGES) -> tuple[np.ndarray, np.ndarray]:
 
 
 def emulated(step_ms: float) -> Device:
-    """Returns a device that takes this long for ten images."""
+    """Returns an emulated device that takes `step_ms` for ten images."""
     return parse_device(f"emulated:{IMAGES / step_ms * 1e3}")
 
 
 class Sleeper:
-    """Sleeps, and knows how long each sleep really took."""
+    """Sleeps, and records how long each sleep really took."""
 
     def __init__(self, ms: float) -> None:
         self._s = ms / 1e3
@@ -77,7 +78,7 @@ class Sleeper:
 
 
 class SleepyDataset(keras.utils.PyDataset):
-    """Takes a while for each batch, and longer at the edges of an epoch if told."""
+    """Takes `ms` for each batch, and also `first_ms` at the beginning and `end_ms` at the end of an epoch."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class SleepyDataset(keras.utils.PyDataset):
 
 
 def as_written(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Keeps tf.data from prefetching on its own account."""
+    """Keeps tf.data from rewriting a pipeline, for example by adding a prefetch."""
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
@@ -124,7 +125,7 @@ def as_written(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def sequential(load: Callable[[], None], steps: int = STEPS) -> tf.data.Dataset:
-    """Returns a dataset that loads when it is asked, and not before."""
+    """Returns a dataset that loads each batch only when it is asked for."""
 
     def sleep(index: np.ndarray) -> np.ndarray:
         load()

@@ -1,6 +1,6 @@
-"""The rules that no single module can hold: who may import whom and by which door, and what an import may cost.
+"""Rules about all modules together: which may import which, by which front door, and what an import may load.
 
-Over 400 lines: all rules read the same list of imports, which is made once.
+Over 400 lines, because all rules read the same list of imports, which is made once.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tests import PROJECT_ROOT
 from tests.checks import INDEPENDENT, OURS, in_forks
 
 FRAMEWORKS = {"tensorflow", "tensorflow_datasets", "keras", "jax", "torch", "cv2", "albumentations"}
-# Libraries of other loaders, and of NVIDIA's counters: each is there only where somebody installed it.
+# Other loaders' libraries, and NVIDIA's: they are optional, so that modules import them late.
 OPTIONAL = {"grain", "spdl", "nvidia", "ffcv", "pynvml"}
-# Where names stand that a framework calls private, by the framework.
+# The files that may use a framework's private names, and what these names are for.
 PRIVATE_NAMES = {
     "profiles/stages/tf_graph.py": "the functions and settings of a tf.data transformation",
     "profiles/script/keras_private.py": "layers at any depth, values of variables, the count behind the loss",
 }
-# Where one name alone is needed.
+# The files that need a single private name of a framework.
 ONE_NAME = {
     "models/saved.py": {"model._flatten_layers"},
 }
-# Python's own private names, with no public way to the same.
+# Private names of Python itself that have no public counterpart.
 OF_PYTHON = {
     "os._exit",
     "sys._getframe",
@@ -47,7 +47,9 @@ OF_PYTHON = {
 
 @dataclass(frozen=True)
 class Import:
-    """One import of a module of ours or of others: its dotted name, and where it stands."""
+    """An import of a module, ours or another: its dotted name, its line, and whether it stands in a function or is
+    for type checkers only.
+    """
 
     name: str
     line: int
@@ -56,13 +58,13 @@ class Import:
 
 
 def modules() -> dict[str, Path]:
-    """Every module of ours by its dotted name; a package has its folder's name."""
-    found = {"unstall": PROJECT_ROOT / "unstall.py"}
+    """Returns all of our modules by their dotted names; a package has the name of its folder."""
+    paths = {"unstall": PROJECT_ROOT / "unstall.py"}
     for package in sorted(OURS):
         for path in sorted((PROJECT_ROOT / package).rglob("*.py")):
             parts = path.relative_to(PROJECT_ROOT).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 MODULES = modules()
@@ -79,7 +81,7 @@ def imports_of(path: Path) -> tuple[Import, ...]:
 
 
 def imports_in(tree: ast.Module) -> Iterator[Import]:
-    """Yields what a module imports anywhere in it; relative imports, which we have none of, stay in the package."""
+    """Yields all imports of a module, also those inside of functions, but no relative imports: we have none."""
 
     def visit(node: ast.AST, late: bool, typing_only: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
@@ -93,7 +95,7 @@ def imports_in(tree: ast.Module) -> Iterator[Import]:
 
 
 def names_of(node: ast.AST) -> list[str]:
-    """The modules that one statement or call imports."""
+    """Returns the modules that a statement or a call imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -113,23 +115,29 @@ def first(name: str) -> str:
 
 @functools.cache
 def frameworks_of() -> dict[str, frozenset[str]]:
-    """What the import of each module of ours imports of `FRAMEWORKS`, by itself or through others."""
+    """Returns, for each of our modules, the frameworks that its import loads, directly or through other modules."""
     at_once = {
-        name: {door for one in imports_of(path) if not one.late and not one.typing_only for door in opened_by(one.name)}
+        name: {
+            door
+            for imported in imports_of(path)
+            if not imported.late and not imported.typing_only
+            for door in opened_by(imported.name)
+        }
         for name, path in MODULES.items()
     }
-    found = {name: frozenset(map(first, names)) & FRAMEWORKS for name, names in at_once.items()}
+    loaded = {name: frozenset(map(first, names)) & FRAMEWORKS for name, names in at_once.items()}
     while True:
         more = {
-            name: found[name].union(*(found[one] for one in names & found.keys())) for name, names in at_once.items()
+            name: loaded[name].union(*(loaded[other] for other in names & loaded.keys()))
+            for name, names in at_once.items()
         }
-        if more == found:
-            return found
-        found = more
+        if more == loaded:
+            return loaded
+        loaded = more
 
 
 def opened_by(name: str) -> list[str]:
-    """A module, and the packages whose `__init__` its import runs as well."""
+    """Returns a module and the packages that it lies in, whose `__init__` its import runs as well."""
     parts = name.split(".")
     return [".".join(parts[: end + 1]) for end in range(len(parts))]
 
@@ -151,13 +159,13 @@ def loads_a_framework(name: str) -> bool:
     ],
 )
 def test_every_way_to_import_is_seen(code, expected):
-    assert {one.name for one in imports_in(ast.parse(code))} == expected
+    assert {imported.name for imported in imports_in(ast.parse(code))} == expected
 
 
 def test_it_is_seen_whether_an_import_is_late_or_for_types_alone():
     code = "if TYPE_CHECKING:\n    import keras\ndef f():\n    import jax\nimport cv2"
-    seen = {one.name: (one.late, one.typing_only) for one in imports_in(ast.parse(code))}
-    assert seen == {"keras": (False, True), "jax": (True, False), "cv2": (False, False)}
+    imports = {imported.name: (imported.late, imported.typing_only) for imported in imports_in(ast.parse(code))}
+    assert imports == {"keras": (False, True), "jax": (True, False), "cv2": (False, False)}
 
 
 # Who may import whom
@@ -168,28 +176,29 @@ def test_pipeline_models_and_profiles_import_nothing_of_each_other_nor_of_benchm
     mine = {name: path for name, path in MODULES.items() if first(name) == package}
     assert mine
     others = {
-        name: sorted({one.name for one in imports_of(path) if first(one.name) in OURS - {package}})
+        name: sorted({imported.name for imported in imports_of(path) if first(imported.name) in OURS - {package}})
         for name, path in mine.items()
     }
-    assert {name: found for name, found in others.items() if found} == {}
+    assert {name: imports for name, imports in others.items() if imports} == {}
 
 
 def test_no_module_imports_another_that_imports_it():
-    assert circle({name: {one.name for one in imports_of(path)} - {name} for name, path in MODULES.items()}) == []
+    graph = {name: {imported.name for imported in imports_of(path)} - {name} for name, path in MODULES.items()}
+    assert circle(graph) == []
 
 
 def test_no_folder_imports_another_that_imports_it():
-    """So that a front door, which imports what is behind it, can be entered from anywhere."""
+    """Then a folder's `__init__`, which imports the modules of the folder, can be imported from anywhere."""
     folders: dict[str, set[str]] = {}
     for name, path in MODULES.items():
-        for one in imports_of(path):
-            if one.name in MODULES and room(one.name) != room(name):
-                folders.setdefault(room(name), set()).add(room(one.name))
+        for imported in imports_of(path):
+            if imported.name in MODULES and room(imported.name) != room(name):
+                folders.setdefault(room(name), set()).add(room(imported.name))
     assert circle(folders) == []
 
 
 def room(name: str) -> str:
-    """The folder of a module below its package; a module beside the folders is a room of its own."""
+    """Returns a module's folder, right below its package; or the module itself, if it lies in no such folder."""
     return ".".join(name.split(".")[:2])
 
 
@@ -206,16 +215,16 @@ def test_a_circle_is_seen():
 
 
 def test_benchmarks_enters_the_packages_by_their_front_doors():
-    """By a package, or what stands right below it; deeper only where the import itself loads a framework."""
+    """That is a package or what lies right below it; deeper modules are imported only if they load a framework."""
     deep = {
-        f"{name}:{one.line} {one.name}"
+        f"{name}:{imported.line} {imported.name}"
         for name, path in MODULES.items()
         if first(name) == "benchmarks"
-        for one in imports_of(path)
-        if first(one.name) in INDEPENDENT
-        and one.name.count(".") > 1
-        and not loads_a_framework(one.name)
-        and not is_offered(one.name)
+        for imported in imports_of(path)
+        if first(imported.name) in INDEPENDENT
+        and imported.name.count(".") > 1
+        and not loads_a_framework(imported.name)
+        and not is_offered(imported.name)
     }
     assert deep == set()
 
@@ -228,9 +237,9 @@ def is_offered(name: str) -> bool:
 
 
 def named_modules() -> set[str]:
-    """Returns the texts in `benchmarks` that name a module of it, as "module" or "module:name".
+    """Returns the texts in `benchmarks` that name one of its modules, as "module" or "module:name".
 
-    Of an f-string the part before its first value is seen: of f"benchmarks.gate.ratios:{name}" all but the name.
+    Of an f-string only the part before its first value is read: f"benchmarks.gate.ratios:{name}" without the name.
     """
     texts = {
         node.value
@@ -243,7 +252,7 @@ def named_modules() -> set[str]:
 
 
 def test_a_session_is_imported_by_nobody_but_other_children():
-    """It is named, "benchmarks.tune.child:TuneSession", and imported in the process that measures."""
+    """A text names it, such as "benchmarks.tune.child:TuneSession", and only the measuring process imports it."""
     sessions = {text.partition(":")[0] for text in named_modules() if text.endswith("Session")}
     assert len(sessions) >= 7
     children = {name for name in MODULES if name.startswith("benchmarks.") and name.endswith("child")}
@@ -252,11 +261,11 @@ def test_a_session_is_imported_by_nobody_but_other_children():
     assert not any(loads_a_framework(name) for name in both_ends)
     children = (children | sessions) - both_ends - {"benchmarks.lab.child"}
     importing = {
-        f"{name} imports {one.name}"
+        f"{name} imports {imported.name}"
         for name, path in MODULES.items()
         if name not in children
-        for one in imports_of(path)
-        if one.name in children
+        for imported in imports_of(path)
+        if imported.name in children
     }
     assert importing == set()
 
@@ -279,7 +288,7 @@ def test_every_module_that_is_named_is_there():
 
 
 def test_no_import_is_relative():
-    """They would be invisible to the rules above."""
+    """The rules above would not see relative imports."""
     relative = [
         name
         for name, path in MODULES.items()
@@ -293,18 +302,18 @@ def test_no_import_is_relative():
 
 
 def test_private_names_of_frameworks_stand_where_a_change_of_them_is_looked_for():
-    found: dict[str, set[str]] = {}
+    by_file: dict[str, set[str]] = {}
     for path in MODULES.values():
         tree = tree_of(path)
         names = private_names(tree) - OF_PYTHON
         if names:
-            found[path.relative_to(PROJECT_ROOT).as_posix()] = names
-    assert {file: names for file, names in found.items() if file not in PRIVATE_NAMES} == ONE_NAME
-    assert set(PRIVATE_NAMES) <= set(found), "a file of the list has none any more"
+            by_file[path.relative_to(PROJECT_ROOT).as_posix()] = names
+    assert {file: names for file, names in by_file.items() if file not in PRIVATE_NAMES} == ONE_NAME
+    assert set(PRIVATE_NAMES) <= set(by_file), "a file of the list has no private name any more"
 
 
 def private_names(tree: ast.Module) -> set[str]:
-    """What a module uses that begins with `_`, of anything but `self`, `cls` and what it defines itself."""
+    """Returns the names with a leading `_` that a module uses, except those of `self` and `cls`, and its own."""
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     own |= {target.id for node in tree.body for target in ast.walk(node) if isinstance(target, ast.Name)}
     own |= {
@@ -315,20 +324,20 @@ def private_names(tree: ast.Module) -> set[str]:
         and isinstance(node.value, ast.Name)
         and node.value.id == "self"
     }
-    found = set()
+    private = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            found |= {name for name in names if name.startswith(("tensorflow.python", "keras.src"))}
+            private |= {name for name in names if name.startswith(("tensorflow.python", "keras.src"))}
         elif isinstance(node, ast.Attribute):
             mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             if is_private(node.attr) and not mine and node.attr not in own:
-                found.add(ast.unparse(node))
+                private.add(ast.unparse(node))
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr"):
             second = node.args[1]
             if isinstance(second, ast.Constant) and is_private(str(second.value)) and second.value not in own:
-                found.add(f"{ast.unparse(node.args[0])}.{second.value}")
-    return found
+                private.add(f"{ast.unparse(node.args[0])}.{second.value}")
+    return private
 
 
 def is_private(name: str) -> bool:
@@ -354,17 +363,17 @@ def test_a_private_name_is_seen(code, expected):
 
 
 def test_imports_stand_at_the_top_unless_they_load_a_framework():
-    """Or something optional, or a command's own modules, so that `--help` answers at once."""
+    """Optional libraries are imported late as well, and a command's own modules, so that `--help` answers at once."""
     late = set()
     for name, path in MODULES.items():
-        for one in imports_of(path):
-            loads = first(one.name) in FRAMEWORKS | OPTIONAL or loads_a_framework(one.name)
-            if one.late and not loads and not may_be_late(name, one.name):
-                late.add(f"{name}:{one.line} {one.name}")
+        for imported in imports_of(path):
+            loads = first(imported.name) in FRAMEWORKS | OPTIONAL or loads_a_framework(imported.name)
+            if imported.late and not loads and not may_be_late(name, imported.name):
+                late.add(f"{name}:{imported.line} {imported.name}")
     assert late == set()
 
 
-# Modules that import something late for another reason than a framework: what they may import so, and why.
+# Modules that import something late though it loads no framework: what they may import so, and why.
 LATE = {
     "benchmarks.gate.child": ({"pipeline", "models"}, "those of the checkout that is measured"),
     "models.__main__": ({"models"}, "the verb that was asked for"),
@@ -379,7 +388,7 @@ LATE = {
 def may_be_late(importing: str, imported: str) -> bool:
     if importing in LATE:
         return first(imported) in LATE[importing][0]
-    # A command's own modules, and what only they need, so that `--help` answers at once.
+    # A command's `__main__` imports late what only its run needs, so that `--help` answers at once.
     return (
         importing.endswith(".__main__") and first(importing) == "benchmarks" and imported not in sys.stdlib_module_names
     )
@@ -388,36 +397,41 @@ def may_be_late(importing: str, imported: str) -> bool:
 def test_late_modules_of_a_command_are_few():
     """A command imports late what its run needs: its own folder, and some functions of the packages."""
     late = [
-        one.name
+        imported.name
         for name, path in MODULES.items()
         if name.endswith(".__main__") and first(name) == "benchmarks"
-        for one in imports_of(path)
-        if one.late
-        and room(one.name) != room(name)
-        and not loads_a_framework(one.name)
-        and first(one.name) not in FRAMEWORKS
+        for imported in imports_of(path)
+        if imported.late
+        and room(imported.name) != room(name)
+        and not loads_a_framework(imported.name)
+        and first(imported.name) not in FRAMEWORKS
     ]
     assert len(late) <= 25, sorted(late)
 
 
 def test_every_reason_for_a_late_import_is_still_needed():
     unused = {
-        name: sorted(allowed - {first(one.name) for one in imports_of(MODULES[name]) if one.late})
+        name: sorted(allowed - {first(imported.name) for imported in imports_of(MODULES[name]) if imported.late})
         for name, (allowed, _) in LATE.items()
     }
     assert {name: names for name, names in unused.items() if names} == {}
 
 
 def test_the_networks_need_no_backend_but_what_keras_offers():
-    found = {first(one.name) for name, path in MODULES.items() if first(name) == "models" for one in imports_of(path)}
-    assert found & {"tensorflow", "jax", "torch"} == set()
+    imports = {
+        first(imported.name)
+        for name, path in MODULES.items()
+        if first(name) == "models"
+        for imported in imports_of(path)
+    }
+    assert imports & {"tensorflow", "jax", "torch"} == set()
 
 
 SHOW = f"import sys\nprint([name for name in {sorted(FRAMEWORKS)!r} if name in sys.modules])"
 
 
 def loaded_by(code: str) -> list[str]:
-    """The frameworks that a fresh interpreter has imported behind some code, which may print."""
+    """Returns the frameworks that a new interpreter has imported after running some code, which may print."""
     words = [sys.executable, "-c", f"{code}\n{SHOW}"]
     done = subprocess.run(words, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -439,7 +453,7 @@ LIGHT = (
 
 
 def test_importing_these_modules_imports_no_framework():
-    """One process for all; which of them it was, `frameworks_of` says."""
+    """One process imports all of them; if a framework is loaded, `frameworks_of` tells by which."""
     assert {name: frameworks_of()[name] for name in LIGHT if frameworks_of()[name]} == {}
     assert loaded_by("\n".join(f"import {name}" for name in LIGHT)) == []
 
@@ -449,9 +463,9 @@ def test_batches_for_a_loop_in_python_need_no_tensorflow():
 
 
 def test_profiles_imports_no_framework_but_keras_into_a_users_process():
-    """Keras brings the user's own backend; what is for one backend alone is imported where that one computes."""
-    found = {name: names - {"keras"} for name, names in frameworks_of().items() if first(name) == "profiles"}
-    assert {name for name, names in found.items() if names} == {
+    """Keras uses the user's own backend; modules for one backend alone are imported only where it is the user's."""
+    loaded = {name: names - {"keras"} for name, names in frameworks_of().items() if first(name) == "profiles"}
+    assert {name for name, names in loaded.items() if names} == {
         "profiles.remedies.tf_part",
         "profiles.remedies.tf_rebuilding",
         "profiles.stages.tf_model",
@@ -459,7 +473,7 @@ def test_profiles_imports_no_framework_but_keras_into_a_users_process():
     }
 
 
-# What each verb refuses before it measures: words that are wrong, with exit code 2.
+# Wrong arguments that each verb refuses before it measures, with exit code 2.
 REFUSED = {
     "pipeline": "--data /nowhere",
     "materialize": "/nowhere copy --as raw",
@@ -494,7 +508,7 @@ for words, expected in ((["--help"], 0), ({refused!r}, 2)):
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
-    """What each verb prints that helps and then refuses, and behind it the frameworks that it has imported."""
+    """What each verb prints for --help and for wrong arguments, then the frameworks that its process has imported."""
     codes = {
         verb: HELPS_AND_REFUSES.format(module=module, name=name, refused=REFUSED[verb].split()) + SHOW
         for verb, (function, _) in VERBS.items()
@@ -506,17 +520,17 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, s
 
 @pytest.mark.parametrize(("verb", "expected"), [*((verb, []) for verb in VERBS), ("a framework", ["cv2"])])
 def test_no_command_imports_a_framework_to_help_or_to_refuse(verb, expected, answered):
-    code, shown, errors = answered[verb]
+    code, output, errors = answered[verb]
     assert code == 0, errors
-    assert ast.literal_eval(shown.splitlines()[-1]) == expected
+    assert ast.literal_eval(output.splitlines()[-1]) == expected
 
 
 # The rest
 
 
 def test_one_module_of_a_package_reads_the_time_and_none_reads_a_clock_that_jumps():
-    reading = {name for name, path in MODULES.items() if any(one.name == "time" for one in imports_of(path))}
-    # The peers' loaders are what their users would write, and are given a clock.
+    reading = {name for name, path in MODULES.items() if any(imported.name == "time" for imported in imports_of(path))}
+    # The peers' loaders are written as their users would write them, and get a clock as an argument.
     assert reading == {"pipeline.clock", "profiles.clock"}
     for name in reading:
         assert "from time import" not in MODULES[name].read_text()
@@ -533,7 +547,7 @@ def test_everything_that_a_package_names_is_there(package):
     folders = [name for name, path in MODULES.items() if path.name == "__init__.py" and first(name) == package]
     for name in folders:
         module = __import__(name, fromlist=["x"])
-        assert [one for one in getattr(module, "__all__", ()) if not hasattr(module, one)] == [], name
+        assert [public for public in getattr(module, "__all__", ()) if not hasattr(module, public)] == [], name
 
 
 def test_a_name_that_the_pipeline_package_has_not_is_refused():

@@ -1,4 +1,4 @@
-"""What docs/extending.md shows works: the command that it writes is run as it stands there."""
+"""The command that docs/extending.md shows works: its code is taken out of the document and run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_command_that_it_shows_measures_writes_and_is_shown_again(tmp_path: 
     assert (tmp_path / "out" / "report.html").is_file()
     show = "from nap import KIND; from profiles.report import show; show.main(['show', 'out'], {'nap': KIND})"
     assert nap(tmp_path, "-c", show).stdout.splitlines() == [first]
-    again = nap(tmp_path, "nap.py", "--out", "out")
-    assert again.returncode == 2 and "holds results.json already" in again.stderr
+    second = nap(tmp_path, "nap.py", "--out", "out")
+    assert second.returncode == 2 and "holds results.json already" in second.stderr
     refused = nap(tmp_path, "nap.py", "--nap", "11")
     assert (refused.returncode, refused.stdout) == (2, "") and "--nap must be" in refused.stderr

@@ -1,6 +1,6 @@
-"""What `pip install` brings: a wheel made from the sdist, in an environment that holds nothing else of ours.
+"""The wheel, built from the sdist and installed into an environment that holds nothing else of ours, works.
 
-What the packages depend on comes from the environment of the tests: only ours is installed anew.
+Dependencies come from the environment of the tests; only our packages are installed anew.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built from an sdist of a copy of this project that has its tests beside it."""
+    """A wheel, built from the sdist of a copy of this project, tests included."""
     copy, out = tmp_path_factory.mktemp("project") / "unstall", tmp_path_factory.mktemp("dist")
     copy.mkdir()
     for name in (*BUILT_FROM, "tests"):
@@ -37,21 +37,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy2(source, copy / name)
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", out, copy], cwd=copy)
-    [built] = out.glob("*.whl")
+    [wheel_file] = out.glob("*.whl")
     assert len(list(out.glob("*.tar.gz"))) == 1
-    return built
+    return wheel_file
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs of a clean environment in which the wheel is installed."""
+    """The folder of programs (`bin`) of a clean environment in which the wheel is installed."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder)
     programs = folder / "bin"
     pip = [sys.executable, "-m", "pip", "--python", programs / "python"]
     run([*pip, "install", "-q", "--no-deps", "--no-index", wheel], cwd=folder)
     site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    # Behind what is installed here, so that a module that the wheel lacks is missing from its package.
+    # The dependencies come after the wheel on the path, so that a module that the wheel lacks is found to be missing.
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return programs
 
@@ -90,7 +90,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_none_of_the_tests(wheel)
 
 def test_the_wheel_brings_the_console_script_and_the_pytest_plugin(wheel):
     with zipfile.ZipFile(wheel) as file:
-        [name] = [one for one in file.namelist() if one.endswith("entry_points.txt")]
+        [name] = [path for path in file.namelist() if path.endswith("entry_points.txt")]
         lines = file.read(name).decode().split("\n")
     assert [line for line in lines if line] == [
         "[console_scripts]",
@@ -113,29 +113,29 @@ def test_the_program_answers_for_help(installed, empty):
 
 @pytest.fixture(scope="module")
 def helped(installed, tmp_path_factory):
-    """What the wheel's `main` answers to each verb's `--help`, and what is in the current folder afterwards."""
+    """What the wheel's `main` prints for each verb's `--help`, and the files in the current folder afterwards."""
     home, folder = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("empty")
     code = "import sys\nfrom unstall import main\nsys.argv = ['unstall', {!r}, '--help']\nsys.exit(main())"
     codes = {verb: code.format(verb) for verb in VERBS}
-    found = in_forks(codes, home, cwd=folder, python=installed / "python", env=environment())
-    return found, list(folder.iterdir())
+    answers = in_forks(codes, home, cwd=folder, python=installed / "python", env=environment())
+    return answers, list(folder.iterdir())
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_answers_for_help(verb, helped):
-    found, left = helped
-    code, shown, errors = found[verb]
-    assert code == 0 and shown.startswith("usage: "), errors
-    assert left == []
+    answers, files = helped
+    code, output, errors = answers[verb]
+    assert code == 0 and output.startswith("usage: "), errors
+    assert files == []
 
 
 def test_the_main_job_measures_and_leaves_its_report(installed, empty):
     words = ["--data", "generated:16", "--variants", "py-dataset", "--rounds", "1", "--device", "emulated:20000"]
     words += ["--batch-size", "2", "--out", "out"]
-    shown = run([installed / "python", "-m", "benchmarks.pipeline", *words], cwd=empty)
-    assert "py-dataset" in shown
+    output = run([installed / "python", "-m", "benchmarks.pipeline", *words], cwd=empty)
+    assert "py-dataset" in output
     document = json.loads((empty / "out" / "results.json").read_text())
-    assert [one["variant"] for one in document["results"]] == ["py-dataset"]
+    assert [result["variant"] for result in document["results"]] == ["py-dataset"]
     assert "<!doctype html>" in (empty / "out" / "report.html").read_text()
 
 

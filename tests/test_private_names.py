@@ -1,4 +1,4 @@
-"""What is said, and what is there all the same, where a TensorFlow or a Keras lacks a private name that is needed."""
+"""Where a TensorFlow or a Keras lacks a private name that we use, reports name it and keep all other figures."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def in_python(image: Any, label: Any) -> Any:
 
 
 def a_pipeline(function: Any = halve) -> Any:
-    """A pipeline of every kind of stage that is built again from private names."""
+    """Returns a pipeline with every kind of stage that is built again by means of private names."""
     images = tf.data.Dataset.from_tensor_slices(np.zeros((64, 2, 2, 3), np.float32))
     zipped = tf.data.Dataset.zip((images, tf.data.Dataset.from_tensor_slices(np.zeros(64, np.float32))))
-    read = zipped.shuffle(8).interleave(lambda *one: tf.data.Dataset.from_tensors(one), num_parallel_calls=2)
+    read = zipped.shuffle(8).interleave(lambda *parts: tf.data.Dataset.from_tensors(parts), num_parallel_calls=2)
     return read.map(function, num_parallel_calls=2).batch(IMAGES).prefetch(2)
 
 
@@ -67,8 +67,8 @@ def of_wrapper(name: str) -> Remove:
         if name == "function":
             patch.delattr(structured_function.StructuredFunctionWrapper, name)
             return
-        for one in upstream(dataset):
-            for wrapper in functions_of(one):
+        for stage in upstream(dataset):
+            for wrapper in functions_of(stage):
                 patch.delattr(wrapper, name)
 
     return remove
@@ -76,7 +76,7 @@ def of_wrapper(name: str) -> Remove:
 
 def of_stage(kind: str, name: str) -> Remove:
     def remove(patch: pytest.MonkeyPatch, dataset: Any) -> None:
-        [stage] = [one for one in upstream(dataset) if type(one).__name__ == kind]
+        [stage] = [stage for stage in upstream(dataset) if type(stage).__name__ == kind]
         patch.delattr(stage, name)
 
     return remove
@@ -111,7 +111,7 @@ ALL = READ | REBUILT
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes all looks short: no figure is asserted here."""
+    """Makes all measurements short: no figure is asserted here."""
     for module, name, short in (
         (tf_stages, "ROUNDS", 1),
         (tf_stages, "RUN_S", 0.02),
@@ -125,9 +125,9 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def windows() -> Windows:
-    made = Windows(a_model(), emulated(2))
-    made.prepare([a_batch()])
-    return made
+    windows = Windows(a_model(), emulated(2))
+    windows.prepare([a_batch()])
+    return windows
 
 
 def test_the_pipeline_of_these_tests_can_be_taken_apart(windows: Windows) -> None:
@@ -163,12 +163,12 @@ def test_what_is_no_dataset_needs_no_name_of_tensorflow(monkeypatch: pytest.Monk
 def test_a_profile_without_stages_has_all_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = a_pipeline()
     of_wrapper("_func")(monkeypatch, dataset)
-    found = profiles.profile(dataset, a_model(), device="emulated:2000", rounds=1, lines=True)
-    text = " ".join(str(found).split())
+    profile = profiles.profile(dataset, a_model(), device="emulated:2000", rounds=1, lines=True)
+    text = " ".join(str(profile).split())
     assert f"no stages: stage costs need tf.data's private StructuredFunctionWrapper._func, {TENSORFLOW}" in text
     assert "looking for random operations before a cache needs tf.data's private Str" in text
-    assert found.result.images_per_sec > 0 and found.result.attribution.loading_ratio is not None
-    assert found.verdict.text()
+    assert profile.result.images_per_sec > 0 and profile.result.attribution.loading_ratio is not None
+    assert profile.verdict.text()
 
 
 def test_lines_that_cannot_be_timed_leave_the_stages(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +179,9 @@ def test_lines_that_cannot_be_timed_leave_the_stages(windows: Windows, monkeypat
     # TensorFlow itself runs Python functions by that name: the stages are those of a pipeline that has none.
     table, lines = stages_and_lines(a_pipeline(), windows, lines=True)
     assert "halve" in {stage.name for stage in table.stages} and lines == ()
-    said = f"timing the lines of Python functions needs TensorFlow's private script_ops._py_funcs, {TENSORFLOW}"
-    assert table.unavailable == (said,)
-    assert said in table.to_dict()["flags"]
+    reason = f"timing the lines of Python functions needs TensorFlow's private script_ops._py_funcs, {TENSORFLOW}"
+    assert table.unavailable == (reason,)
+    assert reason in table.to_dict()["flags"]
 
 
 def test_a_pipeline_of_the_users_is_refused_by_name(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,11 +197,12 @@ def test_the_gate_goes_on_without_the_stages(monkeypatch: pytest.MonkeyPatch) ->
     before = inspect(feed)
     assert before.stages and unknown(before) == ()
     of_wrapper("_func")(monkeypatch, feed.data)
-    found = inspect(feed)
-    assert (found.images, found.batch, found.bytes_per_image) == (before.images, before.batch, before.bytes_per_image)
-    assert found.decodes_per_image is None
-    said = "the stages, decoders and frozen draws of a pipeline need tf.data's private StructuredFunctionWrapper._func"
-    assert unknown(found, found) == (f"{said}, {TENSORFLOW}",)
+    after = inspect(feed)
+    assert (after.images, after.batch, after.bytes_per_image) == (before.images, before.batch, before.bytes_per_image)
+    assert after.decodes_per_image is None
+    name = "StructuredFunctionWrapper._func"
+    reason = f"the stages, decoders and frozen draws of a pipeline need tf.data's private {name}, {TENSORFLOW}"
+    assert unknown(after, after) == (reason,)
 
 
 # Keras
@@ -239,15 +240,15 @@ def test_the_models_own_rate_is_said_to_be_unknown_without_the_registry(monkeypa
 
 
 def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = f"putting a model back needs Keras' private Model._flatten_layers, {KERAS}"
-    monkeypatch.setattr("profiles.script.ceilings.missing_to_put_back", lambda model: said)
+    reason = f"putting a model back needs Keras' private Model._flatten_layers, {KERAS}"
+    monkeypatch.setattr("profiles.script.ceilings.missing_to_put_back", lambda model: reason)
     profiler = Profiler(ceilings=True, max_steps=None)
     profiler.attach()
     try:
         a_model().fit(a_pipeline().repeat(6), epochs=2, verbose=0)
     finally:
         profiler.detach()
-    assert profiler.fits[0].ceilings.reason == said
+    assert profiler.fits[0].ceilings.reason == reason
     document, blocked = with_stages(report_on([profiler], script="train.py", complete=True), profiler, lines=False)
     assert not blocked and document.left_out == ()
     [verdict] = derive(document)

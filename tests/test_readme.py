@@ -1,4 +1,4 @@
-"""The README says what is true of the code."""
+"""The commands, options and modules that the README names exist."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def test_every_option_that_it_names_exists(capsys):
             getattr(importlib.import_module(module), name)([*words, "--help"])
         return capsys.readouterr().out
 
-    known = set()
+    options = set()
     for function, _ in VERBS.values():
         text = help_of(function)
         # A command of several verbs has each verb's options in a help of its own.
         verbs = re.findall(r"^    ([a-z]+) {2,}\S", text, flags=re.MULTILINE) if " VERB " in text else []
         for words in ([], *([verb] for verb in verbs)):
-            known |= set(re.findall(r"--[a-z-]+", help_of(function, *words)))
+            options |= set(re.findall(r"--[a-z-]+", help_of(function, *words)))
     for part in ("watching", "photos", "gate"):
-        known |= set(re.findall(r"--[a-z-]+", help_of("benchmarks.truth.__main__:main", "--only", part)))
+        options |= set(re.findall(r"--[a-z-]+", help_of("benchmarks.truth.__main__:main", "--only", part)))
     ours = re.sub(r"-m pytest.*|pip install --no-deps", "", README)
-    assert set(re.findall(r"(?<![\w-])--[a-z-]+", ours)) <= known
+    assert set(re.findall(r"(?<![\w-])--[a-z-]+", ours)) <= options
 
 
 def test_no_placeholder_is_left_in_it_or_in_the_docs():

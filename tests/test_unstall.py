@@ -1,5 +1,5 @@
-"""Beside a user's own `models`, `pipeline`, `profiles` and `benchmarks`: which module each import gets, and that every
-command works."""
+"""Where a user has packages named `models`, `pipeline`, `profiles` or `benchmarks`, each import gets the right module,
+and every command works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
 from tests.checks import OURS, in_forks
 
-# What pip installs as the program `unstall`.
+# The program `unstall` as pip installs it.
 PROGRAM = "import sys\nfrom unstall import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 MODEL = """
 def build_model():
@@ -40,7 +40,7 @@ def models_file(folder: Path) -> None:
 
 
 def models_package(folder: Path) -> None:
-    """With the names of ours inside of it, and `pipeline` as a file."""
+    """Writes a package `models` whose modules have the names of ours, and a file `pipeline.py`."""
     (folder / "models").mkdir()
     (folder / "models" / "__init__.py").write_text("from models.network import build_model\n")
     (folder / "models" / "network.py").write_text("from . import catalogue\n" + MODEL)
@@ -49,7 +49,7 @@ def models_package(folder: Path) -> None:
 
 
 def all_four(folder: Path) -> None:
-    """`profiles` and `benchmarks` would answer to `python -m`."""
+    """Writes the four packages. `python -m profiles` and `python -m benchmarks` would run the user's."""
     models_package(folder)
     for name in ("profiles", "benchmarks"):
         (folder / name).mkdir()
@@ -70,7 +70,7 @@ def folder(request, tmp_path):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """The installed program; its folder, and not the user's, is first on the path."""
+    """The installed program; Python puts its folder, and not the user's, first on the path."""
     path = tmp_path_factory.mktemp("bin") / "unstall"
     path.write_text(PROGRAM)
     return path
@@ -95,32 +95,32 @@ QUICK = [
 
 @pytest.mark.parametrize(
     "folder",
-    [*(pytest.param(one, marks=pytest.mark.slow) for one in (models_file, models_package)), all_four],
+    [*(pytest.param(write, marks=pytest.mark.slow) for write in (models_file, models_package)), all_four],
     indirect=True,
 )
 def test_the_main_job_measures_the_users_model(folder, program):
     """The parent opens the model, and so does each child."""
     own = (folder / "benchmarks").is_dir()
     words = [program, "pipeline"] if own else ["-m", "benchmarks.pipeline"]
-    shown = run([*words, *QUICK, "--out", "out"], folder)
+    ended = run([*words, *QUICK, "--out", "out"], folder)
     document = json.loads((folder / "out" / "results.json").read_text())
-    assert [one["model"] for one in document["results"]] == ["models:build_model"], shown.stderr
+    assert [result["model"] for result in document["results"]] == ["models:build_model"], ended.stderr
     assert document["left_out"] == []
-    assert ("is yours, and what `python -m benchmarks` runs here" in shown.stderr) == own
+    assert ("is yours, and what `python -m benchmarks` runs here" in ended.stderr) == own
 
 
 @pytest.mark.parametrize(
     "folder",
-    [*(pytest.param(folder, marks=pytest.mark.slow) for folder in (models_file, models_package)), all_four],
+    [*(pytest.param(write, marks=pytest.mark.slow) for write in (models_file, models_package)), all_four],
     indirect=True,
 )
 def test_a_script_gets_its_own_modules(folder, program):
     own = (folder / "profiles").is_dir()
     words = [program, "profile"] if own else ["-m", "profiles"]
-    shown = run([*words, "--no-ceilings", "--out", "out", "train.py"], folder)
-    assert "the model is theirs" in shown.stdout
+    ended = run([*words, "--no-ceilings", "--out", "out", "train.py"], folder)
+    assert "the model is theirs" in ended.stdout
     assert len(json.loads((folder / "out" / "results.json").read_text())["results"]) == 1
-    assert ("is yours, and what `python -m profiles` runs here" in shown.stderr) == own
+    assert ("is yours, and what `python -m profiles` runs here" in ended.stderr) == own
 
 
 @pytest.mark.slow  # 30 s: the tuner's rounds
@@ -128,13 +128,12 @@ def test_a_pipeline_of_the_users_imports_its_own_modules(tmp_path, program):
     models_package(tmp_path)
     (tmp_path / "data.py").write_text(DATA)
     words = ["--pipeline", "data:make", "--model", "models:build_model", "--device", "emulated:5000", "--out", "out"]
-    shown = run([program, "tune", *words], tmp_path)
-    assert "data:make" in shown.stdout
+    assert "data:make" in run([program, "tune", *words], tmp_path).stdout
 
 
 @pytest.fixture(scope="module")
 def helped(tmp_path_factory):
-    """What the program answers to each verb's `--help`, beside all four."""
+    """What the program prints for each verb's `--help` where the user has all four packages."""
     home, folder = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("beside")
     all_four(folder)
     codes = {verb: f"import sys\nsys.argv = ['unstall', {verb!r}, '--help']\n{PROGRAM}" for verb in VERBS}
@@ -143,15 +142,15 @@ def helped(tmp_path_factory):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_command_starts_beside_all_four(verb, helped):
-    code, shown, errors = helped[verb]
-    assert code == 0 and shown.startswith("usage: "), errors
+    code, output, errors = helped[verb]
+    assert code == 0 and output.startswith("usage: "), errors
 
 
 MODULES = ["pipeline", "tune", "train", "doctor", "gate", "devices", "scaling"]
 
 
 @pytest.mark.parametrize(
-    "verb", [pytest.param(one, marks=() if one in ("pipeline", "devices") else pytest.mark.slow) for one in MODULES]
+    "verb", [pytest.param(verb, marks=() if verb in ("pipeline", "devices") else pytest.mark.slow) for verb in MODULES]
 )
 def test_every_command_starts_as_a_module_beside_the_other_three(verb, tmp_path):
     models_package(tmp_path)
@@ -160,9 +159,9 @@ def test_every_command_starts_as_a_module_beside_the_other_three(verb, tmp_path)
 
 
 def test_module_and_function_are_never_ours(tmp_path, program):
-    shown = run([program, "pipeline", *QUICK, "--out", "out"], tmp_path, code=2)
-    assert "there is no models here but unstall's own" in shown.stderr
-    assert shown.stderr.count("\n") == 1
+    errors = run([program, "pipeline", *QUICK, "--out", "out"], tmp_path, code=2).stderr
+    assert "there is no models here but unstall's own" in errors
+    assert errors.count("\n") == 1
 
 
 def answers(folder, code):
@@ -170,7 +169,7 @@ def answers(folder, code):
 
 
 def test_who_imports_decides(tmp_path):
-    """Ours imports ours, before and after somebody else has imported a module of the same name."""
+    """Our modules import ours, before and after the user's code has imported a module of the same name."""
     models_package(tmp_path)
     code = """
 import unstall.models
@@ -215,7 +214,7 @@ def test_a_folder_of_data_is_no_package_of_the_users(tmp_path):
 
 
 def test_a_package_without_an_init_is_the_users(tmp_path):
-    """Python itself would prefer ours, which has one."""
+    """Python itself would prefer our package, which has an `__init__.py`."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "net.py").write_text("WIDTH = 3\n")
     assert answers(tmp_path, "import profiles\nfrom models.net import WIDTH\nprint(WIDTH)") == ["3"]
@@ -288,7 +287,7 @@ print(unstall.of_users("models:build")())
 
 
 def test_another_copy_of_ours_on_the_path_is_measured_as_the_users(tmp_path):
-    """As the gate does with an older revision: its `pipeline` is not taken for the one that runs."""
+    """The gate measures an older revision so: that revision's `pipeline` must not be taken for ours."""
     (tmp_path / "pipeline").mkdir()
     (tmp_path / "pipeline" / "__init__.py").write_text("import unstall\nREVISION = 'older'\n")
     (tmp_path / "unstall.py").write_text("raise RuntimeError('the one that runs is there already')\n")
@@ -304,7 +303,7 @@ print(pipeline.REVISION)
 
 
 def test_a_program_of_the_users_that_is_run_as_a_module_keeps_its_imports(tmp_path):
-    """It imports ours while Python looks for it, when our commands are told from others."""
+    """It imports `profiles` while Python looks for the main module, which is when `unstall` recognises our commands."""
     models_file(tmp_path)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "__init__.py").write_text("import profiles\n")
@@ -327,17 +326,17 @@ import profiles, unstall
 from profiles import devices
 print(profiles.Device.__name__)
 """
-    shown = run(["-c", code], tmp_path)
-    assert shown.stdout == "Device\n"
-    assert shown.stderr.startswith("unstall: tested on Linux. ") and shown.stderr.count("\n") == 1
+    ended = run(["-c", code], tmp_path)
+    assert ended.stdout == "Device\n"
+    assert ended.stderr.startswith("unstall: tested on Linux. ") and ended.stderr.count("\n") == 1
 
 
 def test_pytest_runs_beside_a_profiles_of_the_users(tmp_path):
-    """Our plugin is loaded into everybody's tests."""
+    """pytest loads our plugin into the tests of every project in the same environment."""
     (tmp_path / "profiles.py").write_text("MINE = True\n")
     (tmp_path / "test_it.py").write_text("import profiles\n\ndef test_it():\n    assert profiles.MINE\n")
-    shown = run(["-m", "pytest", "-p", "no:cacheprovider", "test_it.py"], tmp_path).stdout
-    assert "1 passed" in shown and "unstall-" in shown
+    output = run(["-m", "pytest", "-p", "no:cacheprovider", "test_it.py"], tmp_path).stdout
+    assert "1 passed" in output and "unstall-" in output
 
 
 def test_the_program_runs_as_a_module_too(tmp_path):

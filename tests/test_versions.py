@@ -1,4 +1,4 @@
-"""The versions that setup.cfg asks for are those that .ci/cells tests, and that the README names."""
+"""The versions that setup.cfg requires are those that .ci/cells tests and that the README names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def asked_for(*extras: str) -> dict[str, Requirement]:
     for extra in extras:
         lines += config["options.extras_require"][extra].splitlines()
     requirements = [Requirement(line) for line in lines if line.strip()]
-    return {canonicalize_name(one.name): one for one in requirements}
+    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
 
 
 def pinned(path: Path) -> dict[str, str]:
@@ -45,25 +45,30 @@ def test_the_oldest_cell_has_the_lower_bounds_of_all_that_is_asked_for() -> None
 
 
 def test_nothing_has_an_upper_bound_but_what_cannot_be_newer() -> None:
-    bounds = {name: {one.operator for one in asked.specifier} for name, asked in asked_for("test").items()}
+    bounds = {
+        name: {bound.operator for bound in requirement.specifier} for name, requirement in asked_for("test").items()
+    }
     assert {name for name, operators in bounds.items() if operators != {">="}} == {"albumentations", *TOOLS}
 
 
 def test_what_colab_has_is_recent_enough() -> None:
     colab = pinned(CONSTRAINTS / "colab.txt")
-    asked = asked_for()
-    assert set(asked) - set(colab) == {"line-profiler"}
-    assert [name for name, one in asked.items() if name in colab and colab[name] not in one.specifier] == []
+    wanted = asked_for()
+    assert set(wanted) - set(colab) == {"line-profiler"}
+    too_old = [
+        name for name, requirement in wanted.items() if name in colab and colab[name] not in requirement.specifier
+    ]
+    assert too_old == []
 
 
 def test_the_command_for_other_builds_of_tensorflow_asks_for_all_the_rest() -> None:
     text = (PROJECT_ROOT / "README.md").read_text()
     [block] = re.findall(r"<!-- tensorflow-cpu -->(.*?)<!-- /tensorflow-cpu -->", text, re.DOTALL)
-    named = {canonicalize_name(one.name): one for one in map(Requirement, re.findall(r'"(.+?)"', block))}
+    named = {canonicalize_name(wanted.name): wanted for wanted in map(Requirement, re.findall(r'"(.+?)"', block))}
     expected = asked_for()
     del expected["tensorflow"]
-    assert {name: str(one.specifier) for name, one in named.items()} == {
-        name: str(one.specifier) for name, one in expected.items()
+    assert {name: str(requirement.specifier) for name, requirement in named.items()} == {
+        name: str(requirement.specifier) for name, requirement in expected.items()
     }
     assert "pip install --no-deps ." in block
 

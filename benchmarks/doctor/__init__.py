@@ -1,1 +1,1 @@
-"""What is wrong with a folder of images."""
+"""Finds what is wrong with a folder of images."""

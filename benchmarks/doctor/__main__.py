@@ -35,10 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(plan: Plan, console: Console, errors: Console) -> int:
-    """Examines a folder, and writes and prints what was found.
+    """Examines a folder, and writes and prints the findings.
 
-    Not by `lab.command.run`, which takes a run without rows for a failure and writes what a stopped run has. A folder
-    without a finding is a healthy one, and nobody should take half a skip list for the list of a whole folder.
+    `lab.command.run` is not used here, for two reasons. It takes a run without results for a failure, but a folder
+    without findings is a healthy one. It also writes the results of a run that was stopped, but a skip list of half the
+    folder could be taken for the list of the whole.
     """
     from benchmarks.doctor.folder import entries
     from benchmarks.doctor.measure import examine_folder
@@ -49,13 +50,13 @@ def _run(plan: Plan, console: Console, errors: Console) -> int:
         document = examine_folder(plan, progress)
     results = KIND.derive(document)
     files = [RESULTS, REPORT]
-    if listed := entries(document.samples.files):
+    if skipped := entries(document.samples.files):
         splits = [split for split in document.samples.classes if split]
-        write_atomically(plan.out / SKIP_LIST, skip_list_text(listed, splits))
+        write_atomically(plan.out / SKIP_LIST, skip_list_text(skipped, splits))
         files.append(SKIP_LIST)
     write(plan.out, document, KIND, results)
     KIND.print(console, document, results)
-    what = "results, report and skip list" if listed else "results and report"
+    what = "results, report and skip list" if skipped else "results and report"
     print_files(console, what, *(plan.out / name for name in files))
     return 1 if results.stops else 0
 

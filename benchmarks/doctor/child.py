@@ -1,4 +1,4 @@
-"""What a child of the doctor is asked: what decoders make of one file after another, in memory that has a limit."""
+"""What runs in a child process of the doctor: it examines one file after another, with a limit on its memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from benchmarks.doctor.decoders import DECODERS, judge
 from benchmarks.doctor.examine import examine
 from benchmarks.doctor.results import Examined, Finding
 
-# What a child may take beyond what it has when it starts. 50 megapixels in four channels of 16 bits are 0.4 GB, and a
-# decoder holds an image up to three times.
+# The memory that a child may take in addition to what it has once the decoders are imported. 50 megapixels in four
+# channels of 16 bits are 0.4 GB, and a decoder holds an image up to three times.
 _MOST_GROWTH_BYTES = 2 << 30
-# 1x1, as bytes that any decoder reads: the first call of each sets up what it needs, and says so.
+# A BMP image of one pixel, which every decoder reads. The first call of a decoder prepares and logs things: it must not
+# happen while a user's file is examined.
 _PIXEL = b"BM:\0\0\0\0\0\0\x006\0\0\0(\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\x18\0\0\0\0\0\x04\0\0\0" + bytes(20)
 
 
 class Session:
-    """What a child is asked."""
+    """Answers the doctor's requests."""
 
     def open(self) -> None:
-        """Imports the decoders, and takes no more memory than it may from here on."""
+        """Imports the decoders and calls each once, then limits the memory of this process."""
         import cv2
         import tensorflow as tf
 
@@ -32,8 +33,8 @@ class Session:
         taken_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken_bytes + _MOST_GROWTH_BYTES,) * 2)
 
-    def examine(self, root: str, file: str, known: dict[str, Finding]) -> Examined:
-        return examine(Path(root), file, judge, known)
+    def examine(self, root: str, file: str, fatal: dict[str, Finding]) -> Examined:
+        return examine(Path(root), file, judge, fatal)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Does nothing: a session keeps nothing open."""

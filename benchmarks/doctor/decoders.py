@@ -1,8 +1,8 @@
-"""The three decoders that loaders use, each asked for its verdict on the same bytes.
+"""The three decoders that loaders use, and what each says about the bytes of an image.
 
-JPEGs are decoded at an eighth of their size: the compressed data are read whole all the same, and that is what fails
-or warns; only the arithmetic behind it is left out. A test holds both verdicts together, over every kind of bad file
-and over thousands of damaged ones.
+JPEGs are decoded at an eighth of their size, which is faster: errors and warnings come from reading the compressed
+data, and these are still read whole. A test checks that decoding at full size gives the same verdicts, over every kind
+of bad file and over thousands of damaged ones.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pipeline.text import shown
 
 _JPEG_BEGIN = b"\xff\xd8\xff"
 _SCALE = 8
-# Of what a decoder says; a flood has the same line again and again.
-_MOST_SAID_BYTES = 4096
-# Said of whole images, and of no use to anybody: libpng on colour profiles, Pillow on palettes with transparency.
-_CHATTER = re.compile(r"iCCP|sRGB|cHRM|gAMA|Palette images with Transparency")
-# In front of a line that TensorFlow logs: level, date, time, thread, place. In front of one of OpenCV's: level, time,
-# place, function; behind it: where in its code that was.
-_LOGGED = re.compile(
+# The part of a decoder's log that is read: a longer log repeats the same line.
+_MOST_LOG_BYTES = 4096
+# Warnings about sound images, which are left out: libpng's on colour profiles, Pillow's on palettes with transparency.
+_HARMLESS = re.compile(r"iCCP|sRGB|cHRM|gAMA|Palette images with Transparency")
+# What is cut from logged lines. TensorFlow begins a line with level, date, time, thread and place in its code; OpenCV
+# begins it with level, time, place and function, and ends it with the place in its code.
+_LOG_MARKS = re.compile(
     r"^[IWEF]\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] |^\[ *[A-Z]+:\d+@[\d.]+\] global \S+ \S+ (?:\w+\(''\): )?|: OpenCV\(.*$"
 )
 
@@ -40,11 +40,11 @@ class DecodeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a decoder made of an image.
+    """Whether a decoder accepts an image.
 
     Attributes:
-      error: why it refused it, or None.
-      warnings: what it said of an image that it did decode, one line each.
+      error: why the decoder refuses the image; None if it decodes it.
+      warnings: what the decoder logged about an image that it decoded, one line each.
     """
 
     error: str | None = None
@@ -72,7 +72,7 @@ def pillow(encoded: bytes, scaled: bool) -> Any:
             if scaled:
                 image.draft("RGB", (max(1, image.width // _SCALE), max(1, image.height // _SCALE)))
             return image.convert("RGB")
-    except Exception as error:  # Pillow's readers raise what they come upon in somebody else's bytes
+    except Exception as error:  # on damaged bytes Pillow's readers raise exceptions of any class
         raise DecodeError(_first_line(re.sub(r" <_io.*?>", "", str(error))) or type(error).__name__) from error
 
 
@@ -80,10 +80,10 @@ def opencv(encoded: bytes, scaled: bool) -> Any:
     """Decodes as the `py_dataset` loader does, and `tf_data` where it resamples once."""
     import cv2
 
-    # OpenCV 4.10 cannot turn blue, green, red around while it decodes: the pixels that nobody looks at here stay so.
+    # OpenCV 4.10 decodes to blue, green, red only. The order does not matter here, since the pixels are not used.
     flags = getattr(cv2, "IMREAD_COLOR_RGB", cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
     if scaled and encoded.startswith(_JPEG_BEGIN):
-        flags |= 64  # at 1/8; cv2 names it for blue, green, red only
+        flags |= 64  # decode at 1/8 of the size; cv2 has a name for this flag with blue, green, red only
     try:
         image: Any = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
     except cv2.error as error:
@@ -97,10 +97,10 @@ DECODERS: dict[str, Callable[[bytes, bool], Any]] = {"TensorFlow": tensorflow, "
 
 
 def judge(name: str, encoded: bytes, *, scaled: bool = True) -> Verdict:
-    """Asks one decoder, and hears what it says by Python's warnings and by C's standard error.
+    """Decodes an image with one decoder, and collects its Python warnings and what it writes to standard error.
 
-    That must be a file, opened to append: it is emptied before. If the decoder takes the process with it, the file
-    holds the decoder's name in its first line, and behind it what it said last; it is empty when a decoder is done.
+    Standard error must be a file that is opened for appending. It is emptied before and after. If the decoder crashes
+    the process, the file keeps the decoder's name in its first line, and in the next lines what the decoder wrote.
 
     Args:
       name: a key of `DECODERS`.
@@ -116,21 +116,21 @@ def judge(name: str, encoded: bytes, *, scaled: bool = True) -> Verdict:
             DECODERS[name](encoded, scaled)
         except DecodeError as refusal:
             error = str(refusal)
-    said = heard(begin) + [_first_line(str(one.message)) for one in caught]
+    lines = logged_since(begin) + [_first_line(str(warning.message)) for warning in caught]
     os.ftruncate(2, 0)
     if error is not None:
-        return Verdict(error=shown("; ".join(dict.fromkeys([error, *said[:1]]))))
-    return Verdict(warnings=tuple(shown(line) for line in dict.fromkeys(said) if not _CHATTER.search(line)))
+        return Verdict(error=shown("; ".join(dict.fromkeys([error, *lines[:1]]))))
+    return Verdict(warnings=tuple(shown(line) for line in dict.fromkeys(lines) if not _HARMLESS.search(line)))
 
 
-def heard(begin: int) -> list[str]:
-    """Returns the lines that were written to standard error behind `begin`."""
+def logged_since(begin: int) -> list[str]:
+    """Returns the lines of standard error, a file, from the byte `begin` on."""
     if os.fstat(2).st_size == begin:
         return []
     with open("/dev/fd/2", "rb") as file:
         file.seek(begin)
-        text = file.read(_MOST_SAID_BYTES).decode("utf-8", "replace")
-    return [_LOGGED.sub("", line).strip() for line in text.splitlines() if line.strip()]
+        text = file.read(_MOST_LOG_BYTES).decode("utf-8", "replace")
+    return [_LOG_MARKS.sub("", line).strip() for line in text.splitlines() if line.strip()]
 
 
 def _first_line(text: str) -> str:

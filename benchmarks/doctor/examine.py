@@ -1,4 +1,4 @@
-"""Examines one file: its kind, its name, its header, and what each decoder makes of it. Nothing is changed."""
+"""Examines one file: its kind, its name, its header, and what each decoder says about it. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -17,49 +17,50 @@ from benchmarks.doctor.decoders import DECODERS, Verdict
 from benchmarks.doctor.results import Examined, Finding
 from pipeline.sources import FORMATS, MAX_BYTES, Unusable, inspect
 
-# By these loaders choose files: Keras' two, of what ours read; and WebP.
+# The suffixes by which Keras' two loaders choose files, as far as our loaders read the formats; and WebP's.
 SUFFIXES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".gif": "GIF", ".webp": "WEBP"}
-# Enough to tell a web page or an archive by.
+# So many bytes from the beginning of a file are enough to recognise a web page or an archive.
 _SNIFFED_BYTES = 16
 _ORIENTATION = 0x0112  # TIFF's tag 274
-# Bits a channel in a PNG's header. Source: the PNG specification, 11.2.1.
+# The position of the byte with the bits per channel in a PNG's header. Source: the PNG specification, 11.2.1.
 _PNG_DEPTH_AT = 24
 _KINDS = {stat.S_ISFIFO: "FIFO", stat.S_ISSOCK: "socket", stat.S_ISCHR: "device", stat.S_ISBLK: "device"}
 
 Judge = Callable[[str, bytes], Verdict]
 
 
-def examine(root: Path, file: str, judge: Judge, known: Mapping[str, Finding] | None = None) -> Examined:
+def examine(root: Path, file: str, judge: Judge, fatal: Mapping[str, Finding] | None = None) -> Examined:
     """Examines one file.
 
     Args:
       root: the examined folder.
       file: the path below it.
-      judge: asks a decoder, by its name, for its verdict on some bytes.
-      known: by decoder, what it did to this file before; it is not asked again.
+      judge: returns the verdict of a decoder, given its name, on some bytes.
+      fatal: the decoders that crashed or hung an earlier child on this file, and the finding for each; they are not
+        called again.
     """
     path = root / file
-    found: list[tuple[str, str]] = list(_of_name(file))
+    troubles: list[tuple[str, str]] = list(_of_name(file))
     content: bytes | None = None
     header = inspect(path)
     named = Path(file).suffix.lower() in SUFFIXES
     if isinstance(header, Unusable) and header.kind == "over the limit":
-        found.append((header.kind, header.reason))
+        troubles.append((header.kind, header.reason))
     elif isinstance(header, Unusable) and header.kind != "truncated":
         trouble, detail = _of_no_image(path, header)
-        found.append((trouble, detail) if named else ("not listed", detail))
+        troubles.append((trouble, detail) if named else ("not listed", detail))
     else:
         try:
             content = _read(path)
         except OSError as error:
-            found.append(("unreadable", error.strerror or str(error)))
+            troubles.append(("unreadable", error.strerror or str(error)))
     if content is not None:
         if isinstance(header, Unusable):
-            found.append((header.kind, "no end marker"))
-        found += _of_pixels(file, content)
-    findings = [Finding(path=file, trouble=trouble, detail=detail) for trouble, detail in found]
+            troubles.append((header.kind, "no end marker"))
+        troubles += _of_header(file, content)
+    findings = [Finding(path=file, trouble=trouble, detail=detail) for trouble, detail in troubles]
     if content is not None:
-        findings += _of_decoders(file, content, judge, known or {})
+        findings += _of_decoders(file, content, judge, fatal or {})
     return Examined(
         path=file,
         format=None if isinstance(header, Unusable) else header.format,
@@ -70,7 +71,7 @@ def examine(root: Path, file: str, judge: Judge, known: Mapping[str, Finding] | 
 
 
 def _read(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
-    # What is a FIFO by now would otherwise keep its reader waiting.
+    # O_NONBLOCK: if the file has been replaced by a FIFO, opening it would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         return file.read(most_bytes)
@@ -88,7 +89,7 @@ def _of_name(file: str) -> Iterable[tuple[str, str]]:
 
 
 def _of_no_image(path: Path, header: Unusable) -> tuple[str, str]:
-    """Returns the trouble of what is no image, with what a link or a special file is called."""
+    """Returns the trouble of a file that is no image, and a detail: broken links and special files are named."""
     if header.kind == "unreadable" and path.is_symlink():
         try:
             path.stat()
@@ -103,14 +104,14 @@ def _of_no_image(path: Path, header: Unusable) -> tuple[str, str]:
     return header.kind, header.reason.removeprefix("cannot be read: ")
 
 
-def _of_pixels(file: str, content: bytes) -> Iterable[tuple[str, str]]:
-    """Yields what is odd about an image that can be one all the same, by its header."""
+def _of_header(file: str, content: bytes) -> Iterable[tuple[str, str]]:
+    """Yields what Pillow's reading of the header shows, such as a wrong suffix or transparency."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             with Image.open(io.BytesIO(content), formats=tuple(FORMATS)) as image:
                 yield from _of_image(file, content, image)
-        except Exception:  # the decoders say what is wrong with it
+        except Exception:  # the decoders, called later, say what is wrong with the file
             return
 
 
@@ -137,13 +138,13 @@ def _of_image(file: str, content: bytes, image: Image.Image) -> Iterable[tuple[s
         yield "animated", f"{file_format} of {getattr(image, 'n_frames', 1)} frames"
 
 
-def _of_decoders(file: str, content: bytes, judge: Judge, known: Mapping[str, Finding]) -> Iterable[Finding]:
-    yield from known.values()
-    verdicts = {name: judge(name, content) for name in DECODERS if name not in known}
+def _of_decoders(file: str, content: bytes, judge: Judge, fatal: Mapping[str, Finding]) -> Iterable[Finding]:
+    yield from fatal.values()
+    verdicts = {name: judge(name, content) for name in DECODERS if name not in fatal}
     errors = {name: verdict.error for name, verdict in verdicts.items() if verdict.error is not None}
     if errors:
         why = "; ".join(f"{name}: {error}" if len(errors) > 1 else f"{error}" for name, error in errors.items())
         yield Finding(path=file, trouble="undecodable", detail=f"by {', '.join(errors)} ({why})")
-    said = [line for verdict in verdicts.values() for line in verdict.warnings]
-    if said:
-        yield Finding(path=file, trouble="warnings", detail="; ".join(dict.fromkeys(said)))
+    lines = [line for verdict in verdicts.values() for line in verdict.warnings]
+    if lines:
+        yield Finding(path=file, trouble="warnings", detail="; ".join(dict.fromkeys(lines)))

@@ -1,4 +1,4 @@
-"""What a folder of images consists of, what is odd about it as a whole, and which of its files are to be left out."""
+"""Lists a folder of images, finds what is odd about it as a whole, and lists the files that are to be left out."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from pipeline.prepared import is_prepared
 from pipeline.sources import Entry, class_folders, files_below, split_folders, subfolders
 from pipeline.text import shown
 
-# The largest class has so many times the images of the smallest: of two classes, the smaller is a fifth of all. Below
-# that share Google's course calls a data set moderately imbalanced: developers.google.com/machine-learning.
+# Classes are imbalanced if the largest has this many times the images of the smallest. Of two classes, the smaller then
+# has a fifth of all images; Google's course calls a data set with a smaller share moderately imbalanced:
+# developers.google.com/machine-learning.
 IMBALANCE_RATIO = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """What is to be examined.
+    """A folder that is to be examined, and its files.
 
     Attributes:
       root: the folder.
       classes: names of the class folders, by the name of their split; by "" where there are no splits.
-      files: all that is no folder, below `root`.
+      files: paths below `root` of everything that is no folder.
       findings: folders that could not be listed.
     """
 
@@ -43,10 +44,10 @@ class Folder:
 
 
 def list_folder(root: Path) -> Folder:
-    """Lists a folder of class folders, or one of splits.
+    """Lists a folder of class folders, or a folder of splits.
 
     Raises:
-      SourceError: if it is neither.
+      SourceError: if the folder is neither.
     """
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
@@ -55,7 +56,7 @@ def list_folder(root: Path) -> Folder:
         raise SourceError(f"{shown(root)} is a prepared copy. Give the folder of images that it was made from.")
     try:
         splits = split_folders(root)
-        # A split may lack classes that another has: that is told, where a folder of classes would be refused.
+        # Splits with different classes are listed here, and are a finding; loaders refuse them.
         classes = {split: tuple(subfolders(root / split)) for split in splits} or {"": tuple(class_folders(root))}
     except OSError as error:
         raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error

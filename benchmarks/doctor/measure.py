@@ -22,9 +22,10 @@ from profiles import Device, clock
 from profiles.provenance import machine, usable_cores
 from profiles.report import Document, now
 
-# Three decoders of an image at the limit of pixels take some 3 s together; a slow disk takes the rest.
+# The time that a child has for one file. Three decoders take some 3 s for an image at the limit of pixels; the rest is
+# for a slow disk.
 _HANG_S = 30.0
-# Imports, on a machine that does much else.
+# The time that a child has to import the decoders, on a machine that is busy with other work.
 _OPEN_S = 300.0
 _MOST_CHILDREN = 8
 _SESSION = "benchmarks.doctor.child:Session"
@@ -32,12 +33,12 @@ _CPU = Device(kind="cpu", name="cpu")
 
 
 class Examiner:
-    """One child, replaced when it dies.
+    """Examines files in a child process, and starts another when the child dies.
 
     Args:
-      log: a file for what the child says.
-      session: what answers in the child, as "module:Class".
-      hang_s: after so long without an answer about a file, the child is ended.
+      log: a file for the child's output.
+      session: the class that answers in the child, as "module:Class".
+      hang_s: seconds without an answer about a file after which the child is ended.
     """
 
     def __init__(self, log: Path, session: str = _SESSION, hang_s: float = _HANG_S) -> None:
@@ -48,17 +49,17 @@ class Examiner:
         self._ended = False
 
     def examine(self, root: Path, file: str) -> Examined:
-        """Examines a file, without the decoder that the last child died of.
+        """Examines a file. If the child dies of a decoder, another child examines the file without that decoder.
 
         Raises:
           ChildDied: if a child cannot be started.
         """
-        known: dict[str, Finding] = {}
+        fatal: dict[str, Finding] = {}
         while not self._ended:
             child = self._child or self._open()
             try:
-                return child.ask("examine", str(root), file, known, timeout_s=self._hang_s)
-            except JobRefused as error:  # it vanished, or changed into something else, while it was looked at
+                return child.ask("examine", str(root), file, fatal, timeout_s=self._hang_s)
+            except JobRefused as error:  # the file was deleted or replaced during its examination
                 finding = Finding(path=file, trouble="unreadable", detail=str(error))
                 return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
             except ChildDied as error:
@@ -67,11 +68,11 @@ class Examiner:
                     raise
                 decoder, last_line = self._last_words()
                 trouble = "hangs" if isinstance(error, ChildHung) else "crashes"
-                if decoder not in DECODERS or decoder in known:  # whoever reads it otherwise: its header, its frames
+                if decoder not in DECODERS or decoder in fatal:  # reading its header or frames ended the child
                     finding = Finding(path=file, trouble=trouble, detail=f"outside of a decoder: {error}")
                     return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
                 detail = f"{decoder}: {error}" + (f" ({shown(last_line)})" if last_line else "")
-                known[decoder] = Finding(path=file, trouble=trouble, detail=detail)
+                fatal[decoder] = Finding(path=file, trouble=trouble, detail=detail)
         raise ChildDied("ended")
 
     def _open(self) -> Child:
@@ -80,7 +81,7 @@ class Examiner:
             self._child = Child(self._session, _CPU, self._log)
         except OSError as error:  # no memory, processes or descriptors
             raise ChildDied(f"no process can be started: {error.strerror or error}") from error
-        if self._ended:  # by another thread, which saw no child yet
+        if self._ended:  # another thread has called `end` before this child was assigned
             self._child.kill()
         try:
             self._child.ask("open", timeout_s=_OPEN_S)
@@ -89,14 +90,14 @@ class Examiner:
         return self._child
 
     def _last_words(self) -> tuple[str, str]:
-        """Returns the decoder that was at work, and the first line that it said."""
+        """Returns the decoder that was at work when the child died, and the first line that it logged."""
         with self._log.open("rb") as file:
             lines = file.read(4096).decode("utf-8", "replace").splitlines()
         first, second, *_ = *lines, "", ""
         return first, second[:200]
 
     def end(self) -> None:
-        """Ends the child at once, in whatever thread it is asked."""
+        """Ends the child at once; may be called from any thread."""
         self._ended = True
         child = self._child
         if child is not None:
@@ -138,12 +139,12 @@ def examine_folder(plan: Plan, progress: Progress) -> DoctorDocument:
 
 
 def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Examined]:
-    """Yields what each file was found to be, in any order, as they are done.
+    """Yields the examination of each file, in the order in which they are finished.
 
     Args:
       root: the examined folder.
       files: paths below it.
-      children: processes to share them, at most.
+      children: the most child processes among which the files are divided.
     Raises:
       ChildDied: if the decoders cannot be used at all.
     """
@@ -181,7 +182,7 @@ def _work(
             done.put(examiner.examine(root, left.get_nowait()))
     except queue.Empty:
         pass
-    except Exception as error:  # whatever it is: who waits for this file must hear of it
+    except Exception as error:  # raised again by `examine_all`, which waits for this file
         done.put(error)
     finally:
         examiner.end()

@@ -1,4 +1,4 @@
-"""What is examined: one folder, which is listed here, and never a folder that the results would lie in."""
+"""Reads the doctor's arguments: lists the folder to examine, and refuses to write results into it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.lab.options import UserError
 from pipeline.commands import ArgumentParser
 from profiles.provenance import without_folder
 
-# The file of the list that `--skip-list` takes.
+# The name of the file with the list that `--skip-list` of other commands reads.
 SKIP_LIST = "skip.jsonl"
 _EPILOG = (
     "Exit code 1: something would stop a training. docs/doctor.md says what each trouble means. "
@@ -62,8 +62,8 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     """Lists the folder.
 
     Raises:
-      SourceError: if it is no folder of classes, and no folder of splits.
-      UserError: if the results would lie in it.
+      SourceError: if it is neither a folder of classes nor a folder of splits.
+      UserError: if the results would be written into it.
     """
     root: Path = arguments.folder
     folder = list_folder(root)

@@ -1,4 +1,4 @@
-"""The document of an examination: what follows from it, what the terminal prints, and the page."""
+"""The report of an examination: the results derived from its document, what the terminal prints, and the page."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from benchmarks.doctor.results import TROUBLES, Examination, Finding, in_order
 from pipeline.text import shown
 from profiles.report import Document, Kind, html
 
-# Files that the table has of each trouble; results.json names all.
-_SHOWN_FILES = 3
-# The terminal cuts longer details.
-_SHOWN_LETTERS = 60
+# The most files that the table names for each trouble; results.json names all.
+_MOST_FILES = 3
+# The most characters of a detail that the terminal prints.
+_MOST_CHARACTERS = 60
 
 DoctorDocument = Document[Asked, Examination]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What follows from an examination.
+    """The results of an examination.
 
     Attributes:
       findings: of files and of the folder, the worst first.
@@ -63,7 +63,7 @@ class Results:
 
 
 def derive(document: DoctorDocument) -> Results:
-    """Puts all findings in the order in which they are told."""
+    """Collects all findings and sorts them, the worst first."""
     examination = document.samples
     of_files = (finding for file in examination.files for finding in file.findings)
     return Results(findings=tuple(in_order([*of_files, *examination.findings])))
@@ -95,7 +95,7 @@ def _page(document: DoctorDocument, results: Results) -> str:
     return (
         html.environment(Path(__file__).parent)
         .get_template("doctor.html.j2")
-        .render(document=document, results=results, troubles=TROUBLES, shown_files=_SHOWN_FILES)
+        .render(document=document, results=results, troubles=TROUBLES, shown_files=_MOST_FILES)
     )
 
 
@@ -120,9 +120,9 @@ def _table(results: Results) -> Table:
     table.add_column("first of them", overflow="fold")
     for trouble, findings in results.by_trouble.items():
         stops = TROUBLES[trouble].stops
-        lines = [_line(finding) for finding in findings[:_SHOWN_FILES]]
-        if len(findings) > _SHOWN_FILES:
-            lines.append(Text(f"and {len(findings) - _SHOWN_FILES:,} more", style="dim"))
+        lines = [_line(finding) for finding in findings[:_MOST_FILES]]
+        if len(findings) > _MOST_FILES:
+            lines.append(Text(f"and {len(findings) - _MOST_FILES:,} more", style="dim"))
         mark = Text("stops" if stops else "", style="bold red")
         table.add_row(mark, Text(trouble, style="red" if stops else ""), f"{len(findings):,}", Group(*lines))
     return table
@@ -130,7 +130,7 @@ def _table(results: Results) -> Table:
 
 def _line(finding: Finding) -> Text:
     detail = shown(finding.detail)
-    short = detail if len(detail) <= _SHOWN_LETTERS else f"{detail[: _SHOWN_LETTERS - 1]}…"
+    short = detail if len(detail) <= _MOST_CHARACTERS else f"{detail[: _MOST_CHARACTERS - 1]}…"
     line = Text(f"{shown(finding.path)}  " if finding.path else "")
     return line.append(short, style="dim")
 

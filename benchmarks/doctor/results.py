@@ -1,4 +1,4 @@
-"""What can be wrong with a file or a folder of images, what that means for a training, and what was found of it."""
+"""The troubles that a file or a folder of images can have, what each means for a training, and the findings of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Trouble:
     """A class of trouble.
 
     Attributes:
-      stops: whether a training would stop or wait for ever, or learn wrong labels: ours, or a stock Keras script.
+      stops: whether a training with our loaders or Keras' own would stop, wait for ever, or learn wrong labels.
       quarantined: whether the file is put on the skip list.
-      meaning: what happens, in a few words.
+      meaning: what happens in a training, in a few words.
     """
 
     stops: bool
@@ -29,7 +29,7 @@ def _harmless(meaning: str, *, quarantined: bool = False) -> Trouble:
     return Trouble(stops=False, quarantined=quarantined, meaning=meaning)
 
 
-# In the order in which they are told. docs/doctor.md explains each; a test holds the two together.
+# The worst first, as reports list them. docs/doctor.md explains each; a test checks that it has all.
 TROUBLES = {
     "crashes": _stops("a decoder ends the whole process"),
     "hangs": _stops("a decoder does not come back"),
@@ -95,12 +95,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """One file.
+    """What was found out about one file.
 
     Attributes:
       path: below the examined folder, as the system names it.
-      format: Pillow's name of an image's format, where the loaders would keep it by its header; else None.
-      bytes, sha256: of its content; None if that was not read.
+      format: Pillow's name of the format, for an image that the loaders would accept by its header; else None.
+      bytes, sha256: the size and the digest of its content; None if the content was not read.
       findings: what is odd about it.
     """
 
@@ -117,14 +117,14 @@ class Examined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """What was found in a folder.
+    """What was found out about a folder and its files.
 
     Attributes:
       classes: names of the class folders, by the name of their split; by "" where there are no splits.
       examined: how many files.
       seconds: how long the examination took.
-      files: those that something is odd about.
-      findings: of the folder as a whole, and of folders in it.
+      files: only those with findings.
+      findings: about the folder as a whole, and about folders in it.
     """
 
     classes: Mapping[str, tuple[str, ...]]
@@ -135,6 +135,6 @@ class Examination:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Returns findings as they are told: the worst first, then by path."""
+    """Returns findings sorted as reports list them: the worst first, then by path."""
     rank = {name: position for position, name in enumerate(TROUBLES)}
     return sorted(findings, key=lambda finding: (rank[finding.trouble], finding.path))

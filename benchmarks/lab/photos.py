@@ -95,8 +95,8 @@ def held_out(source: ImageSource, *, seed: int) -> Splits:
         members = np.flatnonzero(source.labels == label)
         if len(members) < 2:
             raise SourceError(
-                f"{source.name}: class {shown(name)} has {len(members)} photo; at least 2 are needed, one of them to "
-                "test with."
+                f"{source.name}: class {shown(name)} has {len(members)} photo; at least 2 are needed, "
+                "one of them to test with."
             )
         held = max(1, round(_HELD_OUT_RATIO * len(members)))
         test[random.permutation(members)[:held]] = True

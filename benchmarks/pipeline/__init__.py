@@ -1,1 +1,1 @@
-"""The main job: loading against compute, for every variant, model and device."""
+"""The main job: measures loading against compute, for every variant, model and device."""

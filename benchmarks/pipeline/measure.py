@@ -1,4 +1,4 @@
-"""One main job: who is measured when, and the document that it leaves behind."""
+"""Measures what the main job asks for: in which order subjects are measured, and the document that is written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from profiles.samples import Sample
 from profiles.stage_table import AnnotatedFunction, StageTable
 
 BASELINE = "generator"
-# Photos whose size stands for that of all, spread over the list.
+# So many photos, spread over the list, are opened to estimate the mean size of all.
 _SIZED_PHOTOS = 64
 
 
@@ -81,7 +81,7 @@ class Run:
         """Opens, warms up and measures everything.
 
         Args:
-          after_round: called when there is more to write.
+          after_round: called whenever there are new samples to write.
         Raises:
           UserError: if a device that was asked for is not there (exit code 3), or a model cannot be used.
         """
@@ -124,9 +124,9 @@ class Run:
         self._progress.remove_task(task)
 
     def _measure_again(self, task: TaskID, order: random.Random, begin: Callable[[Turn, Job], None]) -> None:
-        """Measures those whose speed-ups are told once more, in rounds that had no say in who is the fastest.
+        """Measures again the subjects whose speed-ups the report states, in rounds that do not choose the fastest.
 
-        The fastest of many has had luck as well: rounds that chose it say too much of it.
+        The fastest of many owes its place to noise as well, so that the rounds that chose it overestimate its rate.
         """
         verdicts = self._warm_verdicts()
         spoken_of = {id(result) for result in text.spoken_of([verdict.result for verdict in verdicts], BASELINE)}
@@ -143,7 +143,7 @@ class Run:
             for job in group.jobs
             if (group.device, job.model, job.variant) in names
         ]
-        (total,) = (one.total or 0 for one in self._progress.tasks if one.id == task)
+        (total,) = (bar.total or 0 for bar in self._progress.tasks if bar.id == task)
         self._progress.update(task, total=total + self._plan.rounds * len(turns))
 
         def done(name: str) -> None:
@@ -153,7 +153,10 @@ class Run:
             run_round(turns, number, order, done=done, begin=begin)
 
     def _take_apart(self, task: TaskID) -> None:
-        """Takes loaders apart, after all windows: every one, or the baseline's and the fastest of each device."""
+        """Measures the stages of loaders, after all windows.
+
+        With --stages those of all loaders, else those of the baseline and of the fastest on each device.
+        """
         results = [verdict.result for verdict in self._warm_verdicts()]
         chosen = results if self._plan.stages else text.spoken_of(results, BASELINE)
         names = [(result.subject.device, result.subject.variant, result.subject.model) for result in chosen]
@@ -217,23 +220,24 @@ class Run:
             dataset=self._source.to_dict() | self._changes.to_dict(),
             samples=self._measurements(),
             left_out=tuple(
-                LeftOut(who=f"{one.label} ({one.job.model}, {one.device.name})", reason=one.reason) for one in left_out
+                LeftOut(who=f"{subject.label} ({subject.job.model}, {subject.device.name})", reason=subject.reason)
+                for subject in left_out
             ),
             telemetry=self._recorder.trace,
         )
 
     def _measurements(self) -> Measurements:
-        """Returns the subjects in the order in which they were asked for, and the samples that they have or share."""
+        """Returns the subjects in the order in which they were asked for, and their samples, some of them shared."""
         windows: dict[str, tuple[Sample, ...]] = {}
         subjects: list[Measurement] = []
         for group in self._groups:
-            # A variant that failed later has no result: it stands among those left out.
-            for measured in (one for one in group.measured.values() if one.job in group.jobs):
+            # A variant that failed after its first rounds has no result: it is in `left_out`.
+            for measured in (subject for subject in group.measured.values() if subject.job in group.jobs):
                 alone = group.ceilings.get(measured.facts.ceiling, [])
                 names = {sample.window for sample in (*alone, *measured.samples)}
                 if not {"train", "resident"} <= names:
                     continue
-                # A device may have two children, of which each measured the model alone.
+                # A device may have two children, and each of them measures the model alone: the log's name tells which.
                 of_model = f"{measured.facts.ceiling}, {group.log.stem}"
                 of_subject = f"{measured.job.variant}, {measured.job.model}, {group.device.name}"
                 windows |= {of_model: tuple(alone), of_subject: tuple(measured.samples)}
@@ -299,9 +303,9 @@ class Run:
 
 
 def _mean_pixels(source: ImageSource) -> float | None:
-    """Returns the pixels of a mean photo, from the headers of some; None where nothing is decoded."""
+    """Returns the mean number of pixels of a photo, from the headers of some; None where no files are decoded."""
     sizes = []
     for path in source.take(_SIZED_PHOTOS).paths:
-        with contextlib.suppress(OSError), Image.open(path) as photo:  # it may be gone by now
+        with contextlib.suppress(OSError), Image.open(path) as photo:  # the file may have been deleted since the scan
             sizes.append(photo.width * photo.height)
     return sum(sizes) / len(sizes) if sizes else None

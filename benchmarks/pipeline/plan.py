@@ -1,4 +1,4 @@
-"""What the main job is asked to do."""
+"""Reads the arguments of the main job, and refuses those that cannot be measured."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from profiles.devices import parse_device
 
 ROUNDS = 5
 
-# What names rows of tables and files of results.
+# The names that rows of tables and files of results may have.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SETS = {"default": DEFAULT, "all": tuple(VARIANTS), "generators": GENERATORS, "tf-data": TF_DATA}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A main job.
+    """What the main job is asked to measure.
 
     Attributes:
       devices: None for "auto".
-      cold: whether each variant is measured with an empty page cache as well.
-      stages: whether every loader is taken apart, or the baseline and the fastest only.
-      lines: whether the lines of the Python functions in those are timed as well.
+      cold: whether each variant is also measured with an empty page cache.
+      stages: whether the stages of every loader are measured, or only those of the baseline and the fastest.
+      lines: whether the lines of Python functions in these stages are timed as well.
     """
 
     data: str
@@ -115,9 +115,9 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
             raise UserError(
                 f"--variants: {name!r} is not a variant.{did_you_mean(name, [*VARIANTS, *_SETS])} See --list for all."
             )
-        # `tf-data` is a variant, too: the set where it stands alone, the variant in a list.
-        for one in (name,) if name in VARIANTS and text != name else _SETS.get(name, (name,)):
-            chosen[one] = VARIANTS[one]
+        # `tf-data` names a variant as well as a set: alone it means the set, in a list of names the variant.
+        for variant in (name,) if name in VARIANTS and text != name else _SETS.get(name, (name,)):
+            chosen[variant] = VARIANTS[variant]
     if only_files:
         chosen = {"generator": BASELINE}
     for path in arguments.config:

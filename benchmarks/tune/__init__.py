@@ -1,1 +1,1 @@
-"""The fastest pipeline for a folder, a model and a device; or advice for a user's own pipeline."""
+"""Finds the fastest pipeline for a folder, a model and a device, or advises on a user's own pipeline."""

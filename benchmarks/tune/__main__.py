@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Returns:
-      0; 2 for bad input; 3 if nothing could be measured; 128 + signal if stopped; and of a check 1 where a choice
-      misses its goal, 4 where that could not be shown.
+      0; 2 for bad input; 3 if nothing could be measured; 128 + signal if stopped. With --check also 1 where a choice
+      of the tuner misses its goal, and 4 where it is not shown whether a choice does.
     """
     arguments = parser().parse_args(argv)
     command = CHECK if arguments.check else SEARCH if arguments.pipeline is None else ADVICE

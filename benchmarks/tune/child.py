@@ -1,6 +1,7 @@
-"""The tuner's child process: what any session does, the costs of stages, exactness, and a user's own pipeline.
+"""What runs in the tuner's child process.
 
-A stage is measured once, by itself, for all pipelines that have it.
+Beside what every session can do: the costs of stages, the comparison of pixels, and the windows of a user's own
+pipeline. A stage is measured once and alone, and its cost is used for all pipelines that have the stage.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from profiles.samples import Sample
 from profiles.stages.tf_stages import Drain, serial_options
 from profiles.statistics import median
 
-# Images that stand for all, spread over the source; and for the comparison of pixels.
+# Images, spread over the source, that are read to measure the costs of stages; and to compare pixels.
 COST_IMAGES, COMPARED_IMAGES = 256, 128
-# A run of one stage lasts about so long; each is run so many times, after one that does not count.
+# A run of one stage lasts about so many seconds; and how many runs of each are timed.
 _RUN_S, _RUNS = 0.1, 3
 # Stages that run Python code, whose lock may keep calls from running at once.
 _PYTHON = {"opencv", "albumentations", "composed", "raw"}
-# Calls at once help less than this part of what they could: there is a lock.
+# Where parallel calls keep fewer cores busy than this part of the number of calls, a lock limits them.
 _LOCKED_RATIO = 0.9
 
 
 class StageCosts:
-    """Measures stages one at a time, in pipelines that do one thing at a time.
+    """Measures stages one at a time, in pipelines without any parallelism.
 
     Args:
       base: gives batch size, image size and augmentation.
-      source: what is loaded; some of its images are.
+      source: the images, of which `COST_IMAGES` are loaded.
     """
 
     def __init__(self, base: PipelineConfig, source: ImageSource) -> None:
@@ -63,7 +64,7 @@ class StageCosts:
         """Measures the stages that `pipeline.cost_model.stages_of` names.
 
         Returns:
-          No cost of a stage that this source cannot have, such as decoding where its images are pixels already.
+          The costs by stage, without those of stages that this source cannot have, such as decoding of pixels.
         """
         measures = {
             "batch": self._batch,
@@ -72,14 +73,15 @@ class StageCosts:
             "composed": self._composed,
             "augment": self._augment,
         }
-        # The tails first: the cost of what is measured together with a tail is given without the tail.
+        # The "batch" stages, the tails of all pipelines, first: other stages can only be measured together with one,
+        # and its cost is subtracted.
         for key in sorted(set(keys), key=lambda key: key[0] != "batch"):
             with contextlib.suppress(UnavailableError):
                 self._costs[key] = measures[key[0]](key)
         return dict(self._costs)
 
     def _batch(self, key: StageKey) -> StageCost:
-        """What is done to batches and elements behind all that is drawn: batching, and the output's type."""
+        """Measures the tail of a pipeline, behind its augmentation: batching, and conversion to the output's type."""
         config = replace(self._base, output_dtype=key[2])
         if key[1] == "elements":
             dataset = output.batch(_ready(config).repeat(), config)
@@ -90,12 +92,12 @@ class StageCosts:
 
     def _load(self, key: StageKey) -> StageCost:
         config = replace(self._base, storage=key[1], decode=_decode(key), augmentation=None)
-        if key[1] == "records":  # which are read from front to back, as training does, only through a buffer
+        if key[1] == "records":  # only with a shuffle buffer are they read from front to back, as in training
             config = replace(config, shuffle_buffer=self._shuffle_buffer)
         return self._built(config, python=key[1] in _PYTHON)
 
     def _cached(self, key: StageKey) -> StageCost:
-        # With the shuffle buffer behind a cache in memory, which an epoch passes as well.
+        # With the shuffle buffer that follows a cache in memory: its cost is part of every epoch.
         shuffle_buffer = PipelineConfig().shuffle_buffer
         config = replace(self._base, cache=key[1], augmentation=None, shuffle_buffer=shuffle_buffer)
         return self._built(config, python=key[1] == "disk")
@@ -118,7 +120,7 @@ class StageCosts:
         def drawn(config: PipelineConfig) -> Any:
             dataset = _ready(config).repeat(images)
             if config.augment_at == "batch":
-                dataset = output.batch(dataset, config).cache()  # so that nothing but the draw is done to a batch
+                dataset = output.batch(dataset, config).cache()  # so that only the augmentation is measured
             return augment.augment(dataset, images, config)
 
         per_element = config.batch_size if config.augment_at == "batch" else 1
@@ -129,7 +131,7 @@ class StageCosts:
         return StageCost(us_per_image=us_per_image, most_calls=most_calls)
 
     def _built(self, config: PipelineConfig, *, python: bool) -> StageCost:
-        """Measures a whole loader, without its tail, which was measured apart."""
+        """Measures a whole loader, and subtracts the cost of its tail, which was measured before."""
         source = self._source
         tail = self._costs["batch", "batches" if config.composed else "elements", config.output_dtype].us_per_image
         images_per_batch = source.images / -(-source.images // config.batch_size)
@@ -147,24 +149,26 @@ def _decode(key: StageKey) -> str:
 
 
 def _ready(config: PipelineConfig) -> Any:
-    """Returns a dataset of one loaded image."""
+    """Returns a dataset of one image that needs no loading."""
     image = np.zeros((*config.image_size, 3), np.float32)
     return tf.data.Dataset.from_tensors((image, np.int32(0)))
 
 
 def _calls(single: Any, several: Any, calls: int) -> float | None:
-    """Returns how many calls at once a stage came to, if fewer than there were.
+    """Returns how many parallel calls of a stage really ran at once; None if about as many as were asked for.
 
-    Against one call in the same seconds, since a busy machine gives neither a core of its own.
+    The busy cores of parallel calls are divided by those of single calls in the same seconds: on a machine that does
+    other work, even a single call keeps less than one core busy.
     """
     reached = _cores_busy(several, several.options()) / _cores_busy(single, serial_options())
     return None if reached >= _LOCKED_RATIO * calls else max(reached, 1.0)
 
 
 def _us(dataset: Any, images_per_element: float) -> float:
-    """Returns the CPU time of reading a dataset with one thing done at a time, in microseconds per image.
+    """Returns the CPU time of reading a dataset without parallelism, in microseconds per image.
 
-    CPU time, because it stays what it is beside a neighbour on the same machine, and files are in the page cache.
+    CPU time, because other programs on the machine hardly change it. It leaves out waiting for storage, of which there
+    is none: the files are in the page cache.
     """
     return median([cpu_us for cpu_us, _ in _runs(dataset, serial_options())]) / images_per_element
 
@@ -174,7 +178,7 @@ def _cores_busy(dataset: Any, options: Any) -> float:
 
 
 def _runs(dataset: Any, options: Any) -> list[tuple[float, float]]:
-    """Returns the CPU and the wall time of an element in several runs, in microseconds."""
+    """Returns, for each of several runs, the CPU time and the wall time of an element, in microseconds."""
     elements = 4
     while True:
         drain = Drain(dataset, elements, options)
@@ -187,13 +191,13 @@ def _runs(dataset: Any, options: Any) -> list[tuple[float, float]]:
 
 
 def compared_images(config: PipelineConfig, source: ImageSource) -> np.ndarray:
-    """Returns the images of a pipeline's first epoch, in the order of the files, of as many as are compared."""
+    """Returns the first `COMPARED_IMAGES` images of a pipeline's first epoch, in the order of the files."""
     with build(replace(config, shuffle_buffer=0), source.take(COMPARED_IMAGES)) as loader:
         return np.concatenate([images for images, _ in loader.data.as_numpy_iterator()])
 
 
 def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
-    """Returns the seconds an image that a prepared copy, or a cache on disk, takes to be made."""
+    """Returns the seconds per image that writing a pipeline's prepared copy, or its cache on disk, takes."""
     source = source.take(COST_IMAGES)
     folder = scratch_folder(cache_root())
     try:
@@ -210,7 +214,7 @@ def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
 
 
 class TuneSession(Session):
-    """Answers the tuner's requests beside those of any measurement."""
+    """Answers the tuner's requests, and those of every measurement."""
 
     def __init__(self, device: Device, source: ImageSource) -> None:
         super().__init__(device, source)
@@ -220,7 +224,7 @@ class TuneSession(Session):
     def stage_costs(
         self, keys: tuple[StageKey, ...], config: PipelineConfig, model: str
     ) -> tuple[dict[StageKey, StageCost], Consumer]:
-        """Measures the stages of the pipelines that a tuner predicts, and the model that takes their batches."""
+        """Measures the stages of the pipelines whose rates are predicted, and the model that consumes their batches."""
         costs = StageCosts(config, self._source).measure(keys)
         batch = noise_batch(config.batch_size, config.image_size)
         windows = Windows(self._models[model], self._device)
@@ -244,11 +248,11 @@ class TuneSession(Session):
             raise Refused(str(error)) from error
 
     def seconds_to_prepare(self, config: PipelineConfig) -> float:
-        """Times what a pipeline needs before its first epoch, in seconds per image."""
+        """Returns the seconds per image that a pipeline needs before its first epoch."""
         return seconds_to_prepare(config, self._source)
 
     def open_pipeline(self, text: str, model: str, memory_limit_bytes: float) -> PipelineFacts:
-        """Calls the user's function for a pipeline and builds what could be made of it."""
+        """Calls the user's function that returns a pipeline, and builds the pipeline with each possible change."""
         try:
             windows = Windows(self._models[model], self._device)
             self._pipeline = UserPipeline(call(text), windows, memory_limit_bytes)

@@ -1,4 +1,7 @@
-"""How far a rewritten pipeline's images are from those that it stands for: identical, close, or other pixels."""
+"""Compares the images of a rewritten pipeline with those of the original: identical, close, or only alike on average.
+
+The third class, `distribution`, has other pixels, from draws of the same distribution.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import numpy as np
 # From the narrowest to the widest.
 CLASSES = ("identical", "close", "distribution")
 
-# What another decoder, another rounding, or one resampling in the place of two makes of the same photo and draw.
-# Measured on 400 photos of cats and dogs: TensorFlow's and OpenCV's pixels differ by 1 level on average, those of a
-# decode at a fraction of the size by 5 (30 dB), with one resampling besides by 6 (27 dB); of another draw by 39.
+# Images are close if they differ by no more than another decoder, another rounding, or one resampling instead of two
+# makes of the same photo and draw. Measured on 400 photos of cats and dogs: TensorFlow's and OpenCV's pixels differ by
+# 1 level on average; with decoding at a fraction of the size they differ by 5 (30 dB), with one resampling instead of
+# two as well by 6 (27 dB), and with another draw by 39.
 CLOSE_MEAN_LEVELS, CLOSE_PSNR_DB = 8.0, 25.0
 
 
@@ -21,7 +25,7 @@ class Exactness:
     """Differences of the images of one epoch, with the same draws, in levels of 255.
 
     Attributes:
-      mean_levels, largest_levels: of all pixels' absolute differences.
+      mean_levels, largest_levels: the mean and the largest of all pixels' absolute differences.
       psnr_db: of all images together; None where they are identical.
     """
 
@@ -39,16 +43,16 @@ class Exactness:
 
 
 def compare(images: np.ndarray, expected: np.ndarray) -> Exactness:
-    """Compares images with what they stand for.
+    """Compares images with the expected ones.
 
     Args:
       images, expected: (images, height, width, 3), float32 in [0, 1] or uint8, in the same order.
     Raises:
-      ValueError: if they are not of one shape, or there is none.
+      ValueError: if the two differ in shape, or there is no image.
     """
     if images.shape != expected.shape or not images.size:
         raise ValueError(
-            f"Images can be compared with as many of their shape. Received: {images.shape} and {expected.shape}."
+            f"Only images of the same number and shape can be compared. Received: {images.shape} and {expected.shape}."
         )
     levels = np.abs(_levels(images) - _levels(expected))
     mean_square = float((levels**2).mean())

@@ -1,4 +1,4 @@
-"""One search over a folder: the images read, the tuner run, and what it chose written as settings and as a script."""
+"""Runs one search over a folder, and writes the chosen pipeline as settings and as a script."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Run:
         """Searches.
 
         Args:
-          after_round: called when there is more to write.
+          after_round: called whenever there are new samples to write.
         Raises:
           UserError: if the device is not there, the model cannot be used, or nothing could be measured.
         """
@@ -70,9 +70,9 @@ class Run:
         self._tuner.kill()
 
     def write_products(self, console: Console, results: Results) -> tuple[Path, ...]:
-        """Writes the chosen pipeline as settings, then as a script with all that the script reads.
+        """Writes the chosen pipeline as settings, then as a script, and the copy of the images that the script reads.
 
-        A copy of the whole source may have no room: then a line says so, and there is no script.
+        If there is no room for the copy, prints a line that says so and writes no script.
         """
         assert results.chosen is not None
         config = results.chosen.config

@@ -25,7 +25,7 @@ from profiles.provenance import without_folder
 BUDGET_S = 60.0
 # What a search writes beside its results: the chosen pipeline as settings, and as plain tf.data code.
 TOML, SCRIPT = "tuned.toml", "tuned.py"
-# What a search may take unasked, of what is free.
+# The part of the free memory, and of the free disk, that a search may use unless the user gives a limit.
 _FREE_RATIO = 0.5
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -35,7 +35,7 @@ _NOT_CHECKED = ("pipeline", "model", "device", "batch_size", "config", "set")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a pipeline may take: bytes of memory and of disk, the widest class of exactness, seconds of measuring."""
+    """Limits of a pipeline: bytes of memory and disk, the widest class of exactness; and the seconds of measuring."""
 
     memory_bytes: float
     disk_bytes: float
@@ -48,9 +48,9 @@ class Asked:
     """What a search was asked for; its document keeps this.
 
     Attributes:
-      data: what the images were called, without folders.
+      data: the name that the user gave to the images, without folders.
       model: its name, without folders.
-      base: the draws, batch size and seed that every pipeline keeps.
+      base: the augmentation, batch size, shuffle buffer and seed that every pipeline keeps.
     """
 
     data: str
@@ -65,8 +65,8 @@ class Plan:
     """A search: what was asked, and where it reads and writes.
 
     Attributes:
-      data: the images.
-      model: as it is opened.
+      data: the images, as the user named them.
+      model: as the user named it.
     """
 
     asked: Asked
@@ -81,10 +81,11 @@ class AdviceAsked:
     """What the advice on a user's own pipeline was asked for; its document keeps this.
 
     Attributes:
-      pipeline: "module:function", as a text to show: a function is run only where the command line names it.
+      pipeline: "module:function", for reports only. What is run is `AdvicePlan.pipeline`, from the command line: a
+        document that is read back must not name code to run.
       model: its name, without folders.
-      classes: of the pipeline's labels, for a known model.
-      batch_size: in which the model is opened.
+      classes: the number of classes of the pipeline's labels, for a known model.
+      batch_size: with which the model is opened.
     """
 
     pipeline: str
@@ -100,8 +101,8 @@ class AdvicePlan:
     """Advice on a user's own pipeline: what was asked, and what is run.
 
     Attributes:
-      pipeline: "module:function" that returns the pipeline.
-      model: as it is opened.
+      pipeline: "module:function", a function that returns the pipeline.
+      model: as the user named it.
     """
 
     asked: AdviceAsked
@@ -134,7 +135,7 @@ class CheckAsked:
     """What a check was asked for; its document keeps this.
 
     Attributes:
-      data: what the images were called, without folders.
+      data: the name that the user gave to the images, without folders.
       limits: of each search.
     """
 
@@ -189,17 +190,17 @@ def read_search(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: in one line, with the nearest known name where there is one.
     """
-    settled = _settled(arguments)
+    shared = _shared_options(arguments)
     return Plan(
         asked=Asked(
             data=without_folder(arguments.data),
-            model=without_folder(settled.model),
-            device=settled.device,
-            base=settled.base,
-            limits=settled.limits,
+            model=without_folder(shared.model),
+            device=shared.device,
+            base=shared.base,
+            limits=shared.limits,
         ),
         data=arguments.data,
-        model=settled.model,
+        model=shared.model,
         out=out,
         skip_list=arguments.skip_list,
     )
@@ -211,18 +212,18 @@ def read_advice(arguments: argparse.Namespace, out: Path) -> AdvicePlan:
     Raises:
       UserError: in one line, with the nearest known name where there is one.
     """
-    settled = _settled(arguments)
+    shared = _shared_options(arguments)
     return AdvicePlan(
         asked=AdviceAsked(
             pipeline=without_folder(arguments.pipeline),
-            model=without_folder(settled.model),
+            model=without_folder(shared.model),
             classes=arguments.classes,
-            device=settled.device,
-            batch_size=settled.base.batch_size,
-            limits=settled.limits,
+            device=shared.device,
+            batch_size=shared.base.batch_size,
+            limits=shared.limits,
         ),
         pipeline=arguments.pipeline,
-        model=settled.model,
+        model=shared.model,
         out=out,
     )
 
@@ -231,15 +232,15 @@ def read_check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
     """Checks what can be checked before anything is opened.
 
     Raises:
-      UserError: in one line, also for options that a check has no use for.
+      UserError: in one line, also for options that a check does not use.
     """
-    asked = CheckAsked(data=without_folder(arguments.data), limits=_settled(arguments).limits, targets=TARGETS)
+    asked = CheckAsked(data=without_folder(arguments.data), limits=_shared_options(arguments).limits, targets=TARGETS)
     return CheckPlan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Settled:
-    """What the words come to that mean the same in all three: none of them contradicts another."""
+class _SharedOptions:
+    """The options that a search, the advice and a check read alike."""
 
     model: str
     device: Device
@@ -247,7 +248,7 @@ class _Settled:
     limits: Limits
 
 
-def _settled(arguments: argparse.Namespace) -> _Settled:
+def _shared_options(arguments: argparse.Namespace) -> _SharedOptions:
     ignored = [f"--{name.replace('_', '-')}" for name in _NOT_CHECKED if getattr(arguments, name)]
     if arguments.check and ignored:
         raise UserError(f"--check measures models and devices of its own. Leave out: {', '.join(ignored)}.")
@@ -265,11 +266,14 @@ def _settled(arguments: argparse.Namespace) -> _Settled:
         raise UserError(f"--classes must be at least 2. Received: {arguments.classes}.")
     if not arguments.budget > 0:
         raise UserError(f"--budget must be above 0 seconds. Received: {arguments.budget}.")
-    return _Settled(model=model, device=device, base=_base(arguments), limits=_limits(arguments))
+    return _SharedOptions(model=model, device=device, base=_base(arguments), limits=_limits(arguments))
 
 
 def _base(arguments: argparse.Namespace) -> PipelineConfig:
-    """Returns a pipeline with the user's draws, batch size and seed; how images are made is what is searched."""
+    """Returns a pipeline with the user's augmentation, batch size, shuffle buffer and seed.
+
+    All other settings are left out: the search chooses them.
+    """
     base = config_from_file(arguments.config) if arguments.config else PipelineConfig()
     changes = settings(arguments.set)
     if arguments.batch_size is not None:
@@ -305,7 +309,7 @@ def size_bytes(text: str, option: str) -> float:
     """Reads a size, such as 500MB.
 
     Raises:
-      UserError: if the text is none; `option` had the text.
+      UserError: if the text is no size; the message names `option`.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:

@@ -1,4 +1,4 @@
-"""The document of a search: its table, its sentences, and its page."""
+"""The report of a search: its table, its sentences, and its page."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _LEGEND = "(*) chosen.  pixels: class, and mean difference in levels of 255, aga
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """A result beside AUTOTUNE, in the rounds that all results have: so the figures of a row agree."""
+class ComparedResult:
+    """A result compared with AUTOTUNE, over the rounds that all results have, so that the figures of all rows agree."""
 
     result: Result
     images_per_sec: float
@@ -39,20 +39,21 @@ class Compared:
     interval: Interval | None
 
 
-def compared(results: Results) -> tuple[Compared, ...]:
-    """Returns all results beside AUTOTUNE, the slowest first."""
+def compared_results(results: Results) -> tuple[ComparedResult, ...]:
+    """Returns all results compared with AUTOTUNE, the slowest first."""
     rounds = min((len(result.epoch_images_per_sec) for result in results.results), default=0)
     rows = []
     for result in sorted(results.results, key=lambda result: result.rate):
         rates = result.epoch_images_per_sec[:rounds]
         ratio, interval = ratio_interval(*shared_rounds(rates, results.incumbent.epoch_images_per_sec))
-        rows.append(Compared(result=result, images_per_sec=geometric_mean(rates), ratio=ratio, interval=interval))
+        images_per_sec = geometric_mean(rates)
+        rows.append(ComparedResult(result=result, images_per_sec=images_per_sec, ratio=ratio, interval=interval))
     return tuple(rows)
 
 
 def _table(document: SearchDocument, results: Results) -> Table:
     assert document.dataset is not None
-    rows = compared(results)
+    rows = compared_results(results)
     return Table(
         title=f"{_title(document)}, {document.dataset['images']:,} images",
         columns=("pipeline", "predicted", "img/s", "of AUTOTUNE", "95 %", "pixels"),
@@ -84,7 +85,7 @@ def _pixels(result: Result) -> str:
 
 
 def _chosen_stages(document: SearchDocument, results: Results) -> list[dict[str, Any]]:
-    """Returns the stages that an image passes in the chosen pipeline, with what each costs."""
+    """Returns the stages of the chosen pipeline, with the cost of each."""
     assert results.chosen is not None
     costs = {measured.stage: measured.cost for measured in document.samples.stages}
     return [
@@ -133,7 +134,7 @@ def _print(console: Console, document: SearchDocument, results: Results) -> None
 
 
 def _bars(results: Results) -> list[str]:
-    """Returns a line for each pipeline that people have, and for the chosen one: its name, a bar, its rate."""
+    """Returns lines for the usual pipelines (naive, heuristic, AUTOTUNE) and the chosen one: name, bar and rate."""
     assert results.chosen is not None
     bars = [(name, result) for name in (NAIVE, HEURISTIC, AUTOTUNE) if (result := results.named(name)) is not None]
     rates = [(name, result.rate) for name, result in (*bars, ("tuned", results.chosen))]
@@ -166,13 +167,13 @@ def _sentences(document: SearchDocument, results: Results) -> list[str]:
 def _choice(chosen: Result, results: Results) -> str:
     incumbent = results.incumbent
     if chosen is incumbent:
-        again = any(result.again_images_per_sec for result in results.results)
-        which = (
+        measured_again = any(result.again_images_per_sec for result in results.results)
+        reason = (
             "the fastest was not significantly faster when both were measured again"
-            if again
+            if measured_again
             else "nothing that was measured is significantly faster"
         )
-        return f"{incumbent.name} stays: {which}."
+        return f"{incumbent.name} stays: {reason}."
     again_against = chosen.again_against(incumbent)
     ratio, interval = again_against or chosen.against(incumbent)
     where = "; measured again, in rounds that did not choose it" if again_against else ""
@@ -181,8 +182,8 @@ def _choice(chosen: Result, results: Results) -> str:
 
 def _limit(chosen: Result) -> str:
     prediction = chosen.subject.prediction
-    where = {"compute": "the model itself", "cores": "the cores, which loader and model share"}
-    limit = where.get(prediction.limit, f"the stage {prediction.limit}")
+    limits = {"compute": "the model itself", "cores": "the cores, which loader and model share"}
+    limit = limits.get(prediction.limit, f"the stage {prediction.limit}")
     return f"By the prediction its rate is set by {limit}; it takes {prediction.memory_bytes / 1e6:,.0f} MB of memory."
 
 
@@ -214,7 +215,7 @@ def _copies(document: SearchDocument, results: Results) -> dict[str, Any]:
                 "again_images_per_sec": row.result.again_images_per_sec,
                 "loader_images_per_sec": row.result.loader_images_per_sec,
             }
-            for row in compared(results)
+            for row in compared_results(results)
         ],
         "stages": _chosen_stages(document, results),
         "any_order_images_per_sec": results.order and results.order.any_order.rate,
@@ -249,7 +250,7 @@ def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
             "ci95_high": row.interval and row.interval[1],
             "exactness_class": row.result.subject.exactness and row.result.subject.exactness.name,
         }
-        for row in compared(results)
+        for row in compared_results(results)
     ]
 
 

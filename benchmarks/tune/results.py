@@ -1,4 +1,4 @@
-"""What a search comes to: the rates of the pipelines that were measured, and which of them is chosen."""
+"""The results of a search: the rates of the pipelines that were measured, and the choice among them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from profiles.samples import Sample
 from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
 
 NAIVE, HEURISTIC, AUTOTUNE = "naive", "heuristic", "AUTOTUNE"
-# Rates that differ by less are taken for equal: the simpler pipeline goes first.
+# Predicted rates that differ by less count as equal, and the simpler pipeline comes first.
 EQUAL_RATIO = 0.03
-# Measured rates that differ by less: a third of what the choice may miss the best by, since means are noisy too.
+# Measured rates that differ by less count as equal. The choice may be 3 % slower than the best pipeline (`GOAL_RATIO`
+# in check/results.py); a third of that is left for simplicity, because the means of the rates are noisy as well.
 _LEVEL_RATIO = 0.01
-# Of those that may be the fastest, how many are measured further beside it.
+# How many of the pipelines that may be as fast as the fastest are measured in further rounds beside it.
 _RIVALS = 2
 _STORAGE = ("files", "records", "resized", "raw")
 _CACHES = ("none", "memory", "disk")
@@ -27,12 +28,13 @@ SearchDocument = Document[Asked, SearchSamples]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a subject came to.
+    """The rates of a subject.
 
     Attributes:
       epoch_images_per_sec: of whole epochs of training, by round.
       loader_images_per_sec: of the loader alone, by round.
-      again_images_per_sec: of whole epochs, of rounds that had no say in the choice; none where it was not in question.
+      again_images_per_sec: of whole epochs, in rounds measured after the choice, which they did not influence; empty
+        where the subject was not measured again.
     """
 
     subject: Subject
@@ -50,28 +52,31 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Images/sec of whole epochs, over all rounds that chose."""
+        """Images/sec of whole epochs, over all rounds before the choice."""
         return geometric_mean(self.epoch_images_per_sec)
 
     def against(self, other: Result) -> tuple[float, Interval | None]:
-        """Returns how many times as fast as the other it is in the rounds that both have, and the 95 % interval."""
+        """Returns this rate over the other's, in the rounds that both have, and the 95 % interval."""
         return ratio_interval(*shared_rounds(self.epoch_images_per_sec, other.epoch_images_per_sec))
 
     def again_against(self, other: Result) -> tuple[float, Interval | None] | None:
-        """Returns the same of the rounds that had no say in the choice; None without any."""
+        """Returns the same as `against` from the rounds measured after the choice; None if there are none."""
         ours, theirs = self.again_images_per_sec, other.again_images_per_sec
         return ratio_interval(ours, theirs) if ours and len(ours) == len(theirs) else None
 
 
 def shared_rounds(ours: Sequence[float], theirs: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    """Returns the rates of the rounds that both have: each is measured in every round until it is out of question."""
+    """Returns the rates of the rounds that both have.
+
+    A pipeline is measured in every round until it is no longer in question, so these are the first rounds of both.
+    """
     rounds = min(len(ours), len(theirs))
     return ours[:rounds], theirs[:rounds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderResults:
-    """The chosen pipeline with elements in whatever order they are done, and measured beside that in a fixed order."""
+    """The chosen pipeline with its elements in the order in which they are ready, and the same with a fixed order."""
 
     any_order: Result
     in_order: Result
@@ -79,10 +84,10 @@ class OrderResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What a search came to.
+    """What a search measured and chose.
 
     Attributes:
-      results: of all subjects that were measured in a whole round, the three that people have first.
+      results: of all subjects that were measured in a whole round; naive, heuristic and AUTOTUNE first.
       chosen: the fastest that is significantly faster than AUTOTUNE, in the rounds that chose it and when both were
         measured again; AUTOTUNE where none is. None where nothing was measured.
       order: None where the price of a fixed order was not measured.
@@ -99,7 +104,7 @@ class Results:
 
     @property
     def incumbent(self) -> Result:
-        """What the others must be faster than: AUTOTUNE, or the first where that could not be measured."""
+        """The result that others must be faster than: AUTOTUNE, or the first where AUTOTUNE could not be measured."""
         return self.named(AUTOTUNE) or self.results[0]
 
 
@@ -110,12 +115,12 @@ def derive(document: SearchDocument) -> Results:
 
 
 def results_of(samples: SearchSamples, images: int, *, ended: bool) -> Results:
-    """Returns what a search came to.
+    """Returns the rates of a search, and its choice.
 
     Args:
-      images: of an epoch in use.
-      ended: whether the search came to its end. Before that, the rounds that measure again are not whole: the choice is
-        what the first rounds say.
+      images: of an epoch of the user's training.
+      ended: whether the search came to its end. Before that, the rounds that measure the choice again are incomplete,
+        and the choice of the first rounds is returned.
     """
     results = rates_of_subjects(samples.subjects, images)
     if not results:
@@ -152,17 +157,17 @@ def rates_of(samples: Sequence[Sample], window: str, images: int) -> tuple[float
     """Returns images/sec of whole epochs, by round.
 
     Args:
-      images: of an epoch in use, over which its edges are spread.
+      images: of an epoch of the user's training, over which the time of its edges is spread.
     """
     return tuple(1 / sample.whole_s_per_image(images) for sample in samples if sample.window == window)
 
 
 def settle(results: Sequence[Result], chosen_first: str | None) -> Result:
-    """Returns what is chosen in the end.
+    """Returns the final choice.
 
     Args:
-      chosen_first: the subject that was measured again beside AUTOTUNE, if any was. It stays chosen if it is
-        significantly faster in those rounds too, or if AUTOTUNE could not be measured.
+      chosen_first: the name of the subject that was measured again beside AUTOTUNE, if any was. It stays chosen if it
+        is significantly faster in those rounds too, or if AUTOTUNE could not be measured.
     """
     if chosen_first is None:
         return choose(results)
@@ -178,7 +183,7 @@ def settle(results: Sequence[Result], chosen_first: str | None) -> Result:
 def choose(results: Sequence[Result]) -> Result:
     """Returns the best result that is significantly faster than AUTOTUNE, or AUTOTUNE.
 
-    Of those that no other beats significantly, the simplest is best: what it saves costs nothing.
+    Of those that are not significantly slower than the fastest, and no more than 1 % slower, it returns the simplest.
     """
     incumbent = next((result for result in results if result.name == AUTOTUNE), results[0])
     others = [result for result in results if result is not incumbent]
@@ -190,13 +195,13 @@ def choose(results: Sequence[Result]) -> Result:
         return incumbent
     fastest = max(better, key=lambda result: result.rate)
     level = [result for result in better if _may_equal(result, fastest)]
-    # Not measurably slower is not as fast: beyond this a simpler pipeline must not be taken for the fastest.
+    # Few rounds also find much slower pipelines "not significantly slower": the simplest must be near the fastest, too.
     near = [result for result in level if result.rate >= (1 - _LEVEL_RATIO) * fastest.rate]
     return min(near, key=lambda result: (simplicity(result.config), -result.rate))
 
 
 def undecided(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Returns the fastest and those that may be as fast, AUTOTUNE for certain if it may; none where nothing may."""
+    """Returns the fastest result and a few that may be as fast, AUTOTUNE among them if it may; else an empty tuple."""
     fastest, *others = sorted(results, key=lambda result: -result.rate)
     level = [result for result in others if _may_equal(result, fastest)]
     rivals = level[:_RIVALS] + [result for result in level[_RIVALS:] if result.name == AUTOTUNE]
@@ -210,7 +215,7 @@ def _may_equal(result: Result, fastest: Result) -> bool:
 
 
 def simplicity(config: PipelineConfig) -> tuple[int, ...]:
-    """Sorts what needs no copy, no cache and no other library first."""
+    """Returns a key that sorts pipelines without a copy, a cache or another library first."""
     return (
         _STORAGE.index(config.storage),
         _CACHES.index(config.cache),
@@ -221,7 +226,7 @@ def simplicity(config: PipelineConfig) -> tuple[int, ...]:
 
 
 def name_of(config: PipelineConfig) -> str:
-    """Says what a pipeline does, in a few words."""
+    """Returns what a pipeline does, in a few words."""
     words = []
     if config.storage != "files":
         words.append(config.storage)

@@ -1,4 +1,4 @@
-"""What the search, the advice and the check share while they measure: their child, the rounds, the bar's text."""
+"""What the search, the advice and the check share while they measure: the child's class, the rounds, the status."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from rich.progress import Progress
 
 from profiles import clock
 
-# What answers in the process that measures.
+# The class that answers in the measuring process.
 SESSION = "benchmarks.tune.child:TuneSession"
-# The fewest and the most rounds of all that is measured.
+# The fewest and the most rounds in which everything is measured.
 LEAST_ROUNDS, MOST_ROUNDS = 4, 15
 
 Say = Callable[[str], None]
 
 
 def say_beside(progress: Progress) -> Say:
-    """Returns what shows, beside the bar, what is going on."""
+    """Returns a function that shows a text beside the progress bar."""
     task = progress.add_task("starting", total=None)
     return lambda text: progress.update(task, description=text[:60], refresh=True)
 
 
 def rounds_within(budget_s: float, began_ns: int) -> Iterator[int]:
-    """Yields round numbers until the next round, as long as the last, would go beyond the budget."""
+    """Yields round numbers until another round, if it took as long as the last, would exceed the budget."""
     round_s = 0.0
     for number in range(MOST_ROUNDS):
         from_ns = clock.now_ns()

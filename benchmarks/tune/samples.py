@@ -18,8 +18,8 @@ class Subject:
     Attributes:
       name: "naive", "heuristic", "AUTOTUNE", or what the pipeline does, in a few words.
       config: with the model's image size.
-      exactness: of its images against full decode, bilinear, tf ops; None where the images were not compared, as of a
-        pipeline whose layers draw for themselves.
+      exactness: of its images, compared with fully decoded, bilinearly resized and augmented by TensorFlow; None where
+        they were not compared, as for Keras layers, which make random draws of their own.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A subject and its windows: `train` and `loader` of the rounds that chose, `again` of rounds that did not."""
+    """A subject and its windows: `train` and `loader` of rounds before the choice, `again` of rounds after it."""
 
     subject: Subject
     samples: tuple[Sample, ...]
@@ -38,7 +38,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStage:
-    """A stage by its name and what it depends on, such as ("load", "files", "scaled"), and what it costs."""
+    """A stage, as its name and the settings that it depends on, such as ("load", "files", "scaled"), and its cost."""
 
     stage: tuple[str, ...]
     cost: StageCost
@@ -46,7 +46,7 @@ class MeasuredStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderSamples:
-    """The chosen pipeline in rounds of its own: with elements in whatever order they are done, and in a fixed order."""
+    """The chosen pipeline with elements in the order in which they are ready, and with a fixed order; in own rounds."""
 
     any_order: Measured
     in_order: Measured
@@ -58,15 +58,15 @@ class SearchSamples:
 
     Attributes:
       stages: all stages of all pipelines that were predicted.
-      consumer: what takes the batches; None before it was measured.
-      predicted: how many pipelines were.
-      rejected: reasons why a predicted pipeline was not measured, and how many pipelines each.
-      subjects: the pipelines that were measured, the three that people have first.
-      chosen_first: the subject that was measured again beside AUTOTUNE, because the first rounds chose it; None where
-        they chose AUTOTUNE, and before that.
-      order: None where the chosen pipeline does one thing at a time, or could not be measured so.
-      prepare_s_per_image: that a prepared copy or a cache on disk takes before the first epoch; 0 without any.
-      seconds: of the search.
+      consumer: the cost of the model that takes the batches; None until it is measured.
+      predicted: for how many pipelines a rate was predicted.
+      rejected: reasons why pipelines were not measured, and how many pipelines each reason holds for.
+      subjects: the pipelines that were measured; naive, heuristic and AUTOTUNE first.
+      chosen_first: the name of the subject that was measured again beside AUTOTUNE, because the first rounds chose it;
+        None where they chose AUTOTUNE, and until they have chosen.
+      order: None where the chosen pipeline has no parallel calls, or could not be measured in any order.
+      prepare_s_per_image: seconds that a prepared copy or a cache on disk takes before the first epoch; 0 without one.
+      seconds: how long the search took.
     """
 
     stages: tuple[MeasuredStage, ...] = ()

@@ -1,4 +1,4 @@
-"""Finds the fastest pipeline for a folder, a model and a device: predicts all pipelines, measures the best few."""
+"""Finds the fastest pipeline for a folder, a model and a device: predicts the rates of all, measures the best few."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ from profiles import clock
 from profiles.provenance import usable_cores
 from profiles.report import LeftOut
 
-# Pipelines that are measured, beside the three that people have.
+# Pipelines that are measured beside naive, heuristic and AUTOTUNE.
 SHORTLIST = 5
-# Where fewer rounds have not decided which is the fastest: so many more, of those alone that may be.
+# Where fewer rounds than this have not decided which pipeline is the fastest, so many more rounds are measured of those
+# that may be; and so many rounds measure the choice again.
 _DECIDING_ROUNDS = 8
 
 
@@ -49,8 +50,8 @@ class Tuner:
     Args:
       plan: what is asked; the child's log goes to its folder if something fails.
       source: all images.
-      say: called with what is going on.
-      space: configs to choose from; all that the tuner knows unless given.
+      say: called with a text that says what is going on.
+      space: returns the configs to choose from; by default all that the tuner knows.
     """
 
     def __init__(
@@ -73,14 +74,14 @@ class Tuner:
         self._group = Group(self._device, source, [first], plan.out / "tune.log", {}, SESSION)
         self._order = random.Random()
         self._after_round: Callable[[], object] = lambda: None
-        # What `samples` returns, as far as it is known.
+        # What `samples` returns, filled as the search goes on.
         self._costs: dict[StageKey, StageCost] = {}
         self._consumer: Consumer | None = None
         self._predicted = 0
         self._rejected: Counter[str] = Counter()
         self._subjects: dict[Job, Subject] = {}
         self._chosen_first: str | None = None
-        # The subjects' windows before the chosen one is measured anew, beside itself in any order.
+        # The subjects' windows until `_measure_order` clears those of the chosen one and measures it anew.
         self._measured_before_order: tuple[Measured, ...] | None = None
         self._any_and_in_order: tuple[Job, Job] | None = None
         self._prepare_s_per_image = 0.0
@@ -129,7 +130,7 @@ class Tuner:
         """Searches.
 
         Args:
-          after_round: called when there is more in `samples`.
+          after_round: called whenever there is more in `samples`.
         Raises:
           UserError: if the device is not there, the model cannot be used, or nothing could be measured.
         """
@@ -157,7 +158,7 @@ class Tuner:
         self._seconds = (clock.now_ns() - self._began_ns) / 1e9
 
     def _subject(self, config: PipelineConfig, name: str | None = None) -> Subject:
-        """Returns a pipeline with what is predicted of it; it is named after what it does unless a name is given."""
+        """Returns a pipeline with its prediction; without a `name` it is named after what it does."""
         assert self._consumer is not None
         prediction = predict(
             config,
@@ -170,7 +171,7 @@ class Tuner:
         return Subject(name=name or name_of(config), config=config, prediction=prediction)
 
     def _rank(self, space: Sequence[PipelineConfig]) -> list[Subject]:
-        """Returns what the limits allow, the best of each kind, fastest first and the simpler first among equals."""
+        """Returns the best pipeline of each kind within the limits, the fastest first; of equals the simpler first."""
         best: dict[PipelineConfig, Subject] = {}
         for config in space:
             if any(key not in self._costs for key, _ in stages_of(config)):
@@ -190,7 +191,7 @@ class Tuner:
         return sorted(best.values(), key=_place)
 
     def _shortlist(self, ranked: list[Subject], base: PipelineConfig) -> list[Subject]:
-        """Returns the first few whose images are exact enough; only those are compared that are in question."""
+        """Returns the first few subjects whose images are exact enough; compares pixels only until there are enough."""
         reference = replace(base, loader="tf_data", augment_with="tf_ops", augment_at="element")
         chosen: list[Subject] = []
         for place, subject in enumerate(ranked):
@@ -198,7 +199,7 @@ class Tuner:
                 self._rejected["predicted slower"] += len(ranked) - place
                 break
             exactness: Exactness | None = None
-            widest = "distribution"  # of layers that draw for themselves
+            widest = "distribution"  # Keras layers make random draws of their own
             if not subject.config.augment_with.startswith("keras_"):
                 self._say(f"comparing pixels: {subject.name}")
                 try:
@@ -229,9 +230,9 @@ class Tuner:
         self._decide(number + 1)
 
     def _decide(self, rounds: int) -> None:
-        """Measures those further between which few rounds decide nothing.
+        """Measures further rounds of those subjects among which the rounds so far do not decide the fastest.
 
-        Slow models give few rounds in the budget, and the interval of few rounds is as wide as they are apart.
+        With a slow model the budget holds few rounds, whose intervals are as wide as the differences between subjects.
         """
         group, names = self._group, {result.name for result in undecided(self._results())}
         if rounds >= _DECIDING_ROUNDS or not names:
@@ -259,7 +260,7 @@ class Tuner:
         return Measured(subject=self._subjects[job], samples=tuple(self._group.measured[job].samples))
 
     def _results(self) -> tuple[Result, ...]:
-        """Returns what the subjects came to so far.
+        """Returns the results of the rounds so far.
 
         Raises:
           UserError: if none could be measured.
@@ -271,7 +272,7 @@ class Tuner:
         return results
 
     def _settle(self) -> None:
-        """Measures what says whether the choice holds, and what it costs."""
+        """Measures the choice again, and what a fixed order and its prepared copy cost."""
         results = self._results()
         chosen = choose(results)
         if chosen.name != AUTOTUNE:
@@ -284,9 +285,9 @@ class Tuner:
             self._prepare_s_per_image = self._group.ask("seconds_to_prepare", chosen.config)
 
     def _measure_again(self, name: str) -> None:
-        """Measures the chosen subject and AUTOTUNE in rounds that had no say in the choice.
+        """Measures the chosen subject and AUTOTUNE in new rounds, which did not influence the choice.
 
-        The fastest of many has had luck as well: rounds that chose it say too much of it.
+        The fastest of many owes its place to noise as well, so that the rounds that chose it overestimate its rate.
         """
         group, rivals = self._group, (name, AUTOTUNE)
         self._say(f"{name} and {AUTOTUNE} again")
@@ -303,7 +304,7 @@ class Tuner:
             self._after_round()
 
     def _measure_order(self, chosen: Subject) -> None:
-        """Measures the chosen pipeline beside itself with elements in whatever order they are done."""
+        """Measures the chosen pipeline beside a copy of it whose elements come in the order in which they are ready."""
         if chosen.config.workers == 1:
             return
         self._say("the price of a fixed order")
@@ -312,7 +313,7 @@ class Tuner:
         for job in group.jobs:
             if job != in_order:
                 group.retire(job)
-        if in_order not in group.jobs:  # a simpler one as fast as the fastest may have been retired before
+        if in_order not in group.jobs:  # `_decide` may have retired it: the choice can be simpler than the fastest
             group.add(in_order)
         group.measured[in_order].samples.clear()
         subject = replace(chosen, name="any order", config=replace(chosen.config, deterministic=False))
@@ -325,9 +326,10 @@ class Tuner:
 
 
 def _bars(base: PipelineConfig, cores: float) -> dict[str, PipelineConfig]:
-    """Returns the pipelines that people have: as first written, with as many workers as cores, and with AUTOTUNE.
+    """Returns the usual pipelines: as first written, with as many workers as cores, and with AUTOTUNE.
 
-    The first two have constants only, and are frozen like what the tuner proposes: it may return either.
+    Like all that the tuner proposes, the first two have constant settings and no autotuning, so that the tuner may
+    choose either.
     """
     plain = replace(
         base,
@@ -349,9 +351,9 @@ def _bars(base: PipelineConfig, cores: float) -> dict[str, PipelineConfig]:
 
 
 def _place(subject: Subject) -> tuple[float, float, tuple[int, ...]]:
-    """Sorts by predicted rate, then by what the loader takes of the cores, both in steps; then by simplicity.
+    """Returns a key that sorts by predicted rate, then by the loader's CPU time, both in steps, then by simplicity.
 
-    Where the model sets the rate, a loader that takes less of the cores still leaves it more of them.
+    The loader's CPU time counts even where the model sets the rate: it leaves the model more of the cores.
     """
     faster, leaner = subject.prediction.images_per_sec, 1 / subject.prediction.loader_us_per_image
     steps = [-round(math.log(value) / math.log1p(EQUAL_RATIO)) for value in (faster, leaner)]

@@ -1,4 +1,4 @@
-"""A table that stands on the terminal and on the page alike."""
+"""Tables that are both printed on the terminal and shown on the page; and the page."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from profiles.report import Document, html
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Pipelines and their figures, a row each.
+    """A table with a row for each pipeline.
 
     Attributes:
       columns: the names of all columns; the first holds pipelines, the others numbers.
-      rows: cells, as many as columns.
-      chosen: the number of the row that is chosen; None where none is.
-      first_width: characters in which the terminal folds the first column; None where it does not.
+      rows: the cells of each row, one for each column.
+      chosen: the index of the chosen pipeline's row; None where none is chosen.
+      first_width: characters after which the terminal folds the first column; None where it does not fold it.
     """
 
     title: str
@@ -58,7 +58,7 @@ def page(
 
     Args:
       sentences: what the figures mean.
-      facts: how it was measured, by a word or two.
+      facts: how the figures were measured, each under a short heading.
     """
     return (
         html.environment(Path(__file__).parent)

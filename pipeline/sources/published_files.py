@@ -158,7 +158,8 @@ def _reason_to_download(name: str) -> str | None:
     except OSError as error:
         return f"{shown(path)} cannot be read: {error.strerror}. {advice}"
     if sha256 != file.sha256:
-        return f"{shown(path)} is not the published file: its SHA-256 is {sha256}, published is {file.sha256}. {advice}"
+        problem = f"is not the published file: its SHA-256 is {sha256}, published is {file.sha256}."
+        return f"{shown(path)} {problem} {advice}"
     return None
 
 

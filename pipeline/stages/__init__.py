@@ -1,4 +1,4 @@
-"""The stages of a pipeline: order, reading, augmentation, output."""
+"""The stages of a pipeline: an epoch's order, reading, augmentation and output."""
 
 from pipeline.stages.epochs import maps_of, order_of
 

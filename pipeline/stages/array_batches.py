@@ -1,7 +1,8 @@
-"""Batches of arrays in memory, as Keras' own `fit(x, y)` makes them, with an order that the seed and the epoch decide.
+"""Makes batches of arrays in memory like Keras' own `fit(x, y)`, but in an order that depends on seed and epoch alone.
 
-For what `from_arrays` and `build` cannot serve: grey images, tokens, features, whole batches. Arrays of colour images
-go through either: `build` takes image by image, resized and augmented as files are; this takes a batch by one gather.
+For arrays that `from_arrays` and `build` cannot serve: grey images, tokens, features, whole batches. Arrays of colour
+images can go through either: `build` resizes and augments them one by one, as it does files; this module takes a whole
+batch out of the array by one `tf.gather`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.augmentation import epoch_order
 from pipeline.sources.published import DatasetError
 
-# Beside those of `pipeline.augmentation` (0 to 2): what a random number is for, so that no two uses share a stream.
+# Keeps the random stream of crops apart from the streams of `pipeline.augmentation`, whose numbers are 0 to 2.
 _CROPS = 3
 
 
@@ -31,26 +32,30 @@ def array_batches(
     scale: bool = False,
     crop: tuple[int, int] | None = None,
 ) -> tf.data.Dataset:
-    """Returns the batches of one epoch, which start anew with each iterator.
+    """Returns a dataset of which each iterator yields the batches of the next epoch.
 
-    As Keras does it (`ArrayDataAdapter`): a permutation of all examples each epoch, one gather a batch in a parallel
-    map, the last batch short, tf.data's own rewrites off, prefetch left to tf.data. Different: the permutation comes
-    from the seed and the number of the epoch, not from TensorFlow's random state; labels are int32; images can be
-    scaled and cropped in the same map. Each iterator is an epoch, also the one by which Keras learns the shapes.
+    As in Keras (`ArrayDataAdapter`), each epoch is a permutation of all examples, a parallel map makes each batch by
+    one gather, the last batch may be short, tf.data's own rewrites are off, and tf.data chooses how much is prefetched.
+    Unlike in Keras, the permutation comes from the seed and the number of the epoch, not from TensorFlow's random
+    state; labels are int32; images can be scaled and cropped in the same map. The iterator from which Keras learns the
+    shapes counts as an epoch as well.
 
     Args:
       examples: (examples, ...).
       labels: (examples,) integers.
       batch_size: None for all the examples in one batch.
-      training: shuffled, crops at random; else in order, crops from the middle.
-      seed: of order and crops.
-      scale: whether bytes become float32 in [0, 1]; else they stay, for the device to scale.
-      crop: (height, width) of what is cut out of each image; None for the whole.
+      training: whether examples are shuffled and crops are random; else they come in order, with crops from the middle.
+      seed: decides the order and the crops.
+      scale: whether bytes become float32 in [0, 1]; else they stay bytes, and the device can scale them.
+      crop: (height, width) that is cut out of each image; None for the whole image.
     Raises:
-      DatasetError: if the arrays do not match each other or what is asked for.
+      DatasetError: if the arrays do not match each other, or do not allow the scaling or the crop.
     """
     if len(examples) != len(labels) or not len(labels):
-        raise DatasetError(f"`examples` and `labels` must be as many. Received: {len(examples)} and {len(labels)}.")
+        raise DatasetError(
+            f"There must be as many `labels` as `examples`, at least 1. Received: {len(examples)} examples and "
+            f"{len(labels)} labels."
+        )
     if batch_size is not None and batch_size < 1:
         raise DatasetError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}.")
     if scale and examples.dtype != np.uint8:
@@ -60,7 +65,7 @@ def array_batches(
         raise DatasetError(f"`crop` must fit into the images. Received: crop={crop}, images of {examples.shape[1:]}.")
     count = len(labels)
     size = min(batch_size or count, count)
-    with tf.device("/CPU:0"):  # a GPU's memory is the model's
+    with tf.device("/CPU:0"):  # a GPU's memory is left to the model
         stored, numbers = tf.constant(examples), tf.constant(labels, tf.int32)
     epochs = itertools.count()
 
@@ -95,7 +100,7 @@ def array_batches(
 def _corners(
     sides: tuple[int, ...], crop: tuple[int, int] | None, count: int, seed: int, epoch: int, training: bool
 ) -> NDArray[np.int64]:
-    """Returns the upper left corner of each crop, (examples, 2), in the epoch's order; none without a crop."""
+    """Returns the upper left corner of each crop, (examples, 2), in the epoch's order; (0, 2) without a crop."""
     if crop is None:
         return np.zeros((0, 2), np.int64)
     room = np.subtract(sides, crop)

@@ -1,4 +1,4 @@
-"""Augmentation: the epoch's draws applied, by TensorFlow, OpenCV, albumentations or layers of Keras."""
+"""Augmentation: applies the epoch's random draws by TensorFlow, OpenCV or albumentations; or Keras' layers draw."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Apply = Callable[[Any, Any], Any]
 
 
 def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf.data.Dataset:
-    """Applies the epoch's k-th draw to its k-th image, or the k-th batch of draws to its k-th batch."""
+    """Applies the k-th draw of an epoch to its k-th image, or the k-th batch of draws to its k-th batch."""
     if config.augmentation is None or config.augment_at == "device":
         return dataset
     if config.augment_with == "keras_layers":
@@ -28,7 +28,8 @@ def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf
                 images = layer(images, training=True)
             return images, labels
 
-        # Keras' layers share one random state, for which parallel calls would race. TensorFlow's guide maps them so.
+        # Keras' layers share one random state, and parallel calls would race for it. Only the loader that follows
+        # TensorFlow's guide maps them in parallel, as the guide does.
         parallel = config.loader == "image_dataset_from_directory"
         return mapped(dataset, augment_batch, config) if parallel else dataset.map(augment_batch)
     draws = epoch_draws(images, config)
@@ -67,7 +68,7 @@ def _tf_ops(config: PipelineConfig) -> Apply:
 
 
 def _numpy(config: PipelineConfig) -> Apply:
-    from pipeline.stages.warp import WARPS  # OpenCV, albumentations: only where asked for
+    from pipeline.stages.warp import WARPS  # imports OpenCV, which other pipelines do not need
 
     assert config.augmentation is not None
     warp_one = WARPS[config.augment_with](config.augmentation)
@@ -84,9 +85,9 @@ def _numpy(config: PipelineConfig) -> Apply:
 
 
 def keras_layers(augmentation: Augmentation, *, seed: int) -> list[Any]:
-    """Returns Keras' own layers for the same distribution of draws, as TensorFlow's guide stacks them.
+    """Returns Keras' own layers with the same distribution of draws, in the order of TensorFlow's guide.
 
-    They draw for themselves and resample once per layer.
+    They do not use our draws but make their own, and each layer resamples the images.
     """
     import keras
 
@@ -97,7 +98,7 @@ def keras_layers(augmentation: Augmentation, *, seed: int) -> list[Any]:
 
 
 def keras_layer_arguments(augmentation: Augmentation) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """Yields the class name, the number to add to the seed and the other arguments of each layer that draws.
+    """Yields for each layer its class name, the number to add to the seed, and its other arguments.
 
     `keras_layers` makes the layers from this, and `export` writes them into a script.
     """

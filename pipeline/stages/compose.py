@@ -1,8 +1,9 @@
-"""One resampling an image: its resize and its draw in one affine map of the decoded pixels.
+"""Composes an image's resize and its random draw into one affine map, so that each image is resampled only once.
 
-An image that is resized and then warped is blurred twice, and costs two passes. Here OpenCV decodes, and one
-`warpAffine` (or one `resize`, where the draw is a crop) writes into the batch's array; a whole batch is one call, so
-that Python does little between the calls that give up its lock. No TensorFlow here: worker processes import this.
+An image that is resized and then warped is blurred twice, and takes two passes. Here OpenCV decodes, and one
+`warpAffine` (or one `resize`, where the draw is a crop) writes into the batch's array. One Python call makes a whole
+batch, so that little time is spent holding Python's lock between OpenCV's calls, which release it. No TensorFlow here:
+worker processes import this module.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from pipeline.sources.source import ImageSource
 from pipeline.stages.opencv_decode import OpenCVDecoder
 from pipeline.stages.warp import BORDER
 
-# Makes an array of a shape and a type, whatever is in it.
+# Returns an array of this shape and type, with any contents, as `np.empty` does.
 Empty = Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]
 
 
-# OpenCV 4.10 warps nothing that has so many pixels a side.
+# OpenCV 4.10 cannot warp an image with a side of this many pixels or more.
 _WIDEST = 32_767
 _FLAGS = cv2.WARP_INVERSE_MAP | cv2.INTER_LINEAR
 
@@ -40,14 +41,17 @@ class ComposedBatches:
         self._only_crops = only_crops(config.augmentation)
 
     def plan(self, indices: NDArray[np.int64], matrices: NDArray[np.float32]) -> NDArray[np.generic]:
-        """Returns how images are to be drawn; for those of a whole epoch in much less time than batch by batch.
+        """Returns the map or the box by which each image is resampled.
+
+        One call for a whole epoch takes much less time than a call for each batch.
 
         Args:
           indices: (images,), which images.
-          matrices: (images, 2, 3), from output pixels to those of the image at `image_size`: what `Draw.affine` gives.
+          matrices: (images, 2, 3), from output pixels to pixels of the image at `image_size`, as `Draw.affine` returns
+            them.
         Returns:
-          (images, 2, 3) float64, from output pixels to those of the decoded image; or, where every draw is a crop,
-          (images, 4) int64, the box: first row, the one behind the last; first column, the one behind the last.
+          (images, 2, 3) float64, from output pixels to pixels of the decoded image. Or, where every draw is a crop,
+          (images, 4) int64, boxes: the first row, the end of the rows, the first column, the end of the columns.
         """
         return self._plan(matrices, self._decode.sizes[indices])
 
@@ -71,16 +75,16 @@ class ComposedBatches:
 
         Args:
           indices, matrices: (batch,) and (batch, 2, 3), as for `plan`.
-          plan: what `plan` returns for these images, if that is known.
-          empty: makes the array.
+          plan: what `plan` returned for these images; computed here unless given.
+          empty: allocates the batch's array.
         """
         height, width = self._size
         images = empty((len(indices), height, width, 3), np.uint8)
         if plan is None:
             plan = self.plan(indices, matrices)
-        # Boxes as Python's integers: slicing with NumPy's takes twice as long.
+        # `tolist`, because slicing with Python's integers takes half the time of slicing with NumPy's.
         steps: Iterable[Any] = plan.tolist() if self._only_crops else plan
-        # An image is resampled right after it is decoded, while the core's cache still holds it.
+        # Lazily, so that each image is resampled right after it is decoded, while the core's cache still holds it.
         decoded: Iterator[tuple[NDArray[np.uint8], Any]] = zip(self._decode.each(indices), steps, strict=True)
         if not self._decode.sizes_hold:
             decoded = self._as_they_are(decoded, self._decode.sizes[indices].tolist(), matrices)
@@ -89,7 +93,7 @@ class ComposedBatches:
             for (image, (top, bottom, left, right)), target in zip(decoded, images, strict=True):
                 cv2.resize(image[top:bottom, left:right], (width, height), target, 0, 0, cv2.INTER_LINEAR)
             if len(mirrored := np.flatnonzero(matrices[:, 0, 0] < 0)):
-                # One call for all of them.
+                # One call mirrors all of them.
                 images[mirrored] = cv2.flip(images[mirrored].reshape(-1, width, 3), 1).reshape(-1, height, width, 3)
         else:
             for (image, matrix), target in zip(decoded, images, strict=True):
@@ -104,7 +108,7 @@ class ComposedBatches:
     def _as_they_are(
         self, decoded: Iterator[tuple[NDArray[np.uint8], Any]], sizes: Sequence[Any], matrices: NDArray[np.float32]
     ) -> Iterator[tuple[NDArray[np.uint8], Any]]:
-        """Yields images and how they are to be drawn, planned anew for a file that has changed its size."""
+        """Yields each image with its map or box, which is computed anew for a file whose image has changed its size."""
         for row, ((image, step), size) in enumerate(zip(decoded, sizes, strict=True)):
             if image.shape[0] != size[0] or image.shape[1] != size[1]:
                 step = self._plan(matrices[row : row + 1], np.array([image.shape[:2]]))[0]
@@ -112,21 +116,21 @@ class ComposedBatches:
 
 
 def only_crops(augmentation: Augmentation) -> bool:
-    """Whether every draw is a box of the image, mirrored or not."""
+    """Whether every draw only cuts a box out of the image, and perhaps mirrors it."""
     return augmentation.crops and augmentation.shear_degrees == 0 and augmentation.zoom_range == 0
 
 
 def whole_pixels(
     scale: NDArray[np.float64], at: NDArray[np.float64], length: int, sides: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Returns the whole pixels nearest to the stretch that a map of one axis covers, at least one of them.
+    """Returns the range of whole pixels, at least one, that is nearest to what a map covers along one axis.
 
     Args:
       scale, at: (images,); output pixel x lies at `scale * x + at`. A mirrored axis has a scale below 0.
-      length: output pixels.
-      sides: (images,), pixels of the images.
+      length: the number of output pixels along the axis.
+      sides: (images,), the number of pixels of each image along the axis.
     Returns:
-      (images, 2): the first pixel, and the one behind the last.
+      (images, 2): the first pixel, and the end of the range, which is not in it.
     """
     first = at - scale / 2 + 0.5
     last = first + scale * length
@@ -138,7 +142,7 @@ def whole_pixels(
 def through_resize(
     matrices: NDArray[np.float32], sizes: NDArray[np.int64], image_size: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Returns maps into the decoded images, from maps into the same images resized to `image_size`.
+    """Turns maps into images resized to `image_size` into maps into the same images as they were decoded.
 
     Args:
       matrices: (images, 2, 3), for (x, y, 1) column vectors of pixels, whose centres are at whole numbers.
@@ -147,7 +151,7 @@ def through_resize(
     Returns:
       (images, 2, 3) float64.
     """
-    # (x, y) order; a pixel's centre lies half a pixel from its edge, before and after.
+    # Sizes in (x, y) order. A pixel's centre lies half a pixel from its edge, before the resize and after it.
     scale = (sizes / image_size)[:, ::-1, np.newaxis]
     composed = matrices * scale
     composed[:, :, 2:] += scale / 2 - 0.5
@@ -155,7 +159,7 @@ def through_resize(
 
 
 def _warp_wide(image: NDArray[np.uint8], matrix: NDArray[Any], target: NDArray[np.uint8], border: int) -> None:
-    """Warps an image of more pixels a side than OpenCV takes, from every second, third ... of its rows and columns."""
+    """Warps an image whose sides are too long for OpenCV: only every second (third, ...) row and column is used."""
     steps = [-(-side // (_WIDEST - 1)) for side in image.shape[:2]]
     few = np.ascontiguousarray(image[:: steps[0], :: steps[1]])
     few_matrix = np.asarray(matrix, np.float64) / np.array([[steps[1]], [steps[0]]])

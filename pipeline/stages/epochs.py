@@ -1,6 +1,6 @@
-"""What an epoch is: its order and its draws, from the seed and the epoch's number alone, for every loader of ours.
+"""Computes an epoch's order and its draws from the seed and the epoch's number alone, for all of our loaders.
 
-In NumPy: a loop in Python needs no TensorFlow. `order` makes tf.data of it.
+With NumPy, so that loaders without TensorFlow can use this module; `order.py` makes tf.data stages of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from pipeline.sources.stored import MappedImages
 
 
 def order_of(source: ImageSource, config: PipelineConfig, epoch: int) -> NDArray[np.int64]:
-    """Returns the images of one epoch in their order; of a file that memory cannot hold, in that of its windows."""
+    """Returns the indices of one epoch's images in their order.
+
+    Images in a file that is too large for the memory come in the order of the windows in which the file is read.
+    """
     if not config.shuffle_buffer:
         return np.arange(source.images)
     mapped = source.arrays
@@ -27,6 +30,6 @@ def order_of(source: ImageSource, config: PipelineConfig, epoch: int) -> NDArray
 def maps_of(
     images: int, config: PipelineConfig, epoch: int, rows: NDArray[np.int64] | None = None
 ) -> NDArray[np.float32]:
-    """Returns the affine maps that one epoch draws, (images, 2, 3), or some of them; with an augmentation only."""
+    """Returns one epoch's random affine maps, (images, 2, 3), or those of `rows` only. The config must augment."""
     assert config.augmentation is not None
     return config.augmentation.draw(images, seed=config.seed, epoch=epoch, rows=rows).affine(*config.image_size)

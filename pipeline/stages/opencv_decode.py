@@ -1,6 +1,6 @@
-"""Reads and decodes a source's images with OpenCV, which gives up Python's lock while it works.
+"""Reads and decodes a source's images with OpenCV, which releases Python's lock while it works.
 
-No TensorFlow here: worker processes import this.
+No TensorFlow here: worker processes import this module.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from pipeline.config import PipelineConfig
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 
-# OpenCV decodes to red, green, blue since 4.11; what an older version decodes is converted.
+# Since 4.11 OpenCV can decode to red, green, blue; images decoded by an older version are converted.
 _GIVES_RGB = hasattr(cv2, "IMREAD_COLOR_RGB")
 _COLOUR: int = (cv2.IMREAD_COLOR_RGB if _GIVES_RGB else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
-# A GIF of one pixel, to see whether OpenCV reads the format: 4.11 and older versions do not.
+# A GIF of one pixel, to find out whether this OpenCV reads the format: 4.11 and older versions do not.
 _GIF = b"GIF89a\1\0\1\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
 READS_GIF = cv2.imdecode(np.frombuffer(_GIF, np.uint8), cv2.IMREAD_COLOR) is not None
-# OpenCV's name of decoding a JPEG at a fraction of its size. The flags of the enumeration hold blue, green, red only.
+# OpenCV's flags for decoding a JPEG at a fraction of its size. They stand here as numbers because cv2 has names for
+# them only in combination with blue, green, red.
 _REDUCED = {1: 0, 2: 16, 4: 32, 8: 64}
-# Larger files are read by a second call. Real photos of 400 pixels a side have some 23 KB.
+# Files that do not fit into this buffer are read a second time. Photos of 400 pixels a side have some 23 KB.
 _BUFFER_BYTES = 1 << 20
 
 
 class OpenCVDecoder:
-    """Gives any image of a source by its index; safe in threads, each of which reads into a buffer of its own.
+    """Returns any image of a source by its index. Safe in threads: each reads into a buffer of its own.
 
     Attributes:
       sizes: (images, 2) int64, the height and width that each image is expected to have; 0 where unknown. A file
         that was changed since the scan has another size.
-      sizes_hold: whether every image has its expected size, because none can change.
+      sizes_hold: whether every image is certain to have its expected size, because the source has no files to change.
     """
 
     def __init__(self, source: ImageSource, config: PipelineConfig) -> None:
@@ -58,14 +59,14 @@ class OpenCVDecoder:
         self.sizes = -(-source.jpeg_sizes // ratios[:, np.newaxis])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OpenCVDecoder, (self._source, self._config)  # a worker process has threads of its own
+        return OpenCVDecoder, (self._source, self._config)  # thread-local buffers cannot be pickled
 
     def __call__(self, index: int) -> NDArray[np.uint8]:
         """Returns one image, (height, width, 3) uint8 in RGB.
 
         Raises:
-          ValueError: if OpenCV cannot decode it; named without its folder.
-          OSError: if it cannot be read.
+          ValueError: if OpenCV cannot decode it; the message names the file without the source's folder.
+          OSError: if the file cannot be read.
         """
         if self._arrays is not None:
             return self._arrays[index]
@@ -74,7 +75,7 @@ class OpenCVDecoder:
         return self.decode(index, self._read(self._paths[index]))
 
     def each(self, indices: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
-        """Yields several images, as by calling it for each."""
+        """Yields several images, the same as single calls return."""
         return map(self, indices.tolist()) if self._mapped is None else self._mapped.each(indices)
 
     def decode(self, index: int, encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -89,9 +90,9 @@ class OpenCVDecoder:
         return image
 
     def _read(self, path: str) -> NDArray[np.uint8]:
-        """Returns a file's bytes, in the thread's buffer until it reads the next one.
+        """Returns a file's bytes, in a buffer that the thread's next call overwrites.
 
-        A third of the time of `np.fromfile`, which makes a Python file object and allocates.
+        Takes a third of the time of `np.fromfile`, which creates a Python file object and allocates memory.
         """
         buffer: NDArray[np.uint8] | None = getattr(self._thread, "buffer", None)
         if buffer is None:
@@ -115,10 +116,10 @@ def _decode_rgb(encoded: NDArray[np.uint8], flags: int) -> NDArray[np.uint8] | N
 
 
 def decode_ratios(sizes: NDArray[np.int64], image_size: tuple[int, int]) -> NDArray[np.int64]:
-    """Returns the largest of 8, 4, 2, 1 by which each JPEG can be decoded and still be at least `image_size`.
+    """Returns the largest of 8, 4, 2, 1 by which each JPEG can be divided in decoding and still have `image_size`.
 
     Args:
-      sizes: (images, 2), height and width; 0 for what is no JPEG, which is decoded whole.
+      sizes: (images, 2), height and width; 0 for an image that is no JPEG, which is decoded at its full size.
       image_size: (height, width).
     Returns:
       (images,) int64. libjpeg rounds up, so that ceil(side / ratio) pixels remain.

@@ -1,4 +1,4 @@
-"""The first stage of a tf.data pipeline: in which order an epoch reads its images, and with which draws."""
+"""The first stage of a tf.data pipeline: the order in which an epoch reads its images, and their random draws."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from pipeline.stages.epochs import maps_of, order_of
 
 
 def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields 0 to `images` - 1: each epoch in another order, or, before a cache in memory, in one of the seed's.
+    """Yields 0 to `images` - 1, in another order each epoch; before a cache in memory, always in the same random order.
 
-    A cache of files in their order would serve class after class from any shuffle buffer smaller than a class.
+    A cache in the order of the files would hold class after class, and the shuffle buffer behind it, if smaller than a
+    class, would yield hardly mixed batches.
     """
     if not config.shuffle_buffer:
         return tf.data.Dataset.range(images)
@@ -32,8 +33,8 @@ def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
 def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Yields an epoch's order and draws, a batch at a time: indices (batch,) int64, maps (batch, 2, 3) float32.
 
-    Python runs once an epoch; the numbers depend on the seed and the count of epochs alone. Drawing and zipping element
-    by element costs tf.data some 20 us an image, a tenth of what decoding it takes.
+    Python is called once an epoch; the numbers depend on the seed and the epoch's number alone. Drawing and zipping
+    single elements would cost tf.data some 20 us an image, a tenth of the time of decoding it.
     """
     images, size, epochs = source.images, config.batch_size, itertools.count()
 
@@ -52,9 +53,9 @@ def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Datas
 
 
 def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields one (2, 3) float32 affine map an image, a fresh draw each time the dataset is iterated.
+    """Yields one (2, 3) float32 affine map an image, drawn anew for each iterator of the dataset.
 
-    Python runs once an epoch; the numbers depend on the seed and the count of epochs alone.
+    Python is called once an epoch; the numbers depend on the seed and the epoch's number alone.
     """
     epochs = itertools.count()
 
@@ -70,7 +71,10 @@ def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
 
 
 def order(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields the index of each image once an epoch, as `indices` does; of a large file in windows of blocks."""
+    """Yields the index of each image once an epoch, as `indices` does.
+
+    Images in a file that is too large for the memory come in windows of blocks of the file, which are read ahead.
+    """
     mapped = source.arrays
     if not isinstance(mapped, MappedImages) or not config.shuffle_buffer or mapped.fits_in_memory:
         return indices(source.images, config)
@@ -84,7 +88,7 @@ def order(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
 
 
 def planned_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields an epoch's order and draws, as `_planned_whole` does; of a large file in windows of blocks."""
+    """Yields an epoch's order and draws, as `_planned_whole` does; for a large file in windows, as `order` does."""
     mapped, size = source.arrays, config.batch_size
     if not isinstance(mapped, MappedImages) or not config.shuffle_buffer or mapped.fits_in_memory:
         return _planned_whole(source, config)

@@ -1,4 +1,4 @@
-"""The last stages of a tf.data pipeline: cache, shuffle, batch, rescaling, prefetch, options; and the map of all."""
+"""The last stages of a tf.data pipeline (cache to prefetch), its options, and the `map` that all stages use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.config import AUTO, PipelineConfig
 
 
 def mapped(dataset: tf.data.Dataset, function: Callable[..., Any], config: PipelineConfig) -> tf.data.Dataset:
-    """Maps with the config's workers: 1 is tf.data's sequential map."""
+    """Maps a function over a dataset with as many parallel calls as the config's workers; 1 maps sequentially."""
     if config.workers == 1:
         return dataset.map(function)
     calls = tf.data.AUTOTUNE if config.workers == AUTO else int(config.workers)
@@ -19,17 +19,18 @@ def mapped(dataset: tf.data.Dataset, function: Callable[..., Any], config: Pipel
 
 
 def shuffle_cached(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Shuffles what comes from a cache in memory, through a buffer of images."""
+    """Shuffles the images that come from a cache in memory; does nothing without such a cache."""
     if config.cache != "memory" or not config.shuffle_buffer:
         return dataset
     return dataset.shuffle(config.shuffle_buffer, seed=config.seed, reshuffle_each_iteration=True)
 
 
 def cache(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Keeps what came so far in memory where the config says so; a cache on disk is a source: `copies.cached_copy`.
+    """Caches the images in memory where the config says so. (A cache on disk is a source: `copies.cached_copy`.)
 
-    Stages that draw must follow the cache, or each epoch would get the draws of the first. Those are `augment`, and
-    `load_composed`, beside which the config refuses a cache. `building.build` calls the stages in that order.
+    Stages with random draws must follow the cache, or each epoch would repeat the draws of the first. These stages are
+    `augment`, which `building.build` calls after this function, and `load_composed`, with which the config refuses a
+    cache.
     """
     return dataset.cache() if config.cache == "memory" else dataset
 
@@ -40,7 +41,7 @@ def batch(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
 
 
 def rescale(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Turns batches in [0, 255] into float32 in [0, 1], or into uint8 where the device rescales."""
+    """Turns batches in [0, 255] into float32 in [0, 1]; or into uint8, where a layer on the device rescales."""
     if dataset.element_spec[0].dtype == config.output_dtype == "uint8":
         return dataset
 
@@ -49,12 +50,12 @@ def rescale(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset
             return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8), labels
         return tf.cast(images, tf.float32) / 255.0, labels
 
-    # Not in parallel: a parallel map of batches would prepare some ahead, unasked.
+    # Not in parallel: a parallel map would prepare batches ahead, which only `prefetch` may do.
     return dataset.map(to_output)
 
 
 def prefetch(dataset: tf.data.Dataset, config: PipelineConfig, device: str) -> tf.data.Dataset:
-    """Prepares batches ahead, in the memory of the host or of `device`."""
+    """Prepares batches ahead of the training, in the memory of the host or of `device`."""
     size = tf.data.AUTOTUNE if config.prefetch == AUTO else config.prefetch
     if size == 0:
         return dataset
@@ -64,7 +65,7 @@ def prefetch(dataset: tf.data.Dataset, config: PipelineConfig, device: str) -> t
 
 
 def with_options(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Applies what the config says of tf.data's tuner, its rewrites and order."""
+    """Sets tf.data's options as the config says: autotuning, graph rewrites and deterministic order."""
     options = tf.data.Options()
     options.autotune.enabled = config.autotune
     options.deterministic = config.deterministic

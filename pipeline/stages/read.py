@@ -1,7 +1,7 @@
-"""The stages of a tf.data pipeline that read: from files, arrays or a prepared copy, decoded and resized.
+"""The stages of a tf.data pipeline that read images from files, arrays or a prepared copy, decode and resize them.
 
-An element is `index`, then `(image, label)`, then a batch of them. Images are in [0, 255] until `rescale`: float32, or
-uint8 from `load_composed`.
+They turn elements that are an `index` into `(image, label)`, or into batches of these. Images are in [0, 255] until
+`output.rescale`: float32, or uint8 from `load_composed`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def _by_index(dataset: tf.data.Dataset, source: ImageSource, config: PipelineCon
 
 
 def load_composed(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Turns planned batches into `(images, labels)`, images uint8: decoded and resampled once, with their draws.
+    """Turns planned batches into `(images, labels)`: uint8 images, decoded and resampled once together with their draw.
 
-    One Python call an element, whether it is a batch or several, which does little but call OpenCV.
+    Each element, of one batch or several, is one Python call, which spends nearly all of its time in OpenCV.
     """
-    from pipeline.stages.compose import ComposedBatches  # OpenCV: only where asked for
+    from pipeline.stages.compose import ComposedBatches  # imports OpenCV, which other pipelines do not need
 
     labels = tf.constant(source.labels, tf.int32)
     batches = ComposedBatches(source, config)
@@ -68,9 +68,9 @@ def decode(encoded: Any, source: ImageSource, config: PipelineConfig) -> Any:
 
 
 def decode_scaled(encoded: Any, image_size: tuple[int, int]) -> Any:
-    """Decodes a JPEG at the smallest of 1, 1/2, 1/4, 1/8 that is not below `image_size`, read from its header.
+    """Decodes a JPEG at the smallest of its full, 1/2, 1/4 and 1/8 size that is at least `image_size`.
 
-    libjpeg rounds the scaled size up, so a side of ceil(side / ratio) pixels remains.
+    The size comes from the header. libjpeg rounds a scaled side up to ceil(side / ratio) pixels.
     """
     shape = tf.io.extract_jpeg_shape(encoded)
     height, width = image_size
@@ -91,7 +91,7 @@ def resize(image: Any, config: PipelineConfig) -> Any:
     return tf.cast(tf.image.resize(image, config.image_size, method=config.interpolation), tf.float32)
 
 
-# Shards that are read at the same time.
+# How many shards (files of records) are read at the same time.
 _SHARDS_AT_ONCE = 16
 
 
@@ -103,13 +103,13 @@ def read(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
 
 
 def yields_batches(source: ImageSource, config: PipelineConfig) -> bool:
-    """Whether whole batches are read at once: from a mapped file, unless a stage behind it wants single images."""
+    """Whether whole batches are read at once: from a mapped file, unless a later stage needs single images."""
     by_image = config.augmentation is not None and config.augment_at == "element"
     return isinstance(source.arrays, MappedImages) and not by_image and config.cache != "memory"
 
 
 def composed_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields `(images, labels)` in batches, each image drawn from its decoded pixels by one map: images are uint8."""
+    """Yields batches of `(images, labels)`; each uint8 image is resampled once, by one map of its decoded pixels."""
     batches = batches_per_call(source, config)
     several = replace(config, batch_size=batches * config.batch_size)
     dataset = load_composed(planned_batches(source, several), source, several)
@@ -120,10 +120,10 @@ def composed_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dat
 
 
 def batches_per_call(source: ImageSource, config: PipelineConfig) -> int:
-    """Returns how many batches one call of Python makes: several, where it composes small images that need no decoding.
+    """Returns how many batches one Python call makes: several, where it composes small images that need no decoding.
 
-    For those, what tf.data does around a call, and Python's lock between two, take longer than the images themselves.
-    An epoch has two calls at least.
+    For such images tf.data's work around a call, and waiting for Python's lock between two calls, take longer than the
+    images themselves. An epoch has at least two calls.
     """
     if not config.composed or source.arrays is None:
         return 1
@@ -144,11 +144,11 @@ def load(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) 
 def _rows(
     dataset: tf.data.Dataset, source: ImageSource, mapped: MappedImages, config: PipelineConfig
 ) -> tf.data.Dataset:
-    """Python runs once a batch, and never sees more of the file than that."""
+    """Reads from a mapped file: one Python call per batch, which touches only the batch's part of the file."""
     labels = tf.constant(source.labels, tf.int32)
 
     def load_batch(indices: Any) -> tuple[Any, Any]:
-        # Stateless: it draws nothing.
+        # Stateless: the function makes no random draws.
         images = tf.numpy_function(mapped.__getitem__, [indices], mapped.dtype, stateful=False)
         images.set_shape((None, *mapped.shape[1:]))
         return resize(images, config), tf.gather(labels, indices)
@@ -157,7 +157,7 @@ def _rows(
     dataset = output.mapped(dataset.batch(config.batch_size), load_batch, config)
     if yields_batches(source, config):
         return dataset
-    # `unbatch` forgets how many there are; `fit` would then begin an epoch too many to find out.
+    # `unbatch` loses the cardinality; `fit` would then start an additional epoch to find out where the data ends.
     return dataset.unbatch().apply(tf.data.experimental.assert_cardinality(images))
 
 
@@ -176,7 +176,7 @@ def _by_offset(
 def _shards(records: Records, config: PipelineConfig) -> tf.data.Dataset:
     """Yields the serialized records: shards in another order each epoch, 16 at a time, through the shuffle buffer.
 
-    In front of a cache the order is that in which they lie, a random one.
+    In front of a cache in memory the records come in the order in which they were written, which is random already.
     """
     shards = tf.data.Dataset.from_tensor_slices([str(path) for path in records.paths])
     if config.cache == "memory":
@@ -198,5 +198,5 @@ def _streamed(source: ImageSource, config: PipelineConfig, records: tf.data.Data
     return output.mapped(records, load_image, config)
 
 
-# Of a record, named as TensorFlow's own image records are (tensorflow/models, research/slim).
+# The features of a record, with the names of TensorFlow's own image records (tensorflow/models, research/slim).
 FEATURES = {"image/encoded": tf.string, "image/class/label": tf.int64, "image/filename": tf.string}

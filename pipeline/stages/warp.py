@@ -1,6 +1,6 @@
-"""Libraries on the host that apply one drawn affine map to one image: OpenCV, and albumentations on top of it.
+"""Applies a random draw, as an affine map, to an image: by OpenCV, or by albumentations, which uses OpenCV.
 
-No TensorFlow here: worker processes import this.
+No TensorFlow here: worker processes import this module.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class OpenCVWarp:
 
 
 class AlbumentationsWarp:
-    """A composed albumentations transform that takes its draw from us: its machinery, our numbers.
+    """Warps by an albumentations `Compose` whose transform takes our draw instead of drawing for itself.
 
-    Built once, not per image; safe in threads, because no random state is shared.
+    The `Compose` is built once, not per image. It is safe in threads, because no random state is used.
     """
 
     def __init__(self, augmentation: Augmentation) -> None:
@@ -47,7 +47,7 @@ class AlbumentationsWarp:
         return self._compose(image=image, output_to_input=matrix)["image"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A worker process that is not forked builds its own.
+        # A worker process that is not forked builds its own `Compose`.
         return AlbumentationsWarp, (self._augmentation,)
 
 

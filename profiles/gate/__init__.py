@@ -1,4 +1,4 @@
-"""The gate: rates against a baseline, and what of a pipeline has no noise."""
+"""The gate: compares rates with a recorded baseline, and inspects those properties of a pipeline that have no noise."""
 
 from profiles.gate import anchors
 from profiles.gate.baseline import (

@@ -1,5 +1,6 @@
-"""Work that is the same whatever the code under test does: measured beside a rate, it tells a slower hour from slower
-code.
+"""Anchors: fixed work that does not depend on the code under test, measured beside its rate.
+
+Where an anchor has become as much slower as the code under test, the machine is slower, not the code.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import numpy as np
 from profiles import clock
 from profiles.provenance import usable_threads
 
-# Long enough that a thread's start, some 0.1 ms, is nothing; short enough to stand beside every window.
+# Long compared with the 0.1 ms that starting a thread takes, and short enough to be measured beside every window.
 WINDOW_S = 0.3
-# A change of what an anchor does changes this: ratios to another anchor mean something else.
+# Add one whenever the work of an anchor changes: ratios recorded against the old work cannot be compared any more.
 VERSION = 1
 NAMES = ("decode", "copy", "resident")
 # The size and, within a few per cent, the bytes of a common photo. Source: 10,000 photos of cats and dogs, mean
 # 404x361 pixels and 22.8 KB.
 _WIDTH, _HEIGHT, _GRAIN, _QUALITY = 404, 361, 6, 85
-# Beyond the last-level caches of most machines, so that it is memory that is measured.
+# Larger than the last-level cache of most machines, so that copying measures the memory and not a cache.
 _COPY_BYTES = 64 * 2**20
 
 
@@ -35,8 +36,9 @@ def anchor_photo() -> np.ndarray:
     photo = cv2.resize(coarse, (_WIDTH, _HEIGHT), interpolation=cv2.INTER_CUBIC).astype(np.float32)
     grain = draw.integers(-_GRAIN, _GRAIN + 1, (_HEIGHT // 2 + 1, _WIDTH // 2 + 1, 3)).astype(np.float32)
     photo += cv2.resize(grain, (_WIDTH, _HEIGHT), interpolation=cv2.INTER_LINEAR)
-    made, encoded = cv2.imencode(".jpg", np.clip(photo, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
-    assert made
+    pixels = np.clip(photo, 0, 255).astype(np.uint8)
+    is_encoded, encoded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    assert is_encoded
     return encoded
 
 
@@ -50,38 +52,38 @@ def decode() -> float:
 
 def copy() -> float:
     """Copies 64 MiB from memory to memory over and over, in one thread. Returns copies per second."""
-    source, target = _copied()
+    source, target = _copy_arrays()
     return _per_sec(lambda: np.copyto(target, source), threads=1)
 
 
 @functools.cache
-def _copied() -> tuple[np.ndarray, np.ndarray]:
+def _copy_arrays() -> tuple[np.ndarray, np.ndarray]:
     return np.ones(_COPY_BYTES, np.uint8), np.zeros(_COPY_BYTES, np.uint8)
 
 
 def _per_sec(work: Callable[[], object], *, threads: int) -> float:
-    """Does the work in so many threads for about a window. Returns how often a second."""
+    """Repeats the work in `threads` threads for about `WINDOW_S` seconds. Returns repetitions per second."""
     work()
     counts = [0] * threads
     until_ns = clock.now_ns() + int(WINDOW_S * 1e9)
 
-    def repeat(thread: int) -> None:
+    def repeat(index: int) -> None:
         while clock.now_ns() < until_ns:
             work()
-            counts[thread] += 1
+            counts[index] += 1
 
-    others = [threading.Thread(target=repeat, args=(thread,)) for thread in range(1, threads)]
+    more_threads = [threading.Thread(target=repeat, args=(index,)) for index in range(1, threads)]
     began_ns = clock.now_ns()
-    for one in others:
-        one.start()
+    for thread in more_threads:
+        thread.start()
     repeat(0)
-    for one in others:
-        one.join()
+    for thread in more_threads:
+        thread.join()
     return sum(counts) / (clock.now_ns() - began_ns) * 1e9
 
 
 class Resident:
-    """A small network that trains on one batch which is always there. Imports Keras when made."""
+    """A small network that trains on one batch, which stays in memory. The constructor imports Keras."""
 
     _IMAGES = 32
 
@@ -109,5 +111,5 @@ class Resident:
         self._steps = steps_for(self._windows.resident(self._batch, steps=TRIAL_STEPS, round_=0))
 
     def __call__(self) -> float:
-        """Trains for about a window. Returns images per second."""
+        """Trains for the time of about one window. Returns images per second."""
         return 1 / self._windows.resident(self._batch, steps=self._steps, round_=0).s_per_image

@@ -1,4 +1,4 @@
-"""A recorded benchmark: ratios to anchors, not rates; and what a later measurement says against it."""
+"""Baselines: a benchmark's rate, recorded as ratios to the rates of anchors, and later measurements held against it."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ from profiles.gate.decision import (
 from profiles.gate.evidence import Unpaired, log_ratios
 from profiles.gate.invariants import Invariants, differences
 
-# Each a fresh process. 10: with 6 new ones, ranks then reach p = 0.0001, and every look can say something.
+# Measurements in a baseline, each of a fresh process. With 10 of them and 6 new ones, the test by ranks can reach
+# p = 0.0001, so that even the first look of a check can come to a verdict.
 RECORDED = 10
-# Wider than for what is measured side by side: between then and now lie other neighbours, and anchors that share only
-# part of what the benchmark does. Source: aprender's CI, which gates ratios at 10 %.
+# Wider than the threshold for what is measured side by side: since the recording, other programs may have come to share
+# the machine, and an anchor does only part of the work that the benchmark does. Source: aprender's CI, which gates
+# ratios at 10 %.
 THRESHOLD_RATIO = 0.10
-# Below this part of the recorded images/sec nothing is called the machine's hour any more: 1 / 2.5, as in aprender's
-# CI; shared machines are known to swing by 11 to 30 % (NVIDIA/warp, issue 1142).
+# A rate below this part of the recorded images/sec is not explained by a slower machine any more: 1 / 2.5, as in
+# aprender's CI; shared machines are known to swing by 11 to 30 % (NVIDIA/warp, issue 1142).
 FLOOR_RATIO = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one process, or one round, came to.
+    """The rates that one process, or one round, measured.
 
     Attributes:
       images_per_sec: of the benchmark, by figure.
-      anchors: rates of the anchors beside it, by name.
+      anchors: rates of the anchors that were measured beside the benchmark, by name.
     """
 
     images_per_sec: Mapping[str, float]
@@ -56,8 +58,10 @@ class Recorded:
 
     Attributes:
       ratios: images/sec over each anchor's rate, one number a process.
-      judge: the anchor whose ratio varied least; chosen when recording, so that no check can pick.
-      images_per_sec: the median, and the floor below which no hour of the machine explains it.
+      judge: the anchor whose ratio varied least. It is chosen at the recording, so that no later check can choose the
+        anchor that suits its result.
+      images_per_sec: the median.
+      floor_images_per_sec: a lower rate is not explained by a slower machine.
     """
 
     ratios: Mapping[str, tuple[float, ...]]
@@ -68,14 +72,14 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What was recorded.
+    """What was recorded of one benchmark.
 
     Attributes:
       subject: what was measured, as the user called it.
-      measure: what the rates are of: "loader", "train NETWORK on DEVICE", or a test's own.
+      measure: the kind of rate: "loader", "train NETWORK on DEVICE", or "pytest" for a test.
       figures: by name.
-      machine: what must be the same; no names of hosts, users or folders.
-      dataset: what it is and its fingerprint; None where the benchmark's own code knows.
+      machine: what of the machine must be the same at a check; no names of hosts, users or folders.
+      dataset: the data's description and fingerprint; None where the benchmark's own code reads its data.
     """
 
     subject: str
@@ -95,7 +99,7 @@ def recorded(
     machine: Mapping[str, Any],
     dataset: Mapping[str, Any] | None,
 ) -> Baseline:
-    """Makes a baseline of what was measured.
+    """Makes a baseline of these measurements.
 
     Raises:
       ValueError: at a rate that is not a number above 0.
@@ -103,7 +107,7 @@ def recorded(
     return Baseline(
         subject=subject,
         measure=measure,
-        figures={name: _recorded(measured, name) for name in figures_of(*(one.images_per_sec for one in measured))},
+        figures={name: _recorded(measured, name) for name in figures_of(*(rates.images_per_sec for rates in measured))},
         invariants=invariants,
         machine=machine,
         dataset=dataset,
@@ -122,16 +126,16 @@ def _recorded(measured: Sequence[Measured], figure: str) -> Recorded:
 
 
 def _log_ratios(measured: Sequence[Measured], figure: str, anchor: str) -> np.ndarray:
-    rates = [rate_of(one.images_per_sec, figure) for one in measured]
-    return log_ratios(rates, [one.anchors[anchor] for one in measured])
+    numerators = [rate_of(rates.images_per_sec, figure) for rates in measured]
+    return log_ratios(numerators, [rates.anchors[anchor] for rates in measured])
 
 
 def _median(measured: Sequence[Measured], figure: str) -> float:
-    return float(np.median([rate_of(one.images_per_sec, figure) for one in measured]))
+    return float(np.median([rate_of(rates.images_per_sec, figure) for rates in measured]))
 
 
 def looks() -> tuple[Look, ...]:
-    """Returns when a check may look: its ranks reach small p-values with fewer runs than pairs do."""
+    """Returns the looks of a check: one fewer than for pairs, since ranks reach small p-values with fewer runs."""
     return plan(lambda now: Unpaired.least_p(now, RECORDED), PAIRS[:-1])
 
 
@@ -143,24 +147,24 @@ def not_comparable(
     machine: Mapping[str, Any],
     dataset: Mapping[str, Any] | None,
 ) -> Decision | None:
-    """Returns the verdict where another thing is measured, elsewhere or on other data; None where it is the same."""
-    what = {"subject": baseline.subject, "measure": baseline.measure}
-    found = _changed("", {**what, **baseline.machine}, {"subject": subject, "measure": measure, **machine})
-    found += _changed("dataset ", baseline.dataset or {}, dataset or {})
-    return Decision(verdict=NOT_COMPARABLE, reason="; ".join(found)) if found else None
+    """Returns "not comparable" where the subject, the machine or the data are not those of the baseline; else None."""
+    before = {"subject": baseline.subject, "measure": baseline.measure, **baseline.machine}
+    changes = _changes("", before, {"subject": subject, "measure": measure, **machine})
+    changes += _changes("dataset ", baseline.dataset or {}, dataset or {})
+    return Decision(verdict=NOT_COMPARABLE, reason="; ".join(changes)) if changes else None
 
 
 def broken(baseline: Baseline, now: Invariants) -> Decision | None:
-    """Returns the verdict where something without noise is not as recorded."""
-    found = differences(baseline.invariants, now)
-    return Decision(verdict=REGRESSION, reason="; ".join(found)) if found else None
+    """Returns "regression" where an invariant differs from the recorded one; else None."""
+    changes = differences(baseline.invariants, now)
+    return Decision(verdict=REGRESSION, reason="; ".join(changes)) if changes else None
 
 
 def check(baseline: Baseline, measured: list[Measured], look: Look, *, threshold: float, last: bool) -> Decision | None:
-    """Compares what was measured with what was recorded; None where more is to be measured.
+    """Compares what was measured with what was recorded; returns None where more is to be measured.
 
-    Of each figure the judge decides. A change that another anchor contradicts is none of the code's for certain: where
-    one anchor moved and not the code, the ratio to it moved, and that to another did not.
+    Each figure is judged by its ratio to one anchor, the baseline's `judge`. A change that the ratio to another anchor
+    does not show may be a change of the judging anchor and not of the code: then nothing is claimed.
 
     Raises:
       ValueError: at a rate that is not a number above 0.
@@ -175,21 +179,22 @@ def check(baseline: Baseline, measured: list[Measured], look: Look, *, threshold
         }
         evidence[name] = ratios[before.judge]
         own = change(evidence[name], share_out(look, len(baseline.figures)), threshold)
-        medians = {anchor: float(one.median) for anchor, one in ratios.items()}
+        medians = {anchor: float(ratio.median) for anchor, ratio in ratios.items()}
         below = _median(measured, name) < before.floor_images_per_sec
         claims[name], reasons[name] = _held_against_all(own, medians, before if below else None, threshold)
-    made = decision_at(evidence, claims, look, last=last)
-    return made and replace(made, reason=reasons[made.figure])
+    decision = decision_at(evidence, claims, look, last=last)
+    return decision and replace(decision, reason=reasons[decision.figure])
 
 
 def _held_against_all(
     claims: Claims, medians: Mapping[str, float], below: Recorded | None, threshold: float
 ) -> tuple[Claims, str]:
-    """Returns what a figure shows in the light of all anchors, and the reason where that is not what its judge says.
+    """Returns the claims about a figure that all anchors support, and why, where these are not the judging anchor's.
 
     Args:
-      medians: of the log-ratio to each anchor, over what was recorded.
-      below: what was recorded, where the plain rate lies below its floor.
+      claims: by the ratio to the judging anchor alone.
+      medians: the median change of the log-ratio to each anchor since the recording.
+      below: the recorded figure, where the rate lies below its floor; else None.
     """
     loss = math.log1p(-threshold)
     none = np.asarray(False)
@@ -205,14 +210,14 @@ def _held_against_all(
 
 
 def machine_of(provenance: Mapping[str, Any], backend: str, gpus: Sequence[str]) -> dict[str, Any]:
-    """Returns what must be the same for ratios to mean the same.
+    """Returns what of a machine must be the same for ratios to be comparable.
 
-    Memory in whole gigabytes: what the kernel keeps for itself differs from boot to boot.
+    Memory is rounded to whole gigabytes: how much of it the kernel keeps for itself differs from boot to boot.
 
     Args:
-      provenance: of `profiles.provenance.machine`.
-      backend: Keras' own, in the process that measures.
-      gpus: the names of those that it sees.
+      provenance: what `profiles.provenance.machine` returned.
+      backend: Keras' backend in the process that measures.
+      gpus: the names of the GPUs that this process sees.
     """
     packages = ["tensorflow", "keras", "numpy", "opencv-python-headless", "pillow", "albumentations"]
     packages += [backend] if backend not in packages else []
@@ -228,9 +233,9 @@ def machine_of(provenance: Mapping[str, Any], backend: str, gpus: Sequence[str])
     }
 
 
-def _changed(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _changes(prefix: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [
-        f"{what}{key}: {before.get(key, 'unknown')} -> {now.get(key, 'unknown')}"
+        f"{prefix}{key}: {before.get(key, 'unknown')} -> {now.get(key, 'unknown')}"
         for key in dict.fromkeys([*before, *now])
         if before.get(key, "unknown") != now.get(key, "unknown")
     ]

@@ -1,7 +1,7 @@
-"""What a comparison of images/sec came to: a verdict whose error is known.
+"""Decides comparisons of images/sec: verdicts whose probability of error is known.
 
-Whoever looks after every pair and stops at the first "significant" one finds a difference wherever there is noise. The
-looks are fixed in advance instead, and the error of each verdict is split over them.
+A comparison that tests after every pair and stops at the first "significant" difference finds one wherever there is
+noise. So the looks (the moments of testing) are fixed in advance, and a verdict's allowed error is split over them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ import numpy as np
 
 from profiles.gate.evidence import Evidence, Paired, log_ratios
 
-# Even, so that half of each is the middle; each about 1.6 times the one before. 24 pairs of fresh processes take some
-# ten minutes, after which twice the pairs would narrow an interval by no more than a third.
+# Pairs at each look: even numbers, as the medians in evidence.py need, each about 1.6 times the number before. 24 pairs
+# of fresh processes take some ten minutes; twice as many would narrow an interval by no more than a third.
 PAIRS = (6, 10, 16, 24)
-# Of all looks together, and of each verdict by itself: "regression" where nothing changed, "improved" where nothing
-# changed. The design of this project promises at most 1 %.
+# The probability, over all looks, of "regression" where nothing changed, and that of "improved" where nothing changed.
+# The design of this project promises at most 1 %.
 ALARM_ERROR = 0.01
-# "same" where the change is as large as the threshold. 5 %: what tests of equivalence use (Schuirmann 1987).
+# The probability of "same" where the change is as large as the threshold: 5 %, as tests of equivalence use
+# (Schuirmann 1987).
 SAME_ERROR = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One look.
+    """One of the moments at which a comparison tests what it has measured.
 
     Attributes:
-      pairs: measured by then.
-      alarm_share: one-sided error that "regression" and "improved" may each spend here; 0 where they cannot be said.
-      same_share: what "same" may spend, on each side.
+      pairs: how many pairs are measured by then.
+      alarm_share: the one-sided error that "regression" and "improved" may each spend at this look; 0 where so few
+        pairs cannot lead to either.
+      same_share: the error that "same" may spend at this look, on each side.
     """
 
     pairs: int
@@ -41,15 +43,16 @@ class Look:
 
 
 def plan(least_p: Callable[[int], float], pairs: Sequence[int] = PAIRS) -> tuple[Look, ...]:
-    """Returns the looks, the error split over them.
+    """Returns the looks, with the allowed error split over them.
 
-    By a spending function of Pocock's shape: early looks get about as much as late ones, since it is early that a gate
-    saves time. A share that the test cannot reach with so few pairs is not spent there; the next look gets it as well.
-    Shares add up to the error at most, so that it is kept whatever ties the looks together (Bonferroni's inequality).
+    A spending function of Pocock's shape splits it: early looks get about as much as late ones, since a verdict at an
+    early look saves the most time. Where the test cannot reach a share with so few pairs, that look gets none, and the
+    next look gets the share as well. The shares add up to the allowed error at most, so that it is kept however the
+    looks depend on each other (Bonferroni's inequality).
 
     Args:
-      least_p: the smallest p-value that the test can come to with so many pairs.
-      pairs: at each look, ascending.
+      least_p: returns the smallest p-value that the test can reach with a number of pairs.
+      pairs: how many are measured at each look, ascending.
     Source: Lan and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983), alpha_2*.
     """
     alarms = _split(ALARM_ERROR, pairs, least_p)
@@ -71,28 +74,28 @@ def _split(error: float, pairs: Sequence[int], least_p: Callable[[int], float]) 
 IMPROVED, SAME, REGRESSION = "improved", "same", "regression"
 INCONCLUSIVE, NOT_COMPARABLE, FAILED = "inconclusive", "not comparable", "failed"
 EXIT_CODES = {IMPROVED: 0, SAME: 0, REGRESSION: 1, NOT_COMPARABLE: 3, FAILED: 3, INCONCLUSIVE: 4}
-# Losses below it are not worth a red build. 5 %: what the A/A tests of others call noise (Quansight: sd 0.05).
+# A smaller loss does not fail a build. 5 %: the standard deviation that Quansight measured between runs of equal code.
 THRESHOLD_RATIO = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What evidence shows at one look, each an array of bool for as many comparisons as the evidence holds."""
+    """What evidence shows at one look: each field is an array of bool, with one value for each comparison in it."""
 
     regression: np.ndarray
     improved: np.ndarray
     same: np.ndarray
 
     def verdict(self) -> str | None:
-        """Returns the verdict of a single comparison; None where it is open."""
+        """Returns the verdict of a single comparison; None where nothing is shown."""
         for verdict in (REGRESSION, IMPROVED, SAME):
             if bool(getattr(self, verdict)):
                 return verdict
         return None
 
 
-# The figures of a process or a round: images/sec in steady steps, and in whole epochs, edges included. A function that
-# does the work and returns how many images that was has no steady steps to tell apart, and the second figure alone.
+# The two figures of a process or a round: images/sec in steady steps, and in whole epochs, edges included. A function
+# that does its work in one call and returns the number of images has no steady steps, and so the second figure alone.
 STEADY, EPOCH = "steady", "epoch"
 _WORDS = {STEADY: "steady images/sec", EPOCH: "images/sec with epoch edges"}
 
@@ -102,9 +105,9 @@ class Judged:
     """One figure of a decision.
 
     Attributes:
-      verdict: of this figure alone; "inconclusive" where it is open.
-      ratio: images/sec over what it was compared with, the median.
-      interval: of that, with `share` of the error on each side.
+      verdict: of this figure alone; "inconclusive" where nothing is shown.
+      ratio: the median of images/sec over what it was compared with.
+      interval: of the ratio, with `share` of the error on each side.
     """
 
     verdict: str
@@ -115,13 +118,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A verdict and what it rests on.
+    """A verdict, and the figures or the reason that led to it.
 
     Attributes:
       figures: each figure that was judged, by name; empty where the verdict is not about rates.
-      figure: the one that decided; empty as above.
-      pairs: that were measured.
-      reason: of a verdict that is not about a ratio, else empty.
+      figure: the name of the figure that decided; empty where the verdict is not about rates.
+      pairs: how many were measured.
+      reason: why, where the verdict is not about a ratio; else empty.
     """
 
     verdict: str
@@ -141,7 +144,7 @@ class Decision:
 
     @property
     def words(self) -> str:
-        """What the figure that decided is called; a figure that is the only one needs no other name."""
+        """The deciding figure in words: which of the two it is, or "images/sec" where there is only one."""
         return _WORDS[self.figure] if len(self.figures) > 1 else "images/sec"
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,30 +155,31 @@ class Decision:
 
 
 def figures_of(*rates: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the names of the figures to judge where rates by figure are compared: all that one of them has."""
-    return tuple(name for name in (STEADY, EPOCH) if any(name in one for one in rates))
+    """Returns the names of the figures to judge: those that at least one of these rates by figure has."""
+    return tuple(name for name in (STEADY, EPOCH) if any(name in by_figure for by_figure in rates))
 
 
 def rate_of(rates: Mapping[str, float], figure: str) -> float:
-    """Returns the rate of a figure; where there is no steady one, the whole work's stands for it."""
+    """Returns the rate of a figure; the rate of whole epochs where there is no steady rate."""
     return rates.get(figure, rates[EPOCH])
 
 
 def share_out(look: Look, figures: int) -> Look:
-    """Returns a look of one figure among so many.
+    """Returns the look with the error that one of `figures` figures may spend at it.
 
-    "Regression" and "improved" can come from any figure, so that each gets its part of their error (Bonferroni's
-    inequality). "Same" must be shown of every figure: wrong is at least the one that changed, at the whole share.
+    One figure is enough for "regression" or "improved", so the figures divide that error among them (Bonferroni's
+    inequality). "Same" must be shown of every figure: if one has changed, "same" is wrong only if that very figure's
+    test errs, so each may spend the whole share.
     """
     return replace(look, alarm_share=look.alarm_share / figures)
 
 
 def change(evidence: Evidence, look: Look, threshold: float) -> Claims:
-    """Says where a change is shown, and where it is shown that there is none to speak of.
+    """Says of each comparison whether a change is shown, or that there is no change as large as the threshold.
 
     Regression: the interval lies below 1, the test says so too, and the median loss exceeds the threshold. Improved is
-    its mirror: what is a regression of B against A is an improvement of A against B. Same: the interval lies within the
-    threshold on both sides, and tests against both say so too.
+    its mirror: a regression of B against A is an improvement of A against B. Same: the interval lies within the
+    threshold on both sides, and a test on each side says so too.
     """
     loss = math.log1p(-threshold)
     some = np.zeros(np.shape(evidence.median), bool)
@@ -193,7 +197,7 @@ def change(evidence: Evidence, look: Look, threshold: float) -> Claims:
 
 
 def floor(evidence: Evidence, look: Look, least_ratio: float) -> Claims:
-    """Says where a ratio is shown to be below a floor (regression), or above it (same)."""
+    """Says of each comparison whether its ratio is shown to be below a floor ("regression") or above it ("same")."""
     bound = math.log(least_ratio)
     none = np.zeros(np.shape(evidence.median), bool)
     below = above = none
@@ -209,22 +213,24 @@ def floor(evidence: Evidence, look: Look, least_ratio: float) -> Claims:
 def together(claims: Sequence[Claims]) -> Claims:
     """Says what the figures of a comparison show together.
 
-    Regression: of any. Same: of all. Improved: of any, where the others improved as well or are the same.
+    Regression: if any figure regressed. Same: if all are the same. Improved: if some improved and all others are the
+    same.
     """
-    regression = np.any([one.regression for one in claims], axis=0)
-    same = np.all([one.same for one in claims], axis=0)
-    shown = np.all([one.improved | one.same for one in claims], axis=0)
-    return Claims(regression=regression, improved=shown & ~same & ~regression, same=same & ~regression)
+    regression = np.any([figure.regression for figure in claims], axis=0)
+    same = np.all([figure.same for figure in claims], axis=0)
+    none_worse = np.all([figure.improved | figure.same for figure in claims], axis=0)
+    return Claims(regression=regression, improved=none_worse & ~same & ~regression, same=same & ~regression)
 
 
 def decision_at(
     evidence: Mapping[str, Evidence], claims: Mapping[str, Claims], look: Look, *, last: bool
 ) -> Decision | None:
-    """Returns what a look came to; None where more pairs are to be measured.
+    """Returns the decision at a look; None where more pairs are to be measured.
 
     Args:
       evidence: of each figure.
-      claims: what it shows, at its part of the look's error (`share_out`).
+      claims: what the evidence of each figure shows at its part of the look's error (`share_out`).
+      last: whether this is the last look, at which the decision may be "inconclusive".
     """
     verdict = together(list(claims.values())).verdict()
     if verdict is None and not last:
@@ -232,7 +238,7 @@ def decision_at(
     verdict = verdict or INCONCLUSIVE
     own = share_out(look, len(evidence))
     figures = {name: _judged(evidence[name], claims[name].verdict() or INCONCLUSIVE, own) for name in evidence}
-    # Of several with the same verdict, the one that lost most.
+    # Of several figures with the same verdict, the figure that lost most.
     deciding = min((name for name in figures if figures[name].verdict == verdict), key=lambda name: figures[name].ratio)
     return Decision(verdict=verdict, figures=figures, figure=deciding, pairs=look.pairs)
 
@@ -251,36 +257,37 @@ def _judged(evidence: Evidence, verdict: str, look: Look) -> Judged:
 def judge(
     evidence: Mapping[str, Evidence], look: Look, ask: Callable[[Evidence, Look], Claims], *, last: bool
 ) -> Decision | None:
-    """Asks each figure at its part of the look's error, and returns what the look came to, as `decision_at` does.
+    """Judges each figure at its part of the look's error, and returns the decision of all, as `decision_at` does.
 
     Args:
-      ask: `change` or `floor`, with what is asked for.
+      ask: `change` with its threshold, or `floor` with its ratio.
     """
     own = share_out(look, len(evidence))
-    return decision_at(evidence, {name: ask(one, own) for name, one in evidence.items()}, look, last=last)
+    claims = {name: ask(of_figure, own) for name, of_figure in evidence.items()}
+    return decision_at(evidence, claims, look, last=last)
 
 
 def first_decision(looks: Sequence[Look], decide: Callable[[Look, bool], Decision | None]) -> Decision:
-    """Looks until a decision is made.
+    """Goes from look to look until a decision is made.
 
     Args:
-      decide: measures up to the look and decides, or says None; the second argument is whether it is the last look, at
-        which it must decide.
+      decide: measures as many pairs as the look needs and decides, or returns None. Its second argument tells whether
+        this is the last look, at which it must decide.
     """
     for look in looks[:-1]:
-        made = decide(look, False)
-        if made is not None:
-            return made
-    made = decide(looks[-1], True)
-    assert made is not None
-    return made
+        decision = decide(look, False)
+        if decision is not None:
+            return decision
+    decision = decide(looks[-1], True)
+    assert decision is not None
+    return decision
 
 
 def paired(numerators: Sequence[Mapping[str, float]], denominators: Sequence[Mapping[str, float]]) -> dict[str, Paired]:
     """Returns the evidence of rates measured in pairs, by figure; raises as `log_ratios` does."""
     return {
         name: Paired(
-            log_ratios([rate_of(one, name) for one in numerators], [rate_of(one, name) for one in denominators])
+            log_ratios([rate_of(rates, name) for rates in numerators], [rate_of(rates, name) for rates in denominators])
         )
         for name in figures_of(*numerators, *denominators)
     }

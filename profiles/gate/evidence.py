@@ -1,6 +1,7 @@
-"""What log-ratios of rates say of a change, exactly: tests by ranks, and intervals of a median.
+"""What log-ratios of rates show of a change: exact tests by ranks, and intervals of the median.
 
-Everything takes leading axes, so that thousands of simulated comparisons are one call.
+The last axis holds the log-ratios of one comparison. Arrays may have more axes in front of it, so that thousands of
+simulated comparisons are one call.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Protocol
 import numpy as np
 import scipy  # its parts are imported when they are first named: `scipy.stats` takes a second
 
-# Of two probabilities that are the same, one may come out this much larger.
+# By rounding, one of two equal probabilities may be computed this much larger than the other.
 _ROUNDING = 1e-12
 
 
 class Evidence(Protocol):
-    """Log-ratios of what is judged over what it is judged by."""
+    """Log-ratios of the rate under test over the rate that it is compared with."""
 
     @property
     def median(self) -> np.ndarray: ...
@@ -46,7 +47,7 @@ class Paired:
 
     @staticmethod
     def least_p(pairs: int) -> float:
-        """Returns the smallest p-value that the sign flips of so many pairs can come to."""
+        """Returns the smallest p-value that flipping the signs of so many pairs can reach."""
         return 2.0**-pairs
 
     @property
@@ -56,15 +57,15 @@ class Paired:
     def p_below(self, bound: float) -> np.ndarray:
         """Tests by flipping signs: Wilcoxon's signed ranks, over all 2^pairs flips.
 
-        Had A and B been the same, each log-ratio would have come out with the other sign if the coin had fallen
-        otherwise, whatever the machine did meanwhile. Ranks, so that one pair that went wild has no more weight than
-        any other. Of ties the worst is supposed.
+        If A and B are equal, then the coin that decided which of them came first decided the sign of each log-ratio,
+        whatever the machine did meanwhile. Ranks give an outlying pair no more weight than any other pair. Ties count
+        against the claim.
 
         Source: Wilcoxon, "Individual comparisons by ranking methods", 1945; the sum of ranks as the number of means of
         two above 0: Tukey 1949.
         """
-        # Counted, not ranked: the ranks of what is above sum to the number of pairs, each with itself as well, whose
-        # mean is above.
+        # Counts instead of ranking: the ranks of the values above the bound sum to the number of pairs of values (each
+        # also paired with itself) whose mean is above the bound.
         first, second = np.triu_indices(self._logs.shape[-1])
         shifted = self._logs - bound
         above = (shifted[..., first] + shifted[..., second] >= 0).sum(axis=-1)
@@ -74,16 +75,16 @@ class Paired:
         return Paired(-self._logs).p_below(-bound)
 
     def interval(self, share: float) -> tuple[np.ndarray, np.ndarray]:
-        """The median of bootstrap samples without drawing any: its distribution is known."""
+        """Computes the interval from the exact distribution of a bootstrap sample's median; no sample is drawn."""
         return _percentiles(*_medians(self._logs), share)
 
 
 class Unpaired:
-    """Log-ratios to an anchor, of now and of then.
+    """Log-ratios to an anchor: of a new measurement, and of the recorded one.
 
     Args:
-      now: (..., count), an even number.
-      then: (..., count), an even number.
+      now: of the new measurement, (..., count), an even number.
+      then: of the recorded one, (..., count), an even number.
     """
 
     def __init__(self, now: np.ndarray, then: np.ndarray) -> None:
@@ -93,7 +94,7 @@ class Unpaired:
 
     @staticmethod
     def least_p(now: int, then: int) -> float:
-        """Returns the smallest p-value that ranks of so many can come to."""
+        """Returns the smallest p-value that the test by ranks can reach with so many values on each side."""
         return 1 / math.comb(now + then, now)
 
     @property
@@ -110,7 +111,7 @@ class Unpaired:
         return Unpaired(-self._now, -self._then).p_below(-bound)
 
     def interval(self, share: float) -> tuple[np.ndarray, np.ndarray]:
-        """The difference of the medians of two independent bootstrap samples."""
+        """Computes the interval from the exact distribution of the difference of two bootstrap samples' medians."""
         now, now_weights = _medians(self._now)
         then, then_weights = _medians(self._then)
         values = now[..., :, None] - then[..., None, :]
@@ -129,18 +130,21 @@ def _check(logs: np.ndarray, name: str) -> None:
 
 @functools.cache
 def _rank_sums(pairs: int) -> np.ndarray:
-    """Returns the probability that the ranks of what is above sum to so much or less, where signs are coins."""
+    """Returns, for each sum s, the probability that the ranks of positive values add up to s or less.
+
+    Each value is positive with the probability 1/2, as if a coin decided.
+    """
     flips = np.ones(1)
     for rank in range(1, pairs + 1):
-        with_it = np.zeros(len(flips) + rank)
-        with_it[: len(flips)] += flips
-        with_it[rank:] += flips
-        flips = with_it
+        with_rank = np.zeros(len(flips) + rank)
+        with_rank[: len(flips)] += flips
+        with_rank[rank:] += flips
+        flips = with_rank
     return np.cumsum(flips) / 2.0**pairs
 
 
 def _medians(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns every median that a bootstrap sample can have, and how probable each is."""
+    """Returns every median that a bootstrap sample can have, and the probability of each."""
     count = logs.shape[-1]
     ordered = np.sort(logs, axis=-1)
     first, second = np.triu_indices(count)
@@ -151,7 +155,8 @@ def _medians(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _median_weights(count: int) -> np.ndarray:
     """Returns the probability that the middle two of a bootstrap sample are the i-th and the j-th of the data, i <= j.
 
-    Half of the sample is at most the i-th with one that is it, the other half at least the j-th with one that is it.
+    This is so where the lower half of the sample has the i-th as its largest value, and the upper half the j-th as its
+    smallest.
     Source: Efron, "Bootstrap methods: another look at the jackknife", 1979, section 3, for the odd case.
     """
     half = count // 2
@@ -159,7 +164,7 @@ def _median_weights(count: int) -> np.ndarray:
     below = (first / count) ** half - ((first - 1) / count) ** half
     above = ((count - second + 1) / count) ** half - ((count - second) / count) ** half
     weights = np.where(first < second, math.comb(count, half) * below * above, 0.0)
-    # Both the same: what is left of the probability that the lower of the two is the i-th.
+    # i = j: the probability that the lower of the two is the i-th, less that of all pairs with i < j.
     place = np.arange(1, count + 1)
     lower = scipy.stats.binom.sf(half - 1, count, place / count) - scipy.stats.binom.sf(
         half - 1, count, (place - 1) / count
@@ -178,10 +183,10 @@ def _percentiles(values: np.ndarray, weights: np.ndarray, share: float) -> tuple
 
 
 def check_rates(rates: Iterable[float]) -> None:
-    """Refuses what is no rate.
+    """Refuses values that are no rates.
 
     Raises:
-      ValueError: at anything that is not a number above 0.
+      ValueError: at a value that is not a number above 0.
     """
     for rate in rates:
         if not (math.isfinite(rate) and rate > 0):

@@ -1,4 +1,4 @@
-"""The images/sec of whatever feeds a model, a window at a time, in this process."""
+"""Measures the images/sec of a feed (a pipeline, or a function) in this process, one window at a time."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from profiles.samples import Sample
 
 
 class Feed:
-    """Something that feeds a model, warmed up.
+    """A feed, warmed up, whose images/sec can be measured.
 
     Args:
       feed: batches (a tf.data.Dataset, a PyDataset, any iterable that can be read again), or a function that returns
-        batches anew each time, or one that does some work and returns how many images that was.
-      model: compiled; trained in each window. Without one the feed alone is measured.
-      device: that trains.
-      parallel_batches: batches that may be in the making at once; a PyDataset's workers unless given, else 1.
+        new batches at each call, or a function that does some work and returns how many images it went through.
+      model: a compiled model, which is trained in each window. Without a model the feed alone is measured.
+      device: the device that trains.
+      parallel_batches: how many batches may be prepared at once; by default a PyDataset's workers, else 1.
     Raises:
-      ValueError: if it gives no image, or something else than the above.
+      ValueError: if `feed` is none of these, or gives no image.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Feed:
         if hasattr(self.data, "cardinality") and int(self.data.cardinality()) == -1:
             raise ValueError("A feed must come to an end. Received a tf.data.Dataset that repeats for ever.")
         self._ramp_steps = parallel_batches or getattr(self.data, "workers", None) or 1
-        self.windows = Windows(model or _a_model(), device or Device(kind="cpu", name="cpu"))
-        self.windows.prepare(shapes(first_batches(self.data)) if self._train else [_a_batch()])
-        # A first epoch fills caches; where it did, the second says how long one is.
+        self.windows = Windows(model or _smallest_model(), device or Device(kind="cpu", name="cpu"))
+        self.windows.prepare(shapes(first_batches(self.data)) if self._train else [_smallest_batch()])
+        # The first epoch may be slower, because it fills caches; the second tells how long an epoch takes from then on.
         self._epochs = 1
         self.images_served = self._sample().epoch_images
         if is_fit_data(self.data):
@@ -74,8 +74,8 @@ class Feed:
         """Measures one window.
 
         Returns:
-          Images per second in its steady steps (`STEADY`) and in its whole epochs, their edges included (`EPOCH`); of a
-          function that counts images the second alone: a call is all of its work.
+          Images per second in steady steps (`STEADY`) and in whole epochs, their edges included (`EPOCH`). A function
+          that counts its images has no steps, and so only `EPOCH`.
         """
         if self._calls:
             return {EPOCH: self._rate_of_calls(self._calls)}
@@ -108,12 +108,12 @@ class Feed:
         return images
 
 
-def _a_model() -> Any:
-    """Returns a model that `fit` can be called on; where the feed alone is measured it takes no step."""
+def _smallest_model() -> Any:
+    """Returns a model for `Windows`, which needs one; it takes no step where the feed alone is measured."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse", jit_compile=False)
     return model
 
 
-def _a_batch() -> tuple[np.ndarray, np.ndarray]:
+def _smallest_batch() -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((1, 1), np.float32), np.zeros((1,), np.float32)

@@ -1,4 +1,4 @@
-"""The file of a baseline: small JSON that people read and commit."""
+"""Reads and writes the file of a baseline: a small JSON file that people read and commit."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from profiles.gate.invariants import invariants_from_dict
 from profiles.statistics import median_interval
 
 SCHEMA_VERSION = 3
-# What follows the fourth digit of a rate is noise.
+# Digits of a rate that are written: those after the fourth are noise.
 _DIGITS = 4
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-# A list of numbers, a line each, as `json` indents it.
+# A list of numbers that `json` has written with one number in each line.
 _NUMBERS = re.compile(r"\[\n\s+([-+.0-9e,\s]+?)\n\s+\]")
 
 
 class BaselineError(Exception):
-    """A baseline that cannot be used or written; the message says which, why and the fix.
+    """A baseline cannot be used or written; the message says which file, why, and what to do.
 
     Attributes:
-      exit_code: 2 for what was asked wrongly, 3 for what is there and no baseline: nothing can be held against it.
+      exit_code: 2 where the user asked for something wrong; 3 where the file is missing or unreadable, so that nothing
+        can be compared with it.
     """
 
     def __init__(self, message: str, *, exit_code: int = 2) -> None:
@@ -44,7 +45,7 @@ def path_of(folder: Path, name: str) -> Path:
     """Returns the file of a benchmark.
 
     Raises:
-      BaselineError: if the name is none.
+      BaselineError: if the name cannot be a file's name.
     """
     if not _NAME.fullmatch(name):
         raise BaselineError(
@@ -55,14 +56,14 @@ def path_of(folder: Path, name: str) -> Path:
 
 
 def check_writable(path: Path, *, overwrite: bool) -> None:
-    """Finds out before minutes of measuring that a baseline can be written.
+    """Checks that a baseline can be written, before minutes are spent on measuring.
 
     Raises:
-      BaselineError: if not, or if there is one that is not to be overwritten.
+      BaselineError: if the file cannot be written, or exists and is not to be overwritten.
     """
     if path.exists() and not overwrite:
         raise BaselineError(f"{path} is there already. Give --overwrite to record it anew.")
-    folder = next(one for one in path.absolute().parents if one.exists())
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
@@ -70,10 +71,10 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
 
 
 def write(baseline: Baseline, path: Path, *, overwrite: bool) -> None:
-    """Writes a baseline aside and gives it its name when it is whole.
+    """Writes a baseline to a temporary file and then renames that, so that no reader sees an incomplete baseline.
 
     Raises:
-      BaselineError: if there is one, or it cannot be written.
+      BaselineError: if the file exists and is not to be overwritten, or cannot be written.
     """
     text = json.dumps(_to_dict(baseline), indent=2, allow_nan=False) + "\n"
     text = _NUMBERS.sub(lambda match: "[" + " ".join(match[1].split()) + "]", text)
@@ -87,7 +88,7 @@ def write(baseline: Baseline, path: Path, *, overwrite: bool) -> None:
         if overwrite:
             aside.replace(path)
         else:
-            os.link(aside, path)  # fails where there is one, also one that came meanwhile
+            os.link(aside, path)  # fails if the file exists, even if another process has just written it
     except FileExistsError as error:
         raise BaselineError(f"{path} is there already. Give --overwrite to record it anew.") from error
     except OSError as error:
@@ -100,7 +101,7 @@ def read(path: Path) -> Baseline:
     """Reads a baseline.
 
     Raises:
-      BaselineError: if it is not there, or is none.
+      BaselineError: if the file does not exist, or holds no baseline.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
@@ -124,7 +125,7 @@ def _from_dict(values: Any) -> Baseline:
     for key, version in (("schema_version", SCHEMA_VERSION), ("anchors_version", anchors.VERSION)):
         if values[key] != version:
             raise ValueError(f"`{key}` must be {version}. Received: {values[key]!r}")
-    figures = {str(name): _recorded_from_dict(one) for name, one in values["figures"].items()}
+    figures = {str(name): _recorded_from_dict(figure) for name, figure in values["figures"].items()}
     if EPOCH not in figures or not set(figures) <= {STEADY, EPOCH}:
         raise ValueError(f"`figures` must be {EPOCH}, or {STEADY} and {EPOCH}. Received: {', '.join(figures)}")
     return Baseline(
@@ -138,7 +139,9 @@ def _from_dict(values: Any) -> Baseline:
 
 
 def _recorded_from_dict(values: Any) -> Recorded:
-    ratios = {str(name): tuple(float(value) for value in one["samples"]) for name, one in values["ratios"].items()}
+    ratios = {
+        str(name): tuple(float(value) for value in anchor["samples"]) for name, anchor in values["ratios"].items()
+    }
     for samples in ratios.values():
         check_rates(samples)
     if not set(ratios) <= set(anchors.NAMES):
@@ -166,7 +169,7 @@ def _refuse(constant: str) -> None:
 
 
 def _to_dict(baseline: Baseline) -> dict[str, Any]:
-    """Returns what the file holds; medians and intervals are for whoever reads it."""
+    """Returns what the file holds; its medians and intervals are for people, and are not read back."""
     return {
         "schema_version": SCHEMA_VERSION,
         "anchors_version": anchors.VERSION,

@@ -1,4 +1,4 @@
-"""Looks at a loader for what has no noise: its graph, its decodes, its bytes, who works in it."""
+"""Inspects those properties of a loader that have no noise: stages, decodes and bytes per image, and workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from profiles.stages.python_stages import workers_seen
 from profiles.stages.tf_graph import CutError, check_names, functions_of, nodes, random_before_cache
 
 _DECODES = re.compile(r"Decode(Image|Jpeg|Png|Bmp|Gif|WebP|AndCropJpeg)\w*")
-# One of their branches runs; which one is decided for each image.
+# Operations that run one of their branches, chosen anew for each image.
 _BRANCHES = re.compile(r"(Stateless)?(If|Case)")
 _PYTHON_READERS = ("imread", "imdecode")
 
@@ -28,7 +28,7 @@ _PYTHON_READERS = ("imread", "imdecode")
 def inspect(feed: Feed) -> Invariants:
     """Returns the invariants of a feed that was warmed up, so that its caches are full.
 
-    An epoch is read by hand where Python decodes in it.
+    Reads an epoch of batches here, to count the images that Python functions in the loader decode.
     """
     data = feed.data
     if not is_fit_data(data):
@@ -71,14 +71,14 @@ def _read(batches: Iterable[Any]) -> tuple[Any, int]:
 
 def _batch(batch: Any) -> dict[str, Any]:
     parts = [np.asarray(part) for part in keras.tree.flatten(batch)]
-    shown = ", ".join(f"{part.dtype} ({', '.join(map(str, part.shape))})" for part in parts)
-    return {"batch": shown, "bytes_per_image": sum(part.nbytes for part in parts) / batch_images(batch)}
+    text = ", ".join(f"{part.dtype} ({', '.join(map(str, part.shape))})" for part in parts)
+    return {"batch": text, "bytes_per_image": sum(part.nbytes for part in parts) / batch_images(batch)}
 
 
 def _stages(dataset: Any) -> tuple[str, ...]:
     from profiles.stages.tf_model import written
 
-    shown = []
+    stages = []
     for node in nodes(dataset):
         parallelism, buffer_size, autotuned = written(node.dataset)
         words = [node.kind if node.name == node.kind else f"{node.kind} {node.name}"]
@@ -88,14 +88,14 @@ def _stages(dataset: Any) -> tuple[str, ...]:
             words.append(f"buffer of {buffer_size}")
         if autotuned:
             words.append("AUTOTUNE")
-        shown.append(", ".join(words))
-    return tuple(shown)
+        stages.append(", ".join(words))
+    return tuple(stages)
 
 
 def _graph_decodes(dataset: Any) -> int:
-    """Counts the decoders on an image's way through the traced functions.
+    """Counts how often an image is decoded by the traced functions of a pipeline.
 
-    Each function decodes what one image is made of, whether it gets single elements or goes through a batch of them.
+    Each decoder in a function counts once per image, also where the function loops over a batch of images.
     """
     return sum(_decodes(wrapper) for node in nodes(dataset) for wrapper in functions_of(node.dataset))
 
@@ -107,7 +107,7 @@ def _decodes(wrapper: Any) -> int:
 
 
 def _decodes_in(nodes: Iterable[Any], library: dict[str, Any]) -> int:
-    """Counts the decoders that run when these nodes do: of branches, those of the one that has most."""
+    """Counts the decoders that run when these nodes run: of alternative branches, those of the branch with the most."""
     total = 0
     for node in nodes:
         called = [_decodes_in(library[name], library) for name in _called(node) if name in library]
@@ -124,14 +124,18 @@ def _called(node: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _python_decodes() -> Iterator[Any]:
-    """Counts the images that OpenCV and Pillow decode meanwhile, in any thread of this process."""
+    """Counts the images that OpenCV and Pillow decode within the context, in any thread of this process.
+
+    Yields:
+      A function that returns the count; it is called once, at the end.
+    """
     import cv2
 
     count = itertools.count()
     load = ImageFile.ImageFile.load
 
     def loaded(image: Any, *arguments: Any, **options: Any) -> Any:
-        if getattr(image, "tile", None):  # what is still to be decoded; `load` is called again and again
+        if getattr(image, "tile", None):  # not decoded yet; Pillow also calls `load` on images that are
             next(count)
         return load(image, *arguments, **options)
 

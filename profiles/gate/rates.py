@@ -1,4 +1,4 @@
-"""What the pytest plugin measures, in the test's own process: rounds of a feed and of anchors beside it."""
+"""What the pytest plugin measures in the test's own process: in each round, the rate of a feed and those of anchors."""
 
 from __future__ import annotations
 
@@ -40,28 +40,31 @@ from profiles.gate.inspection import inspect
 from profiles.gate.invariants import Invariants, agreed
 from profiles.measure.backends import BACKENDS, check_backend
 
-# What a baseline of this kind is of: rounds within one process are not the fresh processes of the command's.
+# The `measure` of the plugin's baselines. The plugin measures rounds within one process, `unstall gate` fresh
+# processes: the rates of one cannot be compared with a baseline of the other.
 _MEASURE = "pytest"
 
 
 def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
-    """Measures pairs of a window of the feed and one of the anchor, until a look tells above from below."""
+    """Measures pairs of windows, of the feed and of the anchor, until their ratio is shown to be above or below
+    `least_ratio`.
+    """
     opened = Feed(feed)
     anchor_rate = {"decode": anchors.decode, "copy": anchors.copy}[anchor]
     coin = random.Random()
-    fed: list[dict[str, float]] = []
-    beside: list[dict[str, float]] = []
+    feed_rates: list[dict[str, float]] = []
+    anchor_rates: list[dict[str, float]] = []
     measures: list[Callable[[], None]] = [
-        lambda: fed.append(opened.rates()),
-        lambda: beside.append({EPOCH: anchor_rate()}),
+        lambda: feed_rates.append(opened.rates()),
+        lambda: anchor_rates.append({EPOCH: anchor_rate()}),
     ]
 
     def decide(look: Look, last: bool) -> Decision | None:
-        while len(fed) < look.pairs:
+        while len(feed_rates) < look.pairs:
             coin.shuffle(measures)
             for measure in measures:
                 measure()
-        return judge(paired(fed, beside), look, partial(floor, least_ratio=least_ratio), last=last)
+        return judge(paired(feed_rates, anchor_rates), look, partial(floor, least_ratio=least_ratio), last=last)
 
     return first_decision(plan(Paired.least_p), decide)
 
@@ -69,14 +72,15 @@ def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
 def no_slower(
     feed: Any, folder: Path, name: str, *, threshold: float | None, record: bool, overwrite: bool
 ) -> Decision:
-    """Measures rounds of the feed and all anchors until a look tells them from what was recorded; or records.
+    """Measures rounds of the feed and all anchors until the comparison with the baseline is decided; or records one.
 
     Args:
       folder, name: of the baseline.
-      threshold: the loss that counts; the baselines' usual one unless given.
-      record: records where there is nothing yet, or where `overwrite` says to do it anew.
+      threshold: the loss that counts; None for `THRESHOLD_RATIO`.
+      record: records a baseline where there is none.
+      overwrite: with `record`, also where there is one.
     Raises:
-      BaselineError: if what was recorded cannot be used, or nothing can be written.
+      BaselineError: if the name cannot be a file's name, or the baseline cannot be written.
     """
     path = path_of(folder, name)
     backend = check_backend()
@@ -86,7 +90,7 @@ def no_slower(
         return Decision(verdict=NOT_COMPARABLE, reason=f"no {path.name}: record it with pytest --images-per-sec-record")
     try:
         baseline = None if recording else read(path)
-    except BaselineError as error:  # of another version, or cut short: never a fail
+    except BaselineError as error:  # of another version, or incomplete: this must not fail the test
         return Decision(verdict=NOT_COMPARABLE, reason=str(error))
     if baseline is not None:
         elsewhere = not_comparable(baseline, subject=name, measure=_MEASURE, machine=machine, dataset=None)
@@ -95,10 +99,10 @@ def no_slower(
     opened, resident = Feed(feed), anchors.Resident()
     if baseline is None:
         rounds = [_round(opened, resident) for _ in range(RECORDED)]
-        made = recorded(
+        new = recorded(
             rounds, subject=name, measure=_MEASURE, invariants=_invariants(opened), machine=machine, dataset=None
         )
-        write(made, path, overwrite=overwrite)
+        write(new, path, overwrite=overwrite)
         return Decision(verdict=SAME, reason=f"recorded: {path.name}")
     changed = broken(baseline, _invariants(opened))
     if changed is not None:

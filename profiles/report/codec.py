@@ -1,4 +1,4 @@
-"""Frozen dataclasses as values that JSON can hold, and back: strict, by the annotations of their fields."""
+"""Turns frozen dataclasses into values that JSON can hold, and back: strictly, by the annotations of their fields."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def encode(value: Any) -> Any:
 
 
 def decode(kind: type[T], value: Any, where: str = "") -> T:
-    """Builds what `encode` took apart.
+    """Turns a value of JSON, as `encode` returned it, back into a value of a type.
 
     Args:
-      kind: a type, as a field is annotated with it.
+      kind: the type, as in the annotation of a field.
       value: as JSON holds it.
       where: the place of the value in the file, for messages.
     Raises:
@@ -62,13 +62,13 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         _check(isinstance(value, dict), "an object", value, where)
         return {key: _decode(arguments[1], item, f"{where}[{key!r}]") for key, item in value.items()}
     expected = (int, float) if kind is float else kind
-    # For Python a bool is an int; for a file of results it is not.
+    # Python counts a bool as an int; in a file, true where a number belongs is an error.
     _check(isinstance(value, expected) and (kind is bool or not isinstance(value, bool)), kind.__name__, value, where)
     return value
 
 
 def _of_union(kinds: Sequence[Any], value: Any, where: str) -> Any:
-    """Returns the value as the one type beside None; of several types, such as `int | str`, as any of them."""
+    """Decodes None as None, and any other value as the first of the other types that allows it."""
     if value is None and types.NoneType in kinds:
         return None
     others = [kind for kind in kinds if kind is not types.NoneType]

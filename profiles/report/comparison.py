@@ -15,7 +15,7 @@ from profiles.report.measurements import SCRIPT, MeasurementDocument, derive
 from profiles.results.result import Result
 from profiles.statistics import Interval, median, range_text, unpaired_ratio_interval
 
-# Two machines that differ in any of these are two machines.
+# Runs whose provenance differs in any of these fields were made on different machines.
 _MACHINE = ("cpu", "usable_cores", "keras_backend", "gpus")
 # Two runs on one machine whose canary loops differ by more than this were not made under the same conditions: unchanged
 # code varies by some 5 % between runs on a shared machine.
@@ -26,15 +26,15 @@ _PLACE = re.compile(r" \([^()]*:\d+\)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What became of one subject from the first document to the second.
+    """How one subject's rate and settings changed from the first document to the second.
 
     Attributes:
       name: of the subject.
       before, after: its results.
-      not_comparable: why the two rates are of different work; empty where they are of the same.
+      not_comparable: reasons why the two rates are of different work; empty where they are of the same work.
       changed: settings that differ, as "prefetch: 2, 4".
       ratio: images/sec of whole epochs, after over before.
-      interval: of the ratio; None of few rounds.
+      interval: of the ratio; None if the rounds are too few for one.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Comparison:
     """Two documents beside each other.
 
     Attributes:
-      not_comparable: why nothing in them can be compared; empty where something can.
-      doubts: what a reader must doubt.
+      not_comparable: reasons why nothing in them can be compared; empty where something can.
+      doubts: reasons why the ratios may not be those of the code.
       changed: versions that differ.
-      changes: one for each subject of both.
+      changes: one for each subject that both documents have.
       only_before, only_after: names of the subjects of one document.
     """
 
@@ -67,8 +67,8 @@ class Comparison:
 
     @property
     def compared(self) -> tuple[Change, ...]:
-        """The changes whose ratio means something."""
-        return () if self.not_comparable else tuple(one for one in self.changes if not one.not_comparable)
+        """The changes whose two rates are of the same work on the same machine."""
+        return () if self.not_comparable else tuple(change for change in self.changes if not change.not_comparable)
 
 
 def compare(before: MeasurementDocument, after: MeasurementDocument) -> Comparison:
@@ -135,7 +135,7 @@ def _doubts(before: MeasurementDocument, after: MeasurementDocument) -> tuple[st
         slower = canaries_ns[1] / canaries_ns[0]
         if not 1 / _CANARY_RATIO <= slower <= _CANARY_RATIO:
             doubts.append(
-                f"a loop of ours that never changes took {slower:.2f} times as long in the second run: "
+                f"a fixed loop, timed in every run, took {slower:.2f} times as long in the second run: "
                 "the ratios may be the machine's"
             )
     for which, document in (("first", before), ("second", after)):
@@ -163,7 +163,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
                 f"{change.after.epoch_images_per_sec:,.0f}",
                 f"{change.ratio:.2f}",
                 range_text(change.interval),
-                *(f"{max(one.attribution.loading_ratio, 0):.0%}" for one in (change.before, change.after)),
+                *(f"{max(result.attribution.loading_ratio, 0):.0%}" for result in (change.before, change.after)),
             )
         console.print(table)
         console.print(

@@ -1,4 +1,4 @@
-"""A run on disk: what was asked, what was measured, and how a report is made of these again."""
+"""Documents: what a run was asked and what it measured, as files, from which its report can be made again."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document(Generic[P, S]):
-    """All that a run leaves behind. Results, verdicts and reports follow from it.
+    """All that a run leaves behind. Results, verdicts and reports are derived from it.
 
     Attributes:
       command: that wrote it, such as "pipeline".
       created: when the run began.
       complete: whether the run came to its end.
-      provenance: the machine and the versions.
+      provenance: the machine and the versions of packages.
       plan: what was asked.
-      dataset: what was loaded; None where nothing was.
+      dataset: the data that was loaded; None where none was.
       samples: what was measured, raw.
-      left_out: who could not be measured.
+      left_out: the subjects that could not be measured.
       telemetry: the machine during the run; None where it was not recorded.
     """
 
@@ -72,8 +72,8 @@ class Kind(Generic[P, S, D]):
 
     Attributes:
       plan, samples: types of these fields of the document.
-      derive: what follows from the document, as the functions below take it.
-      copies: results and verdicts for tools that read the file. They are written, and never read back.
+      derive: returns the results of a document; the functions below take what it returns.
+      copies: returns results and verdicts for other tools that read the file. They are written, and never read back.
       page: the report, as HTML.
       print: prints what the command printed.
       rows: a flat row for each result, for tables of other programs.

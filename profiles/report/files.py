@@ -18,7 +18,7 @@ def write_atomically(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
-        # A file name that is not UTF-8 must not make the results impossible to write.
+        # backslashreplace: the text may hold the name of a file that is not valid UTF-8.
         with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         partial.replace(path)

@@ -1,4 +1,4 @@
-"""What the main job, a profiled script and `profiles.profile` leave behind: the document of a measured training."""
+"""The document of a measured training, which the main job, a profiled script and `profiles.profile` write."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Plan:
     """What was asked.
 
     Attributes:
-      rounds: windows of training of a subject.
-      data: what was named, without its folders.
+      rounds: windows of training of each subject.
+      data: the name that the user gave to the data, without folders.
       baseline: the variant that speed-ups are over; None where subjects are not compared with each other.
     """
 
@@ -41,8 +41,9 @@ class Measurement:
     """What was measured of one subject.
 
     Attributes:
-      windows: keys of `Measurements.windows`: subjects that share a model share its windows.
-      stages, lines: of the loader, taken apart; None and nothing where that was not done.
+      windows: keys of `Measurements.windows`: subjects that share a model share the windows of the model alone.
+      stages: the cost of each stage of the loader; None where it was not measured.
+      lines: the time of each line of the loader's Python functions; empty where it was not measured.
     """
 
     subject: Subject
@@ -57,7 +58,7 @@ class Measurements:
 
     Attributes:
       subjects: in the order of the report.
-      windows: samples, by whose they are.
+      windows: samples, by the name of the subject or of the model that they were taken of.
       throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run; None where unknown.
     """
 
@@ -113,7 +114,7 @@ def _copies(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> dict[
 
     subjects = document.samples.subjects
     return {
-        "results": [copy(one, verdict.result) for one, verdict in zip(subjects, verdicts, strict=True)],
+        "results": [copy(measurement, verdict.result) for measurement, verdict in zip(subjects, verdicts, strict=True)],
         "verdicts": [verdict.to_dict() for verdict in verdicts],
     }
 
@@ -133,8 +134,8 @@ def _groups(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[
 def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
     sentences: dict[tuple[str, str], list[str]] = {}
     for group in _groups(document, verdicts):
-        for (model, device), some in _by_device(group).items():
-            sentences.setdefault((model, device), []).extend(text.verdict_lines(some, document.plan.baseline))
+        for (model, device), of_device in _by_device(group).items():
+            sentences.setdefault((model, device), []).extend(text.verdict_lines(of_device, document.plan.baseline))
     return html.render(content_of(document, KIND, list(verdicts)), sentences, document.telemetry)
 
 
@@ -148,7 +149,7 @@ def _by_device(verdicts: Sequence[Verdict]) -> _Groups:
 
 def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[Verdict]) -> None:
     is_compared = document.plan.baseline is not None
-    left_out = [(one.who, one.reason) for one in document.left_out]
+    left_out = [(subject.who, subject.reason) for subject in document.left_out]
     if is_compared:
         for line in _heading(document, verdicts):
             console.print(Text(line))
@@ -168,7 +169,7 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
 
 
 def _heading(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[str]:
-    """Says of each model what is trained, and on which images."""
+    """Returns a line for each model: its parameters and training, and the images that it is trained on."""
     dataset = document.dataset or {}
     lines = {}
     for verdict in verdicts:
@@ -206,13 +207,13 @@ def _rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
 
 
 KIND = Kind(plan=Plan, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)
-# The commands that leave such a document behind.
+# The commands that write such a document.
 PIPELINE, SCRIPT, CALL = "pipeline", "profile", "profiles.profile"
 KINDS: Mapping[str, Kind[Any, Any, Any]] = dict.fromkeys((PIPELINE, SCRIPT, CALL), KIND)
 
 
 def unlisted(kind: str, name: str, images: int | None) -> dict[str, Any]:
-    """Returns the dataset of a document about data whose files nobody listed."""
+    """Returns a document's `dataset` for data whose files were not listed, such as a profiled script's."""
     return {
         "kind": kind,
         "name": name,

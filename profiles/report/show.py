@@ -1,4 +1,4 @@
-"""Shows the document of a run again, or two of them beside each other.
+"""Prints the document of a run again, or compares the documents of two runs.
 
 python -m profiles show runs/TIME/results.json
 python -m profiles compare runs/BEFORE runs/AFTER
@@ -93,8 +93,8 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
         writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     else:
         kind.print(Terminal(), document, derived)
-    if other := judged_by(document):
-        Terminal(stderr=True).print(other, style="dim", highlight=False, markup=False)
+    if other_version := judged_by(document):
+        Terminal(stderr=True).print(other_version, style="dim", highlight=False, markup=False)
     return 0
 
 

@@ -18,10 +18,10 @@ class Parts(Generic[T]):
       compute: the model's own computing.
       device_augment: layers that a loader put in front of the model.
       transfer: batches on their way to the device.
-      fetch_stall: waiting for storage.
-      prep_stall: waiting for batches, for any other reason.
-      interference: steps slowed down because the loader takes their cores.
-      epoch_overhead: the edges of an epoch: between its last step and the steady state of the next.
+      fetch_stall: waiting for batches because of storage.
+      prep_stall: waiting for batches for any other reason.
+      interference: how much longer steps take because the loader uses the same cores.
+      epoch_overhead: the edge between two epochs: from the last step of one to the steady state of the next.
     """
 
     compute: T
@@ -47,7 +47,7 @@ class Parts(Generic[T]):
         return tuple(value for _, value in self.items())
 
     def map(self, change: Callable[[str, T], U]) -> Parts[U]:
-        """Returns parts whose values are made of these.
+        """Returns new parts, each with the value that `change` returns for it.
 
         Args:
           change: called with the name of a part and its value.

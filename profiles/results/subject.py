@@ -1,4 +1,4 @@
-"""Who is measured: all that is known of a pipeline, its model and its device beside the samples."""
+"""The subject of a measurement: all that is known of a pipeline, its model and its device, apart from the samples."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from profiles.devices import Device
 from profiles.machine.page_cache import StorageRates
 
-# The windows that a row is derived from, by its page cache. Only training is measured with a cold one: beside it stand
-# the model alone, and the warm `train` that it is compared with.
+# The names of the windows that a row of the report is derived from, by the page cache of that row. With a cold page
+# cache only training is measured; the windows of the model alone and the warm `train` are used for both rows.
 WINDOWS_OF = {
     "warm": ("bare", "resident", "replay", "train", "loader", "warmup", "again"),
     "cold": ("bare", "resident", "replay", "train", "cold"),
@@ -23,20 +23,20 @@ class Subject:
 
     Attributes:
       variant, model: names.
-      device: what trained.
+      device: the device that trained.
       batch_size: images a batch.
       config: the variant's description, as JSON holds it.
-      training: loss, optimizer, `jit_compile`, workers asked for and seen.
-      work: in what way its images differ from full decode, bilinear, augmented.
-      images: images of an epoch in use.
+      training: loss, optimizer, `jit_compile`, the workers that were asked for and those that ran.
+      work: how its images differ from fully decoded, bilinearly resized and augmented ones.
+      images: images of an epoch of the user's training.
       buffered_batches: batches that the loader's queues and buffers hold.
-      notes: what a reader must know, that is no failure.
-      doubts: what a reader must doubt, for a reason that no sample shows.
-      page_cache: "warm", or "cold" for a row of its own, in which each epoch finds no file in the page cache.
+      notes: facts that a reader of the results must know, and that are no failures.
+      doubts: reasons to doubt the results that cannot be seen in the samples.
+      page_cache: "warm", or "cold" for a row in which no epoch finds a file in the page cache.
       storage: how fast the files of a cold row are read.
-      cores: that the run may use; None where that is not known.
-      frozen_by_cache: random operations in front of a cache.
-      decoded_pixels, wanted_pixels: of a mean image, as decoded in every epoch and as the model takes it.
+      cores: how many the run may use; None where unknown.
+      frozen_by_cache: random operations in front of a cache, which repeats their first draws in every epoch.
+      decoded_pixels, wanted_pixels: pixels of a mean image as it is decoded in every epoch, and as the model takes it.
     """
 
     variant: str
@@ -65,10 +65,10 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """The variant's name, as rows are told apart."""
+        """The variant's name, with "cold" where the row is of a cold page cache."""
         return f"{self.variant}, cold" if self.page_cache == "cold" else self.variant
 
     @property
     def explained(self) -> str:
-        """The window that the row is about."""
+        """The name of the window of training that the row explains."""
         return "cold" if self.page_cache == "cold" else "train"

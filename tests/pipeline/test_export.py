@@ -471,7 +471,7 @@ def test_a_buffer_on_the_device_is_written_as_one(photos):
     ("values", "expected"),
     [
         ({"loader": "py_dataset", "augment_with": "opencv", "autotune": True, "prefetch": 0}, "only loader='tf_data'"),
-        ({"location": "ram"}, "a RAM disk belongs to a machine"),
+        ({"location": "ram"}, "a script may run on another machine"),
         ({"storage": "records", "shuffle_buffer": 0}, "TFRecord files are read from front to back"),
     ],
 )

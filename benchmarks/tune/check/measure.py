@@ -1,4 +1,4 @@
-"""Checks the tuner: for every target its own search, then all pipelines of the space, then its choice and the best."""
+"""Checks the tuner: for every target it searches, measures all of a small space, then the choice beside the best."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ROUNDS, _DUEL_ROUNDS = 3, 10
 
 
 def small_space(base: PipelineConfig) -> Iterator[PipelineConfig]:
-    """Yields ten pipelines: five works, each with one thing at a time, and with as many calls as cores, ahead."""
+    """Yields ten pipelines: five kinds of work, each without parallelism, and with parallel calls and prefetching."""
     base = replace(base, loader="tf_data", autotune=False, rewrites=True)
     composed = replace(base, resample="composed", augment_with="opencv", augment_at="batch")
     for work in (
@@ -85,7 +85,7 @@ class Run:
         """Runs the tuner and the exhaustive search for every target, and measures the choice beside the best.
 
         Args:
-          after_round: called when there is more to write.
+          after_round: called whenever there are new samples to write.
         Raises:
           UserError: if a target cannot be measured.
         """

@@ -1,4 +1,4 @@
-"""The document of a check of the tuner: a table for each target, and how many choices reach the goal."""
+"""The report of a check of the tuner: a table for each target, and how many choices reach the goal."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _choice(checked: Checked) -> str:
 
 
 def _reached(results: Results) -> str:
-    reached = sum(checked.exit_code == 0 for checked in results.targets)
-    return f"{reached} of {len(results.targets)} choices reach {GOAL_RATIO:.0%} of the best."
+    count = sum(checked.exit_code == 0 for checked in results.targets)
+    return f"{count} of {len(results.targets)} choices reach {GOAL_RATIO:.0%} of the best."
 
 
 def _print(console: Console, document: CheckDocument, results: Results) -> None:

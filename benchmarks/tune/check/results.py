@@ -1,4 +1,4 @@
-"""What a check of the tuner comes to: its choice for each target, beside the best there is."""
+"""The results of a check of the tuner: for each target its choice, compared with the best pipeline of the space."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CheckDocument = Document[CheckAsked, CheckSamples]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What one target came to.
+    """The result of one target.
 
     Attributes:
-      chosen: by the tuner.
-      best: of the space.
+      chosen: the name of the pipeline that the tuner chose.
+      best: the name of the fastest pipeline of the space.
       rates: images/sec of every pipeline of the space, by its name.
-      against: the choice over the best, and the 95 % interval; measured side by side unless they are the same. None
-        where the check was stopped before.
+      against: the rate of the choice over that of the best, measured side by side, and the 95 % interval; 1 where the
+        two are the same. None where the check was stopped before that was measured.
     """
 
     target: Target
@@ -37,7 +37,7 @@ class Checked:
 
     @property
     def exit_code(self) -> int:
-        """0 where the choice reaches the goal, 1 where it shows that it does not, 4 where neither is shown."""
+        """0 where the choice reaches the goal, 1 where it is shown not to, 4 where neither is shown."""
         if self.against is None:
             return 4
         ratio, interval = self.against
@@ -46,7 +46,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What the targets came to whose pipelines were measured."""
+    """The results of the targets whose pipelines were measured."""
 
     targets: tuple[Checked, ...]
 
@@ -56,7 +56,7 @@ class Results:
 
 
 def derive(document: CheckDocument) -> Results:
-    """Derives what each target came to."""
+    """Derives the result of each target."""
     assert document.dataset is not None
     images = document.dataset["images"]
     targets = document.samples.targets
@@ -83,7 +83,7 @@ def _checked(measured: MeasuredTarget, chosen: Result, images: int, *, finished:
 
 
 def chosen_of(measured: MeasuredTarget, images: int) -> Result | None:
-    """Returns what the tuner chose for a target; None where it had nothing to choose from."""
+    """Returns the tuner's choice for a target; None where nothing was measured that it could choose."""
     return results_of(measured.search, images, ended=measured.searched).chosen
 
 
@@ -95,7 +95,7 @@ def best_of(measured: MeasuredTarget, images: int) -> MeasuredConfig:
 
 
 def epoch_rates(configs: tuple[MeasuredConfig, ...], images: int) -> dict[str, tuple[float, ...]]:
-    """Returns images/sec of whole epochs by round, of the pipelines that have any, by name."""
+    """Returns the images/sec of whole epochs of each pipeline, by round; pipelines without a round are left out."""
     rates = {config.name: rates_of(config.samples, "train", images) for config in configs}
     return {name: by_round for name, by_round in rates.items() if by_round}
 

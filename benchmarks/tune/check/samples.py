@@ -1,4 +1,4 @@
-"""What a check of the tuner measures: plain data, raw."""
+"""The raw samples of a check of the tuner."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class MeasuredTarget:
     """What was measured for one target.
 
     Attributes:
-      search: what the tuner measured; `searched` once it has chosen.
+      search: what the tuner measured.
+      searched: whether the tuner has finished its search.
       everything: all pipelines of the small space, measured side by side.
-      duel: the tuner's choice and the best of the space, measured side by side; none where they are the same.
+      duel: the tuner's choice and the best of the space, measured side by side; empty where they are the same.
     """
 
     target: Target

@@ -1,4 +1,4 @@
-"""A user's own tf.data pipeline and what could be changed in it, each change measured with the same model.
+"""Builds a user's own tf.data pipeline with each possible change, and measures each with the same model.
 
 Runs in a measuring child: see `benchmarks.tune.child`.
 """
@@ -20,15 +20,15 @@ from profiles.remedies.tf_rebuilding import Rebuilding
 from profiles.samples import Sample
 from profiles.stages import CutError
 
-# An epoch of the measurement lasts about so long, of at least so many batches: making the first and training on the
-# last, which happen beside nothing, are then a small part of it.
+# An epoch of the measurement lasts about so many seconds and has at least so many batches. Then it matters little that
+# nothing else happens while the first batch is prepared, and while the model trains on the last.
 _EPOCH_S, _LEAST_BATCHES = 2 * TRAIN_WINDOW_S, 16
-# Of a pipeline that can only be measured in whole epochs.
+# The longest epoch, in seconds, of a pipeline that can only be measured in whole epochs.
 _WHOLE_EPOCH_S = 20.0
 
 
 class PipelineError(ValueError):
-    """A pipeline function that cannot be used; the message says what, the rule and the fix."""
+    """A user's pipeline cannot be used; the message says why, and what to do."""
 
 
 def call(text: str) -> Any:
@@ -39,7 +39,7 @@ def call(text: str) -> Any:
     """
     try:
         dataset = unstall.of_users(text)()
-    except Exception as error:  # it is the user's code: whatever it raises, they get one line of it
+    except Exception as error:  # the user's code may raise anything; they get its first line
         reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         raise PipelineError(f"--pipeline {text}: {type(error).__name__}: {reason}.") from error
     if not isinstance(dataset, tf.data.Dataset):
@@ -71,10 +71,10 @@ class UserPipeline:
         windows.prepare([batch])
 
     def facts(self) -> PipelineFacts:
-        """Builds every variant of it, of as many batches as an epoch of the measurement needs.
+        """Builds the pipeline with each change, each with as many batches as an epoch of the measurement needs.
 
         Raises:
-          PipelineError: if it can be measured in whole epochs only, and these take too long.
+          PipelineError: if the pipeline can be measured in whole epochs only, and these take too long.
         """
         changes = self._rebuilding.changes(self._batches())
         self._built = {change.name: dataset for change, dataset in changes.items()}
@@ -93,7 +93,10 @@ class UserPipeline:
         )
 
     def window(self, name: str, round_: int) -> Sample:
-        """Measures one window of training of one variant; the first fills its caches and says how long a window is."""
+        """Measures one window of training of one variant.
+
+        Before the first window, two epochs of warm-up fill the variant's caches and tell how many epochs a window has.
+        """
         dataset = self._built[name]
         if name not in self._epochs:
             self._windows.train(dataset, epochs=1, ramp_steps=2, round_=0, window="warmup")
@@ -103,7 +106,7 @@ class UserPipeline:
         return self._windows.train(dataset, epochs=self._epochs[name], ramp_steps=4, round_=round_)
 
     def _batches(self) -> int:
-        """Returns the batches of an epoch of the measurement, from how long some take with all that an epoch does."""
+        """Returns how many batches an epoch of the measurement needs: more and more are timed until it is known."""
         part = self._rebuilding.part
         batches = _LEAST_BATCHES
         while True:

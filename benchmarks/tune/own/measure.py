@@ -29,15 +29,15 @@ _ROUNDS_AGAIN = 5
 
 
 def open_run(plan: AdvicePlan, progress: Progress, errors: Console) -> Run:
-    """Gets ready to measure: nothing is read before the child calls the user's function."""
+    """Gets ready to measure; no image is read until the child calls the user's function."""
     return Run(plan, say_beside(progress))
 
 
 class Rounds:
-    """Changes that are measured in rounds.
+    """Measures changes in rounds.
 
     Attributes:
-      samples: by the name of a change; a change that failed has none.
+      samples: by the name of the change, without changes that failed.
       left_out: changes that failed, and why.
 
     Args:
@@ -117,7 +117,7 @@ class Run:
         """Measures every change in rounds, and the chosen one again.
 
         Args:
-          after_round: called when there is more to write.
+          after_round: called whenever there are new samples to write.
         Raises:
           UserError: if the function, the pipeline or the model cannot be used.
         """
@@ -153,7 +153,7 @@ class Run:
         chosen = results_of(self._samples, ended=True).chosen
         if chosen is None:
             return
-        # The fastest of several has had luck as well: rounds that chose it say too much of it.
+        # The fastest of several owes its place to noise as well, so that the rounds that chose it overestimate it.
         self._chosen_first = chosen.name
         self._again = Rounds([AS_WRITTEN, chosen.name])
         self._again.measure(child, range(_ROUNDS_AGAIN), self._say, after_round)

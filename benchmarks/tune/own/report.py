@@ -1,4 +1,4 @@
-"""The document of the advice on a user's own pipeline: what is printed, and its page."""
+"""The report of the advice on a user's own pipeline: what is printed, and its page."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def _stages(document: AdviceDocument) -> str:
 
 
 def _epoch(document: AdviceDocument) -> list[str]:
-    """Returns which epochs the rates are of, where that is known."""
+    """Returns a line that says how many images the rates' epochs have; no line where that is not known."""
     images = _facts(document).epoch_images
     return [] if images is None else [f"img/s: of whole epochs of {images:,.0f} images"]
 
 
 def _sentences(document: AdviceDocument, results: Results) -> list[str]:
-    """Returns what to write, and what must not be done."""
+    """Returns the advised change as code, notes, the changes that must not be made, and those that failed."""
     facts, chosen = _facts(document), results.chosen
     if chosen is None:
         sentences = [

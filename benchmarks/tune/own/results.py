@@ -1,4 +1,4 @@
-"""What the changes to a user's own pipeline come to, and which of them is advised."""
+"""The results of the advice: the rates of the changes to a user's own pipeline, and which of them is advised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profiles.report import Document
 from profiles.samples import Sample
 from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
 
-# A gain that is worth a change.
+# A change must make the pipeline this many times as fast to be advised.
 _WORTH_IT = 1 + EQUAL_RATIO
 
 AdviceDocument = Document[AdviceAsked, AdviceSamples]
@@ -21,12 +21,12 @@ AdviceDocument = Document[AdviceAsked, AdviceSamples]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a change came to.
+    """The rates of a change.
 
     Attributes:
       epoch_images_per_sec: of whole epochs of training, by round.
-      against: how many times as fast as the pipeline as written, and the 95 % interval.
-      again: the same of rounds that had no say in the choice; None where it was not in question.
+      against: how many times as fast as the pipeline as written it is, and the 95 % interval.
+      again: the same from rounds measured after the choice, which they did not influence; None without such rounds.
     """
 
     change: Change
@@ -46,12 +46,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What the changes came to.
+    """The rates of the changes, and the choice.
 
     Attributes:
       results: of all that were measured, the pipeline as written first.
       chosen: the fastest of those that are significantly faster than the pipeline as written, also when both were
-        measured again; None without.
+        measured again; None where there is none.
     """
 
     results: tuple[Result, ...]
@@ -59,16 +59,16 @@ class Results:
 
 
 def derive(document: AdviceDocument) -> Results:
-    """Derives rates from samples, and chooses; a gain that is not significant, or hardly one, is none."""
+    """Derives rates from samples, and chooses; a gain that is not significant, or below 3 %, does not count."""
     return results_of(document.samples, ended=document.complete)
 
 
 def results_of(samples: AdviceSamples, *, ended: bool) -> Results:
-    """Returns what the changes came to.
+    """Returns the rates of the changes, and the choice.
 
     Args:
-      ended: whether the measurement came to its end. Before that, the rounds that measure again are not whole: the
-        choice is what the first rounds say.
+      ended: whether the measurement came to its end. Before that, the rounds that measure the choice again are
+        incomplete, and the choice of the first rounds is returned.
     """
     results = _results(samples)
     chosen = _chosen(results)
@@ -103,7 +103,7 @@ def _results(samples: AdviceSamples) -> tuple[Result, ...]:
 
 
 def _chosen(results: Sequence[Result]) -> Result | None:
-    """Returns the fastest change that is significantly faster than the pipeline as written, by what is worth it."""
+    """Returns the fastest change that is faster than the pipeline as written, significantly and by `_WORTH_IT`."""
     if not results:
         return None
     as_written, *changed = results
@@ -119,7 +119,7 @@ def _chosen(results: Sequence[Result]) -> Result | None:
 
 
 def _again(samples: AdviceSamples, name: str) -> tuple[float, Interval | None] | None:
-    """Returns what a change came to when it was measured again; None where it failed then."""
+    """Returns the ratio of a change, and its interval, from the rounds that measured it again; None where it failed."""
     assert samples.facts is not None
     rates = {measured.name: _rates(measured.again, samples.facts) for measured in samples.changes}
     return ratio_interval(*shared_rounds(rates[name], rates[AS_WRITTEN])) if rates[name] else None
@@ -130,7 +130,7 @@ def _rates(samples: Sequence[Sample], facts: PipelineFacts) -> tuple[float, ...]
 
 
 def _whole_s_per_image(sample: Sample, facts: PipelineFacts) -> float:
-    """Returns the time of an image in a whole epoch of the user's."""
+    """Returns the time per image of a whole epoch of the user's pipeline."""
     if facts.scaled:
         return sample.whole_s_per_image()
     return sample.s_per_image if facts.epoch_images is None else sample.whole_s_per_image(round(facts.epoch_images))

@@ -1,4 +1,4 @@
-"""What is measured of a user's own pipeline: plain data, raw."""
+"""The raw samples of a user's own pipeline."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from profiles.samples import Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineFacts:
-    """What a user's pipeline is, and what of it can be measured.
+    """What a user's pipeline consists of, and what of it can be measured.
 
     Attributes:
-      stages: as they pass an element.
-      changes: the pipeline as written first.
+      stages: in the order in which an element passes them.
+      changes: all that are measured; the first is the pipeline as written.
       refused: changes that must not be made, and why.
-      epoch_images: images of an epoch of the user's; None where it has no end, or none was found.
-      scaled: whether a measured epoch is that epoch on a smaller scale, its edges too.
+      epoch_images: images of an epoch of the user's pipeline; None where it never ends, or its end was not reached.
+      scaled: whether a measured epoch is the user's epoch at a smaller scale, its edges included.
       notes: what a reader of the rates must know.
     """
 
@@ -34,8 +34,8 @@ class MeasuredChange:
     """One change and its windows.
 
     Attributes:
-      samples: of the rounds that chose.
-      again: of rounds that had no say in the choice; none where the change was not in question.
+      samples: of the rounds before the choice.
+      again: of rounds after the choice; empty where the change was not measured again.
     """
 
     name: str
@@ -48,10 +48,10 @@ class AdviceSamples:
     """What was measured so far.
 
     Attributes:
-      facts: None before the pipeline was built.
+      facts: None until the pipeline is built.
       changes: those that did not fail, the pipeline as written first.
-      chosen_first: the change that was measured again beside the pipeline as written; None where there was none.
-      seconds: of it all.
+      chosen_first: the change that was measured again beside the pipeline as written; None where none was.
+      seconds: how long the advice took.
     """
 
     facts: PipelineFacts | None = None

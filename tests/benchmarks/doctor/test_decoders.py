@@ -182,14 +182,14 @@ def poisoned_session() -> Session:
             os.kill(os.getpid(), 9)
         return real(encoded, scaled)
 
-    real_look = doctor_examine._of_pixels
+    real_look = doctor_examine._of_header
 
     def look(file: str, encoded: bytes) -> object:
         if encoded.endswith(b"OUTSIDE"):
             os.abort()
         return real_look(file, encoded)
 
-    doctor_examine._of_pixels = look
+    doctor_examine._of_header = look
     DECODERS["OpenCV"] = poisoned
     DECODERS["TensorFlow"] = real
     return Light()

@@ -38,7 +38,7 @@ def test_a_few_pixels_far_off_are_not_close():
 
 @pytest.mark.parametrize("shape", [(3, 8, 8, 3), (4, 8, 9, 3)])
 def test_other_shapes_are_refused(shape):
-    with pytest.raises(ValueError, match="can be compared with as many of their shape"):
+    with pytest.raises(ValueError, match="Only images of the same number and shape can be compared"):
         compare(np.zeros(shape, np.uint8), BLACK)
 
 

@@ -133,8 +133,8 @@ def test_training_on_them_is_training_on_the_arrays():
 @pytest.mark.parametrize(
     ("examples", "labels", "keywords", "message"),
     [
-        (FEATURES, LABELS[:5], {}, "`examples` and `labels` must be as many. Received: 23 and 5."),
-        (FEATURES[:0], LABELS[:0], {}, "Received: 0 and 0."),
+        (FEATURES, LABELS[:5], {}, "as many `labels` as `examples`, at least 1. Received: 23 examples and 5 labels."),
+        (FEATURES[:0], LABELS[:0], {}, "Received: 0 examples and 0 labels."),
         (FEATURES, LABELS, {"batch_size": 0}, "`batch_size` must be at least 1. Received: batch_size=0."),
         (FEATURES, LABELS, {"scale": True}, "`scale` is for bytes, which it divides by 255. Received: float32."),
         (
