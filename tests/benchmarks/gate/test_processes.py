@@ -16,7 +16,8 @@ import unstall
 from benchmarks.gate import child, processes
 from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from benchmarks.gate.ratios import RATIOS
-from benchmarks.truth import gate as truth
+from benchmarks.truth.gate import subject as planted_subject
+from benchmarks.truth.promises import GATE_PARTS
 from profiles.devices import Device
 
 CPU = Device(kind="cpu", name="cpu")
@@ -105,7 +106,7 @@ def in_this_process(monkeypatch):
 @pytest.mark.parametrize(
     "subject",
     [*{side.label: side for ratio in RATIOS.values() for side in (ratio.a, ratio.b) if ":" in side.text}.values()]
-    + [truth._subject(part.loss) for part in truth.PARTS.values()],
+    + [planted_subject(part.loss) for part in GATE_PARTS.values()],
     ids=lambda subject: subject.label,
 )
 def test_what_the_gate_measures_of_this_project_is_there(subject):
@@ -118,7 +119,7 @@ def test_a_function_of_this_project_is_measured_though_a_users_may_have_the_same
 ):
     monkeypatch.setattr(processes, "WINDOWS", 1)
     monkeypatch.chdir(tmp_path)
-    process = measure(truth._subject(0.5), SETTING, tmp_path / "log")
+    process = measure(planted_subject(0.5), SETTING, tmp_path / "log")
     assert set(process.rates) == {"steady", "epoch"}
 
 
