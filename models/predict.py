@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -132,8 +133,20 @@ class Unclassified:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 0; 1 if a picture could not be classified; 2 if the model cannot be used."""
+    """Runs the command.
+
+    Returns:
+      0; 1 if a picture could not be classified; 2 if the model cannot be used; 130 if stopped by Ctrl-C.
+    """
     arguments = _parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         check_file(arguments.model)
         import_keras()

@@ -58,6 +58,10 @@ from benchmarks.scaling.plan import Measured as MeasuredPlace
 from benchmarks.scaling.plan import Measurement, PointResult
 from benchmarks.scaling.plan import Measurements as ScalingMeasurements
 from benchmarks.scaling.report import ScalingDocument
+from benchmarks.truth.plan import Asked as TruthAsked
+from benchmarks.truth.results import TruthDocument
+from benchmarks.truth.samples import Figure, Group
+from benchmarks.truth.samples import Measurements as TruthMeasurements
 from benchmarks.tune.check.results import CheckDocument
 from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
 from benchmarks.tune.exactness import Exactness
@@ -591,6 +595,28 @@ def a_scaling_document(asked, rows, **changes) -> ScalingDocument:
         "samples": ScalingMeasurements(places=tuple(places.values())),
     }
     return Document(**(values | changes))
+
+
+def a_truth_document(
+    *groups: Group, part: str = "planted", options: Mapping[str, str | int] | None = None, **changes: Any
+) -> TruthDocument:
+    """Returns the document of a run that measured these groups."""
+    values: dict[str, Any] = {
+        "command": "truth",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": TruthAsked(part=part, groups=tuple(group.name for group in groups), options=options or {}),
+        "dataset": None,
+        "samples": TruthMeasurements(groups=groups),
+    }
+    return Document(**(values | changes))
+
+
+def a_counting_group(*measured: float, case: str = "10 steps") -> Group:
+    """Returns rates of a loader that gives 1,000 images/sec."""
+    figures = tuple(Figure(case=case, name="images/sec", truth=(1000.0,), measured=(rate,)) for rate in measured)
+    return Group(name="counting", figures=figures)
 
 
 GATE_INVARIANTS = Invariants(images=768, stages=("range", "map load, 2 calls"), decodes_per_image=1.0)

@@ -65,6 +65,7 @@ class Command:
       exit_code: of a document whose results are there.
       products: names of the files that the command writes beside results and report when it has come to its end. Its
         lab has a method `write_products(console, derived)`, which writes them and returns their paths.
+      continues: whether a run goes on from the results that an earlier run left in its folder. Its lab reads them.
     """
 
     parser: Callable[[], argparse.ArgumentParser]
@@ -74,6 +75,7 @@ class Command:
     listing: Callable[[Console], None] | None = None
     exit_code: Callable[[Any, Any], int] = lambda document, derived: 0
     products: tuple[str, ...] = ()
+    continues: bool = False
 
 
 def run(command: Command, argv: Sequence[str] | None = None) -> int:
@@ -96,7 +98,8 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console) ->
     """
     out = plan.out
     try:
-        check_out(out, RESULTS, REPORT, *command.products)
+        goes_on = command.continues and (out / RESULTS).exists()
+        check_out(out, *(() if goes_on else (RESULTS, REPORT)), *command.products)
         kind = unstall.of_ours(command.kind)
         with progress_bar(errors) as progress:
             lab = unstall.of_ours(command.lab)(plan, progress, errors)

@@ -7,7 +7,7 @@ from typing import Any
 
 import unstall
 from profiles.report import Kind
-from profiles.report import show as shown
+from profiles.report import show as show_of_profiles
 from profiles.report.measurements import KINDS
 
 # The kinds of document that are defined here, by the command that writes them.
@@ -21,6 +21,7 @@ _OURS = {
     "gate ratios": "benchmarks.gate.report:COMPARISONS",
     "peers": "benchmarks.peers.report:KIND",
     "scaling": "benchmarks.scaling.report:KIND",
+    "truth": "benchmarks.truth.report:KIND",
     "tune --check": "benchmarks.tune.check.report:KIND",
     "tune --pipeline": "benchmarks.tune.own.report:KIND",
     "tune": "benchmarks.tune.report:KIND",
@@ -42,9 +43,9 @@ class _Kinds(Mapping[str, Kind[Any, Any, Any]]):
 
 def show(words: Sequence[str]) -> int:
     """Runs `unstall show`. Returns its exit code."""
-    return shown.main(["show", *words], _Kinds(), "unstall")
+    return show_of_profiles.main(["show", *words], _Kinds(), "unstall")
 
 
 def compare(words: Sequence[str]) -> int:
     """Runs `unstall compare`. Returns its exit code."""
-    return shown.main(["compare", *words], _Kinds(), "unstall")
+    return show_of_profiles.main(["compare", *words], _Kinds(), "unstall")

@@ -1,158 +1,124 @@
-"""What the gate does to what is known: the same against itself, planted losses, a burned core, simulated noise, faults.
+"""Tries the gate on what is known: the same against itself, planted losses, a burned core, simulated noise, faults.
 
-python -m benchmarks.truth --only gate --out runs/gate-truth
-
-Hours in all, a try at a time; stopped and called again with the same folder, it goes on where it was. The table at the
-end is of whatever was tried by then.
+The tries take hours. A run that was stopped is continued by another one in the same folder: the results there hold the
+tries so far.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import multiprocessing
 import random
-import secrets
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.progress import Progress
 
+from benchmarks.gate import processes
 from benchmarks.gate.measure import compare
 from benchmarks.gate.plan import Question
-from benchmarks.gate.processes import Setting, Subject, measure
+from benchmarks.gate.processes import Setting, Subject
 from benchmarks.gate.results import Comparison
-from benchmarks.gate.samples import Process
-from benchmarks.lab.command import exit_code_of
+from benchmarks.gate.samples import SIDES, Process
+from benchmarks.lab.command import new_log
 from benchmarks.lab.options import MODEL, UserError
 from benchmarks.truth.gate_faults import faults
-from benchmarks.truth.gate_simulated import NOISE, POWER, SPREADS, tried
-from pipeline.commands import ArgumentParser, Stopped
+from benchmarks.truth.gate_simulated import NOISE, POWER, SPREADS, comparisons
+from benchmarks.truth.measure import Run
+from benchmarks.truth.plan import Plan
+from benchmarks.truth.promises import FAULTS, GATE_PARTS, SIMULATED, SIMULATED_FEW, SIMULATION, GatePart
+from benchmarks.truth.report import KIND, pair_ratios
+from benchmarks.truth.samples import Attempt, Case, Figure, Group
 from profiles import Device
-from profiles.gate import (
-    ALARM_ERROR,
-    EPOCH,
-    FAILED,
-    IMPROVED,
-    INCONCLUSIVE,
-    REGRESSION,
-    SAME,
-    THRESHOLD_RATIO,
-)
-from profiles.report import encode
-from profiles.text import Terminal
+from profiles.gate import REGRESSION, SAME, THRESHOLD_RATIO
+from profiles.report import RESULTS, DocumentError, load
 
-# What the design of this project asks for.
-_TRIES, _SIMULATED, _CAUGHT_RATIO = 20, 200, 0.95
-# Enough that 1 % is known to 0.1 %.
-_MANY = 20_000
+_LOG = "children.log"
 _SETTING = Setting(data="", measure="loader", model=MODEL, device=Device(kind="cpu", name="cpu"))
-_VERDICTS = (REGRESSION, IMPROVED, SAME, INCONCLUSIVE, FAILED)
-# Where nothing was measured on this machine yet.
+# The spread of one measurement, where nothing was measured on this machine yet.
 _SPREAD = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One thing that is tried again and again.
+def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Reads the tries of an earlier run in the same folder, and gets ready to go on.
 
-    Attributes:
-      loss: planted in B, a ratio.
-      burned: whether another process burns a core throughout.
-      does: in a few words.
+    Raises:
+      UserError: if the folder holds results of another command, or of another part.
     """
-
-    loss: float
-    burned: bool
-    does: str
-
-    def holds(self, verdicts: Counter[str]) -> bool:
-        """Whether the tries came to what is promised."""
-        tries = sum(verdicts.values())
-        if verdicts[FAILED]:
-            return False
-        if self.loss >= 0.2 and not self.burned:
-            return verdicts[REGRESSION] >= _CAUGHT_RATIO * tries
-        return not verdicts[IMPROVED] and (self.loss > 0 or not verdicts[REGRESSION])
-
-    @property
-    def promised(self) -> str:
-        if self.loss >= 0.2 and not self.burned:
-            return f"regr. {_CAUGHT_RATIO:.0%}"
-        return "no impr." if self.loss else "neither"
+    earlier = _earlier(plan.out)
+    tries = {case.name: case.attempts for group in earlier if group.name == "tries" for case in group.cases}
+    groups = measure(plan.asked.groups, plan.number("tries"), plan.out / _LOG, tries)
+    return Run(plan, progress, groups, earlier=earlier)
 
 
-PARTS = {
-    "same": Part(loss=0.0, burned=False, does="same against itself"),
-    "slower-5": Part(loss=0.05, burned=False, does="5 % planted"),
-    "slower-10": Part(loss=0.10, burned=False, does="10 % planted"),
-    "slower-20": Part(loss=0.20, burned=False, does="20 % planted"),
-    "slower-50": Part(loss=0.50, burned=False, does="50 % planted"),
-    "same-burned": Part(loss=0.0, burned=True, does="same, a core burned"),
-}
-_SIMULATION, _FAULTS = "simulation", "faults"
+def _earlier(out: Path) -> tuple[Group, ...]:
+    if not (out / RESULTS).exists():
+        return ()
+    try:
+        document, _ = load(out, {"truth": KIND})
+    except DocumentError as error:
+        raise UserError(f"--out {out} holds {RESULTS} already, and cannot be continued: {error}") from error
+    if document.plan.part != "gate":
+        raise UserError(f"--out {out} holds {RESULTS} already: nothing is overwritten. Choose another folder.")
+    groups: tuple[Group, ...] = document.samples.groups
+    return groups
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 0 where all that was tried holds, 1 where not, 128 + signal if stopped."""
-    does = (__doc__ or "").splitlines()[0]
-    parser = ArgumentParser(prog="python -m benchmarks.truth --only gate", description=does)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the tries are kept")
-    parser.add_argument("--tries", type=int, default=_TRIES, metavar="N", help=f"of each part (default: {_TRIES})")
-    parser.add_argument("--only", choices=(*PARTS, _SIMULATION, _FAULTS), action="append", help="this part alone")
-    arguments = parser.parse_args(argv)
-    console, errors = Terminal(), Terminal(stderr=True)
-    chosen = arguments.only or (*PARTS, _SIMULATION, _FAULTS)
+def measure(
+    chosen: Sequence[str], tries: int, log: Path, earlier: Mapping[str, tuple[Attempt, ...]]
+) -> Generator[Group, None, None]:
+    """Tries the chosen parts until each has as many tries as asked; yields after each try, simulation and fault.
 
-    def run() -> int:
-        if arguments.tries < 1:
-            raise UserError(f"--tries must be at least 1. Received: {arguments.tries}.")
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        try:
-            for name in (one for one in PARTS if one in chosen):
-                _try(name, arguments.out, arguments.tries, errors)
-        except Stopped:
-            _print(arguments.out, [one for one in chosen if one in PARTS], console)
-            raise
-        return 0 if _print(arguments.out, chosen, console) else 1
-
-    return exit_code_of(run, errors, arguments.out, "stopped: call it again with the same --out to go on")
+    Args:
+      log: where the processes that measure write; removed unless one failed.
+      earlier: tries of an earlier run, by part.
+    """
+    attempts = {name: earlier.get(name, ()) for name in GATE_PARTS}
+    for name, part in GATE_PARTS.items():
+        for _ in range(len(attempts[name]), tries if name in chosen else 0):
+            attempts[name] = (*attempts[name], _attempt(part, log))
+            cases = (Case(name=case, attempts=of_case) for case, of_case in attempts.items() if of_case)
+            yield Group(name="tries", cases=tuple(cases))
+    if SIMULATION in chosen:
+        yield _simulation([math.log(ratio) for attempt in attempts["same"] for ratio in pair_ratios(attempt)])
+    if FAULTS in chosen:
+        yield from _faults()
 
 
-def _try(name: str, out: Path, tries: int, errors: Console) -> None:
-    part = PARTS[name]
-    path = out / f"{name}.jsonl"
-    done = len(_read(path))
-    for number in range(done, tries):
-        seed = secrets.randbits(32)
-        said = errors.status(f"{part.does}: try {number + 1} of {tries}")
-        with said, _burner() if part.burned else nullcontext():
-            comparison = _compare(part, out, random.Random(seed))
-        with path.open("a", encoding="utf-8") as file:
-            if path.read_bytes()[-1:] not in (b"", b"\n"):
-                file.write("\n")  # what a killed run left half is a line of its own
-            kept = comparison.to_dict(comparison.decide()) | {"measurements": encode(comparison.measurements)}
-            file.write(json.dumps({"seed": seed, **kept}, allow_nan=False) + "\n")
+def _attempt(part: GatePart, log: Path) -> Attempt:
+    """Has the gate compare two pipelines once."""
+    log = new_log(log)
+    a, b = (subject(loss) for loss in (0.0, part.loss))
 
-
-def _compare(part: Part, out: Path, coin: random.Random) -> Comparison:
-    a, b = (_subject(loss) for loss in (0.0, part.loss))
-
-    def measure_side(subject: Subject, inspect: bool) -> Process:
-        return measure(subject, _SETTING, out / "children.log")
+    def measure_side(side: Subject, inspect: bool) -> Process:
+        return processes.measure(side, _SETTING, log)
 
     question = Question(a=a.label, b=b.label, threshold=THRESHOLD_RATIO)
-    return compare(Comparison(question=question), {"A": a, "B": b}, measure_side, coin)
+    comparison = Comparison(question=question)
+    try:
+        with _burner() if part.burned else nullcontext():
+            comparison = compare(comparison, {"A": a, "B": b}, measure_side, random.Random())
+    finally:
+        if comparison.failure is None:
+            log.unlink()
+    decision = comparison.decide()
+    assert decision is not None
+    figures = {
+        f"{side} {figure}": tuple(process.images_per_sec[figure] for process in comparison.processes(side))
+        for side in SIDES
+        for figure in comparison.figures
+    }
+    if decision.judged is not None:
+        figures["ratio"] = (decision.judged.ratio,)
+    return Attempt(answer=decision.verdict, figures=figures)
 
 
-def _subject(loss: float) -> Subject:
+def subject(loss: float) -> Subject:
+    """Returns the pipeline that serves (1 - loss) times the images/sec of the pipeline as it is."""
     name = f"slower_by_{loss:.0%}".rstrip("%") if loss else "as_it_is"
     return Subject(label=name, kind="own function", text=f"benchmarks.truth.gate_planted:{name}")
 
@@ -170,7 +136,7 @@ def _burner() -> Iterator[None]:
 
 
 def _burn() -> None:
-    """Burns a core for as long as there is somebody to stop it."""
+    """Burns a core for as long as the parent process lives."""
     parent = multiprocessing.parent_process()
     block = bytes(2**20)
     while parent is not None and parent.is_alive():
@@ -178,96 +144,40 @@ def _burn() -> None:
             hashlib.sha256(block)
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    """Returns the tries that are whole: the last line of a killed run may not be."""
-    tries = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            tries.append(json.loads(line))
-        except ValueError:
-            continue
-    return tries
+def _simulation(logs: Sequence[float]) -> Group:
+    """Counts false alarms on noise that spreads as this machine's does, and how often the gate catches a loss.
 
-
-def _print(out: Path, chosen: Sequence[str], console: Console) -> bool:
-    """Prints what all tries so far came to. Returns whether it is what is promised."""
-    held = True
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for column in ("tried", "tries", "regr.", "impr.", "same", "open", "failed", "pairs", "ratio", "promised"):
-        table.add_column(column, justify="left" if column in ("tried", "promised") else "right")
-    spreads: list[float] = []
-    for name in (one for one in PARTS if one in chosen):
-        tries = _read(out / f"{name}.jsonl")
-        decisions = [one["decision"] for one in tries]
-        verdicts = Counter(one["verdict"] for one in decisions)
-        if name == "same":
-            spreads = [math.log(ratio) for one in tries for ratio in one["ratios"][EPOCH]]
-        if not tries:
-            continue
-        holds = PARTS[name].holds(verdicts)
-        held &= holds
-        ratios = [one["figures"][one["figure"]]["ratio"] for one in decisions if one["figures"]]
-        table.add_row(
-            PARTS[name].does,
-            str(len(tries)),
-            *(str(verdicts[verdict]) for verdict in _VERDICTS),
-            f"{np.mean([one['pairs'] for one in decisions]):.0f}",
-            f"{np.median(ratios):.3f}" if ratios else "-",
-            PARTS[name].promised if holds else f"[bold red]{PARTS[name].promised}[/]",
-        )
-    if table.row_count:
-        console.print(table)
-    if _SIMULATION in chosen:
-        held &= _print_simulation(spreads, console)
-    if _FAULTS in chosen:
-        held &= _print_faults(console)
-    return held
-
-
-def _print_simulation(logs: Sequence[float], console: Console) -> bool:
-    """Prints false alarms on simulated noise that spreads as this machine's does, or, unmeasured, as a quiet one's."""
+    Args:
+      logs: of the ratios of pairs of the same; where there are none, the machine is taken to be a quiet one.
+    """
     spread = float(np.std(logs)) / math.sqrt(2) if logs else _SPREAD
-    where = f"of this machine, by {len(logs)} pairs of the same" if logs else "supposed: nothing was measured yet"
-    console.print(f"\nsimulated, one measurement varies by {spread:.1%} ({where})", highlight=False)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("noise", f"false of {_SIMULATED}", f"false of {_MANY:,}", "promised"):
-        table.add_column(column, justify="left" if column == "noise" else "right")
     rng = np.random.default_rng(0)
-    held = True
+    figures = []
     for kind in NOISE:
-        ratios = [tried(kind, spread, (0.0, 0.0), rng, count).ratio(REGRESSION) for count in (_SIMULATED, _MANY)]
-        held &= ratios[1] <= ALARM_ERROR
-        table.add_row(kind, str(round(ratios[0] * _SIMULATED)), f"{ratios[1]:.2%}", f"{ALARM_ERROR:.0%}")
-    console.print(table)
-    _print_power(console, rng)
-    return held
+        few, many = (
+            comparisons(kind, spread, (0.0, 0.0), rng, count).ratio(REGRESSION) for count in (SIMULATED_FEW, SIMULATED)
+        )
+        figures += [
+            Figure(case=kind, name=f"false of {SIMULATED_FEW}", truth=(), measured=(round(few * SIMULATED_FEW),)),
+            Figure(case=kind, name="false alarms, %", truth=(0.0,), measured=(100 * many,)),
+        ]
+    for of_one in SPREADS:
+        for name, losses in POWER.items():
+            verdicts = comparisons("gaussian", of_one, losses, rng, SIMULATED // 2)
+            caught = verdicts.ratio(REGRESSION if any(losses) else SAME)
+            pairs = float(verdicts.pairs.mean())
+            figures += [
+                Figure(case=f"{of_one:.0%}", name=name, truth=(), measured=(100 * caught,)),
+                Figure(case=f"{of_one:.0%}", name=f"{name}: pairs", truth=(), measured=(pairs,)),
+            ]
+    measured = Attempt(answer="", figures={"spread": (spread,), "pairs": (len(logs),)})
+    return Group(name=SIMULATION, figures=tuple(figures), cases=(Case(name="one measurement", attempts=(measured,)),))
 
 
-def _print_power(console: Console, rng: np.random.Generator) -> None:
-    """Prints how often a loss is caught, and `same` of what is; in brackets the mean number of pairs."""
-    console.print("\ncaught, of losses of both figures, and of one alone (Gaussian noise)")
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for column in ("varies by", *POWER):
-        table.add_column(column, justify="right")
-    for spread in SPREADS:
-        cells = []
-        for losses in POWER.values():
-            outcomes = tried("gaussian", spread, losses, rng, _MANY // 2)
-            cells.append(f"{outcomes.ratio(REGRESSION if any(losses) else SAME):.1%} ({outcomes.pairs.mean():.0f})")
-        table.add_row(f"{spread:.0%}", *cells)
-    console.print(table)
-
-
-def _print_faults(console: Console) -> bool:
-    """Prints the exit code of each way in which nothing can be measured."""
-    console.print("")
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("fault", "exit code", "promised"):
-        table.add_column(column, justify="left" if column == "fault" else "right")
-    held = True
+def _faults() -> Iterator[Group]:
+    """Yields the exit codes of the faults so far, after each."""
+    figures: tuple[Figure, ...] = ()
     for fault in faults():
         code = fault.run()
-        held &= code == fault.promised
-        table.add_row(fault.name, str(code), str(fault.promised))
-    console.print(table)
-    return held
+        figures += (Figure(case=fault.name, name="exit code", truth=(fault.promised,), measured=(code,)),)
+        yield Group(name=FAULTS, figures=figures)

@@ -70,7 +70,12 @@ def hangs():
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault, how to bring it about, and the exit code that is promised."""
+    """A way in which the gate cannot measure.
+
+    Attributes:
+      run: brings it about, and returns the exit code of the gate.
+      promised: exit code.
+    """
 
     name: str
     run: Callable[[], int]
@@ -78,7 +83,7 @@ class Fault:
 
 
 def faults() -> tuple[Fault, ...]:
-    """Returns the faults; each runs the command in a folder of its own."""
+    """Returns the faults, each of which runs `benchmarks.gate` in a temporary folder."""
     return (
         Fault(name="no data: the folder is empty", run=_no_data, promised=3),
         *(
@@ -147,7 +152,7 @@ def _with_baseline(change: Callable[[str], str]) -> int:
         (folder / "feeds.py").write_text(_FEEDS)
         path = path_of(folder, "loader")
         rates = [{EPOCH: 100.0 + number} for number in range(RECORDED)]
-        made = recorded(
+        baseline = recorded(
             [Measured(images_per_sec=rate, anchors={"decode": 200.0}) for rate in rates],
             subject="feeds:works",
             measure="loader",
@@ -155,6 +160,6 @@ def _with_baseline(change: Callable[[str], str]) -> int:
             machine=machine_of(provenance.machine(), "tensorflow", ()),
             dataset=None,
         )
-        write(made, path, overwrite=False)
+        write(baseline, path, overwrite=False)
         path.write_text(change(path.read_text()))
         return _run(folder, "check", "loader", "--baselines", ".", "--subject", "feeds:works")

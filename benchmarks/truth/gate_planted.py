@@ -1,4 +1,4 @@
-"""A pipeline of known cost, and the same with more work planted in one of its stages."""
+"""A pipeline of known cost, and the same pipeline with more work planted in one of its stages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 IMAGES, _BATCH = 512, 32
-# About a millisecond of work an image, in blocks that let Python's lock go: what tf.data takes around it, some 20 us,
-# is then 2 % of the cost, so that a planted loss is what the rate really loses, within that.
+# About a millisecond of work an image, in blocks that release Python's lock. tf.data takes some 20 us around it, 2 % of
+# the cost: the rate loses what is planted, within 2 %.
 _BLOCKS, _BLOCK = 200, bytes(2**13)
 
 
 def pipeline(loss: float = 0.0) -> Any:
-    """Returns a tf.data pipeline, one thing done at a time, that serves (1 - loss) times the images/sec of none.
+    """Returns a sequential tf.data pipeline that serves (1 - loss) times the images/sec of a pipeline without a loss.
 
-    The work is an amount, not a time: on a slower machine it takes longer, as real work does.
+    The work is an amount and not a time: on a slower machine it takes longer, as real work does.
     """
     blocks = round(_BLOCKS / (1 - loss))
 

@@ -1,4 +1,4 @@
-"""Comparisons of noise that is made up: how often the gate raises a false alarm, and what it finds."""
+"""Simulated comparisons: how often the gate raises a false alarm, and how often it finds a loss."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _heavy_tailed(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def _drifting(rng: np.random.Generator, count: int) -> np.ndarray:
-    """A machine that gets slower or faster all the time, by some standard deviations in all."""
+    """Returns the noise of a machine that gets slower or faster all the time, by some standard deviations in all."""
     slopes = 5 * rng.normal(size=(count, 1))
     return _gaussian(rng, count) + slopes * np.linspace(0, 1, _MEASUREMENTS)
 
 
 def _autocorrelated(rng: np.random.Generator, count: int, memory: float = 0.5) -> np.ndarray:
-    """Each measurement goes on where the one before was: a neighbour comes and stays for a while."""
+    """Returns noise in which a measurement resembles the one before it, as where another program stays for a while."""
     fresh = _gaussian(rng, count)
     noise = np.empty_like(fresh)
     noise[:, 0] = fresh[:, 0]
@@ -39,7 +39,10 @@ def _autocorrelated(rng: np.random.Generator, count: int, memory: float = 0.5) -
 
 
 def _rhythmic(rng: np.random.Generator, count: int) -> np.ndarray:
-    """A neighbour that comes and goes every 2 to 12 measurements: a fixed order of A and B falls into step with it."""
+    """Returns the noise of another program that comes and goes every 2 to 12 measurements.
+
+    A fixed order of A and B falls into step with it.
+    """
     periods = rng.uniform(2, 12, size=(count, 1))
     phases = rng.random((count, 1))
     waves = np.sin(2 * np.pi * (np.arange(_MEASUREMENTS) / periods + phases))
@@ -57,18 +60,18 @@ NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 
 
 def figures(kind: str, rng: np.random.Generator, count: int, *, own_ratio: float = 0.5) -> tuple[np.ndarray, ...]:
-    """Returns the noise of the steady and the epochs' rate of one process: part of it is what both met.
+    """Returns the noise of two rates of the same processes, the steady rate and that of whole epochs.
 
     Args:
-      own_ratio: of the variance of each, what the other does not share; what both share is all of it at 0.
+      own_ratio: the part of the variance of each that the other does not share; at 0 both have the same noise.
     """
     shared, *own = (NOISE[kind](rng, count) for _ in range(3))
-    return tuple(math.sqrt(1 - own_ratio) * shared + math.sqrt(own_ratio) * one for one in own)
+    return tuple(math.sqrt(1 - own_ratio) * shared + math.sqrt(own_ratio) * noise for noise in own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcomes:
-    """What many comparisons came to, one entry each."""
+class Verdicts:
+    """The verdicts of many comparisons, and the pairs that each took."""
 
     verdicts: np.ndarray
     pairs: np.ndarray
@@ -84,41 +87,44 @@ def simulate(
     threshold: float,
     rng: np.random.Generator,
     fixed_order: str | None = None,
-) -> Outcomes:
+) -> Verdicts:
     """Runs comparisons of A with B, which serves (1 - loss) times the images/sec of A.
 
     Args:
       noise: of each figure (comparisons, measurements), of the logarithm of each rate, in the order of measuring.
       losses: of each figure.
-      fixed_order: "ABBA" in the place of a coin for each pair: what it would be like without.
+      fixed_order: "ABBA", to show what a comparison without a coin for each pair would be worth.
     """
     a_first = rng.random((len(noise[0]), PAIRS[-1])) < 0.5
     if fixed_order is not None:
         a_first[:] = np.tile([fixed_order[0] == "A", fixed_order[2] == "A"], PAIRS[-1] // 2)
     signs = np.where(a_first, 1, -1)
-    logs = [signs * (one[:, 1::2] - one[:, 0::2]) + math.log1p(-loss) for one, loss in zip(noise, losses, strict=True)]
+    logs = [
+        signs * (measured[:, 1::2] - measured[:, 0::2]) + math.log1p(-loss)
+        for measured, loss in zip(noise, losses, strict=True)
+    ]
     return judge(logs, threshold=threshold)
 
 
-def judge(logs: Sequence[np.ndarray], *, threshold: float) -> Outcomes:
-    """Looks at log-ratios, of each figure (comparisons, pairs), as the gate does: at each look, those still open."""
+def judge(logs: Sequence[np.ndarray], *, threshold: float) -> Verdicts:
+    """Judges log-ratios, of each figure (comparisons, pairs), as the gate does: at each look what is still open."""
     comparisons = len(logs[0])
     verdicts = np.full(comparisons, INCONCLUSIVE, dtype=object)
     pairs = np.full(comparisons, PAIRS[-1])
     waiting = np.arange(comparisons)
     for look in plan(Paired.least_p):
         own = share_out(look, len(logs))
-        claims = together([change(Paired(one[waiting, : look.pairs]), own, threshold) for one in logs])
+        claims = together([change(Paired(ratios[waiting, : look.pairs]), own, threshold) for ratios in logs])
         closed = np.zeros(len(waiting), bool)
         for verdict in ("regression", "improved", SAME):
-            shown = getattr(claims, verdict)
-            verdicts[waiting[shown]] = verdict
-            closed |= shown
+            claimed = getattr(claims, verdict)
+            verdicts[waiting[claimed]] = verdict
+            closed |= claimed
         pairs[waiting[closed]] = look.pairs
         waiting = waiting[~closed]
         if not len(waiting):
             break
-    return Outcomes(verdicts=verdicts, pairs=pairs)
+    return Verdicts(verdicts=verdicts, pairs=pairs)
 
 
 # What a table of power has: the losses of the steady and of the epochs' rate; the spreads of one measurement.
@@ -133,7 +139,7 @@ POWER = {
 SPREADS = (0.02, 0.05, 0.10, 0.15)
 
 
-def tried(kind: str, spread: float, losses: Sequence[float], rng: np.random.Generator, count: int) -> Outcomes:
+def comparisons(kind: str, spread: float, losses: Sequence[float], rng: np.random.Generator, count: int) -> Verdicts:
     """Simulates comparisons of two figures whose noise is of a kind, half of it shared."""
-    noise = [spread * one for one in figures(kind, rng, count)]
+    noise = [spread * figure for figure in figures(kind, rng, count)]
     return simulate(noise, losses=losses, threshold=THRESHOLD_RATIO, rng=rng)

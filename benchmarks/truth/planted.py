@@ -18,7 +18,7 @@ _SIDE = 2
 
 
 class Sleeper:
-    """Sleeps about so long, and knows how long each sleep was."""
+    """Sleeps for about a given time at each call, and keeps how long each sleep was."""
 
     def __init__(self, s: float) -> None:
         self._s = s
@@ -36,7 +36,7 @@ class Sleeper:
 
 
 class Metronome:
-    """Returns at fixed times after the first call, so that what comes between two calls makes no difference."""
+    """Returns at fixed times after the first call, whatever its caller does between two calls."""
 
     def __init__(self, s: float) -> None:
         self._s = s
@@ -54,7 +54,12 @@ def a_batch() -> tuple[np.ndarray, np.ndarray]:
 
 
 def a_loader(load: Callable[[], None], steps: int, *, ahead: int) -> tf.data.Dataset:
-    """Returns a pipeline that loads a batch when it is asked, or `ahead` of it in a thread; exactly as written."""
+    """Returns a pipeline whose every batch calls `load`; tf.data changes nothing of it.
+
+    Args:
+      steps: batches.
+      ahead: batches that a thread loads before they are asked for.
+    """
 
     def loaded(index: np.ndarray) -> np.ndarray:
         load()
@@ -74,9 +79,10 @@ def a_loader(load: Callable[[], None], steps: int, *, ahead: int) -> tf.data.Dat
 
 
 class EdgyDataset(keras.utils.PyDataset):
-    """Gives batches at once, and takes its time before the first and after the last of an epoch.
+    """Gives batches at once, and takes a planted time before the first and after the last batch of an epoch.
 
-    With two workers: Keras then switches tf.data's autotune off, which can add half a second to an epoch, by chance.
+    It has two workers because Keras then switches off tf.data's autotune, which can add half a second to an epoch by
+    chance.
     """
 
     def __init__(self, steps: int, first: Callable[[], None], end: Callable[[], None]) -> None:
@@ -102,7 +108,7 @@ class EdgyDataset(keras.utils.PyDataset):
 
 
 class Planted(keras.Sequential):
-    """Calls a function in every training step, before it does what a step does."""
+    """Calls a function at the beginning of every training step."""
 
     step: Callable[[], None]
 
@@ -142,7 +148,12 @@ class Burner:
 
     @classmethod
     def burn(cls, s: float, block_bytes: int = 2**20) -> None:
-        """Keeps one core busy for so long, and takes the lock after each block: 1 MiB is some 0.7 ms of work."""
+        """Keeps one core busy.
+
+        Args:
+          s: how long.
+          block_bytes: hashed without the interpreter's lock, which is taken after each block; 1 MiB takes some 0.7 ms.
+        """
         until_ns = clock.now_ns() + int(s * 1e9)
         block = cls._BLOCK[:block_bytes]
         while clock.now_ns() < until_ns:

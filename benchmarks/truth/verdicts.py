@@ -1,6 +1,4 @@
-"""What does `python -m profiles` say of one script, again and again, on a quiet machine and beside a neighbour?
-
-python -m benchmarks.truth --only verdicts
+"""Asks `python -m profiles` for its verdict on one script, on a quiet machine and beside a neighbour.
 
 The neighbour burns half of the cores, and comes and goes every few seconds. The truth is known from plain runs of the
 same training, with its loader and with batches that are ready.
@@ -15,28 +13,23 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from rich.progress import Progress
 
 import unstall
-from benchmarks.lab.command import exit_code_of
 from benchmarks.lab.options import UserError
-from pipeline.commands import ArgumentParser
+from benchmarks.truth.measure import Run
+from benchmarks.truth.plan import Plan
+from benchmarks.truth.promises import LEAST_RIGHT_RATIO
+from benchmarks.truth.results import PLAIN
+from benchmarks.truth.samples import Attempt, Case, Group
 from profiles import clock
 from profiles.provenance import usable_cores
-from profiles.results import bound_of
-from profiles.statistics import geometric_mean
-from profiles.text import Terminal
 
-# Of 40 runs: confident and wrong at most, confident and right at least. Source: issue 16 of this project.
-MOST_WRONG_RATIO, LEAST_RIGHT_RATIO = 2 / 40, {"quiet": 36 / 40, "beside a neighbour": 20 / 40}
 _TIMEOUT_S, _TRUTH_ROUNDS = 300.0, 7
 # How long the neighbour stays, and stays away.
 _STAYS_S = (2.0, 8.0)
@@ -86,63 +79,52 @@ else:
 _PRODUCTS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What one run said: the bound, and the share of loading."""
-
-    bound: str
-    loading_ratio: float
+def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Gets ready to run the script."""
+    return Run(plan, progress, measure(plan.number("runs")))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 0 where verdicts are right as often as promised, else 1."""
-    parser = ArgumentParser(prog="python -m benchmarks.truth --only verdicts", description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=40, metavar="N", help="quiet, and as many beside (default: 40)")
-    arguments = parser.parse_args(argv)
-    if arguments.runs < 1:
-        parser.error(f"--runs must be at least 1. Received: {arguments.runs}.")
-    console, errors = Terminal(), Terminal(stderr=True)
+def measure(runs: int) -> Generator[Group, None, None]:
+    """Runs the script plainly, then as often as asked under `profiles` in each place; yields after each run.
+
+    Raises:
+      UserError: if a run fails or hangs.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-
-        def run() -> int:
-            (folder / "train.py").write_text(_SCRIPT.format(products=_PRODUCTS, rounds=_TRUTH_ROUNDS))
-            truth = _truth(folder)
-            runs = {}
-            for where in LEAST_RIGHT_RATIO:
-                with _neighbour(where != "quiet"):
-                    runs[where] = [
-                        _run(folder)
-                        for _ in track(range(arguments.runs), description=where, console=errors, transient=True)
-                    ]
-            return int(not print_runs(console, truth, runs))
-
-        return exit_code_of(run, errors, folder)
+        (folder / "train.py").write_text(_SCRIPT.format(products=_PRODUCTS, rounds=_TRUTH_ROUNDS))
+        attempts = {PLAIN: (plain(folder),)}
+        for where in LEAST_RIGHT_RATIO:
+            with _neighbour(where != "quiet"):
+                for _ in range(runs):
+                    attempts[where] = (*attempts.get(where, ()), profiled(folder))
+                    cases = (Case(name=case, attempts=of_case) for case, of_case in attempts.items())
+                    yield Group(name="verdicts", cases=tuple(cases))
 
 
-def _truth(folder: Path) -> float:
-    """Returns the share of loading by plain runs: epochs with the loader, and with batches that are ready."""
-    done = _python(folder, "train.py", "--plain")
-    times = [float(word) for word in done.split()]
-    return 1 - geometric_mean(times[1::2]) / geometric_mean(times[0::2])
+def plain(folder: Path) -> Attempt:
+    """Times epochs with the loader, and with batches that are ready."""
+    times = [float(word) for word in _python(folder, "train.py", "--plain").split()]
+    return Attempt(answer="", figures={"loaded_s": tuple(times[0::2]), "ready_s": tuple(times[1::2])})
 
 
-def _run(folder: Path) -> Said:
+def profiled(folder: Path) -> Attempt:
+    """Runs the script under `profiles`, and reads its verdict."""
     out = Path(tempfile.mkdtemp(dir=folder))
     _python(folder, "-m", "profiles", "--out", str(out), "train.py")
     document = json.loads((out / "results.json").read_text())
     (verdict,) = document["verdicts"]
-    return Said(bound=verdict["bound"], loading_ratio=verdict["loading_ratio"])
+    return Attempt(answer=verdict["bound"], figures={"loading_ratio": (verdict["loading_ratio"],)})
 
 
 def _python(folder: Path, *words: str) -> str:
     try:
-        done = _run_python(folder, words)
+        ended = _run_python(folder, words)
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{' '.join(words)} did not end within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
-    if done.returncode:
-        raise UserError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-300:]}", exit_code=3)
-    return done.stdout
+    if ended.returncode:
+        raise UserError(f"{' '.join(words)} ended with {ended.returncode}: {ended.stderr.strip()[-300:]}", exit_code=3)
+    return ended.stdout
 
 
 def _run_python(folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -159,11 +141,12 @@ def _run_python(folder: Path, words: Sequence[str]) -> subprocess.CompletedProce
 
 @contextmanager
 def _neighbour(there: bool) -> Iterator[None]:
-    """Another program that burns half of the cores, comes and goes."""
+    """Runs another program, where it is to be there, that burns half of the cores, and comes and goes."""
     if not there:
         yield
         return
-    context, seed = multiprocessing.get_context("spawn"), random.random()  # all of them come and go together
+    # One seed: all processes come and go together.
+    context, seed = multiprocessing.get_context("spawn"), random.random()
     burned = max(1, round(usable_cores() / 2))
     processes = [context.Process(target=_come_and_go, args=(seed,), daemon=True) for _ in range(burned)]
     for process in processes:
@@ -183,28 +166,3 @@ def _come_and_go(seed: float) -> None:
         while clock.now_ns() < until_ns:
             pass
         clock.sleep_until_ns(clock.now_ns() + int(coin.uniform(*_STAYS_S) * 1e9))
-
-
-def print_runs(console: Console, truth: float, runs: dict[str, list[Said]]) -> bool:
-    """Prints what was said, and returns whether it was right as often as promised."""
-    right = bound_of(truth)
-    console.print(f"The truth, by plain runs: {truth:.0%} of an epoch is loading, {right}-bound.", highlight=False)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("", "runs", "right", "wrong", "uncertain", "loading found", "promised"):
-        table.add_column(column, justify="left" if column in ("", "promised") else "right")
-    held = True
-    for where, said in runs.items():
-        bounds = Counter(one.bound for one in said)
-        uncertain, rights = bounds["uncertain"], bounds[right]
-        wrong = len(said) - uncertain - rights
-        held &= wrong <= MOST_WRONG_RATIO * len(said) and rights >= LEAST_RIGHT_RATIO[where] * len(said)
-        low, high = min(one.loading_ratio for one in said), max(one.loading_ratio for one in said)
-        table.add_row(
-            where,
-            *map(str, (len(said), rights, wrong, uncertain)),
-            f"{low:.0%} to {high:.0%}",
-            f"{LEAST_RIGHT_RATIO[where]:.0%} right, {MOST_WRONG_RATIO:.0%} wrong",
-        )
-    console.print(table)
-    console.print("As promised." if held else "Not as promised.", highlight=False)
-    return held

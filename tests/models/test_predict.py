@@ -154,12 +154,6 @@ def test_all_good_is_exit_code_0(model_file, tmp_path, capfd):
     assert command.main(["predict", str(model_file), a_picture(tmp_path / "a.png")]) == 0
 
 
-def test_a_wrong_model_is_exit_code_2_in_one_line(tmp_path, capfd):
-    assert command.main(["predict", str(tmp_path / "gone.keras"), a_picture(tmp_path / "a.png")]) == 2
-    printed = capfd.readouterr()
-    assert (printed.out, printed.err) == ("", f"{tmp_path}/gone.keras does not exist.\n")
-
-
 def test_a_picture_without_probabilities_is_left_unclassified(tmp_path):
     network = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
     network.layers[-1].set_weights([np.zeros((48, 1), np.float32), np.array([7], np.float32)])

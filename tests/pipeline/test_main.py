@@ -1,6 +1,5 @@
 """`python -m pipeline materialize`: what it prints, and how it ends."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -116,36 +115,11 @@ def test_an_image_size_is_a_side_or_two():
     assert command._size("48x96") == (48, 96)
 
 
-def test_a_folder_that_is_there_is_bad_input(photos, tmp_path, capsys):
-    (tmp_path / "mine").touch()
-    assert command.main([str(photos), str(tmp_path), "--as", "raw"]) == 2
-    assert "is there already, and nothing is overwritten" in capsys.readouterr().err
-
-
 def test_no_room_is_said_and_the_code_is_3(photos, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(1, 1, 1000))
     assert command.main([str(photos), str(tmp_path / "out"), "--as", "raw"]) == 3
     assert "not enough room on disk: 0 MB needed, 0 MB free" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_leaves_nothing_behind_and_gives_its_code(number, code, photos, tmp_path, capsys, monkeypatch):
-    from pipeline.prepared.write import materialize
-
-    def interrupted(*arguments, progress, **named):
-        def report(done, total):
-            os.kill(os.getpid(), number)
-            os.kill(os.getpid(), signal.SIGTERM)  # one more, while the first is dealt with
-
-        return materialize(*arguments, progress=report, **named)
-
-    before = signal.getsignal(number)
-    monkeypatch.setattr(command, "_materialize", lambda: interrupted)
-    assert command.main([str(photos), str(tmp_path / "out"), "--as", "raw"]) == code
-    assert capsys.readouterr().err == "stopped: nothing was left behind\n"
-    assert list(tmp_path.iterdir()) == []
-    assert signal.getsignal(number) is before
 
 
 @pytest.mark.slow  # a process of its own, which imports TensorFlow

@@ -126,6 +126,8 @@ WRITES = {
     "benchmarks.scaling": ("results.json", "report.html"),
     "benchmarks.augmentation": ("results.json", "report.html"),
     "benchmarks.peers": ("results.json", "report.html"),
+    "benchmarks.truth": ("results.json", "report.html"),
+    "benchmarks.truth --only intervals": ("results.json", "report.html"),
     "profiles": ("results.json", "report.html"),
 }
 

@@ -22,6 +22,7 @@ from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.gate.report import COMPARISONS
 from benchmarks.peers.report import KIND as PEERS
 from benchmarks.scaling.report import KIND as SCALING
+from benchmarks.truth.report import KIND as TRUTH
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
 from benchmarks.tune.own.samples import PipelineFacts
@@ -40,6 +41,7 @@ from tests.builders import (
     ONE_VARIANT,
     a_check_document,
     a_comparisons_document,
+    a_counting_group,
     a_devices_document,
     a_doctor_document,
     a_document,
@@ -53,6 +55,7 @@ from tests.builders import (
     a_search_document,
     a_survey,
     a_telemetry,
+    a_truth_document,
     all_trained,
     an_accuracy_document,
     an_advice_document,
@@ -230,9 +233,21 @@ def peers_report(text: str) -> str:
     return PEERS.page(document, PEERS.derive(document))
 
 
+def truth_report(text: str) -> str:
+    document = a_truth_document(
+        a_counting_group(1000.0, 1100.0, case=text),
+        options={text: text},
+        dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
+        complete=False,
+        **hostile_parts(text),
+    )
+    return TRUTH.page(document, TRUTH.derive(document))
+
+
 PAGES = {
     "main": main_report,
     "scaling": scaling_report,
+    "truth": truth_report,
     "augmentation": augmentation_report,
     "accuracy": accuracy_report,
     "devices": devices_report,

@@ -27,6 +27,7 @@ from benchmarks.lab.serve import one_line
 from benchmarks.lab.show import show
 from benchmarks.peers.report import KIND as PEERS
 from benchmarks.scaling.report import KIND as SCALING
+from benchmarks.truth.report import KIND as TRUTH
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
 from benchmarks.tune.own.samples import PipelineFacts
@@ -51,6 +52,7 @@ from tests.builders import (
     ONE_VARIANT,
     a_check_document,
     a_comparisons_document,
+    a_counting_group,
     a_doctor_document,
     a_gate_check_document,
     a_measured_peer,
@@ -61,6 +63,7 @@ from tests.builders import (
     a_scaling_document,
     a_search_document,
     a_survey,
+    a_truth_document,
     an_advice_document,
     gate_measurements,
     samples_at,
@@ -178,10 +181,16 @@ def show_check(console: Terminal, text: str) -> None:
     CHECK.print(console, document, CHECK.derive(document))
 
 
+def show_truth(console: Terminal, text: str) -> None:
+    document = a_truth_document(a_counting_group(1000.0, 1100.0, case=text))
+    TRUTH.print(console, document, TRUTH.derive(document))
+
+
 TERMINALS = {
     "results": show_results,
     "stages": show_stages,
     "scaling": show_scaling,
+    "truth": show_truth,
     "doctor": show_doctor,
     "comparison": show_comparison,
     "gate check": show_gate_check,
@@ -218,12 +227,13 @@ NEEDED = {
     "gate": ("ratios",),
     "show": ("results.json",),
     "compare": ("a", "b"),
-    "truth --only photos": ("--against=pets",),
-    "truth --only gate": ("--out=out",),
+    "truth --only photos": ("--only", "photos", "--against=pets"),
+    "truth --only watching": ("--only", "watching"),
+    "truth --only gate": ("--only", "gate"),
 }
 MODULES = {
     **{verb: function for verb, (function, _) in VERBS.items()},
-    **{f"truth --only {part}": f"benchmarks.truth.{part}:main" for part in ("watching", "photos", "gate")},
+    **{f"truth --only {part}": VERBS["truth"][0] for part in ("watching", "photos", "gate")},
 }
 
 

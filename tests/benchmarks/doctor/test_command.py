@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 
 import pytest
 
@@ -18,7 +17,6 @@ from benchmarks.doctor.folder import entries, findings_of, list_folder
 from benchmarks.doctor.measure import Examiner
 from benchmarks.doctor.results import TROUBLES, Examined, Finding, in_order
 from benchmarks.lab.show import show
-from pipeline.commands.terminal import Stopped
 from pipeline.sources import photographs
 from pipeline.sources.folder import FORMATS, MAX_BYTES
 from pipeline.sources.skip_list import read_skip_list
@@ -290,17 +288,6 @@ def test_it_writes_nothing_among_the_photos(words, tmp_path, monkeypatch, capsys
     assert f" would lie in the folder that is examined. Give one outside of {words[0]}." in said
     assert len(said.splitlines()) == 1
     assert set(tmp_path.rglob("*")) == before
-
-
-def test_a_run_that_is_stopped_leaves_no_folder(tmp_path, monkeypatch):
-    def stopped(*words):
-        raise Stopped(signal.SIGTERM)
-
-    photo_folder(tmp_path / "pets", {"cats": 1, "dogs": 1})
-    monkeypatch.setattr("benchmarks.doctor.measure.examine_all", stopped)
-    monkeypatch.chdir(tmp_path)
-    assert doctor.main(["pets"]) == 128 + signal.SIGTERM
-    assert [path.name for path in tmp_path.iterdir()] == ["pets"]
 
 
 def test_a_prepared_copy_is_bad_input(tmp_path, capsys):

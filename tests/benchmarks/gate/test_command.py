@@ -112,13 +112,6 @@ def test_a_log_that_is_there_stays_as_it_is(machine, rate, capsys):
     assert ("the output of the processes is in out/gate-2.log" in capsys.readouterr().err) == (code == 3)
 
 
-def test_a_stopped_run_is_128_and_the_signal_and_leaves_nothing(machine, capsys):
-    machine["mine:b"] = Stopped(2)
-    assert run(*COMPARED) == 130
-    assert "stopped: nothing was decided" in capsys.readouterr().err
-    assert not pathlib.Path("out").exists()
-
-
 def test_a_run_that_is_stopped_later_keeps_its_pairs_and_decides_nothing(machine, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     machine["mine:b"] = 500.0
@@ -282,12 +275,8 @@ def test_a_model_of_the_users_own_is_named_without_its_folder(machine, tmp_path)
     assert {setting.model for _, setting in machine["asked"]} == {str(tmp_path / "mine.keras")}
 
 
-def test_a_baseline_that_is_there_is_not_measured_over(machine, photos, capsys):
+def test_a_baseline_is_replaced_where_that_is_asked_for(machine, photos):
     assert recorded(photos, "record") == 0
-    machine["asked"].clear()
-    assert recorded(photos, "record") == 2
-    assert "is there already. Give --overwrite" in capsys.readouterr().err
-    assert machine["asked"] == []
     assert recorded(photos, "record", "--overwrite") == 0
 
 

@@ -12,7 +12,8 @@ from benchmarks.gate import processes
 from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from benchmarks.gate.ratios import RATIOS
 from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
-from benchmarks.truth import gate as truth
+from benchmarks.truth.gate import subject as planted_subject
+from benchmarks.truth.promises import GATE_PARTS
 from profiles.devices import Device
 from tests.fakes import GateChildHere
 
@@ -95,7 +96,7 @@ def in_this_process(monkeypatch):
 @pytest.mark.parametrize(
     "subject",
     [*{side.label: side for ratio in RATIOS.values() for side in (ratio.a, ratio.b) if ":" in side.text}.values()]
-    + [truth._subject(part.loss) for part in truth.PARTS.values()],
+    + [planted_subject(part.loss) for part in GATE_PARTS.values()],
     ids=lambda subject: subject.label,
 )
 def test_what_the_gate_measures_of_this_project_is_there(subject):
@@ -108,7 +109,7 @@ def test_a_function_of_this_project_is_measured_though_a_users_may_have_the_same
 ):
     monkeypatch.setattr(processes, "WINDOWS", 1)
     monkeypatch.chdir(tmp_path)
-    process = measure(truth._subject(0.5), SETTING, tmp_path / "log")
+    process = measure(planted_subject(0.5), SETTING, tmp_path / "log")
     assert set(process.rates) == {"steady", "epoch"}
 
 

@@ -26,6 +26,7 @@ from benchmarks.lab.options import UserError
 from benchmarks.peers.__main__ import COMMAND as PEERS
 from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from benchmarks.scaling.__main__ import COMMAND as SCALING
+from benchmarks.truth.__main__ import COMMANDS as TRUTH
 from benchmarks.tune.__main__ import ADVICE, CHECK
 from benchmarks.tune.__main__ import SEARCH as TUNE
 from benchmarks.tune.check.samples import CheckSamples
@@ -39,6 +40,7 @@ from tests.builders import (
     COMPOSED,
     a_check_document,
     a_comparisons_document,
+    a_counting_group,
     a_devices_document,
     a_gate_check_document,
     a_measured_augmentation,
@@ -50,6 +52,7 @@ from tests.builders import (
     a_scaling_document,
     a_scaling_plan,
     a_search_document,
+    a_truth_document,
     all_trained,
     an_accuracy_document,
     an_accuracy_plan,
@@ -104,6 +107,7 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: ()})),
     ),
+    "truth": (TRUTH["planted"], a_truth_document(a_counting_group(1001.0, 999.0)), a_truth_document()),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
     "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=AdviceSamples())),
     "tune --check": (CHECK, CHECKED, replace(CHECKED, samples=CheckSamples(targets=()))),

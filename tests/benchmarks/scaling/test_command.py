@@ -392,13 +392,6 @@ def test_a_stopped_run_writes_what_it_has_and_removes_its_files(fake_child, phot
     assert "This run was stopped before its end" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_an_earlier_run_is_not_overwritten(fake_child, photos, tmp_path):
-    (tmp_path / "cache").mkdir()
-    run(plan(axes={"files": (8,)}), photos, tmp_path / "out")
-    with pytest.raises(UserError, match="holds results.json already"):
-        run(plan(axes={"files": (8,)}), photos, tmp_path / "out")
-
-
 def test_the_table_of_an_axis_and_its_finding():
     planted = plan(axes={"cores": (1, 2)}, variants=ONE_VARIANT, rounds=2)
     rows = rows_of(planted, {1: (1000.0, 980.0), 2: (1200.0, 1220.0)})

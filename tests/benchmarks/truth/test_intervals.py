@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from benchmarks.truth import intervals
-from benchmarks.truth.gate import NOISE
+from benchmarks.truth.__main__ import main
+from benchmarks.truth.coverage import coverage, covered, half_widths
+from benchmarks.truth.gate_simulated import NOISE
+from benchmarks.truth.report import KIND
+from benchmarks.truth.results import derive
+from benchmarks.truth.samples import Figure, Group
 from profiles.devices import parse_device
 from profiles.results import attribute
 from profiles.statistics import ratio_interval
 from profiles.text import Terminal
-from tests.builders import a_sample
+from tests.builders import a_sample, a_truth_document
 
 
 @pytest.mark.parametrize("rounds", [3, 5, 10])
@@ -19,21 +25,21 @@ def test_what_is_simulated_is_the_interval_that_is_printed(rounds: int) -> None:
     logs = np.random.default_rng(rounds).normal(size=(1, rounds))
     _, interval = ratio_interval(np.exp(logs[0]).tolist(), [1.0] * rounds)
     assert interval is not None
-    half = intervals.half_widths(logs)[0]
+    half = half_widths(logs)[0]
     assert np.log(interval) == pytest.approx([logs.mean() - half, logs.mean() + half])
 
 
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("rounds", [3, 5, 8, 15])
 def test_intervals_cover_the_truth_as_often_as_they_say(noise: str, rounds: int) -> None:
-    assert 0.93 <= intervals._coverage(NOISE[noise], rounds, 4000) <= 0.97
+    assert 0.93 <= coverage(NOISE[noise], rounds, 4000) <= 0.97
 
 
 def test_an_order_that_repeats_falls_into_step_with_a_rhythm() -> None:
     """Why the order is drawn anew: A B C D, D C B A covers 80 %. What cannot fail shows nothing."""
     in_turn = NOISE["rhythmic"](np.random.default_rng(0), 4000)[:, :20].reshape(4000, 5, 4).copy()
     in_turn[:, 1::2] = in_turn[:, 1::2, ::-1].copy()
-    assert intervals.covered(in_turn[:, :, 0] - in_turn[:, :, 3]) == pytest.approx(0.8, abs=0.03)
+    assert covered(in_turn[:, :, 0] - in_turn[:, :, 3]) == pytest.approx(0.8, abs=0.03)
 
 
 def test_the_range_of_few_rounds_is_no_interval() -> None:
@@ -42,27 +48,32 @@ def test_the_range_of_few_rounds_is_no_interval() -> None:
     assert np.mean((logs.min(axis=1) <= 0) & (logs.max(axis=1) >= 0)) == pytest.approx(0.75, abs=0.03)
 
 
-def test_the_command_prints_coverage_and_says_whether_it_is_as_promised(capsys: pytest.CaptureFixture[str]) -> None:
-    assert intervals.main(["--simulations", "2000", "--real", "0"]) in (0, 1)
+def test_the_command_prints_coverage_and_says_whether_it_is_as_promised(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["--only", "intervals", "--simulations", "2000", "--real", "0", "--out", str(tmp_path)]
+    assert main(words) in (0, 1)
     shown = capsys.readouterr().out
     assert all(name in shown for name in NOISE)
-    assert "promised, 93% to 97%" in shown
+    assert "promised, 93% to 97%." in shown and "of 50 figures are as near to the truth" in shown
 
 
 @pytest.mark.parametrize(("held", "compatible"), [(95, True), (89, True), (87, False), (100, True)])
 def test_real_intervals_are_held_against_what_is_written(
     held: int, compatible: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steady, off = [-0.01, 0.0, 0.01, 0.02, -0.02], [0.5, 0.51, 0.52, 0.5, 0.51]
-    assert intervals._print_real(Terminal(), np.array([steady] * held + [off] * (100 - held))) is compatible
-    assert f"{held} of 100 intervals hold 1" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("words", [["--simulations", "10"], ["--real", "-1"]])
-def test_numbers_that_make_no_sense_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        intervals.main(words)
-    assert stopped.value.code == 2 and "must be at least" in capsys.readouterr().err
+    steady, off = (-0.01, 0.0, 0.01, 0.02, -0.02), (0.5, 0.51, 0.52, 0.5, 0.51)
+    figures = tuple(
+        Figure(case="v on m, run 1", name="s/image", truth=tuple(np.exp(logs)), measured=(1.0,) * 5)
+        for logs in [steady] * held + [off] * (100 - held)
+    )
+    document = a_truth_document(
+        Group(name="real", figures=figures), part="intervals", options={"simulations": 100, "real": 100}
+    )
+    results = derive(document)
+    assert results.exit_code == int(not compatible)
+    KIND.print(Terminal(), document, results)
+    assert f"{held} of 100 intervals hold 1" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("noise", NOISE)

@@ -7,14 +7,25 @@ from pathlib import Path
 import pytest
 
 from benchmarks.truth import verdicts
-from benchmarks.truth.verdicts import Said, print_runs
+from benchmarks.truth.promises import LEAST_RIGHT_RATIO
+from benchmarks.truth.report import KIND
+from benchmarks.truth.results import PLAIN, derive, loading_of
+from benchmarks.truth.samples import Attempt, Case, Group
 from profiles.text import Terminal
+from tests.builders import a_truth_document
 
-QUIET, BESIDE = verdicts.LEAST_RIGHT_RATIO
+QUIET, BESIDE = LEAST_RIGHT_RATIO
+# By plain runs, 35 % of an epoch is loading.
+TRUTH = Case(name=PLAIN, attempts=(Attempt(answer="", figures={"loaded_s": (2.0,), "ready_s": (1.3,)}),))
 
 
-def said(**counts: int) -> list[Said]:
-    return [Said(bound=bound, loading_ratio=0.3) for bound, count in counts.items() for _ in range(count)]
+def runs_of(where: str, **counts: int) -> Case:
+    attempts = [
+        Attempt(answer=bound, figures={"loading_ratio": (0.3,)})
+        for bound, count in counts.items()
+        for _ in range(count)
+    ]
+    return Case(name=where, attempts=tuple(attempts))
 
 
 @pytest.mark.parametrize(
@@ -31,16 +42,21 @@ def said(**counts: int) -> list[Said]:
 def test_verdicts_must_be_right_and_must_not_hide(
     quiet: dict[str, int], beside: dict[str, int], held: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert print_runs(Terminal(width=80), 0.35, {QUIET: said(**quiet), BESIDE: said(**beside)}) is held
+    group = Group(name="verdicts", cases=(TRUTH, runs_of(QUIET, **quiet), runs_of(BESIDE, **beside)))
+    document = a_truth_document(group, part="verdicts", options={"runs": 40})
+    results = derive(document)
+    assert results.exit_code == int(not held)
+    KIND.print(Terminal(width=80), document, results)
     shown = capsys.readouterr().out
     assert "35% of an epoch is loading, input-bound" in shown
-    assert ("As promised." in shown) is held
+    assert ("2 of 2 figures are as near to the truth as promised." in shown) is held
     assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.slow
 def test_a_script_is_run_and_its_verdict_read(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(verdicts._SCRIPT.format(products=verdicts._PRODUCTS, rounds=1))
-    assert 0.05 < verdicts._truth(tmp_path) < 0.8
-    found = verdicts._run(tmp_path)
-    assert found.bound in ("compute", "balanced", "input", "uncertain") and -0.5 < found.loading_ratio < 0.9
+    assert 0.05 < loading_of(verdicts.plain(tmp_path)) < 0.8
+    profiled = verdicts.profiled(tmp_path)
+    assert profiled.answer in ("compute", "balanced", "input", "uncertain")
+    assert -0.5 < profiled.figures["loading_ratio"][0] < 0.9

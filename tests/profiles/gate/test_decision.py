@@ -368,7 +368,7 @@ def test_the_docs_say_the_power_that_there_is():
         for losses, (printed, pairs) in zip(
             simulated.POWER.values(), re.findall(r"([\d.]+)% \((\d+)\)", cells), strict=True
         ):
-            outcomes = simulated.tried("gaussian", int(spread) / 100, losses, rng, 1000)
+            outcomes = simulated.comparisons("gaussian", int(spread) / 100, losses, rng, 1000)
             verdict = "regression" if any(losses) else "same"
             assert outcomes.ratio(verdict) == pytest.approx(float(printed) / 100, abs=0.05)
             assert outcomes.pairs.mean() == pytest.approx(int(pairs), abs=1)

@@ -251,12 +251,10 @@ def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["missing.py"], "missing.py: no such script."),
         (["--max-steps", "0", "train.py"], "--max-steps must be at least 1. Received: 0."),
         (["--max-step", "3", "train.py"], "unrecognized arguments: --max-step"),
         ([], "the following arguments are required: SCRIPT.py"),
         (["x" * 300], f"{'x' * 300}: File name too long."),
-        (["--out", "train.py/here", "train.py"], "results cannot be written there"),
     ],
 )
 def test_a_wrong_call_is_one_line(tmp_path, words, line, monkeypatch, capsys):

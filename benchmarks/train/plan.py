@@ -1,0 +1,103 @@
+"""What is asked of `train`: a network, photos, a pipeline and a file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import models
+from benchmarks.lab.options import MODEL, UserError, config_from_file
+from pipeline import VARIANTS, PipelineConfig
+from pipeline.commands import ArgumentParser
+from pipeline.sources import add_skip_list_option
+
+# The fastest that needs nothing prepared, and its draws are the tutorial's.
+_VARIANT = "tf-data-composed"
+# The published epochs were 8,000 steps each, of 32: 800 passes over the 8,000 photos.
+_EPOCHS_HELP = "passes over the photos (default: 25 passes, or the network's own; published: 800 passes' worth)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A training, checked.
+
+    Attributes:
+      config: the pipeline; its image size is the network's to set.
+      epochs: passes over the photos.
+      out: the file that the model goes to.
+      overwrite: whether the file may take the place of another.
+    """
+
+    model: str
+    data: str
+    config: PipelineConfig
+    epochs: int
+    out: Path
+    overwrite: bool
+    skip_list: Path | None = None
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.train",
+        description="Trains a model on photos and writes it to a file with its preprocessing and its classes, for "
+        "python -m models predict.",
+        epilog="Tested with: the folder test beside train, where DIR is or holds train; else a fifth of each class, "
+        "drawn by the seed and not trained on.",
+    )
+    add = arguments.add_argument
+    add("--model", default=MODEL, metavar="NAME", help=f"a name, module:function or .keras file (default: {MODEL})")
+    add("--data", required=True, metavar="DIR|tfds:NAME|generated:N", help="a folder with a folder of photos a class")
+    add_skip_list_option(arguments)
+    add("--out", required=True, type=Path, metavar="FILE.keras", help="where the model goes")
+    add("--pipeline", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune, or your own (default: {_VARIANT})")
+    add("--epochs", type=int, metavar="N", help=_EPOCHS_HELP)
+    add("--batch-size", type=int, metavar="N", help="photos a step (default: as published, or the pipeline's)")
+    add("--seed", type=int, default=0, metavar="N", help="of weights, order, draws and held-out photos (default: 0)")
+    add("--overwrite", action="store_true", help="replaces FILE.keras, when training has ended")
+    return arguments
+
+
+def read_plan(arguments: argparse.Namespace) -> Plan:
+    """Checks what can be checked before anything is opened.
+
+    Raises:
+      UserError: in one line.
+    """
+    try:
+        models.check_name(arguments.model)
+    except models.ModelError as error:
+        raise UserError(f"--model {error}") from error
+    published = models.MODELS.get(arguments.model, models.MODELS[MODEL]).training
+    config = VARIANTS[_VARIANT] if arguments.pipeline is None else config_from_file(arguments.pipeline, "--pipeline")
+    batch_size = arguments.batch_size
+    if batch_size is None:
+        batch_size = config.batch_size if arguments.pipeline or published.batch_size is None else published.batch_size
+    epochs = published.epochs if arguments.epochs is None else arguments.epochs
+    for name, value, least in (("epochs", epochs, 1), ("batch-size", batch_size, 1), ("seed", arguments.seed, 0)):
+        if value < least:
+            raise UserError(f"--{name} must be at least {least}. Received: {value}.")
+    _check_file(arguments.out, overwrite=arguments.overwrite)
+    return Plan(
+        model=arguments.model,
+        data=arguments.data,
+        config=replace(config, batch_size=batch_size, seed=arguments.seed),
+        epochs=epochs,
+        out=arguments.out,
+        overwrite=arguments.overwrite,
+        skip_list=arguments.skip_list,
+    )
+
+
+def _check_file(out: Path, *, overwrite: bool) -> None:
+    """Finds out before training that the file can be written."""
+    if out.suffix != ".keras":
+        raise UserError(f"--out {out} must end in .keras.")
+    if out.is_dir() or (out.exists() and not overwrite):
+        raise UserError(f"--out {out} exists already. Choose another name, or give --overwrite.")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}. Make it first.")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise UserError(f"--out {out}: the folder {out.parent} cannot be written to.")

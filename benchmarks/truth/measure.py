@@ -1,0 +1,95 @@
+"""Runs one part of `truth`, and keeps what each of its groups came to so far."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+import unstall
+from benchmarks.truth.plan import Plan
+from benchmarks.truth.results import TruthDocument
+from benchmarks.truth.samples import Group, Measurements
+from profiles.provenance import machine
+from profiles.report import Document, now
+
+
+def open_planted(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Loads TensorFlow, without a GPU, and gets ready to measure planted loads."""
+    _quiet_tensorflow()
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    return Run(plan, progress, unstall.of_ours("benchmarks.truth.groups:measure")(plan))
+
+
+def open_watching(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Loads TensorFlow, and gets ready to train with and without the monitor."""
+    _quiet_tensorflow()
+    return Run(plan, progress, unstall.of_ours("benchmarks.truth.watching:measure")(plan))
+
+
+def _quiet_tensorflow() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # TensorFlow warns where many small models are traced, as here.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+class Run:
+    """Measures the groups of a part.
+
+    Args:
+      groups: yields a group with all that was measured of it so far, after each round.
+      dataset: what is compared; None where nothing of a user's is.
+      earlier: groups that an earlier run measured, which this run continues.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        progress: Progress,
+        groups: Generator[Group, None, None],
+        dataset: Mapping[str, Any] | None = None,
+        earlier: Sequence[Group] = (),
+    ) -> None:
+        self._asked = plan.asked
+        self._progress = progress
+        self._groups = groups
+        self._dataset = dataset
+        self._measured = {group.name: group for group in earlier}
+        self._created = now()
+        self._provenance = machine()
+
+    def document(self, *, complete: bool) -> TruthDocument:
+        """Returns what was measured so far."""
+        return Document(
+            command="truth",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._asked,
+            dataset=self._dataset,
+            samples=Measurements(groups=tuple(self._measured.values())),
+        )
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Measures every group.
+
+        Args:
+          after_round: called after each round of each group.
+        """
+        task = self._progress.add_task(self._asked.part, total=None)
+        with contextlib.closing(self._groups):  # ends its children and removes its files, also where a signal ends it
+            for group in self._groups:
+                self._measured[group.name] = group
+                self._progress.update(task, description=group.name, advance=1, refresh=True)
+                after_round()
+        self._progress.remove_task(task)
+
+    def close(self) -> None:
+        """Does nothing: what a part starts, it ends itself."""
+
+    kill = close
