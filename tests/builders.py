@@ -24,7 +24,7 @@ from benchmarks.augmentation.measure import png_of
 from benchmarks.augmentation.operations import OPERATIONS
 from benchmarks.augmentation.plan import Asked as AugmentationAsked
 from benchmarks.augmentation.results import AugmentationDocument
-from benchmarks.augmentation.samples import Measured as AugmentationMeasured
+from benchmarks.augmentation.samples import MeasuredAugmentation
 from benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
 from benchmarks.augmentation.samples import Sample as AugmentationSample
 from benchmarks.devices.experiments import Case, Experiment, arrays
@@ -35,11 +35,10 @@ from benchmarks.devices.plan import Sweep, parser, read_plan
 from benchmarks.devices.report import DevicesDocument
 from benchmarks.devices.report import Measurements as DevicesMeasurements
 from benchmarks.devices.results import USED, CaseResult, case_result_of
-from benchmarks.devices.samples import CaseFacts, Epoch
-from benchmarks.devices.samples import Measured as DevicesMeasured
+from benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
 from benchmarks.doctor.plan import Asked as DoctorAsked
 from benchmarks.doctor.report import DoctorDocument
-from benchmarks.doctor.results import Examination, Examined, Finding
+from benchmarks.doctor.results import Examination, ExaminedFile, Finding
 from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
 from benchmarks.gate.results import CheckDocument as GateCheckDocument
 from benchmarks.gate.results import ComparisonsDocument, baseline_of
@@ -49,13 +48,11 @@ from benchmarks.gate.samples import Measurement as GateMeasurement
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.plan import Asked as PeersAsked
 from benchmarks.peers.results import PeersDocument
-from benchmarks.peers.samples import Measured as MeasuredPeer
-from benchmarks.peers.samples import MeasuredWork
+from benchmarks.peers.samples import MeasuredPeer, MeasuredWork
 from benchmarks.peers.samples import Measurements as PeersMeasurements
 from benchmarks.peers.samples import Sample as PeerSample
 from benchmarks.scaling.plan import Asked as ScalingAsked
-from benchmarks.scaling.plan import Measured as MeasuredPlace
-from benchmarks.scaling.plan import Measurement, PointResult
+from benchmarks.scaling.plan import MeasuredPlace, Measurement, PointResult
 from benchmarks.scaling.plan import Measurements as ScalingMeasurements
 from benchmarks.scaling.report import ScalingDocument
 from benchmarks.truth.plan import Asked as TruthAsked
@@ -70,8 +67,7 @@ from benchmarks.tune.own.samples import AdviceSamples, MeasuredChange, PipelineF
 from benchmarks.tune.plan import AdviceAsked, CheckAsked, Limits, Target
 from benchmarks.tune.plan import Asked as SearchAsked
 from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument, name_of
-from benchmarks.tune.samples import Measured as MeasuredPipeline
-from benchmarks.tune.samples import MeasuredStage, OrderSamples, SearchSamples
+from benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples
 from benchmarks.tune.samples import Subject as PipelineSubject
 from pipeline.config import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost
@@ -178,7 +174,7 @@ def rounds_of(window: str, *step_ms: float, **settings: Any) -> list[Sample]:
     return [a_sample(window, ms=ms, **{"round": number, **settings}) for number, ms in enumerate(step_ms)]
 
 
-def made_of(loading: float, *, parts: dict[str, float] | None = None) -> Attribution:
+def an_attribution(loading: float, *, parts: dict[str, float] | None = None) -> Attribution:
     """Returns an attribution of one second, of which the part `loading` is in `parts`, by default in `prep_stall`."""
     shares: Parts[float | None] = Parts(
         **(dict.fromkeys(PARTS, 0.0) | {"compute": 1 - loading, **(parts or {"prep_stall": loading})})
@@ -301,7 +297,7 @@ def an_augmentation_sample(
 A_PICTURE = png_of(np.zeros((4, 4, 3), np.uint8))
 
 
-def a_measured_augmentation(subject: AugmentationSubject | None = None, **changes: object) -> AugmentationMeasured:
+def a_measured_augmentation(subject: AugmentationSubject | None = None, **changes: object) -> MeasuredAugmentation:
     values = {
         "subject": subject or an_augmentation_subject(),
         "graph_loop": None,
@@ -310,10 +306,10 @@ def a_measured_augmentation(subject: AugmentationSubject | None = None, **change
         "picture": A_PICTURE,
         "samples": (an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)),
     }
-    return AugmentationMeasured(**{**values, **changes})
+    return MeasuredAugmentation(**{**values, **changes})
 
 
-def an_augmentation_document(*measured: AugmentationMeasured, **changes: Any) -> AugmentationDocument:
+def an_augmentation_document(*measured: MeasuredAugmentation, **changes: Any) -> AugmentationDocument:
     """Returns the document of all operations and libraries, of which these subjects were measured."""
     asked = AugmentationAsked(
         operations=tuple(OPERATIONS),
@@ -399,7 +395,7 @@ def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
             examined=1_000,
             seconds=1.25,
             files=tuple(
-                Examined(path=path, format="JPEG", bytes=1, sha256="00", findings=tuple(of_file))
+                ExaminedFile(path=path, format="JPEG", bytes=1, sha256="00", findings=tuple(of_file))
                 for path, of_file in of_files.items()
             ),
             findings=tuple(finding for finding in findings if not finding.path),
@@ -471,7 +467,7 @@ def a_measured_case(
     epochs: tuple[Epoch, ...] = (),
     replay: bool = True,
     **facts: Any,
-) -> DevicesMeasured:
+) -> MeasuredCase:
     """Returns a case whose steps of 10 images take these milliseconds."""
     samples = [
         *rounds_of("resident", *(resident_ms,) * rounds),
@@ -479,7 +475,7 @@ def a_measured_case(
         *rounds_of("loader", *(2.0,) * rounds),
         *rounds_of("train", *(train_ms,) * rounds, wait_ms=wait_ms),
     ]
-    return DevicesMeasured(
+    return MeasuredCase(
         case=case or MNIST,
         device=device,
         backend=backend,

@@ -14,7 +14,7 @@ from benchmarks.devices.findings import Findings, Swept, backend_notes, findings
 from benchmarks.devices.plan import Asked
 from benchmarks.devices.plots import bars_of, sweep_charts
 from benchmarks.devices.results import USED, CaseResult, case_result_of, window_name
-from benchmarks.devices.samples import Measured
+from benchmarks.devices.samples import MeasuredCase
 from benchmarks.devices.tables import (
     EFFORTS,
     LEGEND,
@@ -38,7 +38,7 @@ from profiles.statistics import median
 class Measurements:
     """What was measured of all cases on all devices."""
 
-    cases: tuple[Measured, ...]
+    cases: tuple[MeasuredCase, ...]
 
 
 DevicesDocument = Document[Asked, Measurements]

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.devices.experiments import Case
 from benchmarks.devices.peak import Peak
-from benchmarks.devices.samples import CaseFacts, Epoch, Measured
+from benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
 from models import MODELS, Training
 from pipeline.config import config_to_dict
 from profiles import Device
@@ -261,7 +261,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def case_result_of(
-    measured: Measured,
+    measured: MeasuredCase,
     peaks: Sequence[Peak],
     *,
     trace: Trace,

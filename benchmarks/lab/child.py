@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import unstall
-from pipeline.text import shown
+from pipeline.text import printable
 from profiles import Device, clock
 
 # Before a child answers at all: imports, the first trace of a large network, a prepared file.
@@ -182,7 +182,7 @@ class Child:
         with contextlib.suppress(OSError):
             lines = self._log.read_text(errors="replace").strip().splitlines()
             if lines:
-                return f": {shown(lines[-1].strip()[:200])}"
+                return f": {printable(lines[-1].strip()[:200])}"
         return ""
 
     def _signal_group(self, number: int) -> bool:

@@ -174,7 +174,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredPlace:
     """What was measured at one place; `failure` says why a round is missing."""
 
     place: Place
@@ -186,7 +186,7 @@ class Measured:
 class Measurements:
     """What was measured at all places, in their order in the plan."""
 
-    places: tuple[Measured, ...]
+    places: tuple[MeasuredPlace, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
