@@ -12,7 +12,7 @@ from pipeline.sources.generated import generated_folder
 from pipeline.sources.skip_list import SkipList
 from pipeline.sources.source import ImageSource, Progress
 from pipeline.sources.tfds import from_tfds
-from pipeline.text import shown
+from pipeline.text import printable
 
 
 def open_source(text: str, *, skip_list: SkipList | None = None, progress: Progress | None = None) -> ImageSource:
@@ -34,7 +34,7 @@ def open_source(text: str, *, skip_list: SkipList | None = None, progress: Progr
     if is_prepared(Path(text)):
         if skip_list is not None:
             raise SourceError(
-                f"{shown(text)} is a prepared copy, from which nothing can be left out. "
+                f"{printable(text)} is a prepared copy, from which nothing can be left out. "
                 "Make it again from the photos, with the skip list."
             )
         return open_prepared(Path(text))
@@ -49,6 +49,6 @@ def _generated(count: str, skip_list: SkipList | None, progress: Progress | None
     except ValueError as error:
         raise SourceError(str(error)) from error
     except OSError as error:
-        where = shown(cache_root())
+        where = printable(cache_root())
         raise SourceError(f"the photos cannot be written to {where}: {error.strerror or error}.") from error
     return from_folder(folder, kind="generated", name=f"generated:{count}", skip_list=skip_list)

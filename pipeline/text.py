@@ -7,7 +7,7 @@ import os
 import typing
 
 
-def shown(path: str | os.PathLike[str]) -> str:
+def printable(path: str | os.PathLike[str]) -> str:
     """Returns a path that is safe to print: what is not printable UTF-8 is escaped."""
     text = os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

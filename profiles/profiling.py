@@ -13,7 +13,7 @@ from rich.console import Console
 from profiles import provenance
 from profiles.devices import Device
 from profiles.measure import backends
-from profiles.measure.measure import measured
+from profiles.measure.measure import measure_samples
 from profiles.measure.schedule import ROUNDS
 from profiles.report.document import REPORT, RESULTS, Document, content_of, now, write
 from profiles.report.measurements import (
@@ -24,7 +24,7 @@ from profiles.report.measurements import (
     Measurements,
     Plan,
     derive,
-    unlisted,
+    unlisted_dataset,
 )
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict
@@ -108,7 +108,7 @@ def profile(
       ValueError: if the data or the model cannot be measured.
     """
     created = now()
-    subject, samples, windows = measured(data, model, device=device, rounds=rounds, name=name)
+    subject, samples, windows = measure_samples(data, model, device=device, rounds=rounds, name=name)
     stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names)
     measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
     return Profile(
@@ -118,7 +118,7 @@ def profile(
             complete=True,
             provenance={**provenance.machine(), **backends.backend()},
             plan=Plan(rounds=rounds, data=name),
-            dataset=unlisted("given", name, subject.images),
+            dataset=unlisted_dataset("given", name, subject.images),
             samples=Measurements(subjects=(measurement,), windows={name: tuple(samples)}),
         )
     )

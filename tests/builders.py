@@ -24,7 +24,7 @@ from benchmarks.augmentation.measure import png_of
 from benchmarks.augmentation.operations import OPERATIONS
 from benchmarks.augmentation.plan import Asked as AugmentationAsked
 from benchmarks.augmentation.results import AugmentationDocument
-from benchmarks.augmentation.samples import Measured as AugmentationMeasured
+from benchmarks.augmentation.samples import MeasuredAugmentation
 from benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
 from benchmarks.augmentation.samples import Sample as AugmentationSample
 from benchmarks.devices.experiments import Case, Experiment, arrays
@@ -34,13 +34,11 @@ from benchmarks.devices.peak import Peak
 from benchmarks.devices.plan import Sweep, parser, read_plan
 from benchmarks.devices.report import DevicesDocument
 from benchmarks.devices.report import Measurements as DevicesMeasurements
-from benchmarks.devices.results import USED, row_of
-from benchmarks.devices.results import Row as DevicesRow
-from benchmarks.devices.samples import CaseFacts, Epoch
-from benchmarks.devices.samples import Measured as DevicesMeasured
+from benchmarks.devices.results import USED, CaseResult, row_of
+from benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
 from benchmarks.doctor.plan import Asked as DoctorAsked
 from benchmarks.doctor.report import DoctorDocument
-from benchmarks.doctor.results import Examination, Examined, Finding
+from benchmarks.doctor.results import Examination, ExaminedFile, Finding
 from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
 from benchmarks.gate.results import CheckDocument as GateCheckDocument
 from benchmarks.gate.results import ComparisonsDocument, baseline_of
@@ -50,15 +48,12 @@ from benchmarks.gate.samples import Measurement as GateMeasurement
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.plan import Asked as PeersAsked
 from benchmarks.peers.results import PeersDocument
-from benchmarks.peers.samples import Measured as MeasuredPeer
-from benchmarks.peers.samples import MeasuredWork
+from benchmarks.peers.samples import MeasuredPeer, MeasuredWork
 from benchmarks.peers.samples import Measurements as PeersMeasurements
 from benchmarks.peers.samples import Sample as PeerSample
 from benchmarks.scaling.plan import Asked as ScalingAsked
-from benchmarks.scaling.plan import Measured as MeasuredPlace
-from benchmarks.scaling.plan import Measurement
+from benchmarks.scaling.plan import MeasuredPlace, Measurement, PointResult
 from benchmarks.scaling.plan import Measurements as ScalingMeasurements
-from benchmarks.scaling.plan import Row as ScalingRow
 from benchmarks.scaling.report import ScalingDocument
 from benchmarks.tune.check.results import CheckDocument
 from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
@@ -68,8 +63,7 @@ from benchmarks.tune.own.samples import AdviceSamples, MeasuredChange, PipelineF
 from benchmarks.tune.plan import AdviceAsked, CheckAsked, Limits, Target
 from benchmarks.tune.plan import Asked as SearchAsked
 from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument, name_of
-from benchmarks.tune.samples import Measured as MeasuredPipeline
-from benchmarks.tune.samples import MeasuredStage, OrderSamples, SearchSamples
+from benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples
 from benchmarks.tune.samples import Subject as PipelineSubject
 from pipeline.config import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost
@@ -176,7 +170,7 @@ def rounds_of(window: str, *step_ms: float, **settings: Any) -> list[Sample]:
     return [a_sample(window, ms=ms, **{"round": number, **settings}) for number, ms in enumerate(step_ms)]
 
 
-def made_of(loading: float, *, parts: dict[str, float] | None = None) -> Attribution:
+def an_attribution(loading: float, *, parts: dict[str, float] | None = None) -> Attribution:
     """Returns an attribution of one second, of which the part `loading` is in `parts`, by default in `prep_stall`."""
     shares: Parts[float | None] = Parts(
         **(dict.fromkeys(PARTS, 0.0) | {"compute": 1 - loading, **(parts or {"prep_stall": loading})})
@@ -299,7 +293,7 @@ def an_augmentation_sample(
 A_PICTURE = png_of(np.zeros((4, 4, 3), np.uint8))
 
 
-def a_measured_augmentation(subject: AugmentationSubject | None = None, **changes: object) -> AugmentationMeasured:
+def a_measured_augmentation(subject: AugmentationSubject | None = None, **changes: object) -> MeasuredAugmentation:
     values = {
         "subject": subject or an_augmentation_subject(),
         "graph_loop": None,
@@ -308,10 +302,10 @@ def a_measured_augmentation(subject: AugmentationSubject | None = None, **change
         "picture": A_PICTURE,
         "samples": (an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)),
     }
-    return AugmentationMeasured(**{**values, **changes})
+    return MeasuredAugmentation(**{**values, **changes})
 
 
-def an_augmentation_document(*measured: AugmentationMeasured, **changes: Any) -> AugmentationDocument:
+def an_augmentation_document(*measured: MeasuredAugmentation, **changes: Any) -> AugmentationDocument:
     """Returns the document of all operations and libraries, of which these subjects were measured."""
     asked = AugmentationAsked(
         operations=tuple(OPERATIONS),
@@ -334,7 +328,7 @@ def an_augmentation_document(*measured: AugmentationMeasured, **changes: Any) ->
     return Document(**(values | changes))
 
 
-def a_gpu(**changes: Any) -> DevicesRow:
+def a_gpu(**changes: Any) -> CaseResult:
     """Returns a GPU's row: it computes 10 times as fast as the CPU of `a_device_row`, and waits for its loader."""
     return a_device_row(GPU, backend="jax", **({"resident_ms": 0.5, "train_ms": 2.0, "wait_ms": 1.5} | changes))
 
@@ -343,11 +337,11 @@ PRICES = {"cpu": 0.36, "gpu": 3.6}
 BATCHES = Sweep(axis="batch-size", values=(8, 128))
 
 
-def rows_of_all() -> list[DevicesRow]:
+def rows_of_all() -> list[CaseResult]:
     return [a_device_row(prices=PRICES), a_gpu(prices=PRICES, epochs=(an_epoch(0.4),)), a_device_row(EMULATED)]
 
 
-def swept_rows() -> list[DevicesRow]:
+def swept_rows() -> list[CaseResult]:
     cases = [BATCHES.case(MNIST, value) for value in BATCHES.values]
     return [a_device_row(device, case=case) for case in cases for device in (CPU, EMULATED)]
 
@@ -397,7 +391,7 @@ def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
             examined=1_000,
             seconds=1.25,
             files=tuple(
-                Examined(path=path, format="JPEG", bytes=1, sha256="00", findings=tuple(of_file))
+                ExaminedFile(path=path, format="JPEG", bytes=1, sha256="00", findings=tuple(of_file))
                 for path, of_file in of_files.items()
             ),
             findings=tuple(finding for finding in findings if not finding.path),
@@ -469,7 +463,7 @@ def a_measured_case(
     epochs: tuple[Epoch, ...] = (),
     replay: bool = True,
     **facts: Any,
-) -> DevicesMeasured:
+) -> MeasuredCase:
     """Returns a case whose steps of 10 images take these milliseconds."""
     samples = [
         *rounds_of("resident", *(resident_ms,) * rounds),
@@ -477,7 +471,7 @@ def a_measured_case(
         *rounds_of("loader", *(2.0,) * rounds),
         *rounds_of("train", *(train_ms,) * rounds, wait_ms=wait_ms),
     ]
-    return DevicesMeasured(
+    return MeasuredCase(
         case=case or MNIST,
         device=device,
         backend=backend,
@@ -494,7 +488,7 @@ def a_peak(flops_per_sec: float = 7.9e9, bytes_per_sec: float = 2e9) -> Peak:
 
 def a_device_row(
     device: Device = CPU, *, case: Case = MNIST, backend: str = "tensorflow", **changes: Any
-) -> DevicesRow:
+) -> CaseResult:
     """Returns a device's row; `changes` are arguments of `a_measured_case`, `prices` and `target`."""
     prices, target = changes.pop("prices", {}), changes.pop("target", None)
     emulated = device.kind == "emulated"
@@ -566,7 +560,7 @@ def a_measurement(place, round_=0, **changes):
 def scaling_rows_of(plan, rates):
     """Returns rows with planted images/sec: `rates` has one for each round, by the axis' value."""
     return [
-        ScalingRow(
+        PointResult(
             point=point,
             measurements=tuple(
                 a_measurement(point.place, round_, steady=a_scaling_sample(images=100, wall_ms=100_000 / rate))

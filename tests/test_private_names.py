@@ -18,7 +18,7 @@ import profiles
 from benchmarks.tune.own.child import PipelineError, UserPipeline
 from models import ModelError
 from models.saved import foreign_layers
-from profiles.gate import unknown
+from profiles.gate import unread_stages
 from profiles.gate.feed import Feed
 from profiles.gate.inspection import inspect
 from profiles.measure import schedule
@@ -26,7 +26,7 @@ from profiles.measure.windows import Windows
 from profiles.report.measurements import derive
 from profiles.script import ceilings
 from profiles.script.ceilings import NotPossible, measure_ceilings, put_back
-from profiles.script.epochs import Told
+from profiles.script.epochs import IteratorCount
 from profiles.script.profiler import Profiler
 from profiles.script.report import report_on
 from profiles.script.stages import with_stages
@@ -195,14 +195,14 @@ def test_a_pipeline_of_the_users_is_refused_by_name(windows: Windows, monkeypatc
 def test_the_gate_goes_on_without_the_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Feed(a_pipeline())
     before = inspect(feed)
-    assert before.stages and unknown(before) == ()
+    assert before.stages and unread_stages(before) == ()
     of_wrapper("_func")(monkeypatch, feed.data)
     after = inspect(feed)
     assert (after.images, after.batch, after.bytes_per_image) == (before.images, before.batch, before.bytes_per_image)
     assert after.decodes_per_image is None
     name = "StructuredFunctionWrapper._func"
     reason = f"the stages, decoders and frozen draws of a pipeline need tf.data's private {name}, {TENSORFLOW}"
-    assert unknown(after, after) == (reason,)
+    assert unread_stages(after, after) == (reason,)
 
 
 # Keras
@@ -257,13 +257,13 @@ def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatc
 
 
 def test_images_that_nobody_counts_are_said_to_need_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiles.script.watch.told_of", lambda *_: Told(steps=4, images=None))
+    monkeypatch.setattr("profiles.script.watch.iterator_count", lambda *_: IteratorCount(steps=4, images=None))
     model, watch = trained(steps_per_execution=4)
     assert "private" not in watch.why_unknown
     monkeypatch.delattr(model, "_loss_tracker")  # Keras' own `fit` needs it as well
-    read: list[Told] = []
+    read: list[IteratorCount] = []
     watch._read(SimpleNamespace(steps=4, expected_steps=None, read=read.append), None)
-    assert read == [Told(steps=4, images=None)]
+    assert read == [IteratorCount(steps=4, images=None)]
     assert watch.why_unknown.endswith(f"; counting images needs Keras' private Model._loss_tracker, {KERAS}")
 
 

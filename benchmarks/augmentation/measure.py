@@ -18,7 +18,7 @@ from rich.progress import Progress, TaskID
 from benchmarks.augmentation.libraries import REFERENCE_LIBRARY, Subject
 from benchmarks.augmentation.plan import Asked, Plan
 from benchmarks.augmentation.results import AugmentationDocument
-from benchmarks.augmentation.samples import Measured, Measurements
+from benchmarks.augmentation.samples import MeasuredAugmentation, Measurements
 from benchmarks.augmentation.workers import (
     SubjectFailed,
     Worker,
@@ -67,7 +67,7 @@ class Run:
         self._one_core = Worker(images, asked.batch_size, cores=1)
         self._all_cores = Worker(images, asked.batch_size, cores=asked.cores)
         self._references: dict[str, np.ndarray] = {}
-        self._measured = {subject: Measured(subject=subject) for subject in asked.subjects}
+        self._measured = {subject: MeasuredAugmentation(subject=subject) for subject in asked.subjects}
         self._failures: dict[Subject, str] = {}
 
     def document(self, *, complete: bool) -> AugmentationDocument:

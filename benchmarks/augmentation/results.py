@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.augmentation.libraries import Subject
 from benchmarks.augmentation.plan import Asked
-from benchmarks.augmentation.samples import Measured, Measurements, Sample
+from benchmarks.augmentation.samples import MeasuredAugmentation, Measurements, Sample
 from profiles.report import Document, encode
 from profiles.statistics import median, spread_ratio
 
@@ -64,7 +64,7 @@ class Results:
     """
 
     rows: tuple[Result, ...]
-    pictures: Mapping[str, tuple[Measured, ...]]
+    pictures: Mapping[str, tuple[MeasuredAugmentation, ...]]
     cautions: tuple[str, ...]
 
     @property
@@ -81,7 +81,7 @@ def derive(document: AugmentationDocument) -> Results:
     return Results(rows=rows, pictures=_pictures(subjects), cautions=tuple(_cautions(document, rows)))
 
 
-def _result(measured: Measured, failure: str | None) -> Result:
+def _result(measured: MeasuredAugmentation, failure: str | None) -> Result:
     alone = [sample for sample in measured.samples if sample.cores == 1 and failure is None]
     together = [sample for sample in measured.samples if sample.cores > 1 and failure is None]
     cpu_us = [sample.cpu_ns / sample.images / 1e3 for sample in alone]
@@ -104,8 +104,8 @@ def effective_parallelism(samples: Sequence[Sample]) -> list[float]:
     return [sample.cpu_ns / sample.wall_ns for sample in samples]
 
 
-def _pictures(subjects: Sequence[Measured]) -> dict[str, tuple[Measured, ...]]:
-    furthest: dict[str, dict[str, Measured]] = {}
+def _pictures(subjects: Sequence[MeasuredAugmentation]) -> dict[str, tuple[MeasuredAugmentation, ...]]:
+    furthest: dict[str, dict[str, MeasuredAugmentation]] = {}
     for measured in subjects:
         if measured.picture is None or measured.difference_levels is None:
             continue
@@ -135,7 +135,7 @@ def _cautions(document: AugmentationDocument, rows: Sequence[Result]) -> list[st
     return cautions
 
 
-def _others_cores(subjects: Sequence[Measured]) -> float:
+def _others_cores(subjects: Sequence[MeasuredAugmentation]) -> float:
     """Returns how many cores other processes took, on average over the windows."""
     samples = [sample for measured in subjects for sample in measured.samples]
     wall_ns = sum(sample.wall_ns for sample in samples)

@@ -28,7 +28,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredAugmentation:
     """What was measured of one subject so far.
 
     Attributes:
@@ -57,4 +57,4 @@ class Measurements:
     """
 
     original: str
-    subjects: tuple[Measured, ...]
+    subjects: tuple[MeasuredAugmentation, ...]

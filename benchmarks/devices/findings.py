@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.devices.experiments import Case, Claim, Experiment
 from benchmarks.devices.plan import Sweep, Value
-from benchmarks.devices.results import Row
+from benchmarks.devices.results import CaseResult
 from benchmarks.lab.backend import named_backend
 from profiles import Device
 from profiles.results import INPUT_FROM
@@ -31,8 +31,8 @@ class Advantage:
     """
 
     case: Case
-    cpu: Row
-    accelerator: Row
+    cpu: CaseResult
+    accelerator: CaseResult
     train_ratio: float
     train_ci95: tuple[float, float] | None
     compute_ratio: float | None
@@ -75,7 +75,7 @@ class Advantage:
         }
 
 
-def named(row: Row) -> str:
+def named(row: CaseResult) -> str:
     """Returns a device as sentences call it; a GPU never without the backend that it was measured on."""
     if row.device.kind == "gpu":
         return f"the GPU ({row.backend})"
@@ -86,13 +86,13 @@ def times(ratio: float) -> str:
     return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.1f}x" if ratio >= 10 else f"{ratio:.2f}x"
 
 
-def advantages(rows: Sequence[Row]) -> tuple[Advantage, ...]:
+def advantages(rows: Sequence[CaseResult]) -> tuple[Advantage, ...]:
     """Returns every accelerator against the CPU, case by case."""
     cpus = {row.case: row for row in rows if row.device.kind == "cpu"}
     return tuple(_advantage(cpus[row.case], row) for row in rows if row.device.kind != "cpu" and row.case in cpus)
 
 
-def _advantage(cpu: Row, other: Row) -> Advantage:
+def _advantage(cpu: CaseResult, other: CaseResult) -> Advantage:
     train, train_ci95 = _rounds_ratio(cpu, other, "train")
     compute: float | None = None
     compute_ci95 = None
@@ -109,7 +109,7 @@ def _advantage(cpu: Row, other: Row) -> Advantage:
     )
 
 
-def _rounds_ratio(cpu: Row, other: Row, window: str) -> tuple[float, tuple[float, float] | None]:
+def _rounds_ratio(cpu: CaseResult, other: CaseResult, window: str) -> tuple[float, tuple[float, float] | None]:
     """Returns how much faster the other is in a window, over the rounds that both have, and its interval."""
     if cpu.result is None or other.result is None:
         return other.images_per_sec / cpu.images_per_sec, None
@@ -159,7 +159,7 @@ class Comparison:
         }
 
 
-def compare(claim: Claim, rows: Sequence[Row]) -> tuple[Comparison, ...]:
+def compare(claim: Claim, rows: Sequence[CaseResult]) -> tuple[Comparison, ...]:
     """Holds a published figure against what was measured, on each device that it is about."""
     accelerators = list(dict.fromkeys(row.device for row in rows if row.device.kind != "cpu"))
     cpus = list(dict.fromkeys(row.device for row in rows if row.device.kind == "cpu"))
@@ -171,7 +171,7 @@ def compare(claim: Claim, rows: Sequence[Row]) -> tuple[Comparison, ...]:
     return tuple(found) or (Comparison(claim=claim, measured=None, on=None, note="not measured here"),)
 
 
-def _comparison(claim: Claim, rows: Sequence[Row], device: Any) -> Comparison | None:
+def _comparison(claim: Claim, rows: Sequence[CaseResult], device: Any) -> Comparison | None:
     here = {row.case: row for row in rows if row.device == device}
     cpu = {row.case: row for row in rows if row.device.kind == "cpu"}
     numbers: list[float] = []
@@ -198,7 +198,7 @@ def _comparison(claim: Claim, rows: Sequence[Row], device: Any) -> Comparison | 
 
 # How each published quantity is read from a row, that of the CPU with the same case, and that of the case that a ratio
 # is over, on the same device.
-_QUANTITIES: dict[str, Callable[[Row, Row | None, Row | None], float | None]] = {
+_QUANTITIES: dict[str, Callable[[CaseResult, CaseResult | None, CaseResult | None], float | None]] = {
     "train_s": lambda row, cpu, against: row.training.seconds,
     "images_per_sec": lambda row, cpu, against: row.images_per_sec,
     "speed_up": lambda row, cpu, against: None if cpu is None else _advantage(cpu, row).train_ratio,
@@ -208,7 +208,7 @@ _QUANTITIES: dict[str, Callable[[Row, Row | None, Row | None], float | None]] = 
 }
 
 
-def recommend(rows: Sequence[Row]) -> list[str]:
+def recommend(rows: Sequence[CaseResult]) -> list[str]:
     """Returns which device to choose for one case, from its rows on all devices, and what to do first."""
     if len(rows) < 2:
         return [f"Only {named(row)} was measured: there is nothing to choose from." for row in rows]
@@ -255,7 +255,7 @@ class Findings:
 
     name: str
     experiment: Experiment
-    rows: tuple[Row, ...]
+    rows: tuple[CaseResult, ...]
     advantages: tuple[Advantage, ...]
     comparisons: tuple[Comparison, ...]
 
@@ -263,7 +263,7 @@ class Findings:
     def cases(self) -> list[Case]:
         return list(dict.fromkeys(row.case for row in self.rows))
 
-    def of(self, case: Case) -> list[Row]:
+    def of(self, case: Case) -> list[CaseResult]:
         return [row for row in self.rows if row.case == case]
 
     def sentences(self, case: Case) -> list[str]:
@@ -283,7 +283,7 @@ class Findings:
         }
 
 
-def findings_of(name: str, experiment: Experiment, rows: Sequence[Row]) -> Findings:
+def findings_of(name: str, experiment: Experiment, rows: Sequence[CaseResult]) -> Findings:
     """Returns what an experiment came to."""
     here = tuple(row for case in experiment.cases for row in rows if row.case == case)
     return Findings(
@@ -300,7 +300,7 @@ class Point:
     """One value of a sweep, on one device; `advantage` over the CPU where that was measured, too."""
 
     value: Value
-    row: Row
+    row: CaseResult
     advantage: Advantage | None
 
 
@@ -342,7 +342,7 @@ class Swept:
         }
 
 
-def swept_of(name: str, experiment: Experiment, sweep: Sweep, rows: Sequence[Row]) -> tuple[Swept, ...]:
+def swept_of(name: str, experiment: Experiment, sweep: Sweep, rows: Sequence[CaseResult]) -> tuple[Swept, ...]:
     """Returns what a sweep over an experiment came to, on each device."""
     found = []
     over_cpu = {(one.case, one.accelerator.device): one for one in advantages(rows)}
@@ -360,7 +360,7 @@ def swept_of(name: str, experiment: Experiment, sweep: Sweep, rows: Sequence[Row
     return tuple(found)
 
 
-def backend_notes(rows: Sequence[Row], missing: Sequence[str], gpu: Mapping[str, Any]) -> list[str]:
+def backend_notes(rows: Sequence[CaseResult], missing: Sequence[str], gpu: Mapping[str, Any]) -> list[str]:
     """Returns what must be said of GPUs: on what a figure was measured, and what nobody has tried here.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.devices.experiments import Case
 from benchmarks.devices.feeds import Sources
-from benchmarks.devices.samples import Measured
+from benchmarks.devices.samples import MeasuredCase
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
 from profiles import Device
@@ -27,7 +27,7 @@ class Holder:
     def __init__(self, device: Device, sources: Sources, log: Path) -> None:
         self.device = device
         self.backend: dict[str, Any] = {}
-        self.measured: dict[Case, Measured] = {}
+        self.measured: dict[Case, MeasuredCase] = {}
         self.left_out: list[LeftOut] = []
         self._log = new_log(log)
         self._sources = sources
@@ -62,7 +62,7 @@ class Holder:
         facts = self.ask(case, "open", case, timeout_s=_OPEN_TIMEOUT_S)
         if facts is not None:
             backend = str(self.backend.get("keras_backend", "unknown"))
-            self.measured[case] = Measured(case=case, device=self.device, backend=backend, facts=facts)
+            self.measured[case] = MeasuredCase(case=case, device=self.device, backend=backend, facts=facts)
 
     def has(self, case: Case) -> bool:
         """Whether a case is open here and has not failed."""

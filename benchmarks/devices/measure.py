@@ -14,7 +14,7 @@ from benchmarks.devices.holder import Holder
 from benchmarks.devices.plan import Plan
 from benchmarks.devices.report import DevicesDocument, Measurements
 from benchmarks.devices.results import window_name
-from benchmarks.devices.samples import Measured
+from benchmarks.devices.samples import MeasuredCase
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import devices_here, read_source
 from benchmarks.lab.options import UserError
@@ -184,12 +184,12 @@ class Run:
             holder.kill()
 
 
-def _windows(measured: Measured, number: int, *, replay: bool) -> tuple[str, ...]:
+def _windows(measured: MeasuredCase, number: int, *, replay: bool) -> tuple[str, ...]:
     if measured.facts.warmup is None:
         return ()
     return ("resident", *("replay",) * replay, *("loader",) * (number < LOADER_ROUNDS), "train")
 
 
-def _window_timeout_s(measured: Measured) -> float:
+def _window_timeout_s(measured: MeasuredCase) -> float:
     assert measured.facts.warmup is not None
     return max(_HANG_LEAST_S, _HANG_RATIO * measured.facts.warmup.outer_ns / 1e9)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.devices.findings import Swept
-from benchmarks.devices.results import Row
+from benchmarks.devices.results import CaseResult
 from benchmarks.devices.tables import device_text
 from profiles.report import COLOURS, PART_COLOURS, Frame, Tick, round_step
 from profiles.results import Parts
@@ -33,7 +33,7 @@ class Bar:
     pieces: tuple[Piece, ...]
 
 
-def bars_of(rows: Sequence[Row]) -> tuple[Bar, ...]:
+def bars_of(rows: Sequence[CaseResult]) -> tuple[Bar, ...]:
     """Lays out where the time goes, a bar a device, those that can be split; parts below nothing are left out."""
     split = [(row, row.result.attribution.seconds_per_image) for row in rows if row.result is not None]
     longest_s = max((sum(_shown(parts)) for _, parts in split), default=0.0)

@@ -13,8 +13,8 @@ from rich.text import Text
 from benchmarks.devices.findings import Findings, Swept, backend_notes, findings_of, swept_of
 from benchmarks.devices.plan import Asked
 from benchmarks.devices.plots import FRAME, bars_of, panels_of
-from benchmarks.devices.results import USED, Row, row_of, window_name
-from benchmarks.devices.samples import Measured
+from benchmarks.devices.results import USED, CaseResult, row_of, window_name
+from benchmarks.devices.samples import MeasuredCase
 from benchmarks.devices.tables import (
     EFFORTS,
     LEGEND,
@@ -38,7 +38,7 @@ from profiles.statistics import median
 class Measurements:
     """What was measured: cases, devices side by side."""
 
-    cases: tuple[Measured, ...]
+    cases: tuple[MeasuredCase, ...]
 
 
 DevicesDocument = Document[Asked, Measurements]
@@ -55,7 +55,7 @@ class Results:
       notes: what a reader must know of the backends.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[CaseResult, ...]
     findings: tuple[Findings, ...]
     sweeps: tuple[Swept, ...]
     notes: tuple[str, ...]
@@ -83,7 +83,7 @@ def derive(document: DevicesDocument) -> Results:
     return Results(rows=rows, findings=findings, sweeps=swept, notes=tuple(notes))
 
 
-def _rows(document: DevicesDocument) -> tuple[Row, ...]:
+def _rows(document: DevicesDocument) -> tuple[CaseResult, ...]:
     cases, asked, trace = document.samples.cases, document.plan, document.telemetry
     assert trace is not None
     canaries_ns = [sample.canary_ns for measured in cases for sample in measured.samples]

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.devices.experiments import Case
 from benchmarks.devices.peak import Peak
-from benchmarks.devices.samples import CaseFacts, Epoch, Measured
+from benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
 from models import MODELS, Training
 from pipeline.config import config_to_dict
 from profiles import Device
@@ -121,7 +121,7 @@ USED = ("resident", "train", "epochs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class CaseResult:
     """A case on a device.
 
     Attributes:
@@ -247,7 +247,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def row_of(
-    measured: Measured,
+    measured: MeasuredCase,
     peaks: Sequence[Peak],
     *,
     trace: Trace,
@@ -255,7 +255,7 @@ def row_of(
     prices: Mapping[str, float],
     target: float | None,
     typical_canary_ns: float,
-) -> Row | None:
+) -> CaseResult | None:
     """Derives a row; None where too little was measured for one.
 
     Args:
@@ -279,7 +279,7 @@ def row_of(
     flops = facts.work.training_flops
     computes = device.kind != "emulated"
     alone = result.compute_images_per_sec if result is not None and computes else None
-    return Row(
+    return CaseResult(
         case=case,
         device=device,
         backend=measured.backend,

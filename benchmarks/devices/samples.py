@@ -103,7 +103,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredCase:
     """All that was measured of a case on a device, in rounds; the lists grow while it is measured.
 
     Attributes:

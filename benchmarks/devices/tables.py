@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.devices.findings import Comparison, Findings, Swept, advantages, cost_text, seconds_text, times
-from benchmarks.devices.results import Row
+from benchmarks.devices.results import CaseResult
 from models import MODELS, Training
 
 # The second table's columns; the first one's differ by the epochs that were published.
@@ -31,7 +31,7 @@ LEGEND = {
 }
 
 
-def rate_columns(rows: Sequence[Row]) -> tuple[str, ...]:
+def rate_columns(rows: Sequence[CaseResult]) -> tuple[str, ...]:
     """Returns the first table's columns."""
     last = _training_text(rows[0].published)
     return ("device", "img/s", "model", "load%", "predict", "epoch", last, "cost", "x cpu")
@@ -44,13 +44,13 @@ def _training_text(published: Training) -> str:
     return f"{published.epochs} epochs" if published.epochs > 1 else "1 epoch"
 
 
-def rate_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+def rate_lines(rows: Sequence[CaseResult]) -> list[tuple[str, ...]]:
     """Returns the first table's lines; the last cell is the speed-up over the CPU, over whole epochs as they run."""
     faster = {one.accelerator.device: times(one.train_ratio) for one in advantages(rows)}
     return [(*rate_cells(row), faster.get(row.device, "-")) for row in rows]
 
 
-def rate_cells(row: Row) -> tuple[str, ...]:
+def rate_cells(row: CaseResult) -> tuple[str, ...]:
     """Returns the first table's cells but the last: how fast, how long, and how much of it is loading."""
     return (
         device_text(row),
@@ -64,7 +64,7 @@ def rate_cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def effort_cells(row: Row) -> tuple[str, ...]:
+def effort_cells(row: CaseResult) -> tuple[str, ...]:
     """Returns the second table's cells: what a device does of what it can."""
     use = row.use["train" if row.result is not None else "epochs"]
     gpu = row.device.kind == "gpu"  # of somebody else's work on a GPU nothing is said
@@ -82,7 +82,7 @@ def effort_cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def sweep_cells(row: Row) -> tuple[str, ...]:
+def sweep_cells(row: CaseResult) -> tuple[str, ...]:
     """Returns a sweep's cells, without the value."""
     by_name = dict(zip(rate_columns([row]), rate_cells(row), strict=False))
     return (*(by_name[column] for column in SWEPT[:-1]), share_text(row.peak_ratio))
@@ -95,7 +95,7 @@ def comparison_cells(one: Comparison) -> tuple[str, ...]:
     return figure.text, on, one.text, one.on or "-", one.note or ""
 
 
-def device_text(row: Row) -> str:
+def device_text(row: CaseResult) -> str:
     """Names a device; a GPU never without the backend that it was measured on."""
     return f"gpu ({row.backend})" if row.device.kind == "gpu" else row.device.name
 
@@ -113,7 +113,7 @@ def share_text(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.1%}" if abs(ratio) < 0.0995 else f"{ratio:.0%}"
 
 
-def footnotes(rows: Sequence[Row]) -> list[str]:
+def footnotes(rows: Sequence[CaseResult]) -> list[str]:
     """Returns what a reader must know of these rows."""
     lines: dict[str, None] = {}
     for row in rows:

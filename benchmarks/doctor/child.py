@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.doctor.decoders import DECODERS, judge
 from benchmarks.doctor.examine import examine
-from benchmarks.doctor.results import Examined, Finding
+from benchmarks.doctor.results import ExaminedFile, Finding
 
 # The memory that a child may take in addition to what it has once the decoders are imported. 50 megapixels in four
 # channels of 16 bits are 0.4 GB, and a decoder holds an image up to three times.
@@ -33,7 +33,7 @@ class Session:
         taken_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken_bytes + _MOST_GROWTH_BYTES,) * 2)
 
-    def examine(self, root: str, file: str, fatal: dict[str, Finding]) -> Examined:
+    def examine(self, root: str, file: str, fatal: dict[str, Finding]) -> ExaminedFile:
         return examine(Path(root), file, judge, fatal)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.sources import FORMATS
-from pipeline.text import shown
+from pipeline.text import printable
 
 _JPEG_BEGIN = b"\xff\xd8\xff"
 _SCALE = 8
@@ -119,8 +119,8 @@ def judge(name: str, encoded: bytes, *, scaled: bool = True) -> Verdict:
     lines = logged_since(begin) + [_first_line(str(warning.message)) for warning in caught]
     os.ftruncate(2, 0)
     if error is not None:
-        return Verdict(error=shown("; ".join(dict.fromkeys([error, *lines[:1]]))))
-    return Verdict(warnings=tuple(shown(line) for line in dict.fromkeys(lines) if not _HARMLESS.search(line)))
+        return Verdict(error=printable("; ".join(dict.fromkeys([error, *lines[:1]]))))
+    return Verdict(warnings=tuple(printable(line) for line in dict.fromkeys(lines) if not _HARMLESS.search(line)))
 
 
 def logged_since(begin: int) -> list[str]:

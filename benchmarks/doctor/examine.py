@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 
 from benchmarks.doctor.decoders import DECODERS, Verdict
-from benchmarks.doctor.results import Examined, Finding
+from benchmarks.doctor.results import ExaminedFile, Finding
 from pipeline.sources import FORMATS, MAX_BYTES, Unusable, inspect
 
 # The suffixes by which Keras' two loaders choose files, as far as our loaders read the formats; and WebP's.
@@ -29,7 +29,7 @@ _KINDS = {stat.S_ISFIFO: "FIFO", stat.S_ISSOCK: "socket", stat.S_ISCHR: "device"
 Judge = Callable[[str, bytes], Verdict]
 
 
-def examine(root: Path, file: str, judge: Judge, fatal: Mapping[str, Finding] | None = None) -> Examined:
+def examine(root: Path, file: str, judge: Judge, fatal: Mapping[str, Finding] | None = None) -> ExaminedFile:
     """Examines one file.
 
     Args:
@@ -61,7 +61,7 @@ def examine(root: Path, file: str, judge: Judge, fatal: Mapping[str, Finding] | 
     findings = [Finding(path=file, trouble=trouble, detail=detail) for trouble, detail in troubles]
     if content is not None:
         findings += _of_decoders(file, content, judge, fatal or {})
-    return Examined(
+    return ExaminedFile(
         path=file,
         format=None if isinstance(header, Unusable) else header.format,
         bytes=None if content is None else len(content),

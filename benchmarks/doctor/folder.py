@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from benchmarks.doctor.results import Examined, Finding, in_order
+from benchmarks.doctor.results import ExaminedFile, Finding, in_order
 from pipeline import SourceError
 from pipeline.building import READS
 from pipeline.prepared import is_prepared
 from pipeline.sources import Entry, class_folders, files_below, split_folders, subfolders
-from pipeline.text import shown
+from pipeline.text import printable
 
 # Classes are imbalanced if the largest has this many times the images of the smallest. Of two classes, the smaller then
 # has a fifth of all images; Google's course calls a data set with a smaller share moderately imbalanced:
@@ -51,15 +51,15 @@ def list_folder(root: Path) -> Folder:
     """
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
-        raise SourceError(f"{shown(root)} {problem}. Give a folder that holds one folder of images per class.")
+        raise SourceError(f"{printable(root)} {problem}. Give a folder that holds one folder of images per class.")
     if is_prepared(root):
-        raise SourceError(f"{shown(root)} is a prepared copy. Give the folder of images that it was made from.")
+        raise SourceError(f"{printable(root)} is a prepared copy. Give the folder of images that it was made from.")
     try:
         splits = split_folders(root)
         # Splits with different classes are listed here, and are a finding; loaders refuse them.
         classes = {split: tuple(subfolders(root / split)) for split in splits} or {"": tuple(class_folders(root))}
     except OSError as error:
-        raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
+        raise SourceError(f"{printable(root)} cannot be read: {error.strerror}.") from error
     files: list[str] = []
     findings: list[Finding] = []
 
@@ -74,7 +74,7 @@ def list_folder(root: Path) -> Folder:
     return Folder(root=root, classes=classes, files=tuple(files), findings=tuple(findings))
 
 
-def findings_of(folder: Folder, examined: Sequence[Examined]) -> list[Finding]:
+def findings_of(folder: Folder, examined: Sequence[ExaminedFile]) -> list[Finding]:
     """Returns what is odd about a folder as a whole."""
     usable = [file for file in examined if file.format is not None and not file.quarantined]
     images: dict[str, Counter[str]] = {split: Counter() for split in folder.classes}
@@ -101,7 +101,7 @@ def _empty(folder: Folder, images: dict[str, Counter[str]]) -> Iterable[Finding]
 def _differing(folder: Folder) -> Iterable[Finding]:
     everywhere = sorted({name for names in folder.classes.values() for name in names})
     for split, names in folder.classes.items():
-        missing = [shown(name) for name in everywhere if name not in names]
+        missing = [printable(name) for name in everywhere if name not in names]
         if missing:
             yield Finding(path=split, trouble="splits differ", detail=f"has no {', '.join(missing)}")
 
@@ -112,11 +112,11 @@ def _imbalance(images: dict[str, Counter[str]]) -> Iterable[Finding]:
             continue
         [(most, largest), *_, (least, smallest)] = [*counts.most_common(), counts.most_common()[-1]]
         if largest >= IMBALANCE_RATIO * smallest:
-            sizes = f"{shown(most)} {largest:,}, {shown(least)} {smallest:,}"
+            sizes = f"{printable(most)} {largest:,}, {printable(least)} {smallest:,}"
             yield Finding(path=split, trouble="imbalance", detail=f"{sizes}: {largest / smallest:.1f} times")
 
 
-def _refusing(usable: Sequence[Examined]) -> Iterable[Finding]:
+def _refusing(usable: Sequence[ExaminedFile]) -> Iterable[Finding]:
     formats = Counter(file.format for file in usable if file.format is not None)
     for loader, reads in READS.items():
         missing = {name: count for name, count in sorted(formats.items()) if name not in reads}
@@ -125,7 +125,7 @@ def _refusing(usable: Sequence[Examined]) -> Iterable[Finding]:
             yield Finding(path="", trouble="refused by loaders", detail=f"{loader} cannot read {detail}")
 
 
-def _copies(folder: Folder, usable: Sequence[Examined]) -> Iterable[Finding]:
+def _copies(folder: Folder, usable: Sequence[ExaminedFile]) -> Iterable[Finding]:
     alike: dict[str | None, list[str]] = defaultdict(list)
     for file in sorted(usable, key=lambda file: file.path):
         alike[file.sha256].append(file.path)
@@ -137,10 +137,10 @@ def _copies(folder: Folder, usable: Sequence[Examined]) -> Iterable[Finding]:
                 trouble = "in two classes"
             elif split != split_there:
                 trouble = "in two splits"
-            yield Finding(path=other, trouble=trouble, detail=f"same content as {shown(first)}")
+            yield Finding(path=other, trouble=trouble, detail=f"same content as {printable(first)}")
 
 
-def entries(examined: Sequence[Examined]) -> list[Entry]:
+def entries(examined: Sequence[ExaminedFile]) -> list[Entry]:
     """Returns the files that are to be left out."""
     return [
         Entry(path=file.path, reason=_reason(file), bytes=file.bytes, sha256=file.sha256)
@@ -149,7 +149,7 @@ def entries(examined: Sequence[Examined]) -> list[Entry]:
     ]
 
 
-def _reason(file: Examined) -> str:
+def _reason(file: ExaminedFile) -> str:
     """Returns why a file is to be left out, in one line."""
     findings = (finding for finding in in_order(file.findings) if finding.quarantined)
-    return "; ".join(f"{finding.trouble}: {shown(finding.detail)}" for finding in findings)
+    return "; ".join(f"{finding.trouble}: {printable(finding.detail)}" for finding in findings)

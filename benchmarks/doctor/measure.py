@@ -14,10 +14,10 @@ from benchmarks.doctor.decoders import DECODERS
 from benchmarks.doctor.folder import findings_of
 from benchmarks.doctor.plan import Plan
 from benchmarks.doctor.report import DoctorDocument
-from benchmarks.doctor.results import Examination, Examined, Finding
+from benchmarks.doctor.results import Examination, ExaminedFile, Finding
 from benchmarks.lab.child import Child, ChildDied, ChildHung, JobRefused
 from benchmarks.lab.options import UserError
-from pipeline.text import shown
+from pipeline.text import printable
 from profiles import Device, clock
 from profiles.provenance import machine, usable_cores
 from profiles.report import Document, now
@@ -48,7 +48,7 @@ class Examiner:
         self._child: Child | None = None
         self._ended = False
 
-    def examine(self, root: Path, file: str) -> Examined:
+    def examine(self, root: Path, file: str) -> ExaminedFile:
         """Examines a file. If the child dies of a decoder, another child examines the file without that decoder.
 
         Raises:
@@ -61,7 +61,7 @@ class Examiner:
                 return child.ask("examine", str(root), file, fatal, timeout_s=self._hang_s)
             except JobRefused as error:  # the file was deleted or replaced during its examination
                 finding = Finding(path=file, trouble="unreadable", detail=str(error))
-                return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
+                return ExaminedFile(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
             except ChildDied as error:
                 self._child = None
                 if self._ended:
@@ -70,8 +70,8 @@ class Examiner:
                 trouble = "hangs" if isinstance(error, ChildHung) else "crashes"
                 if decoder not in DECODERS or decoder in fatal:  # reading its header or frames ended the child
                     finding = Finding(path=file, trouble=trouble, detail=f"outside of a decoder: {error}")
-                    return Examined(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
-                detail = f"{decoder}: {error}" + (f" ({shown(last_line)})" if last_line else "")
+                    return ExaminedFile(path=file, format=None, bytes=None, sha256=None, findings=(finding,))
+                detail = f"{decoder}: {error}" + (f" ({printable(last_line)})" if last_line else "")
                 fatal[decoder] = Finding(path=file, trouble=trouble, detail=detail)
         raise ChildDied("ended")
 
@@ -113,13 +113,13 @@ def examine_folder(plan: Plan, progress: Progress) -> DoctorDocument:
     folder = plan.folder
     created, begin_ns = now(), clock.now_ns()
     task = progress.add_task("examining", total=len(folder.files))
-    examined: list[Examined] = []
+    examined: list[ExaminedFile] = []
     try:
         for file in examine_all(folder.root, folder.files, round(usable_cores())):
             examined.append(file)
             progress.update(task, advance=1, refresh=len(examined) % 50 == 0)
     except ChildDied as error:
-        raise UserError(f"nothing could be examined. {shown(str(error))}.", exit_code=3) from error
+        raise UserError(f"nothing could be examined. {printable(str(error))}.", exit_code=3) from error
     seconds = (clock.now_ns() - begin_ns) / 1e9
     return Document(
         command="doctor",
@@ -138,7 +138,7 @@ def examine_folder(plan: Plan, progress: Progress) -> DoctorDocument:
     )
 
 
-def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Examined]:
+def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[ExaminedFile]:
     """Yields the examination of each file, in the order in which they are finished.
 
     Args:
@@ -152,7 +152,7 @@ def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Exa
     for file in files:
         left.put(file)
     total = left.qsize()
-    done: queue.SimpleQueue[Examined | Exception] = queue.SimpleQueue()
+    done: queue.SimpleQueue[ExaminedFile | Exception] = queue.SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="unstall-doctor-") as scratch:
         count = max(1, min(children, _MOST_CHILDREN, total))
         examiners = [Examiner(Path(scratch) / f"{number}.log") for number in range(count)]
@@ -175,7 +175,7 @@ def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[Exa
 
 
 def _work(
-    examiner: Examiner, root: Path, left: queue.SimpleQueue[str], done: queue.SimpleQueue[Examined | Exception]
+    examiner: Examiner, root: Path, left: queue.SimpleQueue[str], done: queue.SimpleQueue[ExaminedFile | Exception]
 ) -> None:
     try:
         while True:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchmarks.doctor.plan import SKIP_LIST, Asked
 from benchmarks.doctor.results import TROUBLES, Examination, Finding, in_order
-from pipeline.text import shown
+from pipeline.text import printable
 from profiles.report import Document, Kind, html
 
 # The most files that the table names for each trouble; results.json names all.
@@ -81,9 +81,9 @@ def _copies(document: DoctorDocument, results: Results) -> dict[str, Any]:
 def _rows(results: Results) -> list[Mapping[str, Any]]:
     return [
         {
-            "path": shown(finding.path),
+            "path": printable(finding.path),
             "trouble": finding.trouble,
-            "detail": shown(finding.detail),
+            "detail": printable(finding.detail),
             "stops": finding.stops,
             "quarantined": finding.quarantined,
         }
@@ -102,7 +102,7 @@ def _page(document: DoctorDocument, results: Results) -> str:
 def _print(console: Console, document: DoctorDocument, results: Results) -> None:
     """Prints a table of the troubles, the worst first, with the first files of each."""
     examination = document.samples
-    folder = shown(document.plan.folder)
+    folder = printable(document.plan.folder)
     title = f"{examination.examined:,} files in {folder}, examined in {examination.seconds:.1f} s"
     console.print(Text(title, style="bold"), soft_wrap=True)
     if results.findings:
@@ -129,9 +129,9 @@ def _table(results: Results) -> Table:
 
 
 def _line(finding: Finding) -> Text:
-    detail = shown(finding.detail)
+    detail = printable(finding.detail)
     short = detail if len(detail) <= _MOST_CHARACTERS else f"{detail[: _MOST_CHARACTERS - 1]}…"
-    line = Text(f"{shown(finding.path)}  " if finding.path else "")
+    line = Text(f"{printable(finding.path)}  " if finding.path else "")
     return line.append(short, style="dim")
 
 

@@ -94,7 +94,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class ExaminedFile:
     """What was found out about one file.
 
     Attributes:
@@ -130,7 +130,7 @@ class Examination:
     classes: Mapping[str, tuple[str, ...]]
     examined: int
     seconds: float
-    files: tuple[Examined, ...]
+    files: tuple[ExaminedFile, ...]
     findings: tuple[Finding, ...]
 
 

@@ -34,7 +34,7 @@ from profiles.gate import (
     differences,
     looks,
     rate_of,
-    unknown,
+    unread_stages,
 )
 from profiles.report import Document, Kind, html
 from profiles.statistics import median, median_interval
@@ -124,7 +124,7 @@ def _changes(comparison: Comparison) -> tuple[str, ...]:
     before, now = (invariants_of(comparison.processes(side)) for side in SIDES)
     if before is None or now is None:
         return ()
-    return (*differences(before, now), *unknown(before, now))
+    return (*differences(before, now), *unread_stages(before, now))
 
 
 def _comparison_facts(document: ComparisonsDocument) -> list[tuple[str, str]]:

@@ -24,18 +24,18 @@ from profiles.gate import (
     REGRESSION,
     Baseline,
     Decision,
-    Measured,
-    broken,
+    MeasuredRates,
     check,
     figures_of,
     judge,
+    judge_invariants,
     looks,
     losses,
     machine_of,
+    new_baseline,
     not_comparable,
     paired,
     rate_of,
-    recorded,
 )
 from profiles.report import Document
 from profiles.statistics import median
@@ -165,7 +165,7 @@ class Check:
         if self.failure is not None:
             return Decision(verdict=FAILED, pairs=len(self.processes), reason=self.failure)
         invariants = invariants_of(self.processes)
-        changed = None if invariants is None else broken(baseline, invariants)
+        changed = None if invariants is None else judge_invariants(baseline, invariants)
         if changed is not None:
             return changed
         measured = [_measured(process) for process in self.processes]
@@ -208,7 +208,7 @@ def baseline_of(
     """Makes a baseline of processes that measured a benchmark, of which the first two looked at what has no noise."""
     invariants = invariants_of(processes)
     assert invariants is not None
-    return recorded(
+    return new_baseline(
         [_measured(process) for process in processes],
         subject=subject,
         measure=measure,
@@ -218,9 +218,9 @@ def baseline_of(
     )
 
 
-def _measured(process: Process) -> Measured:
+def _measured(process: Process) -> MeasuredRates:
     """Returns the figures of a process: of the benchmark, and a rate for each anchor."""
-    return Measured(
+    return MeasuredRates(
         images_per_sec=process.images_per_sec,
         anchors={name: median(rates) for name, rates in process.anchors.items()},
     )

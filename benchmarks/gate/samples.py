@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from profiles.gate import EPOCH, Invariants, agreed, check_rates
+from profiles.gate import EPOCH, Invariants, check_rates, mark_varying
 from profiles.statistics import median
 
 Side = Literal["A", "B"]
@@ -76,4 +76,4 @@ def invariants_of(processes: Sequence[Process]) -> Invariants | None:
     if len(processes) < INSPECTED:
         return None
     first, second = (process.invariants for process in processes[:INSPECTED])
-    return None if first is None or second is None else agreed(first, second)
+    return None if first is None or second is None else mark_varying(first, second)

@@ -116,7 +116,7 @@ def _cause(exit_code: int | None) -> str:
 
 
 @dataclass(slots=True)
-class Measured:
+class MeasuredJob:
     """A job's facts and samples so far; `cold` while it is measured with an empty page cache as well."""
 
     job: Job
@@ -196,7 +196,7 @@ class Group:
         self.device = device
         self.backend: dict[str, Any] = {}
         self.models: dict[str, ModelFacts] = {}
-        self.measured: dict[Job, Measured] = {}
+        self.measured: dict[Job, MeasuredJob] = {}
         self.ceilings: dict[str, list[Sample]] = {}
         self.left_out: list[LeftOut] = []
         self._source = source
@@ -243,7 +243,7 @@ class Group:
         timeout_s = OPEN_TIMEOUT_S + _HANG_RATIO * images / self.models[job.model].step_images_per_sec
         facts = self._ask(job, "prepare", job, images, timeout_s=timeout_s)
         if facts is not None and job not in self.measured:
-            self.measured[job] = Measured(job, facts, [facts.warmup], cold=job.cold)
+            self.measured[job] = MeasuredJob(job, facts, [facts.warmup], cold=job.cold)
             if facts.warm_only is not None:
                 self._leave_out_cold(job, facts.warm_only)
 

@@ -20,7 +20,7 @@ import unstall
 from benchmarks.lab.options import UserError
 from pipeline import ImageSource, SourceError, open_source, read_skip_list
 from pipeline.commands import Noise, Stopped, signals
-from pipeline.text import shown
+from pipeline.text import printable
 from profiles import Device
 from profiles.report import REPORT, RESULTS, write, write_results
 from profiles.text import Terminal, print_files
@@ -159,7 +159,7 @@ def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stoppe
 
 def say(errors: Console, error: UserError | SourceError) -> int:
     """Prints what the user can mend, in one line. Returns the exit code."""
-    errors.print(shown(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
+    errors.print(printable(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
     return error.exit_code if isinstance(error, UserError) else 2
 
 
@@ -171,7 +171,7 @@ def say_noise(errors: Console, noise: Noise) -> None:
 
 def say_unwritable(errors: Console, out: Path, error: OSError) -> int:
     """Prints why a folder could not be written to in the end. Returns the exit code."""
-    said = shown(f"{out}: {error.strerror or error}.")
+    said = printable(f"{out}: {error.strerror or error}.")
     errors.print(said, style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
     return 3
 

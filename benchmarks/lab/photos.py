@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from benchmarks.lab.command import read_source
 from pipeline import ImageSource, SourceError, from_tfds
-from pipeline.text import shown
+from pipeline.text import printable
 
 # The tutorial's: 2,000 of 10,000.
 _HELD_OUT_RATIO = 0.2
@@ -80,7 +80,7 @@ def _given(train: ImageSource, test: ImageSource, how: str) -> Splits:
 
 
 def _names(source: ImageSource) -> str:
-    return ", ".join(map(shown, source.class_names))
+    return ", ".join(map(printable, source.class_names))
 
 
 def held_out(source: ImageSource, *, seed: int) -> Splits:
@@ -95,7 +95,7 @@ def held_out(source: ImageSource, *, seed: int) -> Splits:
         members = np.flatnonzero(source.labels == label)
         if len(members) < 2:
             raise SourceError(
-                f"{source.name}: class {shown(name)} has {len(members)} photo; at least 2 are needed, "
+                f"{source.name}: class {printable(name)} has {len(members)} photo; at least 2 are needed, "
                 "one of them to test with."
             )
         held = max(1, round(_HELD_OUT_RATIO * len(members)))

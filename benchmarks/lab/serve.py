@@ -17,7 +17,7 @@ from typing import Any
 
 import unstall
 from benchmarks.lab.backend import Refused
-from pipeline.text import shown
+from pipeline.text import printable
 from profiles import Device
 from profiles.devices import NO_GPU
 
@@ -82,7 +82,7 @@ def one_line(error: Exception) -> str:
     lines = text.strip().splitlines() or [""]
     if "OOM" in str(error) or isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"out of memory ({type(error).__name__})"
-    first = shown(lines[0].strip()[:200])
+    first = printable(lines[0].strip()[:200])
     hint = " (python -m benchmarks.doctor names the file)" if _UNDECODABLE.search(first) else ""
     named = first if first.split(":")[0].endswith(("Error", "Exception")) else f"{type(error).__name__}: {first}"
     return named + hint

@@ -7,7 +7,7 @@ from typing import Any
 
 import unstall
 from profiles.report import Kind
-from profiles.report import show as shown
+from profiles.report import show as profiles_show
 from profiles.report.measurements import KINDS
 
 # The kinds of document that are defined here, by the command that writes them.
@@ -42,9 +42,9 @@ class _Kinds(Mapping[str, Kind[Any, Any, Any]]):
 
 def show(words: Sequence[str]) -> int:
     """Runs `unstall show`. Returns its exit code."""
-    return shown.main(["show", *words], _Kinds(), "unstall")
+    return profiles_show.main(["show", *words], _Kinds(), "unstall")
 
 
 def compare(words: Sequence[str]) -> int:
     """Runs `unstall compare`. Returns its exit code."""
-    return shown.main(["compare", *words], _Kinds(), "unstall")
+    return profiles_show.main(["compare", *words], _Kinds(), "unstall")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, dtype_of
-from benchmarks.peers.samples import Measured
+from benchmarks.peers.samples import MeasuredPeer
 
 # Of pixel values from 0 to 1. Decoders, resizing filters and draws differ by less; a forgotten step by more.
 MEAN_TOLERANCE, STD_TOLERANCE = 0.02, 0.03
@@ -19,7 +19,7 @@ LEAST_CHANGED_RATIO = 0.9
 _SHAPES = ([SIDE, SIDE, 3], [3, SIDE, SIDE])
 
 
-def other_work_of(work: str, measured: Measured, reference: Mapping[str, Any]) -> tuple[str, ...]:
+def other_work_of(work: str, measured: MeasuredPeer, reference: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns in what a peer's work differs from the reference's; of a part of the work nothing is compared."""
     if measured.survey is None:
         return ()

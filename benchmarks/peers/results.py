@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.equal_work import other_work_of
 from benchmarks.peers.plan import Asked
-from benchmarks.peers.samples import Measured, MeasuredWork, Measurements
+from benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Measurements
 from profiles.report import Document
 from profiles.statistics import Interval, geometric_mean, ratio_interval
 
@@ -27,7 +27,7 @@ class PeerResult:
     """
 
     peer: Peer
-    measured: Measured
+    measured: MeasuredPeer
     other_work: tuple[str, ...]
     images_per_sec: float | None
     ratio: float | None
@@ -101,7 +101,7 @@ def _result_of(work: MeasuredWork, catalogue: Mapping[str, Peer]) -> WorkResult:
     )
 
 
-def ratio_to(measured: Measured, ours: Measured) -> tuple[float | None, Interval | None]:
+def ratio_to(measured: MeasuredPeer, ours: MeasuredPeer) -> tuple[float | None, Interval | None]:
     """Returns images/sec over ours and the ratio's 95 % interval, of the rounds that both have."""
     rates, our_rates = (
         {sample.round: sample.images_per_sec for sample in samples} for samples in (measured.samples, ours.samples)

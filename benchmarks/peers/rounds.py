@@ -20,7 +20,7 @@ from benchmarks.peers.equal_work import other_work_of
 from benchmarks.peers.loaders.work import Job, job_to_json
 from benchmarks.peers.material import Material
 from benchmarks.peers.processes import OPEN_TIMEOUT_S, Launcher, PeerFailed, PeerProcess
-from benchmarks.peers.samples import Measured, MeasuredWork, Sample
+from benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Sample
 from pipeline.config import config_to_dict
 
 # A window lasts about so long, in whole epochs, and a trial of one number of workers half of it.
@@ -60,7 +60,7 @@ class PeerRun:
         tell: Tell = lambda text: None,
     ) -> None:
         self.work = work
-        self.measured: dict[str, Measured] = {}
+        self.measured: dict[str, MeasuredPeer] = {}
         self.other_work: dict[str, tuple[str, ...]] = {}
         self.left_out: dict[str, str] = {}
         self._peers = {peer.name: peer for peer in peers}
@@ -136,7 +136,7 @@ class PeerRun:
         if not rates:
             raise next(iter(failures.values()))
         choice, rate = max(rates.items(), key=lambda tried: tried[1])
-        measured = Measured(
+        measured = MeasuredPeer(
             peer=peer.name,
             versions=self._versions[peer.name],
             workers=workers_text(*choice),
@@ -172,7 +172,7 @@ class PeerRun:
                     self._imported(peer)
         return rates, failures
 
-    def _surveyed(self, peer: Peer, measured: Measured, choice: Choice) -> Measured:
+    def _surveyed(self, peer: Peer, measured: MeasuredPeer, choice: Choice) -> MeasuredPeer:
         """Opens the loader that is timed, and adds what it serves."""
         process, folder = self._processes[peer.name], self._folders[peer.name]
         self._open(peer, self._material.numbered(self.work, folder / "numbered"), choice)

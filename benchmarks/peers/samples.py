@@ -31,7 +31,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredPeer:
     """What was measured of one peer at one work so far.
 
     Attributes:
@@ -75,7 +75,7 @@ class MeasuredWork:
     work: str
     images: int
     reference: Mapping[str, Any]
-    peers: tuple[Measured, ...]
+    peers: tuple[MeasuredPeer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

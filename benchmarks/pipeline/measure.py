@@ -11,7 +11,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from benchmarks.lab.child import ChildDied, Group, JobRefused, Measured, Turn, run_round
+from benchmarks.lab.child import ChildDied, Group, JobRefused, MeasuredJob, Turn, run_round
 from benchmarks.lab.command import devices_here, read_source
 from benchmarks.lab.options import UserError
 from benchmarks.lab.session import Job
@@ -128,12 +128,14 @@ class Run:
         The fastest of many owes its place to noise as well, so that the rounds that chose it overestimate its rate.
         """
         verdicts = self._warm_verdicts()
-        spoken_of = {id(result) for result in text.spoken_of([verdict.result for verdict in verdicts], BASELINE)}
+        described_results = {
+            id(result) for result in text.described_results([verdict.result for verdict in verdicts], BASELINE)
+        }
         names = {
             (verdict.result.subject.device, verdict.result.subject.model, name)
             for verdict in verdicts
-            if id(verdict.result) in spoken_of
-            for advice in verdict.told
+            if id(verdict.result) in described_results
+            for advice in verdict.printed_advice
             for name in (verdict.result.subject.variant, advice.change)
         }
         turns = [
@@ -157,7 +159,7 @@ class Run:
         With --stages those of all loaders, else those of the baseline and of the fastest on each device.
         """
         results = [verdict.result for verdict in self._warm_verdicts()]
-        chosen = results if self._plan.stages else text.spoken_of(results, BASELINE)
+        chosen = results if self._plan.stages else text.described_results(results, BASELINE)
         names = [(result.subject.device, result.subject.variant, result.subject.model) for result in chosen]
         for group in self._groups:
             for job in group.jobs:
@@ -248,7 +250,9 @@ class Run:
             throttled_ratio=throttled_ratio(self._before_rounds, Throttling.now()),
         )
 
-    def _measurement(self, group: Group, measured: Measured, page_cache: str, windows: tuple[str, ...]) -> Measurement:
+    def _measurement(
+        self, group: Group, measured: MeasuredJob, page_cache: str, windows: tuple[str, ...]
+    ) -> Measurement:
         subject = self._subject(group, measured, page_cache)
         apart = self._stages.get((group.device, measured.job.variant, measured.job.model))
         if apart is None or page_cache == "cold":
@@ -266,7 +270,7 @@ class Run:
             subject.page_cache == "cold",
         )
 
-    def _subject(self, group: Group, measured: Measured, page_cache: str) -> Subject:
+    def _subject(self, group: Group, measured: MeasuredJob, page_cache: str) -> Subject:
         facts, model = measured.facts, group.models[measured.job.model]
         config = facts.config
         decodes_files = config.storage in ("files", "records") and config.cache == "none"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.scaling.plan import AXES, FIGURES, Measurement, Row
+from benchmarks.scaling.plan import AXES, FIGURES, Measurement, PointResult
 from profiles.results import CANARY_RATIO
 from profiles.statistics import median, t_interval
 
@@ -222,11 +222,11 @@ class Series:
     disturbed: tuple[frozenset[int], ...]
 
 
-def series_of(rows: Iterable[Row]) -> tuple[Series, ...]:
+def series_of(rows: Iterable[PointResult]) -> tuple[Series, ...]:
     """Returns every figure of every variant along every axis, without the values at which nothing was measured."""
     rows = list(rows)
     slow_ns = slow_canary_ns([measurement for row in rows for measurement in row.measurements])
-    grouped: dict[tuple[str, str], list[Row]] = {}
+    grouped: dict[tuple[str, str], list[PointResult]] = {}
     for row in rows:
         if row.measurements:
             grouped.setdefault((row.point.axis, row.point.place.variant), []).append(row)

@@ -13,7 +13,7 @@ from rich.progress import Progress
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log, read_source
 from benchmarks.scaling.lists import copy_photos, link_files
-from benchmarks.scaling.plan import Measured, Measurement, Measurements, Place, Plan
+from benchmarks.scaling.plan import MeasuredPlace, Measurement, Measurements, Place, Plan
 from benchmarks.scaling.report import ScalingDocument
 from pipeline import ImageSource
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
@@ -54,7 +54,7 @@ class Run:
     def document(self, *, complete: bool) -> ScalingDocument:
         """Returns what was measured so far."""
         places = tuple(
-            Measured(
+            MeasuredPlace(
                 place=place,
                 measurements=tuple(self._measurements.get(place, ())),
                 failure=self._failures.get(place),

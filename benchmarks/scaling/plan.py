@@ -169,7 +169,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredPlace:
     """What was measured at one place; `failure` says why a round of it is missing."""
 
     place: Place
@@ -181,11 +181,11 @@ class Measured:
 class Measurements:
     """What was measured at all places, in their order in the plan."""
 
-    places: tuple[Measured, ...]
+    places: tuple[MeasuredPlace, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PointResult:
     """A point and what was measured there; `failure` says why a round of it is missing."""
 
     point: Point

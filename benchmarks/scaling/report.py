@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.scaling.findings import EXPECTATIONS, Expectation, Finding, checks, find, series_of, slow_canary_ns
-from benchmarks.scaling.plan import AXES, FIGURES, Asked, Measurements, Row
+from benchmarks.scaling.plan import AXES, FIGURES, Asked, Measurements, PointResult
 from pipeline.variants import other_work
 from profiles.report import COLOURS, Document, Frame, Kind, Tick, html, round_step
 from profiles.report.document import content_of
@@ -64,7 +64,7 @@ def key_of(variants: Sequence[str]) -> tuple[tuple[str, str, bool], ...]:
     return tuple((variant, COLOURS[index % len(COLOURS)], index >= _SOLID) for index, variant in enumerate(variants))
 
 
-def panels_of(axis: str, rows: Sequence[Row], findings: Sequence[Finding]) -> tuple[Panel, ...]:
+def panels_of(axis: str, rows: Sequence[PointResult], findings: Sequence[Finding]) -> tuple[Panel, ...]:
     """Lays out every figure of an axis that was measured.
 
     Args:
@@ -181,7 +181,7 @@ class Results:
       doubts: why some of it may be chance.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[PointResult, ...]
     findings: tuple[Finding, ...]
     checked: tuple[Expectation, ...]
     doubts: tuple[str, ...]
@@ -191,7 +191,7 @@ def derive(document: ScalingDocument) -> Results:
     """Derives the rows of all points from the places, and holds them against what is expected."""
     measured = {one.place: one for one in document.samples.places}
     rows = tuple(
-        Row(
+        PointResult(
             point=point,
             measurements=measured[point.place].measurements,
             failure=measured[point.place].failure,
@@ -281,7 +281,7 @@ def _flat(results: Results) -> list[dict[str, Any]]:
 KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)
 
 
-def _point(row: Row) -> dict[str, Any]:
+def _point(row: PointResult) -> dict[str, Any]:
     point: dict[str, Any] = {"axis": row.point.axis, "value": row.point.value, "variant": row.point.place.variant}
     for figure in FIGURES:
         middle, low, high = row.summary(figure) or (None, None, None)
@@ -289,7 +289,7 @@ def _point(row: Row) -> dict[str, Any]:
     return point
 
 
-def failures(axis: str, rows: Sequence[Row]) -> list[str]:
+def failures(axis: str, rows: Sequence[PointResult]) -> list[str]:
     """Returns where on an axis something could not be measured, and why."""
     return [
         f"{row.point.place.variant} at {row.point.value:,} {AXES[axis]}: {row.failure}"
@@ -298,7 +298,7 @@ def failures(axis: str, rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def blocks(axis: str, rows: Sequence[Row], variants: Sequence[str], values: Sequence[int]) -> list[Block]:
+def blocks(axis: str, rows: Sequence[PointResult], variants: Sequence[str], values: Sequence[int]) -> list[Block]:
     """Returns a table's blocks: a figure each, a row for each value and a cell for each variant.
 
     On the axis of cores, efficiency stands behind the rate: images/sec over those of one core times the cores.
@@ -314,7 +314,7 @@ def blocks(axis: str, rows: Sequence[Row], variants: Sequence[str], values: Sequ
     return found
 
 
-def _cell(row: Row | None, figure: str) -> str:
+def _cell(row: PointResult | None, figure: str) -> str:
     summary = row.summary(figure) if row is not None else None
     if summary is None:
         return "-"
@@ -323,7 +323,7 @@ def _cell(row: Row | None, figure: str) -> str:
     return f"{FIGURES[figure].shown(middle)}{spread}"
 
 
-def _efficiency(at: dict[tuple[str, int], Row], variant: str, value: int, least: int) -> str:
+def _efficiency(at: dict[tuple[str, int], PointResult], variant: str, value: int, least: int) -> str:
     rates = [
         row.by_round("images_per_sec") if (row := at.get((variant, cores))) is not None else {}
         for cores in (value, least)
@@ -335,7 +335,7 @@ def _efficiency(at: dict[tuple[str, int], Row], variant: str, value: int, least:
 
 
 def _print_table(
-    console: Console, axis: str, rows: Sequence[Row], variants: Sequence[str], values: Sequence[int]
+    console: Console, axis: str, rows: Sequence[PointResult], variants: Sequence[str], values: Sequence[int]
 ) -> None:
     table = Table(box=None, padding=(0, 1, 0, 0), title=AXES[axis], title_justify="left", title_style="bold")
     table.add_column("", no_wrap=True)

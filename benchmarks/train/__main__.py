@@ -38,7 +38,7 @@ _EPOCHS_HELP = "passes over the photos (default: 25 passes, or the network's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Plan:
     """What was asked for, checked."""
 
     model: str
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         with progress_bar(errors) as progress:
-            return _run(read_request(arguments), progress, console, errors)
+            return _run(read_plan(arguments), progress, console, errors)
 
     return exit_code_of(run, errors, arguments.out, f"stopped: {arguments.out} was not written")
 
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_request(arguments: argparse.Namespace) -> Request:
+def read_plan(arguments: argparse.Namespace) -> Plan:
     """Checks what can be checked before anything is opened.
 
     Raises:
@@ -109,7 +109,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         if value < least:
             raise UserError(f"--{name} must be at least {least}. Received: {value}.")
     _check_file(arguments.out, overwrite=arguments.overwrite)
-    return Request(
+    return Plan(
         model=arguments.model,
         data=arguments.data,
         config=replace(config, batch_size=batch_size, seed=arguments.seed),
@@ -132,14 +132,14 @@ def _check_file(out: Path, *, overwrite: bool) -> None:
         raise UserError(f"--out {out}: the folder {out.parent} cannot be written to.")
 
 
-def _run(request: Request, progress: Progress, console: Console, errors: Console) -> int:
-    seed = request.config.seed
-    splits = open_splits(request.data, seed=seed, progress=progress, errors=errors, skip_list=request.skip_list)
+def _run(plan: Plan, progress: Progress, console: Console, errors: Console) -> int:
+    seed = plan.config.seed
+    splits = open_splits(plan.data, seed=seed, progress=progress, errors=errors, skip_list=plan.skip_list)
     import_keras()
-    network = _open(request.model, splits, seed)
-    config = replace(request.config, image_size=models.image_size(network, request.model))
+    network = _open(plan.model, splits, seed)
+    config = replace(plan.config, image_size=models.image_size(network, plan.model))
     console.print(
-        f"{request.model}: {network.count_params():,} parameters; {splits.train.images:,} photos of "
+        f"{plan.model}: {network.count_params():,} parameters; {splits.train.images:,} photos of "
         f"{len(splits.train.class_names)} classes to train on, {splits.test.images:,} to test with "
         f"({splits.how})",
         highlight=False,
@@ -149,9 +149,9 @@ def _run(request: Request, progress: Progress, console: Console, errors: Console
 
     console.print(f"trained by {named_backend(backend())}", highlight=False, markup=False)
     with decoders_unheard() as noise:
-        correct = _train(network, splits, config, request, progress, console)
+        correct = _train(network, splits, config, plan, progress, console)
     say_noise(errors, noise)
-    out = _keep(network, splits, config, request, errors)
+    out = _keep(network, splits, config, plan, errors)
     console.print(f"{out}: {accuracy_text(correct, splits.test.images)}", highlight=False, markup=False)
     return 0
 
@@ -171,7 +171,7 @@ def _open(name: str, splits: Splits, seed: int) -> Any:
 
 
 def _train(
-    network: Any, splits: Splits, config: PipelineConfig, request: Request, progress: Progress, console: Console
+    network: Any, splits: Splits, config: PipelineConfig, plan: Plan, progress: Progress, console: Console
 ) -> int:
     """Trains the network; returns how many test photos it gets right in the end."""
     import tensorflow as tf
@@ -181,7 +181,7 @@ def _train(
     from pipeline.errors import UnavailableError
 
     images = splits.train.images
-    task = progress.add_task("training", total=request.epochs * images)
+    task = progress.add_task("training", total=plan.epochs * images)
     shown_images = 0
     correct = 0
 
@@ -197,18 +197,18 @@ def _train(
 
             def on_pass(one: Pass) -> None:
                 nonlocal correct
-                correct = _tell(one, evaluation, splits.test.images, request.epochs, console)
+                correct = _tell(one, evaluation, splits.test.images, plan.epochs, console)
 
-            train(network, splits.train, config, passes=request.epochs, on_images=on_images, on_pass=on_pass)
+            train(network, splits.train, config, passes=plan.epochs, on_images=on_images, on_pass=on_pass)
         finally:
             evaluation.close()
     except DivergedError as error:
-        raise UserError(f"{error} {request.out} was not written.", exit_code=3) from error
+        raise UserError(f"{error} {plan.out} was not written.", exit_code=3) from error
     except UnavailableError as error:
         raise UserError(f"The pipeline cannot serve these photos: {error}.") from error
     except (tf.errors.OpError, OSError) as error:  # a photo that was removed or cannot be decoded
         raise UserError(
-            f"Training failed: {one_line(error).rstrip('.')}. {request.out} was not written.", exit_code=3
+            f"Training failed: {one_line(error).rstrip('.')}. {plan.out} was not written.", exit_code=3
         ) from error
     finally:
         progress.remove_task(task)
@@ -226,7 +226,7 @@ def _tell(one: Pass, evaluation: Evaluation, test_images: int, passes: int, cons
     return correct
 
 
-def _keep(network: Any, splits: Splits, config: PipelineConfig, request: Request, errors: Console) -> Path:
+def _keep(network: Any, splits: Splits, config: PipelineConfig, plan: Plan, errors: Console) -> Path:
     """Writes the model; returns where it is."""
     from benchmarks.lab.training import antialiases
     from models.saved import finish, foreign_layers, save
@@ -237,9 +237,9 @@ def _keep(network: Any, splits: Splits, config: PipelineConfig, request: Request
         interpolation=config.interpolation,
         antialias=antialiases(config, splits.train),
     )
-    out = request.out
+    out = plan.out
     try:
-        save(finished, out, overwrite=request.overwrite)
+        save(finished, out, overwrite=plan.overwrite)
     except FileExistsError:  # it has appeared since training began
         taken, out = out, free_name(out)
         save(finished, out, overwrite=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiles import provenance
-from profiles.gate import EPOCH, RECORDED, Invariants, Measured, machine_of, path_of, recorded, write
+from profiles.gate import EPOCH, RECORDED, Invariants, MeasuredRates, machine_of, new_baseline, path_of, write
 
 _TIMEOUT_S = 600.0
 _FEEDS = """
@@ -147,8 +147,8 @@ def _with_baseline(change: Callable[[str], str]) -> int:
         (folder / "feeds.py").write_text(_FEEDS)
         path = path_of(folder, "loader")
         rates = [{EPOCH: 100.0 + number} for number in range(RECORDED)]
-        made = recorded(
-            [Measured(images_per_sec=rate, anchors={"decode": 200.0}) for rate in rates],
+        made = new_baseline(
+            [MeasuredRates(images_per_sec=rate, anchors={"decode": 200.0}) for rate in rates],
             subject="feeds:works",
             measure="loader",
             invariants=Invariants(images=5),

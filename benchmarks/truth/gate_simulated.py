@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.gate import INCONCLUSIVE, PAIRS, SAME, THRESHOLD_RATIO, Paired, change, plan, share_out, together
+from profiles.gate import INCONCLUSIVE, PAIRS, SAME, THRESHOLD_RATIO, Paired, change, combine, plan, share_out
 
 # Two measurements a pair.
 _MEASUREMENTS = 2 * PAIRS[-1]
@@ -108,7 +108,7 @@ def judge(logs: Sequence[np.ndarray], *, threshold: float) -> Outcomes:
     waiting = np.arange(comparisons)
     for look in plan(Paired.least_p):
         own = share_out(look, len(logs))
-        claims = together([change(Paired(one[waiting, : look.pairs]), own, threshold) for one in logs])
+        claims = combine([change(Paired(one[waiting, : look.pairs]), own, threshold) for one in logs])
         closed = np.zeros(len(waiting), bool)
         for verdict in ("regression", "improved", SAME):
             shown = getattr(claims, verdict)

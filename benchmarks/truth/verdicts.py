@@ -87,7 +87,7 @@ _PRODUCTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ScriptVerdict:
     """What one run said: the bound, and the share of loading."""
 
     bound: str
@@ -127,12 +127,12 @@ def _truth(folder: Path) -> float:
     return 1 - geometric_mean(times[1::2]) / geometric_mean(times[0::2])
 
 
-def _run(folder: Path) -> Said:
+def _run(folder: Path) -> ScriptVerdict:
     out = Path(tempfile.mkdtemp(dir=folder))
     _python(folder, "-m", "profiles", "--out", str(out), "train.py")
     document = json.loads((out / "results.json").read_text())
     (verdict,) = document["verdicts"]
-    return Said(bound=verdict["bound"], loading_ratio=verdict["loading_ratio"])
+    return ScriptVerdict(bound=verdict["bound"], loading_ratio=verdict["loading_ratio"])
 
 
 def _python(folder: Path, *words: str) -> str:
@@ -185,7 +185,7 @@ def _come_and_go(seed: float) -> None:
         clock.sleep_until_ns(clock.now_ns() + int(coin.uniform(*_STAYS_S) * 1e9))
 
 
-def print_runs(console: Console, truth: float, runs: dict[str, list[Said]]) -> bool:
+def print_runs(console: Console, truth: float, runs: dict[str, list[ScriptVerdict]]) -> bool:
     """Prints what was said, and returns whether it was right as often as promised."""
     right = bound_of(truth)
     console.print(f"The truth, by plain runs: {truth:.0%} of an epoch is loading, {right}-bound.", highlight=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.tune.plan import Asked
-from benchmarks.tune.samples import Measured, SearchSamples, Subject
+from benchmarks.tune.samples import MeasuredPipeline, SearchSamples, Subject
 from pipeline import PipelineConfig
 from profiles.report import Document
 from profiles.samples import Sample
@@ -138,13 +138,13 @@ def results_of(samples: SearchSamples, images: int, *, ended: bool) -> Results:
     )
 
 
-def rates_of_subjects(subjects: Sequence[Measured], images: int) -> tuple[Result, ...]:
+def rates_of_subjects(subjects: Sequence[MeasuredPipeline], images: int) -> tuple[Result, ...]:
     """Returns the results of those subjects that have trained an epoch in a round."""
     results = (result_of(measured, images) for measured in subjects)
     return tuple(result for result in results if result.epoch_images_per_sec)
 
 
-def result_of(measured: Measured, images: int) -> Result:
+def result_of(measured: MeasuredPipeline, images: int) -> Result:
     return Result(
         subject=measured.subject,
         epoch_images_per_sec=rates_of(measured.samples, "train", images),

@@ -29,7 +29,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredPipeline:
     """A subject and its windows: `train` and `loader` of rounds before the choice, `again` of rounds after it."""
 
     subject: Subject
@@ -48,8 +48,8 @@ class MeasuredStage:
 class OrderSamples:
     """The chosen pipeline with elements in the order in which they are ready, and with a fixed order; in own rounds."""
 
-    any_order: Measured
-    in_order: Measured
+    any_order: MeasuredPipeline
+    in_order: MeasuredPipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class SearchSamples:
     consumer: Consumer | None = None
     predicted: int = 0
     rejected: Mapping[str, int] = field(default_factory=dict)
-    subjects: tuple[Measured, ...] = ()
+    subjects: tuple[MeasuredPipeline, ...] = ()
     chosen_first: str | None = None
     order: OrderSamples | None = None
     prepare_s_per_image: float = 0.0

@@ -28,7 +28,7 @@ from benchmarks.tune.results import (
     undecided,
 )
 from benchmarks.tune.rounds import LEAST_ROUNDS, SESSION, Say, rounds_within
-from benchmarks.tune.samples import Measured, MeasuredStage, OrderSamples, SearchSamples, Subject
+from benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples, Subject
 from pipeline import ImageSource, PipelineConfig
 from pipeline.config import AUTO
 from pipeline.cost_model import Consumer, StageCost, StageKey, candidates, kind_of, predict, stages_of
@@ -89,7 +89,7 @@ class Tuner:
         self._subjects: dict[Job, Subject] = {}
         self._chosen_first: str | None = None
         # The subjects' windows until `_measure_order` clears those of the chosen one and measures it anew.
-        self._measured_before_order: tuple[Measured, ...] | None = None
+        self._measured_before_order: tuple[MeasuredPipeline, ...] | None = None
         self._any_and_in_order: tuple[Job, Job] | None = None
         self._prepare_s_per_image = 0.0
         self._began_ns = clock.now_ns()
@@ -257,14 +257,14 @@ class Tuner:
         self._after_round()
 
     @property
-    def _measured(self) -> tuple[Measured, ...]:
+    def _measured(self) -> tuple[MeasuredPipeline, ...]:
         """The subjects that were measured, and have not failed."""
         failed = {left_out.job for left_out in self._group.left_out}
         measured = self._group.measured
         return tuple(self._measured_of(job) for job in self._subjects if job in measured and job not in failed)
 
-    def _measured_of(self, job: Job) -> Measured:
-        return Measured(subject=self._subjects[job], samples=tuple(self._group.measured[job].samples))
+    def _measured_of(self, job: Job) -> MeasuredPipeline:
+        return MeasuredPipeline(subject=self._subjects[job], samples=tuple(self._group.measured[job].samples))
 
     def _results(self) -> tuple[Result, ...]:
         """Returns the results of the rounds so far.

@@ -23,7 +23,7 @@ from pipeline.opening import open_source
 from pipeline.prepared.index import FORMS
 from pipeline.sources.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources.source import ImageSource, Progress
-from pipeline.text import shown
+from pipeline.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with signals(), decoders_unheard() as noise:
             prepared, rates = _run(arguments, errors)
     except SourceError as error:
-        errors.print(shown(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
+        errors.print(
+            printable(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True
+        )
         return 3 if isinstance(error, WriteError) else 2
     except Stopped as stopped:
         errors.print("stopped: nothing was left behind", highlight=False)
@@ -188,7 +190,7 @@ def describe(prepared: Prepared, rates: Rates) -> str:
     share = prepared.prepared_bytes / prepared.source_bytes
     return "\n".join(
         [
-            f"{prepared.form} copy: {shown(prepared.folder)}",
+            f"{prepared.form} copy: {printable(prepared.folder)}",
             f"images       {prepared.images:,}",
             f"size         {prepared.source_bytes / 1e6:,.1f} MB before, {prepared.prepared_bytes / 1e6:,.1f} MB after "
             f"({share:.0%})",

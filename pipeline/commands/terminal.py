@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pipeline.text import shown
+from pipeline.text import printable
 
 
 class Stopped(BaseException):
@@ -98,7 +98,7 @@ def decoders_unheard() -> Iterator[Noise]:
             captured.seek(0)
             for line in captured:
                 if any(words in line for words in _DAMAGE_WORDS):
-                    noise.first = noise.first or shown(line.decode("utf-8", "replace").strip())
+                    noise.first = noise.first or printable(line.decode("utf-8", "replace").strip())
                     noise.warnings += 1
 
 
@@ -106,4 +106,4 @@ class ArgumentParser(argparse.ArgumentParser):
     """Escapes its error messages: a file name on the command line may hold characters that a terminal obeys."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(shown(message))
+        super().error(printable(message))

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from pipeline.cache import cache_root
 from pipeline.errors import SourceError
-from pipeline.text import shown
+from pipeline.text import printable
 
 FORMAT = "unstall file digests"
 VERSION = 1
@@ -102,7 +102,7 @@ def _read(root: Path, file: str) -> tuple[bytes, str, int]:
 
 
 def _unreadable(file: str, error: OSError) -> SourceError:
-    return SourceError(f"{shown(file)} cannot be read: {error.strerror}.")
+    return SourceError(f"{printable(file)} cannot be read: {error.strerror}.")
 
 
 def _file_time_ns(folder: Path) -> int | None:

@@ -24,7 +24,7 @@ from pipeline.errors import PreparedError, SourceError
 from pipeline.prepared.digests import file_digests
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages, Records
-from pipeline.text import shown
+from pipeline.text import printable
 
 INDEX = "index.json"
 FORMAT = "unstall prepared images"
@@ -112,7 +112,7 @@ def open_prepared(folder: Path) -> ImageSource:
         jpeg_sizes = np.tile(np.array(index.image_size, np.int64), (len(labels), 1))
     return ImageSource(
         kind=index.form,
-        name=shown(folder.resolve().name),
+        name=printable(folder.resolve().name),
         class_names=index.class_names,
         labels=labels,
         root=folder.resolve() if index.form == "resized" else None,
@@ -134,7 +134,7 @@ def read_index(folder: Path) -> tuple[Index, str]:
 
     def refuse(problem: str) -> NoReturn:
         raise PreparedError(
-            f"{shown(folder)} cannot be used as a prepared copy: {problem}. "
+            f"{printable(folder)} cannot be used as a prepared copy: {problem}. "
             "Make it again: python -m pipeline materialize DIR OUT --as raw (or records, resized)."
         )
 
@@ -159,9 +159,9 @@ def read_index(folder: Path) -> tuple[Index, str]:
         try:
             actual_bytes = (folder / name).stat().st_size
         except OSError as error:
-            refuse(f"{shown(name)} cannot be read: {error.strerror}")
+            refuse(f"{printable(name)} cannot be read: {error.strerror}")
         if actual_bytes != size_bytes:
-            refuse(f"{shown(name)} has {actual_bytes:,} bytes in place of {size_bytes:,}")
+            refuse(f"{printable(name)} has {actual_bytes:,} bytes in place of {size_bytes:,}")
     return index, hashlib.sha256(text).hexdigest()[:16]
 
 
@@ -221,7 +221,7 @@ def _inconsistent(index: Index) -> str | None:
         if tuple(index.bytes_of) != index.names:
             return "files and names differ"
     else:
-        return f"no form {shown(index.form)} is known"
+        return f"no form {printable(index.form)} is known"
     return None
 
 

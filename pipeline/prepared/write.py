@@ -23,7 +23,7 @@ from pipeline.prepared.index import FORMS, Index, bytes_of, content_digest, esti
 from pipeline.sources.folder import check_folder_name
 from pipeline.sources.source import ImageSource, Progress
 from pipeline.stages import read
-from pipeline.text import did_you_mean, shown
+from pipeline.text import did_you_mean, printable
 
 # Of JPEG files.
 _QUALITY = 95
@@ -60,7 +60,7 @@ def _undecodable(source: ImageSource, config: PipelineConfig, indices: np.ndarra
         try:
             next(iter(read.load(tf.data.Dataset.from_tensors(np.int64(index)), source, config)))
         except tf.errors.InvalidArgumentError as error:
-            name = shown(source.files[index]) if source.files else f"image {index}"
+            name = printable(source.files[index]) if source.files else f"image {index}"
             return f"{name} cannot be decoded: {error.message.splitlines()[0]}"
     return f"an image of {source.name} could not be decoded at first, but then it could."
 
@@ -269,7 +269,7 @@ def materialize(
         prepared_bytes = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     except OSError as error:
         what = error.filename or out
-        raise WriteError(f"{shown(what)}: {error.strerror or error}; nothing was left behind.") from error
+        raise WriteError(f"{printable(what)}: {error.strerror or error}; nothing was left behind.") from error
     return Prepared(
         folder=out,
         form=form,
@@ -283,18 +283,20 @@ def materialize(
 def _check_out(source: ImageSource, out: Path) -> None:
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise PreparedError(f"{shown(out)} is there already, and nothing is overwritten. Give a new folder.")
+            raise PreparedError(f"{printable(out)} is there already, and nothing is overwritten. Give a new folder.")
     except OSError as error:
-        raise PreparedError(f"{shown(out)}: {error.strerror}.") from error
+        raise PreparedError(f"{printable(out)}: {error.strerror}.") from error
     if source.root is not None and source.root in out.resolve().parents:
-        raise PreparedError(f"{shown(out)} would lie among the photos. Give a folder outside of {shown(source.root)}.")
+        raise PreparedError(
+            f"{printable(out)} would lie among the photos. Give a folder outside of {printable(source.root)}."
+        )
 
 
 def _check_ours(out: Path, content: str, form: str) -> None:
     """Checks that `out` holds this copy: another process may have made it first, or something else of that name."""
     index, _ = read_index(out)
     if (index.content, index.form) != (content, form):
-        raise PreparedError(f"{shown(out)} was made by another program in the meantime. Give a new folder.")
+        raise PreparedError(f"{printable(out)} was made by another program in the meantime. Give a new folder.")
 
 
 def _check_room(needed_bytes: int, out: Path) -> None:
@@ -310,5 +312,5 @@ def _tensorflow_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        message = shown((error.message.splitlines() or [type(error).__name__])[0])
-        raise WriteError(f"{shown(out)}: {message}; nothing was left behind.") from error
+        message = printable((error.message.splitlines() or [type(error).__name__])[0])
+        raise WriteError(f"{printable(out)}: {message}; nothing was left behind.") from error

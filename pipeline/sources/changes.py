@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.sources.folder import files_below, fingerprint_of
 from pipeline.sources.source import ImageSource
-from pipeline.text import shown
+from pipeline.text import printable
 
 # Hash the bytes of this many files: tells data sets with equal names and sizes apart, in constant time.
 _HASHED_FILES = 64
@@ -109,7 +109,7 @@ class FolderWatch:
             return Changes()
         before, now = self._before, _statuses(self._source)
         files = [
-            Change(path=shown(file), what="new" if file not in before else "changed" if file in now else "deleted")
+            Change(path=printable(file), what="new" if file not in before else "changed" if file in now else "deleted")
             for file in sorted(before.keys() | now.keys())
             if before.get(file) != now.get(file)
         ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.sources.generated_arrays import generate
 from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
 from pipeline.sources.published_files import KERAS_FILES, kept_by_keras, read_by_keras, read_npz, readable_forms
-from pipeline.text import did_you_mean, shown
+from pipeline.text import did_you_mean, printable
 
 _IN_TFDS = {"mnist": "mnist", "cifar10": "cifar10", "text": "imdb_reviews"}
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -142,9 +142,9 @@ def _fingerprint(splits: Splits) -> str:
 
 def _read(name: str, path: Path) -> Splits:
     if not path.exists():
-        raise DatasetError(f"{shown(path)} does not exist.")
+        raise DatasetError(f"{printable(path)} does not exist.")
     if path.suffix != ".npz" or not path.is_file():
-        raise DatasetError(f"{shown(path)} is no .npz file, and is not read. {readable_forms(name)}")
+        raise DatasetError(f"{printable(path)} is no .npz file, and is not read. {readable_forms(name)}")
     return read_npz(path, name)
 
 
@@ -166,12 +166,12 @@ def _prepared_by_tfds(name: str) -> Splits | None:
         read = {split: tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1)) for split in ("train", "test")}
     except Exception as error:  # TFDS raises its own many kinds; all mean the same to the user
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise DatasetError(f"{shown(newest)} cannot be read as TFDS prepared it: {reason}.") from error
+        raise DatasetError(f"{printable(newest)} cannot be read as TFDS prepared it: {reason}.") from error
     examples = {split: part["image"] if name != "text" else part["text"] for split, part in read.items()}
     if name == "text":
         examples = _tokenised(examples)
     return checked(
-        name, shown(newest), (examples["train"], read["train"]["label"]), (examples["test"], read["test"]["label"])
+        name, printable(newest), (examples["train"], read["train"]["label"]), (examples["test"], read["test"]["label"])
     )
 
 

@@ -19,7 +19,7 @@ from pipeline.cache import built_aside, cache_root
 from pipeline.errors import SourceError
 from pipeline.sources.skip_list import SkipList
 from pipeline.sources.source import ImageSource, Progress, Skipped
-from pipeline.text import shown
+from pipeline.text import printable
 
 # File formats that at least one loader reads, by Pillow's name, with the suffix of a link to such a file.
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "BMP": ".bmp", "GIF": ".gif", "WEBP": ".webp"}
@@ -73,7 +73,7 @@ def check_folder_name(class_name: str) -> None:
       SourceError: if not.
     """
     if not class_name or class_name.startswith(".") or "/" in class_name or "\0" in class_name:
-        raise SourceError(f"class {shown(class_name)!r} cannot be the name of a folder.")
+        raise SourceError(f"class {printable(class_name)!r} cannot be the name of a folder.")
 
 
 def class_folders(root: Path) -> list[str]:
@@ -87,15 +87,17 @@ def class_folders(root: Path) -> list[str]:
     rule = "Give a folder that holds one folder of images per class, such as cats/ and dogs/."
     if not folders:
         what = "has no class folders" if any(root.iterdir()) else "is empty"
-        raise SourceError(f"{shown(root)} {what}. {rule}")
+        raise SourceError(f"{printable(root)} {what}. {rule}")
     if split_folders(root):
         inside = sorted({name for folder in folders for name in subfolders(root / folder)})
         raise SourceError(
-            f"{shown(root)} holds splits ({', '.join(map(shown, folders))}), each with the classes "
-            f"{', '.join(map(shown, inside))}. Give one of them: {shown(root / folders[-1])}."
+            f"{printable(root)} holds splits ({', '.join(map(printable, folders))}), each with the classes "
+            f"{', '.join(map(printable, inside))}. Give one of them: {printable(root / folders[-1])}."
         )
     if len(folders) == 1:
-        raise SourceError(f"{shown(root)} has one class folder, {shown(folders[0])}; at least 2 are needed. {rule}")
+        raise SourceError(
+            f"{printable(root)} has one class folder, {printable(folders[0])}; at least 2 are needed. {rule}"
+        )
     return folders
 
 
@@ -176,14 +178,14 @@ def inspect(path: Path) -> Header | Unusable:
         complete = file_format not in _ENDS or _holds_end(path, _ENDS[file_format])
     except OSError as error:
         if error.errno in _PROCESS_ERRORS:
-            raise SourceError(f"{shown(path)} cannot be opened: {error.strerror}. See `ulimit -a`.") from error
+            raise SourceError(f"{printable(path)} cannot be opened: {error.strerror}. See `ulimit -a`.") from error
         if error.errno:
             return Unusable(kind="unreadable", reason=f"cannot be read: {error.strerror}")
         return Unusable(kind="not an image", reason="not an image")
     except Image.DecompressionBombError as error:
         return Unusable(kind="over the limit", reason=f"not a readable image: {error}")
     except Exception as error:  # Pillow's readers raise many types at broken bytes
-        return Unusable(kind="not an image", reason=f"not a readable image: {shown(str(error))}")
+        return Unusable(kind="not an image", reason=f"not a readable image: {printable(str(error))}")
     if width * height > MAX_PIXELS:
         pixels = f"{width}x{height} pixels, over the limit of {MAX_PIXELS // 10**6} megapixels"
         return Unusable(kind="over the limit", reason=pixels)
@@ -230,7 +232,7 @@ def from_folder(
     root = Path(folder)
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
-        raise SourceError(f"{shown(root)} {problem}. Give a folder that holds one folder of images per class.")
+        raise SourceError(f"{printable(root)} {problem}. Give a folder that holds one folder of images per class.")
     try:
         classes = class_folders(root)
         listed = [
@@ -239,7 +241,7 @@ def from_folder(
             for path in files_below(root / class_name)
         ]
     except OSError as error:
-        raise SourceError(f"{shown(root)} cannot be read: {error.strerror}.") from error
+        raise SourceError(f"{printable(root)} cannot be read: {error.strerror}.") from error
     statuses, labels, jpeg_sizes, skipped, formats = {}, [], [], [], set()
     entries = skip_list.below(root) if skip_list else {}
     stale = []
@@ -251,7 +253,7 @@ def from_folder(
             if stale_reason is not None:
                 stale.append(Skipped(file=file, reason=stale_reason))
             else:
-                header = Unusable(kind="listed", reason=f"skip list: {shown(entry.reason)}")
+                header = Unusable(kind="listed", reason=f"skip list: {printable(entry.reason)}")
         if isinstance(header, Unusable):
             skipped.append(Skipped(file=file, reason=header.reason))
         else:
@@ -263,16 +265,16 @@ def from_folder(
             progress(done, len(listed))
     stale += [Skipped(file=file, reason="is not there") for file in entries]
     labels_with_images = set(labels)
-    empty = [shown(class_name) for label, class_name in enumerate(classes) if label not in labels_with_images]
+    empty = [printable(class_name) for label, class_name in enumerate(classes) if label not in labels_with_images]
     if empty:
         example = f" First skipped: {skipped[0].path} ({skipped[0].reason})." if skipped else ""
         raise SourceError(
-            f"{shown(root)}: no image in class folder {', '.join(empty)}. "
+            f"{printable(root)}: no image in class folder {', '.join(empty)}. "
             f"Every class needs at least one ({', '.join(FORMATS)}).{example}"
         )
     return ImageSource(
         kind=kind,
-        name=shown(name or root.resolve().name),
+        name=printable(name or root.resolve().name),
         class_names=tuple(classes),
         labels=np.array(labels, np.int64),
         root=root.resolve(),

@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
-from pipeline.text import shown
+from pipeline.text import printable
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 # Ten times MNIST; whatever is larger is another file, or a bomb.
@@ -71,7 +71,7 @@ def read_npz(path: Path, name: str) -> Splits:
     Raises:
       DatasetError: if it is no such file, or its arrays are not the data set's.
     """
-    where = shown(path)
+    where = printable(path)
     try:
         with path.open("rb") as file:
             packed = file.read(_MAX_BYTES + 1)
@@ -110,7 +110,7 @@ def readable_forms(name: str) -> str:
 def _for_keras(name: str) -> str:
     file = KERAS_FILES[name]
     return (
-        f"put {file.published} at {shown(_keras_folder() / file.cached)}, where keras.datasets reads it, "
+        f"put {file.published} at {printable(_keras_folder() / file.cached)}, where keras.datasets reads it, "
         "or let Keras fetch it (--download)"
     )
 
@@ -147,19 +147,19 @@ def _reason_to_download(name: str) -> str | None:
     if not path.exists():
         for other in map(path.with_name, file.earlier):
             if other.exists():
-                return f"{shown(other)} is not read: keras.datasets looks for {file.cached} there. {advice}"
+                return f"{printable(other)} is not read: keras.datasets looks for {file.cached} there. {advice}"
         return None
     if not os.access(_keras_home(), os.W_OK):  # Keras then looks in /tmp/.keras
-        home = shown(_keras_home())
-        return f"{shown(path)} is not read: Keras must be able to write to {home}. Set KERAS_HOME to a copy of it."
+        home = printable(_keras_home())
+        return f"{printable(path)} is not read: Keras must be able to write to {home}. Set KERAS_HOME to a copy of it."
     try:
         with path.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
-        return f"{shown(path)} cannot be read: {error.strerror}. {advice}"
+        return f"{printable(path)} cannot be read: {error.strerror}. {advice}"
     if sha256 != file.sha256:
         problem = f"is not the published file: its SHA-256 is {sha256}, published is {file.sha256}."
-        return f"{shown(path)} {problem} {advice}"
+        return f"{printable(path)} {problem} {advice}"
     return None
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import SourceError
-from pipeline.text import shown
+from pipeline.text import printable
 
 FORMAT = "unstall skip list"
 VERSION = 1
@@ -102,7 +102,7 @@ def read_skip_list(path: Path | None) -> SkipList | None:
     """
     if path is None:
         return None
-    name = f"--skip-list {shown(path)}"
+    name = f"--skip-list {printable(path)}"
     try:
         if path.exists() and not path.is_file():
             raise SkipListError(f"{name} is not a file.")
@@ -123,7 +123,7 @@ def read_skip_list(path: Path | None) -> SkipList | None:
         elif line.strip():
             raise SkipListError(
                 f"{name}, line {number}: an entry must be an object of path, reason, bytes and sha256. "
-                f"Received: {shown(line[:80])}."
+                f"Received: {printable(line[:80])}."
             )
     return SkipList(entries=entries, splits=splits)
 

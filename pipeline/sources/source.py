@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.sources.stored import MappedImages, Records
-from pipeline.text import shown
+from pipeline.text import printable
 
 # Called with (done, in all).
 Progress = Callable[[int, int], None]
@@ -33,7 +33,7 @@ class Skipped:
     @property
     def path(self) -> str:
         """The file's path, safe to print."""
-        return shown(self.file)
+        return printable(self.file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,7 +90,7 @@ class ImageSource:
             "skipped": len(self.skipped),
             "skipped_files": [{"path": file.path, "reason": file.reason} for file in self.skipped],
             **({"stale_skips": stale} if stale else {}),
-            "classes": {shown(name): counts.get(label, 0) for label, name in enumerate(self.class_names)},
+            "classes": {printable(name): counts.get(label, 0) for label, name in enumerate(self.class_names)},
             "formats": list(self.formats),
             "fingerprint": self.fingerprint,
         }

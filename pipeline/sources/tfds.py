@@ -11,7 +11,7 @@ from pipeline.errors import SourceError
 from pipeline.sources.folder import check_folder_name, from_folder
 from pipeline.sources.skip_list import SkipList
 from pipeline.sources.source import ImageSource, Progress
-from pipeline.text import shown
+from pipeline.text import printable
 
 
 def from_tfds(
@@ -55,7 +55,7 @@ def from_tfds(
         if not folder.is_dir():
             _export(records, features["label"].names, folder, progress, total)
     except OSError as error:
-        where = shown(cache_root())
+        where = printable(cache_root())
         raise SourceError(f"tfds:{name} cannot be exported to {where}: {error.strerror or error}.") from error
     return from_folder(folder, kind="tfds", name=name, skip_list=skip_list)
 

@@ -40,7 +40,7 @@ FLOOR_RATIO = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRates:
     """The rates that one process, or one round, measured.
 
     Attributes:
@@ -53,7 +53,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedFigure:
     """One figure of a baseline.
 
     Attributes:
@@ -84,14 +84,14 @@ class Baseline:
 
     subject: str
     measure: str
-    figures: Mapping[str, Recorded]
+    figures: Mapping[str, RecordedFigure]
     invariants: Invariants
     machine: Mapping[str, Any]
     dataset: Mapping[str, Any] | None
 
 
-def recorded(
-    measured: list[Measured],
+def new_baseline(
+    measured: list[MeasuredRates],
     *,
     subject: str,
     measure: str,
@@ -114,10 +114,10 @@ def recorded(
     )
 
 
-def _recorded(measured: Sequence[Measured], figure: str) -> Recorded:
+def _recorded(measured: Sequence[MeasuredRates], figure: str) -> RecordedFigure:
     logs = {name: _log_ratios(measured, figure, name) for name in measured[0].anchors}
     median = _median(measured, figure)
-    return Recorded(
+    return RecordedFigure(
         ratios={name: tuple(float(value) for value in np.exp(values)) for name, values in logs.items()},
         judge=min(logs, key=lambda name: float(np.subtract(*np.percentile(logs[name], [75, 25])))),
         images_per_sec=median,
@@ -125,12 +125,12 @@ def _recorded(measured: Sequence[Measured], figure: str) -> Recorded:
     )
 
 
-def _log_ratios(measured: Sequence[Measured], figure: str, anchor: str) -> np.ndarray:
+def _log_ratios(measured: Sequence[MeasuredRates], figure: str, anchor: str) -> np.ndarray:
     numerators = [rate_of(rates.images_per_sec, figure) for rates in measured]
     return log_ratios(numerators, [rates.anchors[anchor] for rates in measured])
 
 
-def _median(measured: Sequence[Measured], figure: str) -> float:
+def _median(measured: Sequence[MeasuredRates], figure: str) -> float:
     return float(np.median([rate_of(rates.images_per_sec, figure) for rates in measured]))
 
 
@@ -154,13 +154,15 @@ def not_comparable(
     return Decision(verdict=NOT_COMPARABLE, reason="; ".join(changes)) if changes else None
 
 
-def broken(baseline: Baseline, now: Invariants) -> Decision | None:
+def judge_invariants(baseline: Baseline, now: Invariants) -> Decision | None:
     """Returns "regression" where an invariant differs from the recorded one; else None."""
     changes = differences(baseline.invariants, now)
     return Decision(verdict=REGRESSION, reason="; ".join(changes)) if changes else None
 
 
-def check(baseline: Baseline, measured: list[Measured], look: Look, *, threshold: float, last: bool) -> Decision | None:
+def check(
+    baseline: Baseline, measured: list[MeasuredRates], look: Look, *, threshold: float, last: bool
+) -> Decision | None:
     """Compares what was measured with what was recorded; returns None where more is to be measured.
 
     Each figure is judged by its ratio to one anchor, the baseline's `judge`. A change that the ratio to another anchor
@@ -187,7 +189,7 @@ def check(baseline: Baseline, measured: list[Measured], look: Look, *, threshold
 
 
 def _held_against_all(
-    claims: Claims, medians: Mapping[str, float], below: Recorded | None, threshold: float
+    claims: Claims, medians: Mapping[str, float], below: RecordedFigure | None, threshold: float
 ) -> tuple[Claims, str]:
     """Returns the claims about a figure that all anchors support, and why, where these are not the judging anchor's.
 

@@ -101,7 +101,7 @@ _WORDS = {STEADY: "steady images/sec", EPOCH: "images/sec with epoch edges"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedFigure:
     """One figure of a decision.
 
     Attributes:
@@ -128,7 +128,7 @@ class Decision:
     """
 
     verdict: str
-    figures: Mapping[str, Judged] = field(default_factory=dict)
+    figures: Mapping[str, JudgedFigure] = field(default_factory=dict)
     figure: str = ""
     pairs: int = 0
     reason: str = ""
@@ -138,7 +138,7 @@ class Decision:
         return EXIT_CODES[self.verdict]
 
     @property
-    def judged(self) -> Judged | None:
+    def judged(self) -> JudgedFigure | None:
         """The figure that decided."""
         return self.figures.get(self.figure)
 
@@ -210,7 +210,7 @@ def floor(evidence: Evidence, look: Look, least_ratio: float) -> Claims:
     return Claims(regression=below, improved=none, same=above)
 
 
-def together(claims: Sequence[Claims]) -> Claims:
+def combine(claims: Sequence[Claims]) -> Claims:
     """Says what the figures of a comparison show together.
 
     Regression: if any figure regressed. Same: if all are the same. Improved: if some improved and all others are the
@@ -232,7 +232,7 @@ def decision_at(
       claims: what the evidence of each figure shows at its part of the look's error (`share_out`).
       last: whether this is the last look, at which the decision may be "inconclusive".
     """
-    verdict = together(list(claims.values())).verdict()
+    verdict = combine(list(claims.values())).verdict()
     if verdict is None and not last:
         return None
     verdict = verdict or INCONCLUSIVE
@@ -243,10 +243,10 @@ def decision_at(
     return Decision(verdict=verdict, figures=figures, figure=deciding, pairs=look.pairs)
 
 
-def _judged(evidence: Evidence, verdict: str, look: Look) -> Judged:
+def _judged(evidence: Evidence, verdict: str, look: Look) -> JudgedFigure:
     share = (look.same_share if verdict == SAME else look.alarm_share) or look.same_share
     low, high = evidence.interval(share)
-    return Judged(
+    return JudgedFigure(
         verdict=verdict,
         ratio=math.exp(evidence.median),
         interval=(math.exp(low), math.exp(high)),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from profiles.gate import anchors
-from profiles.gate.baseline import RECORDED, Baseline, Recorded
+from profiles.gate.baseline import RECORDED, Baseline, RecordedFigure
 from profiles.gate.decision import EPOCH, STEADY
 from profiles.gate.evidence import check_rates
 from profiles.gate.invariants import invariants_from_dict
@@ -138,7 +138,7 @@ def _from_dict(values: Any) -> Baseline:
     )
 
 
-def _recorded_from_dict(values: Any) -> Recorded:
+def _recorded_from_dict(values: Any) -> RecordedFigure:
     ratios = {
         str(name): tuple(float(value) for value in anchor["samples"]) for name, anchor in values["ratios"].items()
     }
@@ -150,7 +150,7 @@ def _recorded_from_dict(values: Any) -> Recorded:
         raise ValueError(f"`ratios` must hold {RECORDED} samples each, the judge's among them")
     rates = values["images_per_sec"]
     check_rates([float(rates["median"]), float(rates["floor"])])
-    return Recorded(
+    return RecordedFigure(
         ratios=ratios,
         judge=values["judge"],
         images_per_sec=float(rates["median"]),

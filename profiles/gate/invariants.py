@@ -59,7 +59,7 @@ def invariants_from_dict(values: dict[str, Any]) -> Invariants:
     return Invariants(**table)
 
 
-def agreed(first: Invariants, second: Invariants) -> Invariants:
+def mark_varying(first: Invariants, second: Invariants) -> Invariants:
     """Returns the first of two inspections of one loader, with the fields that differ between them marked as varying.
 
     Which images come first, how many a random filter keeps, and which workers are busy can differ from inspection to
@@ -79,7 +79,7 @@ def differences(before: Invariants, now: Invariants) -> tuple[str, ...]:
     return tuple(changes)
 
 
-def unknown(*inspections: Invariants) -> tuple[str, ...]:
+def unread_stages(*inspections: Invariants) -> tuple[str, ...]:
     """Returns why the stages of pipelines could not be read, each reason once."""
     stages = (stage for invariants in inspections for stage in invariants.stages if stage.startswith(UNKNOWN))
     return tuple(dict.fromkeys(stage.removeprefix(UNKNOWN) for stage in stages))

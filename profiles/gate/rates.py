@@ -13,13 +13,13 @@ from profiles.gate import anchors
 from profiles.gate.baseline import (
     RECORDED,
     THRESHOLD_RATIO,
-    Measured,
-    broken,
+    MeasuredRates,
     check,
+    judge_invariants,
     looks,
     machine_of,
+    new_baseline,
     not_comparable,
-    recorded,
 )
 from profiles.gate.decision import (
     EPOCH,
@@ -37,7 +37,7 @@ from profiles.gate.evidence import Paired
 from profiles.gate.feed import Feed
 from profiles.gate.files import BaselineError, path_of, read, write
 from profiles.gate.inspection import inspect
-from profiles.gate.invariants import Invariants, agreed
+from profiles.gate.invariants import Invariants, mark_varying
 from profiles.measure.backends import BACKENDS, check_backend
 
 # The `measure` of the plugin's baselines. The plugin measures rounds within one process, `unstall gate` fresh
@@ -99,12 +99,12 @@ def no_slower(
     opened, resident = Feed(feed), anchors.Resident()
     if baseline is None:
         rounds = [_round(opened, resident) for _ in range(RECORDED)]
-        new = recorded(
+        new = new_baseline(
             rounds, subject=name, measure=_MEASURE, invariants=_invariants(opened), machine=machine, dataset=None
         )
         write(new, path, overwrite=overwrite)
         return Decision(verdict=SAME, reason=f"recorded: {path.name}")
-    changed = broken(baseline, _invariants(opened))
+    changed = judge_invariants(baseline, _invariants(opened))
     if changed is not None:
         return changed
     rounds = []
@@ -118,9 +118,9 @@ def no_slower(
 
 
 def _invariants(feed: Feed) -> Invariants:
-    return agreed(inspect(feed), inspect(feed))
+    return mark_varying(inspect(feed), inspect(feed))
 
 
-def _round(feed: Feed, resident: Callable[[], float]) -> Measured:
+def _round(feed: Feed, resident: Callable[[], float]) -> MeasuredRates:
     rates = {"decode": anchors.decode(), "copy": anchors.copy(), "resident": resident()}
-    return Measured(images_per_sec=feed.rates(), anchors=rates)
+    return MeasuredRates(images_per_sec=feed.rates(), anchors=rates)

@@ -48,7 +48,7 @@ class TensorFlow:
     def on_device(self, batch: Any) -> Any:
         return each(self._tf.identity, batch)
 
-    def fed(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def as_fit_passes(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yields batches as `fit` hands them to the train function."""
         return batches
 
@@ -84,7 +84,7 @@ class Jax:
 
         return each(lambda part: jax.device_put(np.asarray(part)), batch)
 
-    def fed(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def as_fit_passes(self, batches: Iterator[Any]) -> Iterator[Any]:
         if not self.drawn_ahead:
             yield from batches
             return

@@ -46,13 +46,13 @@ def measure(
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
-    subject, samples, _ = measured(
+    subject, samples, _ = measure_samples(
         data, model, device=device, rounds=rounds, name=name, parallel_batches=parallel_batches
     )
     return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
 
 
-def measured(
+def measure_samples(
     data: Any,
     model: Any,
     *,

@@ -248,7 +248,7 @@ class Windows:
     def _fit_ready(self, batches: list[Any], *, steps: int, window: str, round_: int) -> Sample:
         ramp_steps = min(2, steps - 1)
         timer = self._timer(ramp_steps, steps - 1)
-        ready = self._backend.fed(_endless(batches)) if window == "replay" else _endless(batches)
+        ready = self._backend.as_fit_passes(_endless(batches)) if window == "replay" else _endless(batches)
 
         def train_function(*arguments: Any) -> Any:
             return timer.step(lambda: next(ready), lambda batch: self._run_step(batch, *arguments[:-1]))

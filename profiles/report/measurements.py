@@ -212,7 +212,7 @@ PIPELINE, SCRIPT, CALL = "pipeline", "profile", "profiles.profile"
 KINDS: Mapping[str, Kind[Any, Any, Any]] = dict.fromkeys((PIPELINE, SCRIPT, CALL), KIND)
 
 
-def unlisted(kind: str, name: str, images: int | None) -> dict[str, Any]:
+def unlisted_dataset(kind: str, name: str, images: int | None) -> dict[str, Any]:
     """Returns a document's `dataset` for data whose files were not listed, such as a profiled script's."""
     return {
         "kind": kind,

@@ -150,7 +150,7 @@ def print_results(
 
 
 def verdict_lines(group: Sequence[Verdict], baseline: str | None) -> list[str]:
-    """Returns the texts of the verdicts on the results that `spoken_of` chooses.
+    """Returns the texts of the verdicts on the results that `described_results` chooses.
 
     For the variants of these results, what their storage costs follows, where it was measured.
 
@@ -159,7 +159,7 @@ def verdict_lines(group: Sequence[Verdict], baseline: str | None) -> list[str]:
       baseline: the variant that comes first; None or a variant without a result for the slowest.
     """
     by_result = {id(verdict.result): verdict for verdict in group}
-    printed = [by_result[id(result)] for result in spoken_of([verdict.result for verdict in group], baseline)]
+    printed = [by_result[id(result)] for result in described_results([verdict.result for verdict in group], baseline)]
     names = [verdict.result.subject.variant for verdict in printed]
     cold = [verdict.result for verdict in group if verdict.result.subject.page_cache == "cold"]
     return [verdict.text() for verdict in printed] + [
@@ -167,7 +167,7 @@ def verdict_lines(group: Sequence[Verdict], baseline: str | None) -> list[str]:
     ]
 
 
-def spoken_of(results: Sequence[Result], baseline: str | None) -> list[Result]:
+def described_results(results: Sequence[Result], baseline: str | None) -> list[Result]:
     """Returns, for each model and device, the baseline (or the slowest) and the fastest, whatever work they do.
 
     Cold results are chosen only where there is no warm one.

@@ -166,7 +166,7 @@ def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) ->
       train: one sample for each epoch.
       images: as for `attribute`.
     """
-    train = whole_ones(train)
+    train = whole_samples(train)
 
     def seconds_per_part(means: dict[str, float]) -> Parts[float]:
         steady_s = math.exp(means["steady"])
@@ -185,7 +185,7 @@ def attribute_one_pass(train: Sequence[Sample], *, images: int | None = None) ->
     return _attribution(seconds_per_part, [_epochs(train, images)], (train,), set(PARTS) - measured)
 
 
-def whole_ones(samples: Sequence[Sample]) -> list[Sample]:
+def whole_samples(samples: Sequence[Sample]) -> list[Sample]:
     """Returns the samples whose epochs ran to their end; all samples if no epoch did."""
     return [sample for sample in samples if sample.whole] or list(samples)
 
@@ -298,7 +298,7 @@ def _side_by_side(samples: Mapping[str, Sequence[Sample]]) -> dict[str, list[Sam
     Where there is no such round, returns all samples: then only their means can be compared.
     """
     windows = [window for window in ("train", "cold", "resident", "bare", "replay") if samples.get(window)]
-    whole = {window: whole_ones(samples[window]) for window in windows}
+    whole = {window: whole_samples(samples[window]) for window in windows}
     shared = set.intersection(*({sample.round for sample in of_window} for of_window in whole.values()))
     return {
         window: sorted(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.results.attribution import Attribution, attribute, attribute_one_pass, whole_ones
+from profiles.results.attribution import Attribution, attribute, attribute_one_pass, whole_samples
 from profiles.results.checks import check_all, check_claims, check_length, check_rounds
 from profiles.results.subject import WINDOWS_OF, Subject
 from profiles.samples import Sample
@@ -59,7 +59,7 @@ class Result:
     @property
     def explained(self) -> list[Sample]:
         """The samples that the result is about, `train` or `cold`; without unfinished epochs if others are whole."""
-        return whole_ones(self.of(self.subject.explained))
+        return whole_samples(self.of(self.subject.explained))
 
     def by_round(self, window: str | None = None) -> dict[int, float]:
         """Returns the images/sec over whole epochs, by round, of a window; of `explained` unless given."""
@@ -181,7 +181,7 @@ def _result(
     def cpu_ms(window: str) -> float | None:
         return 1e3 * median([sample.cpu_s_per_image for sample in of(window)]) if of(window) else None
 
-    explained, loader, warmup = whole_ones(of(subject.explained)), of("loader"), of("warmup")
+    explained, loader, warmup = whole_samples(of(subject.explained)), of("loader"), of("warmup")
     compute_s = attribution.seconds_per_image.compute
     assert compute_s is not None
     return Result(

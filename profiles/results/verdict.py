@@ -67,7 +67,7 @@ class Verdict:
         return " ".join(sentences)
 
     @property
-    def told(self) -> tuple[Advice, ...]:
+    def printed_advice(self) -> tuple[Advice, ...]:
         """The advice that the text gives: the fastest at the same work, and the fastest of all if that is another.
 
         Where variants were measured again, only these are considered: the rounds that chose the fastest exaggerate how
@@ -83,7 +83,7 @@ class Verdict:
         if not self.advice:
             return ["No other variant that was measured is significantly faster"]
         sentences = []
-        for advice in self.told:
+        for advice in self.printed_advice:
             works = f"{_work(advice.work)}; here: {_work(self.result.subject.work)}"
             where = "at the same work" if advice.same_work else f"of all, at other work per image ({works})"
             sentences.append(f"Fastest {where}: {_gain(advice)}")

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from profiles.measure.batches import batch_images
-from profiles.script.epochs import Told
+from profiles.script.epochs import IteratorCount
 
 
 def images_in(batch: Any, model: Any) -> int | None:
@@ -32,7 +32,7 @@ def size_bytes(part: Any) -> int:
         return 0
 
 
-def told_of(iterator: Any, steps: int, expected_steps: int | None) -> Told:
+def iterator_count(iterator: Any, steps: int, expected_steps: int | None) -> IteratorCount:
     """Returns the batches and images that tf.data has counted since the iterator was made.
 
     Where tf.data does not count, they follow from the numbers of steps and a fixed batch size, if there is one.
@@ -49,10 +49,10 @@ def told_of(iterator: Any, steps: int, expected_steps: int | None) -> Told:
     except (tf.errors.OpError, ValueError, AttributeError, TypeError):
         exact_steps = min(steps, expected_steps) if expected_steps else None
         size = _static_batch(iterator)
-        return Told(steps=exact_steps or steps, images=exact_steps * size if exact_steps and size else None)
+        return IteratorCount(steps=exact_steps or steps, images=exact_steps * size if exact_steps and size else None)
     node = model.nodes[model.output]
     images = _images_of(iterator, node.num_elements, node.bytes_produced)
-    return Told(steps=node.num_elements, images=images)
+    return IteratorCount(steps=node.num_elements, images=images)
 
 
 def _images_of(iterator: Any, elements: int, size_bytes: int) -> int | None:

@@ -116,7 +116,7 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class IteratorCount:
     """Batches and images that tf.data has counted for an iterator so far; the images are None if unknown."""
 
     steps: int
@@ -215,7 +215,7 @@ class Tally:
         self._hooks_before_call_ns += done_ns - before_ns
         self._hook_ended_ns = done_ns
 
-    def read(self, counted: Told) -> None:
+    def read(self, counted: IteratorCount) -> None:
         """Adds the batches and images that tf.data has counted since the last `read`; their waiting stays unknown."""
         stretch_ns, steps = self.last_ns - self._read_ns, counted.steps - self.read_steps
         images = None if counted.images is None or self._read_images is None else counted.images - self._read_images

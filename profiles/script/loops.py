@@ -38,10 +38,10 @@ class Loops:
 
     Attributes:
       fits: a record for each place in the script with a loop that made a step, in order.
-      seen: empty: the data of a loop are not read again.
+      readable_data: empty: the data of a loop are not read again.
     """
 
-    seen: Mapping[str, Any] = {}
+    readable_data: Mapping[str, Any] = {}
 
     def __init__(self, *, max_steps: int | None) -> None:
         self._max_steps = max_steps

@@ -21,7 +21,7 @@ from profiles.devices import Device
 from profiles.measure import backends
 from profiles.script.ceilings import measure_ceilings
 from profiles.script.hooks import time_hooks
-from profiles.script.results import Ceilings, FitRecord, again
+from profiles.script.results import Ceilings, FitRecord, join_calls
 from profiles.script.run import wait_for_threads
 from profiles.script.watch import Watch, WatchCallback
 
@@ -66,7 +66,7 @@ class Profiler:
         self._untime_hooks: Callable[[], None] | None = None
 
     @property
-    def seen(self) -> Mapping[str, Any]:
+    def readable_data(self) -> Mapping[str, Any]:
         """The data of each `fit` that can be read again for stage tables, by the name of the `fit`.
 
         None for data that no longer exist, for data that a longer `fit` had as well, and for all but three.
@@ -206,7 +206,7 @@ class Profiler:
                 self._callers.append(_Caller(place, model, data, at=len(self.fits)))
                 self.fits.append(fit)
             else:
-                self.fits[caller.at] = again(self.fits[caller.at], fit)
+                self.fits[caller.at] = join_calls(self.fits[caller.at], fit)
             if _is_re_iterable(data):
                 fed = self._data.setdefault(fit.name, _Data())
                 fed.data = weakref.ref(data)

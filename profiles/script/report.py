@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from profiles import provenance
 from profiles.provenance import usable_cores
 from profiles.report.document import Document, LeftOut, now
-from profiles.report.measurements import SCRIPT, Measurement, MeasurementDocument, Measurements, Plan, unlisted
+from profiles.report.measurements import SCRIPT, Measurement, MeasurementDocument, Measurements, Plan, unlisted_dataset
 from profiles.results.subject import Subject
 from profiles.samples import Sample
 from profiles.script.results import UnknownError, samples_of
@@ -42,7 +42,7 @@ def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bo
                 who = f"{fit.name} on {fit.model}, {fit.device.name}, fed by {fit.data_kind}"
                 left_out.append(LeftOut(who=who, reason=str(error)))
                 continue
-            subject = with_facts_of(replace(subject, cores=usable_cores()), watcher.seen.get(fit.name))
+            subject = with_facts_of(replace(subject, cores=usable_cores()), watcher.readable_data.get(fit.name))
             subjects.append(Measurement(subject=subject, windows=(fit.name,)))
             windows[fit.name] = tuple(samples)
     rounds = max((_train_windows(samples) for samples in windows.values()), default=0)
@@ -53,7 +53,7 @@ def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bo
         complete=complete,
         provenance={**provenance.machine(), **backend},
         plan=Plan(rounds=rounds, data=script),
-        dataset=unlisted("what the script loads", script, images),
+        dataset=unlisted_dataset("what the script loads", script, images),
         samples=Measurements(subjects=tuple(subjects), windows=windows),
         left_out=tuple(left_out),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiles.devices import Device
-from profiles.results.attribution import whole_ones
+from profiles.results.attribution import whole_samples
 from profiles.results.subject import Subject
 from profiles.samples import Sample
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
@@ -77,7 +77,7 @@ class FitRecord:
         return max((epoch.batch_size for epoch in self.epochs if epoch.batch_size), default=None)
 
 
-def again(before: FitRecord, more: FitRecord) -> FitRecord:
+def join_calls(before: FitRecord, more: FitRecord) -> FitRecord:
     """Adds another call on the same line and model to a record. Epochs are numbered on."""
     first = before.epochs[-1].epoch + 1
     epochs = [*before.epochs, *(replace(epoch, epoch=first + number) for number, epoch in enumerate(more.epochs))]
@@ -119,7 +119,7 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
     if len(samples) > 1 and measured[0].epoch == 0:
         samples[0] = replace(samples[0], window="warmup")
     notes = [f"fed by {fit.data_kind}"]
-    trained = whole_ones([sample for sample in samples if sample.window == "train"])
+    trained = whole_samples([sample for sample in samples if sample.window == "train"])
     quiet = [sample for sample in trained if is_quiet([sample])]
     if LEAST_ROUNDS <= len(quiet) < len(trained):
         loud = len(trained) - len(quiet)

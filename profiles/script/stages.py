@@ -37,7 +37,7 @@ def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: boo
       (the document, whether reading blocked). If reading blocked, a daemon thread still waits for the data, and no
       further data was read.
     """
-    seen = profiler.seen
+    readable_data = profiler.readable_data
     kinds = {fit.name: fit.data_kind for fit in profiler.fits}
     rates = {verdict.result.subject.variant: verdict.result.compute_images_per_sec for verdict in derive(document)}
     subjects: list[Measurement] = []
@@ -47,9 +47,9 @@ def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: boo
         if name not in kinds:  # a loop without Keras
             subjects.append(measurement)
             continue
-        data = seen.get(name)
+        data = readable_data.get(name)
         tables: _StagesAndLines | None
-        if name not in seen:
+        if name not in readable_data:
             tables = _no_stages(f"{kinds[name]} cannot be read again: only the waiting was seen")
         elif data is None:
             tables = _no_stages(

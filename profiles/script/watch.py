@@ -14,7 +14,7 @@ import keras
 from profiles import clock
 from profiles.measure.backends import BACKENDS, check_backend, device_here
 from profiles.measure.batches import REPLAY_BYTES
-from profiles.script.counting import images_in, size_bytes, told_of
+from profiles.script.counting import images_in, iterator_count, size_bytes
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.keras_private import images_weighed, missing_to_count
 
@@ -289,7 +289,7 @@ class Watch:
 
     def _read(self, tally: Tally, iterator: Any) -> None:
         self.why_unknown = "batches are drawn where only TensorFlow sees it, several in a call or for several devices"
-        counted = told_of(iterator, tally.steps, tally.expected_steps)
+        counted = iterator_count(iterator, tally.steps, tally.expected_steps)
         missing = missing_to_count(self._model) if counted.images is None else None
         if missing is not None:
             self.why_unknown += f"; {missing}"

@@ -20,7 +20,7 @@ from profiles.stage_table import ImageTail, Stage, StageTable, tail_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownCall:
+class LibraryCall:
     """A library function that loaders spend their time in.
 
     Attributes:
@@ -41,17 +41,17 @@ class KnownCall:
 
 def _calls(
     kind: str, module: str, prefix: str, *paths: str, reads: bool = False, python: bool = False
-) -> list[KnownCall]:
+) -> list[LibraryCall]:
     return [
-        KnownCall(kind=kind, name=f"{prefix}.{path}", module=module, path=path, reads=reads, python=python)
+        LibraryCall(kind=kind, name=f"{prefix}.{path}", module=module, path=path, reads=reads, python=python)
         for path in paths
     ]
 
 
-KNOWN_CALLS = (
+LIBRARY_CALLS = (
     *_calls("Pillow", "PIL.Image", "PIL.Image", "open", reads=True),
     *_calls("Pillow", "PIL.Image", "PIL", "Image.load", "Image.convert", "Image.resize", "Image.transform"),
-    KnownCall(kind="Pillow", name="PIL.Image.load", module="PIL.ImageFile", path="ImageFile.load"),
+    LibraryCall(kind="Pillow", name="PIL.Image.load", module="PIL.ImageFile", path="ImageFile.load"),
     *_calls("OpenCV", "cv2", "cv2", "imread", reads=True),
     *_calls("OpenCV", "cv2", "cv2", "imdecode", "cvtColor", "resize", "warpAffine", "remap", "flip", "copyMakeBorder"),
     *_calls(
@@ -61,7 +61,7 @@ KNOWN_CALLS = (
     *_calls("SciPy", "scipy.ndimage._interpolation", "scipy.ndimage", "affine_transform"),
     *_calls("Keras", "keras.src.utils.image_utils", "keras.utils", "load_img", reads=True, python=True),
     *_calls("Keras", "keras.src.utils.image_utils", "keras.utils", "img_to_array", "array_to_img", python=True),
-    KnownCall(
+    LibraryCall(
         kind="albumentations",
         name="albumentations.Compose",
         module="albumentations.core.composition",
@@ -70,9 +70,9 @@ KNOWN_CALLS = (
     ),
     *_calls("NumPy", "numpy", "numpy", "fromfile", "load", reads=True),
 )
-# Stands for the time inside `__getitem__` that is in no known call.
-REST = KnownCall(kind="other python", name="other python", module="", path="", python=True)
-_NAMES = tuple(dict.fromkeys(call.name for call in (*KNOWN_CALLS, REST)))
+# Stands for the time inside `__getitem__` that is in no library call.
+REST = LibraryCall(kind="other python", name="other python", module="", path="", python=True)
+_NAMES = tuple(dict.fromkeys(call.name for call in (*LIBRARY_CALLS, REST)))
 # Slots of the shared totals: images, batches, wall and CPU time of whole batches, workers busy now, the most that were
 # busy at once; from `_FIRST` on, wall and CPU time of each name.
 _IMAGES, _BATCHES, _WALL, _CPU, _BUSY, _MOST_BUSY, _FIRST = range(7)
@@ -95,7 +95,7 @@ class CallTimes:
     wall_ns: int
     cpu_ns: int
     workers: int
-    by_call: tuple[tuple[KnownCall, int, int], ...]
+    by_call: tuple[tuple[LibraryCall, int, int], ...]
     image_ns: tuple[tuple[str, int], ...]
 
 
@@ -113,7 +113,7 @@ class CallTimer:
         """Replaces each known function whose module is imported by a timed one, until the block ends."""
         replaced: list[tuple[Any, str, Any]] = []
         try:
-            for call in KNOWN_CALLS:
+            for call in LIBRARY_CALLS:
                 owner: Any = sys.modules.get(call.module)
                 *outer, name = call.path.split(".")
                 for part in outer:
@@ -127,7 +127,7 @@ class CallTimer:
             for owner, name, original in reversed(replaced):
                 setattr(owner, name, original)
 
-    def _timed(self, function: Callable[..., Any], call: KnownCall) -> Callable[..., Any]:
+    def _timed(self, function: Callable[..., Any], call: LibraryCall) -> Callable[..., Any]:
         @wraps(function)
         def timed(*arguments: Any, **options: Any) -> Any:
             frames = getattr(self._thread, "frames", None)
@@ -189,7 +189,7 @@ class CallTimer:
     @property
     def times(self) -> CallTimes:
         """The times so far."""
-        calls = {call.name: call for call in (*KNOWN_CALLS, REST)}
+        calls = {call.name: call for call in (*LIBRARY_CALLS, REST)}
         slots = {name: _FIRST + 2 * number for number, name in enumerate(_NAMES)}
         return CallTimes(
             images=self._totals[_IMAGES],

@@ -40,13 +40,13 @@ def stage_table(
     if not hasattr(data, "element_spec"):
         reason = f"a {type(data).__name__} is read once, and from outside: only its waiting can be seen"
         return without_stages(reason, cores=cores)
-    from profiles.stages.tf_model import Seen, look
+    from profiles.stages.tf_model import NodeState, look
     from profiles.stages.tf_stages import tfdata_table
 
     try:
         pipeline = nodes(data)
         serial(pipeline)  # raises before the model trains, if the pipeline cannot be built again
-        running: list[dict[int, Seen]] = []
+        running: list[dict[int, NodeState]] = []
 
         def note(iterator: Any) -> None:
             seen = look(iterator, pipeline)

@@ -17,7 +17,7 @@ _MAY_VANISH = {"prefetch", "copy_to_device", "take", "skip", "repeat", "shard", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class NodeState:
     """One node of a running pipeline at one moment.
 
     Attributes:
@@ -35,7 +35,7 @@ class Seen:
     tunable: bool
 
 
-def look(iterator: Any, pipeline: Sequence[Node]) -> dict[int, Seen] | None:
+def look(iterator: Any, pipeline: Sequence[Node]) -> dict[int, NodeState] | None:
     """Observes the nodes of a running pipeline.
 
     Args:
@@ -51,17 +51,17 @@ def look(iterator: Any, pipeline: Sequence[Node]) -> dict[int, Seen] | None:
         model = tf.data.experimental.get_model_proto(iterator)
     except (tf.errors.NotFoundError, ValueError, AttributeError, TypeError):
         return None
-    observed: dict[int, Seen] = {}
+    observed: dict[int, NodeState] = {}
 
     def align(position: int, at: int) -> None:
         match = _match(pipeline, position, model.nodes, at)
         if match is None:
             return
         position, at = match
-        observed[position] = _seen(model.nodes[at])
+        observed[position] = _state_of(model.nodes[at])
         if model.nodes[at].name.startswith(_FUSED):
             (position,) = pipeline[position].inputs
-            observed[position] = _seen(model.nodes[at])
+            observed[position] = _state_of(model.nodes[at])
         # In the model a node such as flat_map also has the datasets that its function returned as inputs.
         left = list(model.nodes[at].inputs)
         for below in pipeline[position].inputs:
@@ -103,10 +103,10 @@ def _fits(node: Node, name: str) -> bool:
     return plain == kind or (plain.startswith(kind) and plain.removeprefix(kind).strip("v0123456789impl") == "")
 
 
-def _seen(node: Any) -> Seen:
+def _state_of(node: Any) -> NodeState:
     parameters = {parameter.name: parameter for parameter in node.parameters}
     parallelism, buffer_size = parameters.get("parallelism"), parameters.get("buffer_size")
-    return Seen(
+    return NodeState(
         elements=node.num_elements,
         bytes_produced=node.bytes_produced,
         buffered=node.buffered_elements,

@@ -16,7 +16,7 @@ from profiles import clock
 from profiles.measure.batches import batch_images
 from profiles.stage_table import ImageTail, Stage, StageTable, tail_of
 from profiles.stages.tf_graph import CutError, Node, nodes, serial
-from profiles.stages.tf_model import Seen, look, written
+from profiles.stages.tf_model import NodeState, look, written
 from profiles.statistics import median
 
 # How long a run of one cut lasts, about, and of how many batches of the pipeline at least.
@@ -40,7 +40,7 @@ def tfdata_table(
     dataset: Any,
     *,
     cores: float,
-    running: Sequence[Mapping[int, Seen]] = (),
+    running: Sequence[Mapping[int, NodeState]] = (),
     names: Sequence[str] | None = None,
     limit_s: float = 20.0,
 ) -> StageTable:
@@ -102,7 +102,7 @@ class _Counts:
       per_image: elements of each node for each image that reaches the model.
     """
 
-    seen: Mapping[int, Seen]
+    seen: Mapping[int, NodeState]
     per_image: tuple[float, ...]
 
 
@@ -110,7 +110,7 @@ def _counts(pipeline: list[Node], serial_datasets: list[Any]) -> _Counts:
     options = serial_options()
     options.autotune.enabled = True  # without it tf.data keeps no model to observe
     iterator = iter(serial_datasets[-1].with_options(options))
-    looks: list[tuple[int, Mapping[int, Seen]]] = []
+    looks: list[tuple[int, Mapping[int, NodeState]]] = []
     images, begin_ns = 0, clock.now_ns()
     for batch in itertools.islice(iterator, _MOST_BATCHES):
         images += batch_images(batch)
@@ -267,7 +267,7 @@ def serial_options() -> Any:
     return options
 
 
-def _parameters(node: Node, seen: Sequence[Seen]) -> tuple[int | None, int | None, bool, float | None]:
+def _parameters(node: Node, seen: Sequence[NodeState]) -> tuple[int | None, int | None, bool, float | None]:
     """Returns (parallelism, buffer size, whether AUTOTUNE chose one of them, how full the buffer was on average)."""
     parallelism, buffer_size, autotuned = written(node.dataset)
     if not seen:

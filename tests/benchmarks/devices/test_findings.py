@@ -21,7 +21,7 @@ from benchmarks.devices.findings import (
     times,
 )
 from benchmarks.devices.plan import Sweep
-from benchmarks.devices.results import Row
+from benchmarks.devices.results import CaseResult
 from models.network import Figure
 from profiles.machine import unread_gpu
 from tests.builders import CPU, EMULATED, GPU, MNIST, TRACE, a_gpu, an_epoch
@@ -174,7 +174,9 @@ def test_ratios_and_costs_have_the_digits_that_they_are_worth() -> None:
         ),
     ],
 )
-def test_what_a_gpu_figure_was_measured_on_is_said(rows: list[Row], missing: list[str], lines: list[str]) -> None:
+def test_what_a_gpu_figure_was_measured_on_is_said(
+    rows: list[CaseResult], missing: list[str], lines: list[str]
+) -> None:
     found = backend_notes(rows, missing, {"keras_backend": "jax", "gpus": ["H100"]})
     assert len(found) == len(lines)
     assert all(one.startswith(line) for one, line in zip(found, lines, strict=True))

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.devices.experiments import photos
 from benchmarks.devices.flops import Work
 from benchmarks.devices.results import USED, Duration, epoch_duration, reached, row_of, training_duration
-from benchmarks.devices.samples import Epoch, Extent, Measured, extent_of, train_window_s
+from benchmarks.devices.samples import Epoch, Extent, MeasuredCase, extent_of, train_window_s
 from models.network import Training
 from profiles.devices import Device
 from profiles.machine.telemetry import MachineUse
@@ -96,7 +96,7 @@ def test_an_epoch_costs_its_share_of_the_hour(device: Device, prices: dict[str, 
 
 def test_without_windows_the_rate_is_that_of_epochs() -> None:
     row = row_of(
-        Measured(
+        MeasuredCase(
             case=MNIST,
             device=CPU,
             backend="jax",
@@ -117,7 +117,7 @@ def test_without_windows_the_rate_is_that_of_epochs() -> None:
 
 @pytest.mark.parametrize("warmup", [None, a_sample("warmup")])
 def test_too_little_for_a_row_is_no_row(warmup: Any) -> None:
-    nothing = Measured(case=MNIST, device=CPU, backend="jax", facts=some_facts(warmup=warmup))
+    nothing = MeasuredCase(case=MNIST, device=CPU, backend="jax", facts=some_facts(warmup=warmup))
     assert row_of(nothing, [], trace=TRACE, names={}, prices={}, target=None, typical_canary_ns=1.0) is None
 
 

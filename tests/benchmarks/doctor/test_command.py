@@ -14,14 +14,14 @@ from benchmarks.doctor import __main__ as doctor
 from benchmarks.doctor.decoders import Verdict
 from benchmarks.doctor.examine import SUFFIXES, examine
 from benchmarks.doctor.folder import entries, findings_of, list_folder
-from benchmarks.doctor.results import TROUBLES, Examined, Finding, in_order
+from benchmarks.doctor.results import TROUBLES, ExaminedFile, Finding, in_order
 from benchmarks.lab.show import show
 from pipeline.commands.terminal import Stopped
 from pipeline.sources import photographs
 from pipeline.sources.folder import FORMATS, MAX_BYTES
 from pipeline.sources.skip_list import read_skip_list
 from pipeline.stages.opencv_decode import READS_GIF
-from pipeline.text import shown
+from pipeline.text import printable
 from tests import PROJECT_ROOT, bad_files
 from tests.bad_files import READS_ANIMATIONS, READS_WEBP
 
@@ -112,7 +112,7 @@ def test_at_least_thirty_kinds_are_tried(examined):
 @pytest.mark.parametrize("kind", EXPECTED)
 def test_a_kind_of_file_is_found_for_what_it_is(kind, examined):
     _, names, _, document, *_ = examined
-    assert troubles(document).get(shown(names[kind]), set()) == EXPECTED[kind]
+    assert troubles(document).get(printable(names[kind]), set()) == EXPECTED[kind]
 
 
 def test_nothing_is_found_of_whole_photographs(examined):
@@ -230,7 +230,7 @@ def test_a_split_that_lacks_all_classes_but_one_is_told_and_not_refused(tmp_path
 def folder_findings(root: pathlib.Path) -> list[tuple[str, str, str]]:
     """What is odd about a folder as a whole, were every file in it a whole JPEG of its own."""
     folder = list_folder(root)
-    whole = [Examined(path=file, format="JPEG", bytes=1, sha256=file, findings=()) for file in folder.files]
+    whole = [ExaminedFile(path=file, format="JPEG", bytes=1, sha256=file, findings=()) for file in folder.files]
     return told(findings_of(folder, whole))
 
 

@@ -17,7 +17,7 @@ from benchmarks.doctor.child import Session
 from benchmarks.doctor.decoders import DECODERS, judge
 from benchmarks.doctor.examine import examine
 from benchmarks.doctor.measure import Examiner, examine_all
-from benchmarks.doctor.results import Examined
+from benchmarks.doctor.results import ExaminedFile
 from benchmarks.lab.child import Child, ChildDied
 from pipeline.sources.folder import MAX_PIXELS
 from profiles.devices import Device
@@ -209,7 +209,7 @@ def poisoned(tmp_path_factory):
         examiner.end()
 
 
-def troubles(examined: Examined) -> list[tuple[str, str]]:
+def troubles(examined: ExaminedFile) -> list[tuple[str, str]]:
     return [(one.trouble, one.detail) for one in examined.findings]
 
 

@@ -25,7 +25,7 @@ from benchmarks.scaling.child import PeakMemory, extent
 from benchmarks.scaling.findings import EXPECTATIONS, Series, checks, find, series_of
 from benchmarks.scaling.lists import copy_photos, link_files
 from benchmarks.scaling.measure import core_order
-from benchmarks.scaling.plan import AXES, FIGURES, Plan, Row, cores_up_to, files_up_to
+from benchmarks.scaling.plan import AXES, FIGURES, Plan, PointResult, cores_up_to, files_up_to
 from benchmarks.scaling.report import KIND, derive
 from pipeline.commands.terminal import Stopped
 from pipeline.sources.folder import from_folder
@@ -470,7 +470,7 @@ def test_the_page_marks_each_finding_and_needs_no_script():
 def test_slow_moments_of_the_machine_are_told():
     planted = plan(axes={"files": (8, 16)}, variants=ONE_VARIANT, rounds=3)
     rows = [
-        Row(
+        PointResult(
             point=point,
             measurements=tuple(
                 measurement(point.place, round_, steady=sample(canary_ns=5_000_000 * (1 + (round_ == 1))))

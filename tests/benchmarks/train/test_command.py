@@ -323,7 +323,7 @@ def test_a_photo_that_cannot_be_decoded_is_said_in_a_line(photos, tmp_path, capf
 
 def test_the_catalogue_says_how_many_passes():
     arguments = command._parser().parse_args(["--data", "d", "--out", "a.keras"])
-    request = command.read_request(arguments)
+    request = command.read_plan(arguments)
     published = models.MODELS["cats-dogs-64"].training
     assert (request.epochs, request.config.batch_size) == (published.epochs, published.batch_size) == (25, 32)
     said = " ".join(command._parser().format_help().split())

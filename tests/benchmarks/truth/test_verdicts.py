@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.truth import verdicts
-from benchmarks.truth.verdicts import Said, print_runs
+from benchmarks.truth.verdicts import ScriptVerdict, print_runs
 from profiles.text import Terminal
 
 QUIET, BESIDE = verdicts.LEAST_RIGHT_RATIO
 
 
-def said(**counts: int) -> list[Said]:
-    return [Said(bound=bound, loading_ratio=0.3) for bound, count in counts.items() for _ in range(count)]
+def said(**counts: int) -> list[ScriptVerdict]:
+    return [ScriptVerdict(bound=bound, loading_ratio=0.3) for bound, count in counts.items() for _ in range(count)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.gate.baseline import Baseline, Recorded, machine_of
+from profiles.gate.baseline import Baseline, RecordedFigure, machine_of
 from profiles.gate.files import BaselineError, path_of, read, write
 from profiles.gate.invariants import Invariants, differences, invariants_from_dict, losses
 
@@ -19,7 +19,7 @@ INVARIANTS = Invariants(
     batch="float32 (32, 64, 64, 3), int32 (32)",
     bytes_per_image=49156.0,
 )
-FIGURE = Recorded(
+FIGURE = RecordedFigure(
     ratios={"decode": tuple((50 + number) / 100 for number in range(10)), "copy": (10.0,) * 10},
     judge="copy",
     images_per_sec=1000.0,

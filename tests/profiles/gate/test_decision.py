@@ -21,15 +21,15 @@ from profiles.gate.decision import (
     SAME_ERROR,
     Claims,
     Decision,
-    Judged,
+    JudgedFigure,
     Look,
     change,
+    combine,
     floor,
     judge,
     paired,
     plan,
     share_out,
-    together,
 )
 from profiles.gate.evidence import Paired, Unpaired, log_ratios
 from tests import PROJECT_ROOT
@@ -238,13 +238,13 @@ def test_a_decision_says_each_figures_ratio_its_interval_and_at_what_error():
     assert made == Decision(
         verdict="regression",
         figures={
-            "steady": Judged(
+            "steady": JudgedFigure(
                 verdict="same",
                 ratio=pytest.approx(1.0045, abs=1e-3),
                 interval=(pytest.approx(1.001, abs=2e-3), pytest.approx(1.008, abs=2e-3)),
                 share=look.same_share,
             ),
-            "epoch": Judged(
+            "epoch": JudgedFigure(
                 verdict="regression",
                 ratio=pytest.approx(0.6045, abs=1e-3),
                 interval=(pytest.approx(0.6, abs=2e-3), pytest.approx(0.609, abs=2e-3)),
@@ -326,7 +326,7 @@ def test_figures_together_are_exclusive():
             Claims(**dict(zip(("regression", "improved", "same"), map(np.asarray, one), strict=True)))
             for one in (first, second)
         ]
-        both = together(claims)
+        both = combine(claims)
         assert sum(map(bool, (both.regression, both.improved, both.same))) <= 1
         assert bool(both.regression) == (first[0] or second[0])
         assert bool(both.same) == (first[2] and second[2])

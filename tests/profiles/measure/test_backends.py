@@ -57,7 +57,7 @@ def test_jax_sends_one_batch_ahead_to_an_accelerator_only(monkeypatch, device, a
     monkeypatch.setattr(Jax, "on_device", lambda self, batch: sent.append(batch) or f"sent {batch}")
     drawn = []
     batches = (drawn.append(number) or number for number in itertools.count())
-    fed = backend.fed(batches)
+    fed = backend.as_fit_passes(batches)
     got = [next(fed) for _ in range(3)]
     assert backend.drawn_ahead == ahead
     assert len(drawn) == 3 + ahead

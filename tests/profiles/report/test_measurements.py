@@ -21,7 +21,7 @@ from profiles.report.measurements import (
     MeasurementDocument,
     Plan,
     derive,
-    unlisted,
+    unlisted_dataset,
     window_mark,
 )
 from profiles.report.show import main
@@ -51,7 +51,7 @@ LINES = (
         lines=(Line(number=3, source="return decode(x)", hits=2, us=12.5, ratio=1.0),),
     ),
 )
-UNLISTED = unlisted("what the script loads", "train.py", None)
+UNLISTED = unlisted_dataset("what the script loads", "train.py", None)
 FACTS = {"parameters": 813_217, "optimizer": "Adam", "loss": "binary_crossentropy"}
 BASELINE = with_subject(replace(a_result(), stages=STAGE_TABLE, lines=LINES), training=FACTS, images=100)
 

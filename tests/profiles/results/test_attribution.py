@@ -15,7 +15,7 @@ from profiles.results.checks import check_own_steps
 from profiles.results.parts import PARTS
 from profiles.samples import Sample
 from profiles.statistics import t_interval
-from tests.builders import MS, a_sample, made_of, rounds_of
+from tests.builders import MS, a_sample, an_attribution, rounds_of
 
 CPU, GPU, EMULATED = parse_device("cpu"), parse_device("gpu"), parse_device("emulated:1000")
 
@@ -296,7 +296,7 @@ def test_no_samples_at_all_are_refused() -> None:
     ],
 )
 def test_the_bound_changes_at_its_thresholds(loading: float, bound: str) -> None:
-    assert made_of(loading).bound == bound
+    assert an_attribution(loading).bound == bound
 
 
 def test_the_thresholds_are_those_of_the_design() -> None:
@@ -306,7 +306,7 @@ def test_the_thresholds_are_those_of_the_design() -> None:
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "compute"])
 def test_the_culprit_is_the_largest_part_of_loading(part: str) -> None:
     others = dict.fromkeys(PARTS, 0.05) | {"compute": 0.3, part: 0.4}
-    assert made_of(0.7, parts=others).culprit == part
+    assert an_attribution(0.7, parts=others).culprit == part
 
 
 def test_an_undefined_part_is_never_the_culprit() -> None:

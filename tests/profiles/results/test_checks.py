@@ -20,7 +20,7 @@ from profiles.results.checks import (
     check_rounds,
 )
 from profiles.samples import Sample
-from tests.builders import MS, a_sample, made_of, rounds_of
+from tests.builders import MS, a_sample, an_attribution, rounds_of
 
 SOUND: dict[str, list[Sample]] = {
     "resident": rounds_of("resident", 4, 4, 4),
@@ -132,7 +132,7 @@ def test_five_steady_steps_an_epoch_are_enough(steps: int, epochs: int) -> None:
 
 
 def test_a_part_that_is_negative_beyond_its_spread_is_flagged() -> None:
-    attribution = made_of(0.5, parts={"interference": -0.05, "prep_stall": 0.55})
+    attribution = an_attribution(0.5, parts={"interference": -0.05, "prep_stall": 0.55})
     certain = replace(attribution, shares_ci95=replace(attribution.shares_ci95, interference=(-0.06, -0.001)))
     assert check_parts(certain) == ("negative: interference came to -5.0%, beyond the spread",)
     unsure = replace(attribution, shares_ci95=replace(attribution.shares_ci95, interference=(-0.06, 0.001)))
@@ -140,13 +140,13 @@ def test_a_part_that_is_negative_beyond_its_spread_is_flagged() -> None:
 
 
 def test_a_part_may_be_three_percent_below_zero() -> None:
-    attribution = made_of(0.5, parts={"interference": -0.029, "prep_stall": 0.529})
+    attribution = an_attribution(0.5, parts={"interference": -0.029, "prep_stall": 0.529})
     certain = replace(attribution, shares_ci95=replace(attribution.shares_ci95, interference=(-0.03, -0.02)))
     assert check_parts(certain) == ()
 
 
 def test_an_undefined_part_is_not_negative() -> None:
-    attribution = made_of(0.5)
+    attribution = an_attribution(0.5)
     undefined = replace(
         attribution,
         shares=replace(attribution.shares, transfer=None),

@@ -18,7 +18,7 @@ from profiles.results.parts import Parts
 from profiles.results.result import Result
 from profiles.results.rules import RULES, findings
 from profiles.stage_table import Stage, StageTable
-from tests.builders import MS, a_result, a_sample, made_of, rounds_of
+from tests.builders import MS, a_result, a_sample, an_attribution, rounds_of
 
 
 def of(result: Result | None = None, **known: Any) -> Evidence:
@@ -27,7 +27,7 @@ def of(result: Result | None = None, **known: Any) -> Evidence:
 
 def losing(_result: Result | None = None, _low: dict[str, float] | None = None, **parts: float) -> Result:
     """Returns a result that loses these shares of an epoch, its intervals as narrow as can be unless told."""
-    attribution = made_of(sum(parts.values()), parts=parts)
+    attribution = an_attribution(sum(parts.values()), parts=parts)
     ends = {part: (share or 0.0, share or 0.0) for part, share in attribution.shares.items()}
     ends |= {part: (low, 2 * (attribution.shares[part] or 0) - low) for part, low in (_low or {}).items()}
     return replace(_result or a_result(device="cpu"), attribution=replace(attribution, shares_ci95=Parts(**ends)))

@@ -15,7 +15,7 @@ from profiles.results.result import Result
 from profiles.results.rules import findings
 from profiles.results.verdict import Verdict, evidence_of, judge, speed_up, what_the_cache_hides
 from profiles.stage_table import without_stages
-from tests.builders import a_cold_result, a_result, made_of, rounds_of, with_subject
+from tests.builders import a_cold_result, a_result, an_attribution, rounds_of, with_subject
 
 
 def a_variant(name: str, *step_ms: float, first_round: int = 0, **settings: Any) -> Result:
@@ -29,7 +29,7 @@ def a_variant(name: str, *step_ms: float, first_round: int = 0, **settings: Any)
 
 
 def with_loading(loading: float, **parts: float) -> Verdict:
-    attribution = made_of(loading, parts=parts or None)
+    attribution = an_attribution(loading, parts=parts or None)
     return judged(replace(a_result("tf-data"), attribution=attribution))
 
 
@@ -147,7 +147,7 @@ def test_where_the_fastest_is_not_confirmed_the_next_is_not_told_by_the_rounds_t
         ]
     )
     assert [one.change for one in of_slow.advice] == ["next", "same"]
-    assert [one.change for one in of_slow.told] == ["same"]
+    assert [one.change for one in of_slow.printed_advice] == ["same"]
 
 
 def test_a_gain_that_is_not_there_when_it_is_measured_again_is_no_advice() -> None:

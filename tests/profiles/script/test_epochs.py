@@ -7,7 +7,7 @@ import random
 import pytest
 
 from profiles import clock
-from profiles.script.epochs import Tally, Told
+from profiles.script.epochs import IteratorCount, Tally
 from tests.builders import record_of
 
 
@@ -77,10 +77,10 @@ def test_a_single_step_that_traced_says_nothing(tally):
 
 def test_of_several_steps_a_call_the_rate_is_known_and_the_wait_is_not(tally):
     tally.add_call(0, 5_000_000, 4, traced=True)
-    tally.read(Told(steps=4, images=64))
+    tally.read(IteratorCount(steps=4, images=64))
     tally.add_call(5_000_000, 6_000_000, 4, traced=False)
     tally.add_call(6_000_000, 7_000_000, 4, traced=False)
-    tally.read(Told(steps=12, images=190))
+    tally.read(IteratorCount(steps=12, images=190))
     record = ended(tally)
     assert (record.steps, record.images, record.steady_steps, record.steady_images) == (12, 190, 8, 126)
     assert (record.steady_ns, record.steady_wait_ns) == (2_000_000, None)
@@ -88,7 +88,7 @@ def test_of_several_steps_a_call_the_rate_is_known_and_the_wait_is_not(tally):
 
 def test_a_single_call_of_several_steps_stands_for_the_epoch(tally):
     tally.add_call(0, 1_000_000, 4, traced=False)
-    tally.read(Told(steps=4, images=64))
+    tally.read(IteratorCount(steps=4, images=64))
     record = ended(tally)
     assert (record.steady_steps, record.steady_images, record.steady_wait_ns) == (4, 64, None)
 

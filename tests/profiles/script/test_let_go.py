@@ -147,7 +147,9 @@ def test_it_is_the_data_of_the_longest_fit_that_is_held(watched: Profiler, monke
         held.append(alive(*references))
     assert held[1:] == [[True, False], [False, False, True], [False, False, True, False]]
     names = [fit.name for fit in watched.fits]
-    assert {name: one is not None for name, one in watched.seen.items()} == dict(zip(names, held[-1], strict=True))
+    assert {name: one is not None for name, one in watched.readable_data.items()} == dict(
+        zip(names, held[-1], strict=True)
+    )
 
 
 def test_data_that_the_script_holds_can_be_read_at_its_end_three_at_most(watched: Profiler) -> None:
@@ -156,8 +158,8 @@ def test_data_that_the_script_holds_can_be_read_at_its_end_three_at_most(watched
         a_fit(one)
     a_fit(IMAGES)
     assert len(watched.fits) == 5
-    readable = [one for one in watched.seen.values() if one is not None]
-    assert len(watched.seen) == 4 and len(readable) == 3
+    readable = [one for one in watched.readable_data.values() if one is not None]
+    assert len(watched.readable_data) == 4 and len(readable) == 3
     assert all(any(one is its for its in data) for one in readable)
 
 

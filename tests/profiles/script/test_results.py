@@ -16,7 +16,7 @@ from profiles.results.result import Result, summarise
 from profiles.results.verdict import judge
 from profiles.script.epochs import EpochRecord
 from profiles.script.profiler import Profiler
-from profiles.script.results import Ceilings, FitRecord, again, samples_of
+from profiles.script.results import Ceilings, FitRecord, join_calls, samples_of
 from tests.builders import MS, record_of, rounds_of
 from tests.planted import planted
 
@@ -357,6 +357,6 @@ def test_rounds_of_the_model_alone_are_never_those_of_an_epoch() -> None:
     first, second = a_call(5), a_call(0)
     without = replace(first, ceilings=Ceilings(samples=(), reason="--no-ceilings"))
     for before, more in ((first, replace(second, ceilings=without.ceilings)), (first, second), (without, second)):
-        both = again(before, more)
+        both = join_calls(before, more)
         assert [epoch.epoch for epoch in both.epochs] == [5, 6, 7, 8, 9, 10]
         assert [sample.round for sample in both.ceilings.samples] == [11, 12, 13]

@@ -15,7 +15,7 @@ import pytest
 
 from profiles import clock
 from profiles.stages import python_stages
-from profiles.stages.python_stages import KNOWN_CALLS, REST, CallTimer, KnownCall
+from profiles.stages.python_stages import LIBRARY_CALLS, REST, CallTimer, LibraryCall
 from tests.planted import planted
 
 
@@ -43,10 +43,10 @@ class Library:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     module = __name__
     calls = (
-        KnownCall(kind="Library", name="read", module=module, path="Library.read", reads=True),
-        KnownCall(kind="Library", name="inner", module=module, path="Library.inner"),
+        LibraryCall(kind="Library", name="read", module=module, path="Library.read", reads=True),
+        LibraryCall(kind="Library", name="inner", module=module, path="Library.inner"),
     )
-    monkeypatch.setattr(python_stages, "KNOWN_CALLS", calls)
+    monkeypatch.setattr(python_stages, "LIBRARY_CALLS", calls)
     monkeypatch.setattr(python_stages, "_NAMES", ("read", "inner", REST.name))
 
 
@@ -163,7 +163,7 @@ def test_every_known_call_that_can_be_imported_is_there() -> None:
     import importlib
 
     missing = []
-    for call in KNOWN_CALLS:
+    for call in LIBRARY_CALLS:
         owner: Any = importlib.import_module(call.module)
         for part in call.path.split("."):
             owner = getattr(owner, part, None)

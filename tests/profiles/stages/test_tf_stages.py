@@ -13,7 +13,7 @@ import tensorflow as tf
 from profiles.stage_table import Stage, StageTable
 from profiles.stages import tf_stages
 from profiles.stages.tf_graph import CutError, nodes
-from profiles.stages.tf_model import Seen, look, written
+from profiles.stages.tf_model import NodeState, look, written
 from profiles.stages.tf_stages import tfdata_table
 from tests.planted import planted
 
@@ -197,7 +197,7 @@ def test_a_data_set_of_one_batch_has_a_table(one_round: None) -> None:
     assert found(table, "doze_stage").wait_us_per_image == pytest.approx(DOZE_MS * 1e3, rel=0.2)
 
 
-def read(dataset: Any, batches: int = 6) -> dict[int, Seen]:
+def read(dataset: Any, batches: int = 6) -> dict[int, NodeState]:
     iterator = iter(dataset)
     for _ in range(batches):
         next(iterator)
