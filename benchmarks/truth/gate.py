@@ -31,8 +31,9 @@ from benchmarks.truth.gate_simulated import NOISE, POWER, SPREADS, comparisons
 from benchmarks.truth.measure import Run
 from benchmarks.truth.plan import Plan
 from benchmarks.truth.promises import FAULTS, GATE_PARTS, SIMULATED, SIMULATED_FEW, SIMULATION, GatePart
-from benchmarks.truth.report import KIND, pair_ratios
+from benchmarks.truth.report import KIND
 from benchmarks.truth.samples import Attempt, Case, Figure, Group
+from benchmarks.truth.sections import pair_ratios
 from profiles import Device
 from profiles.gate import REGRESSION, SAME, THRESHOLD_RATIO
 from profiles.report import RESULTS, DocumentError, load
