@@ -177,7 +177,9 @@ def _report(
             watcher.pause()
         if not any(watcher.fits for watcher in watchers):
             why = "" if watchers else " (it imported neither Keras 3 nor PyTorch's DataLoader)"
-            _say(f"nothing measured, {script} made no step of fit, nor of a loop over a DataLoader{why}.")
+            steps = f"{script} made no step of fit, nor of a loop over a DataLoader{why}"
+            unwatched = next((profiler.why_unwatched for profiler in profilers if profiler.why_unwatched), None)
+            _say(f"nothing measured, {unwatched or steps}.")
             return False
         from profiles.report.document import write
         from profiles.report.measurements import KIND

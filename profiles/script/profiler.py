@@ -45,10 +45,12 @@ class Profiler:
     Attributes:
       fits: a record for each place in the script where `fit` made a step, in order. Calls on one line with the same
         model and kind of data share a record.
+      why_unwatched: why the steps of a `fit` could not be watched at all; None if all could.
     """
 
     def __init__(self, *, ceilings: bool, max_steps: int | None) -> None:
         self.fits: list[FitRecord] = []
+        self.why_unwatched: str | None = None
         self._ceilings = ceilings
         self._max_steps = max_steps
         self._steps = 0
@@ -69,15 +71,20 @@ class Profiler:
     def readable_data(self) -> Mapping[str, Any]:
         """The data of each `fit` that can be read again for stage tables, by the name of the `fit`.
 
-        None for data that no longer exist, for data that a longer `fit` had as well, and for all but three.
+        None for data that no longer exist, and for all but the three whose `fit` took longest. Two `fit` may have the
+        same data.
         """
         data_by_name: dict[str, Any] = dict.fromkeys(self._data)
-        left = _READ_AGAIN
+        chosen: list[Any] = []
         for name, fed in sorted(self._data.items(), key=lambda item: item[1].took_ns, reverse=True):
             data = fed.data()
-            if left and data is not None and not any(data is other for other in data_by_name.values()):
-                data_by_name[name] = data
-                left -= 1
+            if data is None:
+                continue
+            if not any(data is other for other in chosen):
+                if len(chosen) == _READ_AGAIN:
+                    continue
+                chosen.append(data)
+            data_by_name[name] = data
         return data_by_name
 
     def attach(self) -> None:
@@ -175,6 +182,8 @@ class Profiler:
                             self._note(
                                 place, model, data, callback.watch, canary_ns, whole=whole, interrupted=interrupted
                             )
+                        else:
+                            self.why_unwatched = callback.watch.why_unknown
                     finally:  # if the script keeps an error, the error's frames keep the callback and its batches alive
                         callback.watch.kept.clear()
         return returned

@@ -41,6 +41,7 @@ def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: boo
     kinds = {fit.name: fit.data_kind for fit in profiler.fits}
     rates = {verdict.result.subject.variant: verdict.result.compute_images_per_sec for verdict in derive(document)}
     subjects: list[Measurement] = []
+    taken_apart: list[tuple[Any, _StagesAndLines]] = []
     blocked_by: str | None = None
     for measurement in document.samples.subjects:
         name = measurement.subject.variant
@@ -48,8 +49,10 @@ def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: boo
             subjects.append(measurement)
             continue
         data = readable_data.get(name)
-        tables: _StagesAndLines | None
-        if name not in readable_data:
+        tables = next((tables for other, tables in taken_apart if other is data), None)
+        if tables is not None:  # two `fit` had the same data
+            pass
+        elif name not in readable_data:
             tables = _no_stages(f"{kinds[name]} cannot be read again: only the waiting was seen")
         elif data is None:
             tables = _no_stages(
@@ -59,6 +62,8 @@ def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: boo
             tables = _no_stages(f"the data of {blocked_by} was waited for in vain: no more was read")
         else:
             tables = _within(STAGES_LIMIT_S, partial(_take_apart, data, rates[name], lines))
+            if tables is not None:
+                taken_apart.append((data, tables))
         if tables is None:
             blocked_by = name
             tables = _no_stages(f"reading the data again did not end within {STAGES_LIMIT_S:g} s")

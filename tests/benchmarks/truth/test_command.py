@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import PIL.Image
 import pytest
 
 from benchmarks.lab.show import _Kinds
@@ -294,10 +295,12 @@ def test_the_monitors_pairs_are_kept_after_each(monkeypatch: pytest.MonkeyPatch,
     assert group.figures[0].truth == (2.0,) * 3 and group.figures[0].measured == (2.0, 2.001, 2.002)
 
 
-def test_generated_photos_are_held_against_real_ones(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # Those of the tests are not like real ones: 1 is the answer.
+def test_generated_photos_are_held_against_real_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = tmp_path / "photos"
+    for name in ("cats", "dogs"):
+        (photos / name).mkdir(parents=True)
+        for number in range(2):
+            PIL.Image.new("RGB", (16, 16)).save(photos / name / f"{number}.jpg")  # much smaller than generated photos
     words = ["--only", "photos", "--against", str(photos), "--rounds", "2", "--out", str(tmp_path / "out")]
     assert main(words) == 1
     lines = capsys.readouterr().out.splitlines()

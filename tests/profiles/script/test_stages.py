@@ -1,0 +1,59 @@
+"""Which `fit` of a script gets a table of stages, and what is said of a `fit` that cannot be watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from profiles import __main__ as command
+from profiles.measure import backends
+from profiles.script.profiler import Profiler
+from profiles.script.report import report_on
+from profiles.script.stages import with_stages
+
+
+@pytest.fixture
+def watched() -> Iterator[Profiler]:
+    profiler = Profiler(ceilings=False, max_steps=None)
+    profiler.attach()
+    yield profiler
+    profiler.detach()
+
+
+def a_model() -> Any:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def a_dataset() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((np.zeros((64, 4), np.float32), np.zeros(64, np.float32))).batch(8)
+
+
+def test_two_fits_of_one_dataset_get_the_same_stages_and_other_data_get_their_own(watched: Profiler) -> None:
+    data, other = a_dataset(), a_dataset().prefetch(1)
+    a_model().fit(data, epochs=3, verbose=0)
+    a_model().fit(other, epochs=3, verbose=0)
+    a_model().fit(data, epochs=3, verbose=0)
+    watched.pause()
+    document, blocked = with_stages(report_on([watched], script="train.py", complete=True), watched, lines=False)
+    first, second, third = (measurement.stages for measurement in document.samples.subjects)
+    assert not blocked and first is not None and second is not None
+    assert first == third and [stage.name for stage in first.stages] == ["from_tensor_slices", "batch"]
+    assert "prefetch" in [stage.name for stage in second.stages]
+
+
+def test_a_fit_on_a_backend_that_cannot_be_watched_is_named(
+    watched: Profiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delitem(backends.BACKENDS, "tensorflow")
+        a_model().fit(a_dataset(), verbose=0)
+    assert not watched.fits
+    command._report([watched], [], "train.py", tmp_path, None, lines=False)
+    assert "nothing measured, the steps of Keras' tensorflow backend cannot be watched." in capsys.readouterr().err
