@@ -136,6 +136,7 @@ class Watch:
         self._on_steps = on_steps
         self._watched: Callable[[], _Watched | None] = _nothing
         self._tally: Tally | None = None
+        self._end: BaseException | None = None
         self._sizes: set[int | None] = set()
         self._random = random.Random(0)  # not the global random state, which is the user's
         self._synchronise: Callable[[Any], None] | None = None
@@ -205,6 +206,7 @@ class Watch:
 
     def step(self, watched: _Watched, arguments: tuple[Any, ...]) -> Any:
         """Runs the original train function once and times it."""
+        self.end_if_due()
         tally, original = self._tally, watched.original
         assert tally is not None
         entered_ns = clock.now_ns()
@@ -212,23 +214,41 @@ class Watch:
         if isinstance(iterator, _Ready):  # an outer watch has drawn the batch already
             entered_ns = iterator.entered_ns
         steps_before = tally.steps
+        pulls: list[tuple[int, int | None]] = []
         if self._jax:
-            result = self._run_on_jax(tally, original, state, iterator)
+            before_ns = clock.now_ns()
+            result = original(*state, self._timed(iterator, pulls))
         elif self._model.steps_per_execution == 1 and _can_be_pulled(self._model, original, iterator):
             result = self._pull_and_run(tally, original, iterator, entered_ns)
         else:
             result = self._run_whole(tally, original, iterator)
             watched.iterator = iterator
-        if self._synchronise is not None:
-            # Wait for an asynchronous device only where the steady steps begin and end, since waiting slows steps down.
-            watched.last_result = result
-            if tally.calls == self._ramp_steps:
-                self._synchronise(result)
-                tally.last_ns = clock.now_ns()
-        tally.add_whole_call(entered_ns, clock.now_ns())
-        if self._on_steps is not None:
-            self._on_steps(tally.steps - steps_before)
+        try:
+            if self._jax:
+                self._add_pulls(tally, before_ns, pulls)
+            if self._synchronise is not None:
+                # Wait for an asynchronous device only where the steady steps begin and end, since waiting slows steps
+                # down.
+                watched.last_result = result
+                if tally.calls == self._ramp_steps:
+                    self._synchronise(result)
+                    tally.last_ns = clock.now_ns()
+            tally.add_whole_call(entered_ns, clock.now_ns())
+            if self._on_steps is not None:
+                self._on_steps(tally.steps - steps_before)
+        except (KeyboardInterrupt, SystemExit) as end:
+            if not self._jax:
+                raise
+            # On JAX the step has deleted the arrays of the model's variables, and Keras assigns the new ones, which
+            # `result` holds, only if the call returns.
+            self._end = end
         return result
+
+    def end_if_due(self) -> None:
+        """Ends `fit` if it was to end behind a step on JAX, whose result Keras had to get first."""
+        end, self._end = self._end, None
+        if end is not None:
+            raise end
 
     def _pull_and_run(self, tally: Tally, original: Callable[..., Any], iterator: Any, entered_ns: int) -> Any:
         before_ns = clock.now_ns()
@@ -250,27 +270,26 @@ class Watch:
         self._add(tally, before_ns, fetched_ns, images)
         return result
 
-    def _run_on_jax(self, tally: Tally, original: Callable[..., Any], state: list[Any], iterator: Any) -> Any:
-        """Runs steps on JAX, where the iterator is plain Python: each batch is timed when the original draws it."""
-        pulls: list[tuple[int, int | None]] = []
+    def _timed(self, iterator: Any, pulls: list[tuple[int, int | None]]) -> Iterator[Any]:
+        """Yields the batches of a step on JAX, where the iterator is plain Python, and times each when it is drawn.
 
-        def timed() -> Iterator[Any]:
-            while True:
-                asked_ns = clock.now_ns()
-                try:
-                    batch = next(iterator)
-                except StopIteration:
-                    return
-                pulls.append((clock.now_ns() - asked_ns, images_in(batch, self._model)))
-                self._keep(batch, pulls[-1][1], None)
-                yield batch
+        Args:
+          pulls: gets (waiting in nanoseconds, images or None if unknown) of each batch.
+        """
+        while True:
+            asked_ns = clock.now_ns()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            pulls.append((clock.now_ns() - asked_ns, images_in(batch, self._model)))
+            self._keep(batch, pulls[-1][1], None)
+            yield batch
 
-        before_ns = clock.now_ns()
-        result = original(*state, timed())
+    def _add_pulls(self, tally: Tally, before_ns: int, pulls: list[tuple[int, int | None]]) -> None:
         images = [number for _, number in pulls if number is not None]
         total = sum(images) if len(images) == len(pulls) else None
         self._add(tally, before_ns, before_ns + sum(wait for wait, _ in pulls), total, steps=len(pulls))
-        return result
 
     def _run_whole(self, tally: Tally, original: Callable[..., Any], iterator: Any) -> Any:
         """Runs several steps in one call: only TensorFlow sees their batches, but tf.data counts them.
@@ -353,10 +372,12 @@ class WatchCallback(keras.callbacks.Callback):
     def on_test_begin(self, logs: Any = None) -> None:
         if self.watch is not None:
             self.watch.end_steps()
+            self.watch.end_if_due()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         assert self.watch is not None
         self.watch.close(whole=True)
+        self.watch.end_if_due()
 
     def on_train_end(self, logs: Any = None) -> None:
         assert self.watch is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -376,3 +377,21 @@ def test_examples_run_under_the_profiler(tmp_path, photos, name):
     shown = run(tmp_path, "--out", "out", EXAMPLES / name, tmp_path / "train")
     assert shown.returncode == 0, shown.stderr[-3000:]
     assert results(tmp_path)["results"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.parametrize("steps", [1, 5, 8])
+def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps):
+    script = write(
+        tmp_path,
+        """
+        model = network()
+        try:
+            model.fit(images[:32], labels[:32], batch_size=4, epochs=3, verbose=0)
+        finally:
+            print(np.isfinite(model.get_weights()[0]).all(), int(model.optimizer.iterations))
+        """,
+    )
+    ended = run(tmp_path, "--max-steps", steps, "--out", "out", script, KERAS_BACKEND="jax")
+    assert (ended.returncode, ended.stdout) == (0, f"True {steps}\n"), ended.stderr
+    assert "Array has been deleted" not in ended.stderr

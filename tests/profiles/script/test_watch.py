@@ -310,3 +310,36 @@ print(same, came_to[0][1] == came_to[1][1], one.steps, one.images, one.loading_r
 def test_a_model_on_two_devices_is_unharmed():
     done = subprocess.run([sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True)
     assert done.stdout.splitlines() == ["True True 5 70 True"], done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_on_jax_fit_ends_behind_the_step_whose_result_keras_must_get(end):
+    """There a step deletes the arrays of the model's variables: without its result the model has none."""
+    calls = []
+
+    def on_steps(steps):
+        if not calls:
+            calls.append(steps)
+            raise end
+
+    model = small_network()
+    model.make_train_function()
+    watch = Watch(model, on_steps=on_steps)
+    watch._jax = True
+    model.train_function = lambda state, iterator: ("logs", (state, *next(iterator)))
+    watch.begin_epoch(0, 2)
+    batch = IMAGES[:4], LABELS[:4]
+    logs, result = model.train_function("state", iter([batch]))
+    assert (logs, result[0]) == ("logs", "state") and result[1] is batch[0] and calls == [1]
+    with pytest.raises(end):
+        model.train_function("state", iter([batch]))
+
+
+def test_on_jax_fit_ends_with_the_epoch_where_no_step_follows():
+    callback = WatchCallback()
+    callback.set_model(small_network())
+    callback.on_train_begin()
+    callback.watch._end = SystemExit(0)
+    with pytest.raises(SystemExit):
+        callback.on_epoch_end(0)
+    callback.on_epoch_end(1)  # once
