@@ -48,7 +48,7 @@ from benchmarks.gate.samples import Measurement as GateMeasurement
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.plan import Asked as PeersAsked
 from benchmarks.peers.results import PeersDocument
-from benchmarks.peers.samples import MeasuredPeer, MeasuredWork
+from benchmarks.peers.samples import Identity, MeasuredPeer, MeasuredWork, Survey
 from benchmarks.peers.samples import Measurements as PeersMeasurements
 from benchmarks.peers.samples import Sample as PeerSample
 from benchmarks.scaling.plan import Asked as ScalingAsked
@@ -695,26 +695,27 @@ def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes
     return Document(**(values | changes))
 
 
-def a_survey(**changes: Any) -> dict[str, Any]:
+def a_survey(**changes: Any) -> Survey:
     """Returns the survey of one epoch of a peer: what its batches contained."""
-    survey: dict[str, Any] = {
+    values: dict[str, Any] = {
+        "first_batch_s": 0.25,
         "images": 64,
         "dtype": "float32",
-        "shape": [64, 64, 3],
+        "shape": (64, 64, 3),
         "full_batches": True,
-        "range": [0.0, 1.0],
-        "mean": [0.5, 0.45, 0.4],
-        "std": [0.25, 0.25, 0.25],
+        "range": (0.0, 1.0),
+        "mean": (0.5, 0.45, 0.4),
+        "std": (0.25, 0.25, 0.25),
         "labels": {"0": 32, "1": 32},
         "class_means": {"0": 0.45, "1": 0.45},
     }
-    return survey | changes
+    return Survey(**(values | changes))
 
 
-def an_identity(**changes: Any) -> dict[str, Any]:
+def an_identity(**changes: Any) -> Identity:
     """Returns how the order and the draws of two epochs of a peer differed, which numbered images show."""
-    identity: dict[str, Any] = {"images": 64, "once": True, "served": 128, "distinct": 64, "shuffled": True}
-    return identity | {"changed_ratio": 1.0, "flipped_ratio": 0.5, "pairing": 0.98} | changes
+    values: dict[str, Any] = {"images": 64, "once": True, "served": 128, "distinct": 64, "shuffled": True}
+    return Identity(**(values | {"changed_ratio": 1.0, "flipped_ratio": 0.5, "pairing": 0.98} | changes))
 
 
 def a_peer(name: str, **changes: Any) -> Peer:
@@ -728,7 +729,6 @@ def a_measured_peer(name: str, rates: Sequence[float], **changes: Any) -> Measur
         "versions": {"p": "1.2"},
         "workers": "auto",
         "trials": {"auto": 1000.0},
-        "first_batch_s": 0.25,
         "survey": a_survey(),
         "identity": an_identity(),
         "samples": tuple(

@@ -7,6 +7,7 @@ project.
 from __future__ import annotations
 
 import gc
+import math
 import os
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 import unstall
 from benchmarks.peers.loaders.work import BATCH, SIDE, Job, Loader
+from benchmarks.peers.samples import Identity, Survey
 from profiles import clock
 from profiles.provenance import version_of
 
@@ -42,15 +44,16 @@ class Counter:
         self.images += images
 
 
-class Survey(Counter):
-    """Looks at every image of one epoch: what another loader must equal to have done the same work."""
+class Surveyor(Counter):
+    """Looks at every image of one epoch."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.dtype, self.shape = "", ()
+        self.dtype = ""
+        self.shape: tuple[int, ...] = ()
         self.sizes: list[int] = []
         self.labels: dict[int, int] = {}
-        self._low, self._high = np.inf, -np.inf
+        self._low, self._high = math.inf, -math.inf
         # Of each class: images, and sums of the channels and of their squares.
         self._sums: dict[int, np.ndarray] = {}
 
@@ -66,25 +69,27 @@ class Survey(Counter):
             sums = np.stack([row.mean((0, 1)), (row.astype(np.float64) ** 2).mean((0, 1))])
             self._sums[label] = self._sums.get(label, 0) + sums
 
-    def facts(self) -> dict[str, Any]:
+    def survey(self, opened_ns: int) -> Survey:
+        """Returns what the epoch was, of a loader that was made at `opened_ns`."""
         mean, square = sum(self._sums.values(), np.zeros((2, 3))) / max(self.images, 1)
-        return {
-            "images": self.images,
-            "dtype": self.dtype,
-            "shape": list(self.shape),
+        return Survey(
+            first_batch_s=(self.first_ns - opened_ns) / 1e9,
+            images=self.images,
+            dtype=self.dtype,
+            shape=self.shape,
             # The short one need not come last: Keras' `fit` shuffles batches, and threads finish out of order.
-            "full_batches": all(size == BATCH for size in sorted(self.sizes)[1:]) and min(self.sizes) <= BATCH,
-            "range": [self._low, self._high],
-            "mean": mean.tolist(),
-            "std": np.sqrt(np.maximum(square - mean**2, 0)).tolist(),
-            "labels": {str(label): count for label, count in sorted(self.labels.items())},
-            "class_means": {
+            full_batches=all(size == BATCH for size in sorted(self.sizes)[1:]) and min(self.sizes) <= BATCH,
+            range=(self._low, self._high),
+            mean=tuple(mean.tolist()),
+            std=tuple(np.sqrt(np.maximum(square - mean**2, 0)).tolist()),
+            labels={str(label): count for label, count in sorted(self.labels.items())},
+            class_means={
                 str(label): float(sums[0].mean() / self.labels[label]) for label, sums in sorted(self._sums.items())
             },
-        }
+        )
 
 
-class Identity(Counter):
+class Identifier(Counter):
     """Looks at which image is which, in two epochs of a loader whose labels are its images' numbers."""
 
     def __init__(self, plain: np.ndarray) -> None:
@@ -104,23 +109,24 @@ class Identity(Counter):
                 straight = np.abs(image - plain).mean()
                 self._flipped.append(bool(np.abs(image[:, ::-1] - plain).mean() < straight))
 
-    def facts(self) -> dict[str, Any]:
+    def identity(self) -> Identity:
+        """Returns which image was which."""
         count = len(self._plain)
         second = self._seen[count:]
         changes = [
             float(np.abs(pair[0] - pair[1]).mean()) > _CHANGED for pair in self._images.values() if len(pair) > 1
         ]
-        return {
-            "images": count,
+        return Identity(
+            images=count,
             # Of both epochs together: threads that finish out of order may carry a batch over their border.
-            "once": sorted(self._seen) == sorted([*range(count)] * 2),
-            "served": len(self._seen),
-            "distinct": len(set(self._seen)),
-            "shuffled": second != sorted(second),
-            "changed_ratio": float(np.mean(changes)) if changes else 0.0,
-            "flipped_ratio": float(np.mean(self._flipped)) if self._flipped else 0.0,
-            "pairing": self._pairing(),
-        }
+            once=sorted(self._seen) == sorted([*range(count)] * 2),
+            served=len(self._seen),
+            distinct=len(set(self._seen)),
+            shuffled=second != sorted(second),
+            changed_ratio=float(np.mean(changes)) if changes else 0.0,
+            flipped_ratio=float(np.mean(self._flipped)) if self._flipped else 0.0,
+            pairing=self._pairing(),
+        )
 
     def _pairing(self) -> float:
         """Returns the correlation of the images' brightness with that of the photos whose numbers they bear."""
@@ -166,17 +172,17 @@ class PeerSession:
         self._opened_ns = clock.now_ns()
         self._loader = self._make(job)
 
-    def survey(self) -> dict[str, Any]:
+    def survey(self) -> Survey:
         """Reads one epoch and looks at it."""
-        survey = Survey()
-        self._feed(1, survey)
-        return survey.facts() | {"first_batch_s": (survey.first_ns - self._opened_ns) / 1e9}
+        surveyor = Surveyor()
+        self._feed(1, surveyor)
+        return surveyor.survey(self._opened_ns)
 
-    def identify(self, plain: str) -> dict[str, Any]:
+    def identify(self, plain: str) -> Identity:
         """Reads two epochs of a loader whose labels are the numbers of the images in the file `plain`."""
-        identity = Identity(np.load(plain))
-        self._feed(2, identity)
-        return identity.facts()
+        identifier = Identifier(np.load(plain))
+        self._feed(2, identifier)
+        return identifier.identity()
 
     def window(self, epochs: int) -> dict[str, int]:
         """Times `epochs` epochs, from the first request to the last batch."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, dtype_of
-from benchmarks.peers.samples import MeasuredPeer
+from benchmarks.peers.samples import Identity, MeasuredPeer, Survey
 
 # Of pixel values from 0 to 1. Decoders, resizing filters and draws differ by less; a forgotten step by more.
 MEAN_TOLERANCE, STD_TOLERANCE = 0.02, 0.03
@@ -16,19 +15,17 @@ CLASS_TOLERANCE = 0.03
 LEAST_PAIRING = 0.5
 # Images of which two epochs may be alike by chance.
 LEAST_CHANGED_RATIO = 0.9
-_SHAPES = ([SIDE, SIDE, 3], [3, SIDE, SIDE])
+_SHAPES = ((SIDE, SIDE, 3), (3, SIDE, SIDE))
 
 
-def other_work_of(work: str, measured: MeasuredPeer, reference: Mapping[str, Any]) -> tuple[str, ...]:
+def other_work_of(work: str, measured: MeasuredPeer, reference: Survey) -> tuple[str, ...]:
     """Returns in what a peer's work differs from the reference's; of a part of the work nothing is compared."""
     if measured.survey is None:
         return ()
     return differences(measured.survey, measured.identity, reference, dtype_of(work))
 
 
-def differences(
-    survey: Mapping[str, Any], identity: Mapping[str, Any] | None, reference: Mapping[str, Any], dtype: str
-) -> tuple[str, ...]:
+def differences(survey: Survey, identity: Identity | None, reference: Survey, dtype: str) -> tuple[str, ...]:
     """Returns in what a peer's work differs from the reference's, in words; empty if in nothing.
 
     Args:
@@ -41,33 +38,35 @@ def differences(
     return tuple(differing + (_numbered(identity) if identity is not None else []))
 
 
-def _form(survey: Mapping[str, Any], reference: Mapping[str, Any], dtype: str) -> list[str]:
+def _form(survey: Survey, reference: Survey, dtype: str) -> list[str]:
     differing = []
-    if survey["images"] != reference["images"]:
-        differing.append(f"{survey['images']:,} images an epoch, not {reference['images']:,}")
-    if not survey["full_batches"]:
+    if survey.images != reference.images:
+        differing.append(f"{survey.images:,} images an epoch, not {reference.images:,}")
+    if not survey.full_batches:
         differing.append("batches of other sizes")
-    if survey["shape"] not in _SHAPES:
-        differing.append(f"images of {'x'.join(map(str, survey['shape']))}")
-    if survey["dtype"] != dtype:
-        differing.append(f"{survey['dtype']}, not {dtype}")
+    if survey.shape not in _SHAPES:
+        differing.append(f"images of {'x'.join(map(str, survey.shape))}")
+    if survey.dtype != dtype:
+        differing.append(f"{survey.dtype}, not {dtype}")
     return differing
 
 
-def _content(survey: Mapping[str, Any], reference: Mapping[str, Any]) -> list[str]:
-    low, high = survey["range"]
-    if low < -1e-6 or high > (255 if survey["dtype"] == "uint8" else 1 + 1e-6):
+def _content(survey: Survey, reference: Survey) -> list[str]:
+    low, high = survey.range
+    if low < -1e-6 or high > (255 if survey.dtype == "uint8" else 1 + 1e-6):
         return [f"values from {low:.3g} to {high:.3g}"]
     differing = []
-    for name, tolerance in (("mean", MEAN_TOLERANCE), ("std", STD_TOLERANCE)):
-        off = max(abs(ours - theirs) for ours, theirs in zip(survey[name], reference[name], strict=True))
+    for name, ours, theirs, tolerance in (
+        ("mean", survey.mean, reference.mean, MEAN_TOLERANCE),
+        ("std", survey.std, reference.std, STD_TOLERANCE),
+    ):
+        off = max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
         if off > tolerance:
             differing.append(f"{name} off by {off:.3f}")
-    if survey["labels"] != reference["labels"]:
-        differing.append(f"labels {_counts(survey['labels'])}, not {_counts(reference['labels'])}")
+    if survey.labels != reference.labels:
+        differing.append(f"labels {_counts(survey.labels)}, not {_counts(reference.labels)}")
     else:
-        theirs = survey["class_means"]
-        off = max(abs(theirs[label] - mean) for label, mean in reference["class_means"].items())
+        off = max(abs(survey.class_means[label] - mean) for label, mean in reference.class_means.items())
         if off > CLASS_TOLERANCE:
             differing.append(f"a class's mean off by {off:.3f}")
     return differing
@@ -78,18 +77,18 @@ def _counts(labels: Mapping[str, int]) -> str:
     return f"{listed}, ..." if len(labels) > 4 else listed
 
 
-def _numbered(identity: Mapping[str, Any]) -> list[str]:
+def _numbered(identity: Identity) -> list[str]:
     differing = []
-    if not identity["once"]:
-        differing.append(f"not each image once an epoch ({identity['distinct']:,} of {identity['images']:,} seen)")
-    if not identity["shuffled"]:
+    if not identity.once:
+        differing.append(f"not each image once an epoch ({identity.distinct:,} of {identity.images:,} seen)")
+    if not identity.shuffled:
         differing.append("not shuffled")
-    if identity["pairing"] < LEAST_PAIRING:
-        differing.append(f"labels of other images (correlation {identity['pairing']:.2f})")
-    if identity["changed_ratio"] < LEAST_CHANGED_RATIO:
-        differing.append(f"{1 - identity['changed_ratio']:.0%} of the images the same in two epochs")
+    if identity.pairing < LEAST_PAIRING:
+        differing.append(f"labels of other images (correlation {identity.pairing:.2f})")
+    if identity.changed_ratio < LEAST_CHANGED_RATIO:
+        differing.append(f"{1 - identity.changed_ratio:.0%} of the images the same in two epochs")
     # Three standard deviations of as many coin flips, and what a strong crop hides.
-    margin = 0.1 + 3 * 0.5 / (2 * max(identity["images"], 1)) ** 0.5
-    if abs(identity["flipped_ratio"] - FLIP_PROBABILITY) > margin:
-        differing.append(f"{identity['flipped_ratio']:.0%} flipped, not {FLIP_PROBABILITY:.0%}")
+    margin = 0.1 + 3 * 0.5 / (2 * max(identity.images, 1)) ** 0.5
+    if abs(identity.flipped_ratio - FLIP_PROBABILITY) > margin:
+        differing.append(f"{identity.flipped_ratio:.0%} flipped, not {FLIP_PROBABILITY:.0%}")
     return differing

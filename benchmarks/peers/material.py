@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.lab.child import OPEN_TIMEOUT_S, Child
 from benchmarks.peers.loaders.work import Job
 from benchmarks.peers.processes import Launcher
+from benchmarks.peers.samples import Survey
 from pipeline import ImageSource, PipelineConfig
 
 # How many images are compared one by one.
@@ -35,7 +35,7 @@ class Material:
       plain: the file of the sample's images, unaugmented.
       array: the file that prepared formats are made from, or "".
       array_labels: one an image of that file.
-      references: what an epoch of each work must look like.
+      references: the survey of each work that the peers are compared with.
     """
 
     source: ImageSource
@@ -43,7 +43,7 @@ class Material:
     plain: str
     array: str = ""
     array_labels: tuple[int, ...] = ()
-    references: dict[str, dict[str, Any]] = field(default_factory=dict)
+    references: dict[str, Survey] = field(default_factory=dict)
 
     def job(self, work: str, folder: Path) -> Job:
         if work == "cold":

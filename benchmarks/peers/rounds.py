@@ -175,7 +175,7 @@ class PeerRun:
         identity = process.ask("identify", self._material.plain, timeout_s=OPEN_TIMEOUT_S)
         self._open(peer, self._material.job(self.work, folder), choice)
         survey = process.ask("survey", timeout_s=OPEN_TIMEOUT_S)
-        return replace(measured, first_batch_s=survey.pop("first_batch_s"), survey=survey, identity=identity)
+        return replace(measured, survey=survey, identity=identity)
 
     def _start(self, peer: Peer) -> None:
         """Starts the peer's process, which goes on to import its library."""

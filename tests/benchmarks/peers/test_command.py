@@ -34,7 +34,7 @@ from benchmarks.peers import __main__ as peers
 from benchmarks.peers import child as peer_child
 from benchmarks.peers import measure, processes, rounds
 from benchmarks.peers.catalogue import OURS, PARTS, PEERS, Peer, all_peers, our_peers, worker_choices, workers_text
-from benchmarks.peers.child import Identity, Survey
+from benchmarks.peers.child import Identifier, Surveyor
 from benchmarks.peers.equal_work import differences
 from benchmarks.peers.loaders import opencv, parts, work
 from benchmarks.peers.loaders.work import WORKS, AllEpochs, EachEpoch, Endless, Job
@@ -278,10 +278,10 @@ def test_wrong_peers_are_caught_and_the_right_one_is_not(workshop):
     ("survey", "identity", "expected"),
     [
         ({}, {}, ()),
-        ({"shape": [3, 64, 64], "mean": [0.51, 0.44, 0.41]}, {}, ()),
-        ({"mean": [0.5, 0.45, 0.43]}, {}, ("mean off by 0.030",)),
-        ({"std": [0.25, 0.2, 0.25]}, {}, ("std off by 0.050",)),
-        ({"range": [-0.1, 1.0]}, {}, ("values from -0.1 to 1",)),
+        ({"shape": (3, 64, 64), "mean": (0.51, 0.44, 0.41)}, {}, ()),
+        ({"mean": (0.5, 0.45, 0.43)}, {}, ("mean off by 0.030",)),
+        ({"std": (0.25, 0.2, 0.25)}, {}, ("std off by 0.050",)),
+        ({"range": (-0.1, 1.0)}, {}, ("values from -0.1 to 1",)),
         ({"full_batches": False}, {}, ("batches of other sizes",)),
         ({"class_means": {"0": 0.5, "1": 0.4}}, {}, ("a class's mean off by 0.050",)),
         ({}, {"changed_ratio": 0.5}, ("50% of the images the same in two epochs",)),
@@ -293,31 +293,32 @@ def test_every_difference_is_said(survey, identity, expected):
 
 
 def test_a_survey_counts_what_came_out_and_knows_its_statistics():
-    survey = Survey()
-    survey.begin()
+    surveyor = Surveyor()
+    surveyor.begin()
     black, white = np.zeros((32, 64, 64, 3), np.uint8), np.full((8, 64, 64, 3), 255, np.uint8)
-    survey.take(white, np.ones((8, 1)))  # the short batch need not be the last
-    survey.take(black, np.zeros(32))
-    facts = survey.facts()
-    assert (facts["images"], facts["dtype"], facts["full_batches"]) == (40, "uint8", True)
-    assert facts["labels"] == {"0": 32, "1": 8}
-    assert facts["mean"] == pytest.approx([0.2] * 3)
-    assert facts["std"] == pytest.approx([0.4] * 3)
-    assert facts["class_means"] == {"0": 0.0, "1": 1.0}
+    surveyor.take(white, np.ones((8, 1)))  # the short batch need not be the last
+    surveyor.take(black, np.zeros(32))
+    survey = surveyor.survey(opened_ns=surveyor.first_ns - 2_000_000_000)
+    assert (survey.first_batch_s, survey.images, survey.dtype, survey.full_batches) == (2.0, 40, "uint8", True)
+    assert survey.labels == {"0": 32, "1": 8}
+    assert survey.mean == pytest.approx([0.2] * 3)
+    assert survey.std == pytest.approx([0.4] * 3)
+    assert survey.class_means == {"0": 0.0, "1": 1.0}
 
 
 def test_channels_first_are_seen_as_the_same_images():
     images = small_photos(40).astype(np.float32) / 255
     numbers = np.arange(40)
-    facts = []
-    for seen in (images, np.moveaxis(images, -1, 1)):
-        identity = Identity(small_photos(40))
+    identities = []
+    for served in (images, np.moveaxis(images, -1, 1)):
+        identifier = Identifier(small_photos(40))
         for _ in range(2):
-            identity.take(seen, numbers)
-        facts.append(identity.facts())
-    assert facts[0] == facts[1]
-    assert facts[0]["pairing"] == pytest.approx(1.0)
-    assert (facts[0]["flipped_ratio"], facts[0]["changed_ratio"], facts[0]["once"]) == (0.0, 0.0, True)
+            identifier.take(served, numbers)
+        identities.append(identifier.identity())
+    identity, channels_first = identities
+    assert identity == channels_first
+    assert identity.pairing == pytest.approx(1.0)
+    assert (identity.flipped_ratio, identity.changed_ratio, identity.once) == (0.0, 0.0, True)
 
 
 # The work in numbers
@@ -603,7 +604,7 @@ def test_a_peer_needs_numpy_and_psutil_and_nothing_else_of_its_interpreter(works
     for name in ("PIL", "rich", "scipy", "jinja2", "cv2", "keras", "tensorflow"):
         (lacking / f"{name}.py").write_text(f"raise ImportError('there is no {name}')\n")
     monkeypatch.setenv("PYTHONPATH", str(lacking))
-    assert referring(workshop).references["prepared"]["images"] == IMAGES
+    assert referring(workshop).references["prepared"].images == IMAGES
 
 
 def test_what_is_not_installed_says_how_to_install_it(workshop):
@@ -623,7 +624,7 @@ def a_run() -> PeersDocument:
         a_measured_peer("slow", (500.0, 1000.0, 1500.0), workers="2 processes"),
         a_measured_peer("ours:one", (1000.0, 2000.0, 3000.0)),
         a_measured_peer("ours:two", (450.0, 900.0, 1300.0), flags=("does not rest between its windows",)),
-        a_measured_peer("decode", (1250.0, 2500.0, 3750.0), first_batch_s=None, survey=None, identity=None),
+        a_measured_peer("decode", (1250.0, 2500.0, 3750.0), survey=None, identity=None),
         a_measured_peer(
             "other", (), survey=a_survey(dtype="uint8"), identity=an_identity(shuffled=False), workers="4 threads"
         ),
