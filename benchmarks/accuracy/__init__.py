@@ -1,1 +1,1 @@
-"""The published accuracies of the cat/dog networks, reproduced."""
+"""Reproduces the published accuracies of the cat/dog networks."""

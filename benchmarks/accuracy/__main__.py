@@ -1,4 +1,4 @@
-"""The published cat/dog accuracy ladder, and whether a fast pipeline costs accuracy.
+"""Reproduces the published cat/dog accuracy ladder, and says whether a fast pipeline costs accuracy.
 
 python -m benchmarks.accuracy --data photos --seeds 3
 """

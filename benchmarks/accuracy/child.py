@@ -1,4 +1,4 @@
-"""One training run in a fresh process: it trains in the main thread, and answers from another how far it is."""
+"""Trains one run in a fresh process: the main thread trains, and another thread answers how far the training is."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from models import image_size, open_model
 from pipeline import ImageSource
 from profiles import Device
 
-# `look` answers after this long at the latest, also where nothing is new.
+# `look` answers after this long at the latest, even if nothing has changed.
 _TELL_S = 1.0
 
 
 class RunSession:
-    """Trains in the main thread, and answers meanwhile how far the training is."""
+    """Trains in the main thread, while another thread answers how far the training is."""
 
     def __init__(self, device: Device, train: ImageSource, test: ImageSource) -> None:
         self._device = device
@@ -33,17 +33,17 @@ class RunSession:
         self._closed = False
 
     def backend(self) -> dict[str, Any]:
-        """Describes the backend; refuses where the device is not there."""
+        """Describes the backend; refuses if the device is missing."""
         return open_backend(self._device)
 
     def begin(self, order: Order) -> None:
-        """Has the main thread train."""
+        """Gives the main thread its order, with which the training begins."""
         with self._news:
             self._order = order
             self._news.notify_all()
 
     def look(self) -> State:
-        """Returns how far the training is, as soon as that changes or after a second."""
+        """Returns how far the training is: when a pass or the training ends, or after a second at the latest."""
         with self._news:
             before = self._state
             if before.trained is None and before.failure is None:
@@ -73,7 +73,7 @@ class RunSession:
         with self._news:
             self._state = replace(self._state, **changes)
             if len(changes) != 1 or "images" not in changes:
-                self._news.notify_all()  # `look` need not answer at every step
+                self._news.notify_all()  # `look` is not woken at every step
 
     def _trained(self, order: Order) -> Trained:
         import keras
@@ -116,10 +116,11 @@ class RunSession:
 
 
 def published_script(network: Any, test: ImageSource) -> ScriptCount | None:
-    """Classifies the test photos as the tutorial's last lines do, and as they should.
+    """Classifies the test photos as the last lines of the tutorial's script do, and as a corrected script does.
 
-    The script loads a photo with Keras' `load_img`, forgets that the network has learned from pixels in [0, 1], and
-    takes an output that equals 1 for the second class. Corrected: rescaled, and above 0.5. Both see the same pixels.
+    The published script loads a photo with Keras' `load_img`, does not rescale the pixels to [0, 1], with which the
+    network was trained, and chooses the second class only if the output equals 1. The corrected script rescales, and
+    chooses the second class if the output is above 0.5. Both scripts get the same pixels.
 
     Returns:
       None unless the photos are files of two classes.

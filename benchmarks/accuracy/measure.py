@@ -19,17 +19,18 @@ from profiles import Device, clock, provenance
 from profiles.report import Document, LeftOut, now
 
 _LOG = "children.log"
-# The child answers from a thread of its own: without an answer for this long, the child is stuck outside Python.
+# In the child, a thread that does not train answers: a child that gives no answer for this long hangs.
 _ANSWER_S = 120.0
 _SESSION = "benchmarks.accuracy.child:RunSession"
-# Imports, and a driver that may not answer.
+# Time for imports and drivers. A driver that takes longer hangs.
 _BACKEND_S = 300.0
-# compiled, the test photos read for the first time.
+# A run hangs if its state does not change for this long. Most time goes by between two states when the network is
+# traced and compiled, and when the test photos are read for the first time.
 _STUCK_S = 1800.0
 
 
 def device_here(splits: Splits, log: Path, errors: Console) -> Device:
-    """Returns the GPU where Keras can use it, else the CPU; says why a GPU is left out."""
+    """Returns the GPU if Keras can use it, else the CPU; prints why a GPU is left out."""
     *_, best = devices = devices_here()
     if best.kind == "gpu":
         log = new_log(log)
@@ -47,12 +48,12 @@ def device_here(splits: Splits, log: Path, errors: Console) -> Device:
 
 
 def open_ladder(plan: Plan, progress: Progress, errors: Console) -> Ladder:
-    """Reads the photos, finds the device, and gets ready to train.
+    """Opens the photos, chooses the device, and gets ready to train.
 
     Raises:
       UserError: if the photos are not of two classes.
     """
-    # The photos to test with are the same for all runs: they are not drawn by a run's seed.
+    # seed=0, not a run's seed: all runs are tested with the same photos.
     splits = open_splits(plan.data, seed=0, progress=progress, errors=errors, skip_list=plan.skip_list)
     if len(splits.train.class_names) != 2:
         raise UserError(f"--data must be of two classes. Received: {len(splits.train.class_names)}.")
@@ -61,10 +62,10 @@ def open_ladder(plan: Plan, progress: Progress, errors: Console) -> Ladder:
 
 
 class Ladder:
-    """The runs of a plan.
+    """Trains the runs of a plan.
 
     Args:
-      log: where the children's output goes; removed where no run failed.
+      log: the file for the children's output, removed if no run failed.
     """
 
     def __init__(self, asked: Asked, splits: Splits, device: Device, log: Path, progress: Progress) -> None:
@@ -79,7 +80,7 @@ class Ladder:
         self._provenance = provenance.machine()
 
     def document(self, *, complete: bool) -> AccuracyDocument:
-        """Returns what was trained so far; it is complete where every run came to its end."""
+        """Returns the document of the runs so far; the document is never complete if a run failed."""
         backend = next((trained.backend for trained in self._trained.values()), {})
         return Document(
             command="accuracy",
@@ -99,15 +100,15 @@ class Ladder:
         )
 
     def close(self) -> None:
-        """Does nothing: each run has a child of its own, which has ended."""
+        """Does nothing: each run has a child of its own, and that child has ended."""
 
     kill = close
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Makes all runs; a run that fails is left out.
+        """Trains all runs; a run that fails is left out.
 
         Args:
-          after_round: called after each run, to write what there is.
+          after_round: called after each run, to write the results so far.
         """
         runs, progress = self._asked.runs, self._progress
         images = self._asked.passes(self._splits.train.images) * self._splits.train.images
@@ -136,7 +137,7 @@ class Ladder:
             model=rung.model,
             config=self._asked.config(run),
             passes=self._asked.passes(self._splits.train.images),
-            script=run.pipeline == "generator",  # it is the tutorial's, as the script is
+            script=run.pipeline == "generator",  # the tutorial's pipeline, for the tutorial's script
         )
         child = Child(_SESSION, self._device, log, self._device, self._splits.train, self._splits.test)
         try:

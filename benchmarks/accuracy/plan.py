@@ -1,4 +1,4 @@
-"""The rungs of the published ladder, and which runs a comparison of two pipelines on them is made of."""
+"""Lists the rungs of the published ladder, and plans the runs that compare two pipelines on these rungs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from profiles import Device
 from profiles.devices import parse_device
 from profiles.provenance import without_folder
 
-# Both train every rung with every seed: what differs between two runs is the pipeline alone.
+# Every rung is trained with every seed by both pipelines: two runs of a rung and seed differ in the pipeline alone.
 PIPELINES = ("generator", "tuned")
 _TUNED = "tf-data-composed"
-# As often as the tutorial says "epochs": passes, which is what that word is taken for.
+# The tutorial trains for 25 "epochs". Readers take an epoch for one pass over the photos, and so does the default.
 _PASSES = 25
-# As few as an interval needs.
+# Fewer than three seeds have no interval.
 _SEEDS = 3
-# What the write-up trained and tested with.
+# The numbers of photos with which the published networks were trained and tested.
 PUBLISHED_TRAIN_PHOTOS, PUBLISHED_TEST_PHOTOS = 8_000, 2_000
 
 
@@ -33,8 +33,8 @@ class Rung:
 
     Attributes:
       model: a name in `MODELS`.
-      text: what it changes.
-      augmented: whether its photos are sheared, zoomed and flipped.
+      text: what the rung changes, in words.
+      augmented: whether the photos to train on are sheared, zoomed and flipped.
     """
 
     model: str
@@ -82,15 +82,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is to be trained; the document of a ladder keeps it.
+    """What is trained. The document of a ladder keeps all of it.
 
     Attributes:
       rungs: names in `RUNGS`.
-      seeds: how many, from 0.
-      images_seen: that each run is to see; whole passes, so that it may see some more. None: 25 passes.
+      seeds: the number of seeds, which are 0, 1 and so on.
+      images_seen: how many images each run sees, rounded up to whole passes over the photos; None for 25 passes.
       tuned: the pipeline that is compared with the generator.
-      tuned_name: its variant, or the file that it came from.
-      data: what the photos were called, without folders.
+      tuned_name: the name of the tuned pipeline's variant or file.
+      data: the name of the photos, without folders.
     """
 
     rungs: tuple[str, ...]
@@ -102,10 +102,10 @@ class Asked:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """All runs, in the order of their making.
+        """All runs, in the order in which they are trained.
 
-        Seed by seed and rung by rung, so that a run that is stopped leaves pairs; generator, tuned, tuned, generator,
-        so that a drift of the machine meets both alike.
+        The two runs of a rung and seed follow each other, so that a command that is stopped leaves whole pairs. Pairs
+        alternate (generator, tuned; tuned, generator), so that a machine that slows down slows both pipelines alike.
         """
         runs: list[Run] = []
         for seed in range(self.seeds):
@@ -119,7 +119,7 @@ class Asked:
         return _PASSES if self.images_seen is None else math.ceil(self.images_seen / photos)
 
     def config(self, run: Run) -> PipelineConfig:
-        """Returns the pipeline of a run; its image size is the network's to set."""
+        """Returns the pipeline of a run; the network sets its image size later."""
         rung = RUNGS[run.rung]
         batch_size = MODELS[rung.model].training.batch_size
         assert batch_size is not None
@@ -128,7 +128,7 @@ class Asked:
         return config if rung.augmented else replace(config, augmentation=None)
 
     def as_published(self, rung: str, *, train_photos: int, test_photos: int) -> bool:
-        """Whether a rung is trained and tested with as much as was published, so that its figure can be compared."""
+        """Whether a rung is trained and tested with as many images as published, so that accuracies can be compared."""
         enough = train_photos >= PUBLISHED_TRAIN_PHOTOS and test_photos >= PUBLISHED_TEST_PHOTOS
         return enough and self.passes(train_photos) * train_photos >= published_images_seen(RUNGS[rung].model)
 
@@ -138,7 +138,7 @@ class Plan:
     """A ladder: what is trained, on which photos and device, and where its files go.
 
     Attributes:
-      device: None for a GPU where Keras can use one, else the CPU.
+      device: None to take a GPU if Keras can use one, else the CPU.
     """
 
     asked: Asked
@@ -180,10 +180,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
-    """Checks what can be checked before anything is opened.
+    """Checks all options that can be checked before anything is opened.
 
     Raises:
-      UserError: in one line.
+      UserError: if an option is wrong; the message has one line.
     """
     for name, value in (("seeds", arguments.seeds), ("images-seen", arguments.images_seen)):
         if value is not None and value < 1:

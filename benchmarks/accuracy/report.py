@@ -1,4 +1,4 @@
-"""The document of a ladder: what follows from it, a table and a verdict, and a page with learning curves."""
+"""Derives results from the document of a ladder, prints a table and a verdict, and draws a page of learning curves."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from profiles.report.document import content_of
 from profiles.statistics import LEAST_ROUNDS
 
 _LEVEL, _TICKS = 0.1, 4
-# The published figure is a dashed black line.
+# The label of the published figure's line, and its style: a dashed black line.
 _PUBLISHED, _PUBLISHED_STYLE = "published, after 800 passes over 8,000 photos", 6
 
 
 def learning_curves(trained: Mapping[Run, Trained], published: Mapping[str, float]) -> dict[str, list[charts.Line]]:
-    """Returns the lines of each rung that has a run: of each run, and of the published figure.
+    """Returns the lines of a chart for each rung that has a run: a line for each run, and one for the published figure.
 
     A run's line is the share of test photos that are right after each pass.
 
@@ -69,7 +69,7 @@ def axes_of(lines: Sequence[charts.Line]) -> tuple[charts.Axis, charts.Axis]:
     """Returns the axes that all charts share: passes, and the share of test photos that are right."""
     points = [point for line in lines for point in line.points if point is not None]
     least, last = min(point.y for point in points), int(max(point.x for point in points))
-    low = min(math.floor(least / _LEVEL + 1e-9), 5) * _LEVEL  # half is what guessing gets of two classes
+    low = min(math.floor(least / _LEVEL + 1e-9), 5) * _LEVEL  # guessing one of two classes gets half of them right
     levels = [low + _LEVEL * number for number in range(round((1 - low) / _LEVEL) + 1)]
     return (
         charts.Axis(
@@ -94,13 +94,13 @@ AccuracyDocument = Document[Asked, Measurements]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What follows from a document.
+    """What is derived from a document.
 
     Attributes:
       trained: the result of each run.
       train_photos, test_photos: numbers of photos.
-      rungs: of each rung, both pipelines.
-      difference: over seeds; None where no seed has a pair of runs on each rung.
+      rungs: the results of each rung, with both pipelines.
+      difference: between the pipelines, over seeds; None where no seed has a pair of runs on each rung.
     """
 
     trained: Mapping[Run, Trained]
@@ -111,7 +111,7 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """That of the verdict."""
+        """The exit code of the verdict."""
         return VERDICTS[judge(self.difference)]
 
 
@@ -184,7 +184,7 @@ def table(results: Sequence[RungResult]) -> Table:
 
 
 def cells(result: RungResult) -> list[str]:
-    """Returns a rung's line of the table, here and on the page."""
+    """Returns a rung's line of the table, for the terminal and for the page."""
     texts = [result.rung]
     for pipeline in PIPELINES:
         cell = result.cells[pipeline]
@@ -204,7 +204,7 @@ def _accuracy(cell: Cell | None) -> str:
 
 
 def legend(document: AccuracyDocument, results: Results) -> list[str]:
-    """Returns what the table shows."""
+    """Returns the lines below the table, which say what the table shows."""
     asked, photos = document.plan, results.train_photos
     passes = asked.passes(photos)
     compared = [asked.as_published(rung, train_photos=photos, test_photos=results.test_photos) for rung in asked.rungs]
@@ -245,7 +245,7 @@ def verdict_text(difference: Difference | None) -> str:
 
 
 def script_lines(tried: Sequence[tuple[Run, ScriptCount]]) -> list[str]:
-    """Returns what the published prediction script gets wrong beside the corrected one, a line a network."""
+    """Returns how many photos the published and the corrected prediction script get wrong, a line for each network."""
     if not tried:
         return []
     return [

@@ -1,10 +1,10 @@
-"""The results of runs, by pure functions: the result of each rung, and the difference over seeds.
+"""Derives from runs, by pure functions, the result of each rung, and the difference between the pipelines over seeds.
 
 Two runs of the same rung and seed, one with each pipeline, are a pair. The difference of a seed is the mean over the
-rungs of accuracy with the tuned pipeline less accuracy with the generator. Another seed gives other first weights,
-another order and other draws, and so another difference: the 95 % interval is Student's t of the seeds' differences,
-and there is none below three seeds. All runs are tested with the same photos: the interval says nothing of other test
-photos.
+rungs of accuracy with the tuned pipeline less accuracy with the generator. Each seed gives other initial weights,
+another order of photos and other random augmentation, and so another difference. The 95 % interval is Student's t
+interval of the seeds' differences, and needs at least three seeds. All runs are tested with the same photos, so the
+interval does not show how far the difference would change with other test photos.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
 from benchmarks.accuracy.samples import ScriptCount, Trained
 from profiles.statistics import median, share_interval, t_interval
 
-# What a faster pipeline may cost, as a share of the test photos: two points of accuracy.
+# How much accuracy a faster pipeline may cost, as a share of the test photos: two points.
 MARGIN = 0.02
 # Verdicts, and the exit code of each.
 VERDICTS = {"costs no more than 2 points": 0, "costs": 1, "not shown either way": 4}
@@ -30,10 +30,10 @@ class Difference:
     """Accuracy with the tuned pipeline less accuracy with the generator.
 
     Attributes:
-      by_seed: of each seed, the mean over the rungs, as a share of the photos; below 0 the tuned pipeline's networks
-        are less accurate.
+      by_seed: for each seed the mean over the rungs, as a share of the test photos; below 0 if the networks of the
+        tuned pipeline are less accurate.
       low, high: the 95 % interval of the mean over seeds; None for fewer seeds than an interval needs.
-      photos: that all runs are tested with.
+      photos: the number of photos with which all runs are tested.
     """
 
     by_seed: tuple[float, ...]
@@ -52,8 +52,9 @@ class Difference:
 def difference_of(plan: Asked, trained: Mapping[Run, Trained]) -> Difference | None:
     """Returns the difference over seeds.
 
-    Rungs differ in what a pipeline costs on them, so every seed must stand for the same rungs: those that have a pair
-    with any seed. A seed that lacks a pair of one of them, because a run failed or was stopped, is left out.
+    A pipeline may cost more accuracy on one rung than on another. So the means of all seeds are over the same rungs:
+    those that have a pair with any seed. A seed without a pair on one of these rungs, because a run failed or was
+    stopped, is left out.
 
     Returns:
       None where no seed is left.
@@ -91,8 +92,8 @@ def accuracy_of(trained: Trained) -> float:
 def judge(difference: Difference | None) -> str:
     """Returns what a difference shows, one of `VERDICTS`.
 
-    It "costs" where the whole interval is below 0 and it may be more than the margin; where all of it is above minus
-    the margin, it costs no more than that, whether it costs a little or nothing.
+    If the whole interval is at or above minus the margin, the tuned pipeline costs no more than the margin, even if the
+    whole interval is below 0. Otherwise, the tuned pipeline "costs" if the whole interval is below 0.
     """
     if difference is None or difference.low is None or difference.high is None:
         return "not shown either way"
@@ -102,7 +103,7 @@ def judge(difference: Difference | None) -> str:
 
 
 def against_published(low: float, high: float, published: float) -> str:
-    """Returns how an accuracy's 95 % interval lies to a published figure, which has no interval of its own."""
+    """Returns whether an accuracy's 95 % interval holds a published figure, or lies above or below the figure."""
     if low <= published <= high:
         return "as published"
     return "above" if low > published else "below"
@@ -113,11 +114,13 @@ class Cell:
     """A rung fed by one pipeline.
 
     Attributes:
-      runs: seeds that it was trained with.
-      accuracy: mean over them, of the network as it is in the end.
-      low, high: the 95 % interval that so many test photos allow; more seeds do not narrow it, the photos are the same.
-      images_per_sec: median over passes and runs, without each run's first pass; None where there is one pass only.
-      against: how it lies to the published figure; None where less was trained or tested than was published.
+      runs: the number of runs, one for each seed.
+      accuracy: the mean over the runs, of the network after its last pass.
+      low, high: the 95 % interval for this number of test photos; more runs do not narrow the interval, because all
+        runs are tested with the same photos.
+      images_per_sec: median over passes and runs, without each run's first pass; None where there is no other pass.
+      against: how the interval lies to the published figure; None where fewer images were trained or tested than
+        published.
     """
 
     runs: int
@@ -191,5 +194,5 @@ def _cell(runs: Sequence[Trained], published: float | None) -> Cell | None:
 
 
 def scripts(trained: Mapping[Run, Trained]) -> tuple[tuple[Run, ScriptCount], ...]:
-    """Returns the runs on whose networks the published prediction script was tried, with what it got wrong."""
+    """Returns the runs on whose networks the published prediction script was tried, and the script's errors."""
     return tuple((run, ended.script) for run, ended in trained.items() if ended.script is not None)

@@ -12,7 +12,7 @@ from pipeline import PipelineConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a child is to train. `script` says whether the published script is tried on the network in the end."""
+    """What a child trains. `script` says whether the published prediction script is tried on the trained network."""
 
     model: str
     config: PipelineConfig
@@ -22,7 +22,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestedPass:
-    """One pass over the photos, and how many test photos were right behind it."""
+    """One pass over the photos, and how many test photos were right after the pass."""
 
     number: int
     images: int
@@ -33,12 +33,12 @@ class TestedPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptCount:
-    """What the published prediction script makes of the test photos, and the corrected one.
+    """How many test photos the published prediction script and the corrected script get wrong.
 
     Attributes:
-      images: classified, each once.
-      published_wrong: by the script as published: the photo not rescaled, and `== 1`.
-      corrected_wrong: rescaled to [0, 1], and `> 0.5`.
+      images: the number of photos, each classified once by each script.
+      published_wrong: errors of the published script, which does not rescale photos, and tests `== 1`.
+      corrected_wrong: errors of the corrected script, which rescales photos to [0, 1], and tests `> 0.5`.
     """
 
     images: int
@@ -51,11 +51,11 @@ class Trained:
     """The result of a run.
 
     Attributes:
-      passes: in order.
-      right: of each test photo, in the source's order, "1" if the network gets it right in the end, else "0".
-      script: None where it was not tried.
-      notes: on the loader.
-      backend: Keras' and its device.
+      passes: all passes, in order.
+      right: for each test photo, in the source's order, "1" if the trained network gets the photo right, else "0".
+      script: the errors of the published prediction script; None where the script was not tried.
+      notes: what a reader of the results must know about the loader.
+      backend: the description of Keras' backend and its devices.
     """
 
     passes: tuple[TestedPass, ...]
@@ -67,7 +67,7 @@ class Trained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """How far a run is: images seen, passes behind it, and one of the other two when it has ended."""
+    """How far a run is: images seen, passes ended; `trained` or `failure` is set when the run has ended."""
 
     images: int = 0
     passes: int = 0
@@ -88,9 +88,9 @@ class Measurements:
     """The results of a ladder.
 
     Attributes:
-      device: that trained.
+      device: the name of the device that trained.
       tested_with: where the test photos come from, in plain words.
-      runs: those that came to their end, in order.
+      runs: the runs that came to their end, in order.
     """
 
     device: str

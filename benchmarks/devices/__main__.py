@@ -1,4 +1,4 @@
-"""Reproduces the published comparisons of CPU and GPU: which is how fast, and how much of the time loading takes.
+"""Reproduces the published comparisons of CPU and GPU: how fast each is, and how much of the time loading takes.
 
 python -m benchmarks.devices --experiment mnist
 """

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 # The first step compiles; the second is timed.
 _TRIAL_STEPS = 2
-# Batches of an epoch at least. Where there are no windows, two epochs of so many batches give a rate: the first traces.
+# An epoch has at least this many batches. Where single steps cannot be timed, the second of two such short epochs gives
+# the rate of training: the first epoch includes tracing.
 _LEAST_BATCHES, _RATE_EPOCHS = 3, 2
 
 
@@ -71,7 +72,7 @@ class DeviceSession:
         return open_backend(self._device)
 
     def open(self, case: Case) -> CaseFacts:
-        """Closes the case before, builds a case's network and feed, and runs a first, short epoch.
+        """Closes the open case, builds the network and the feed of another case, and runs a first, short epoch.
 
         Raises:
           Refused: if the case cannot be measured here.
@@ -211,7 +212,7 @@ class DeviceSession:
         )
 
     def _examples_per_sec(self) -> float:
-        """Returns about how fast the case trains, edges of epochs left out."""
+        """Returns about how fast the case trains, without the beginning and the end of epochs."""
         from profiles.measure.batches import batch_images
 
         assert self._opened is not None

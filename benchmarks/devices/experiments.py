@@ -1,4 +1,4 @@
-"""The published comparisons of CPU and GPU, as data: which cases they ran, and which figures they published."""
+"""Lists the published comparisons of CPU and GPU: the cases that were measured, and the figures that were published."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _advantage(cpu: CaseResult, other: CaseResult) -> Advantage:
 
 
 def _rounds_ratio(cpu: CaseResult, other: CaseResult, window: str) -> tuple[float, tuple[float, float] | None]:
-    """Returns how much faster the other is in a window, over the rounds that both have, and its interval."""
+    """Returns the ratio of the other device's rate in a window to the CPU's, over common rounds, and its interval."""
     if cpu.timing is None or other.timing is None:
         return other.images_per_sec / cpu.images_per_sec, None
     if window == "train":
@@ -369,11 +369,11 @@ def swept_of(name: str, experiment: Experiment, sweep: Sweep, results: Sequence[
 
 
 def backend_notes(results: Sequence[CaseResult], missing: Sequence[str], gpu: Mapping[str, Any]) -> list[str]:
-    """Returns sentences on GPUs: on which backend they were measured, and what was not tried here.
+    """Returns sentences on GPUs: on which backend they were measured, and which backend was not tested.
 
     Args:
       missing: why a GPU was left out.
-      gpu: what `open_backend` says of the GPU that was measured; empty where none was.
+      gpu: what `open_backend` returned for the GPU that was measured; empty where no GPU was measured.
     """
     measured = {result.backend for result in results if result.device.kind == "gpu"}
     lines = [f"GPU figures were measured here, with {named_backend(gpu)}."] * bool(measured)

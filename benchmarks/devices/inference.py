@@ -12,7 +12,7 @@ from profiles import Device, clock
 from profiles.measure.backends import BACKENDS, check_backend, each
 from profiles.measure.batches import batch_images
 
-# So many steps do not count, because they trace; so many show how long a step takes.
+# The first steps do not count, because they include tracing; the trial steps after them show how long a step takes.
 _RAMP_STEPS, _TRIAL_STEPS = 2, 2
 _LEAST_STEPS, _WINDOW_S = 3, 0.3
 

@@ -30,7 +30,7 @@ _HANG_RATIO, _HANG_LEAST_S, _FIT_LEAST_S = 30.0, 60.0, 300.0
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Reads the photos if a case takes photos, and gets ready to measure."""
+    """Opens the photos if a case takes photos, and gets ready to measure."""
     takes_photos = any(case.config is not None for case in plan.asked.cases)
     photos = read_source(plan.data, progress, errors, skip_list=plan.skip_list) if takes_photos else None
     devices = [*devices_here(), *([] if plan.emulated is None else [plan.emulated])]
@@ -42,7 +42,7 @@ class Run:
 
     Args:
       photos: None where no case takes photos.
-      devices: what to compare; a GPU that is missing is left out.
+      devices: the devices to compare; a GPU that is missing is left out.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Run:
         ]
 
     def document(self, *, complete: bool) -> DevicesDocument:
-        """Returns what was measured so far."""
+        """Returns the document of what was measured so far."""
         measured = [
             holder.measured[case] for case in self._asked.cases for holder in self._holders if case in holder.measured
         ]
@@ -94,7 +94,7 @@ class Run:
         """Measures every case on every device.
 
         Args:
-          after_round: called when there is more to write.
+          after_round: called after each round of a case, to write the results so far.
         Raises:
           UserError: if the CPU cannot be measured at all.
         """
@@ -163,7 +163,7 @@ class Run:
                 measured.predicted_per_sec.append(rate)
 
     def _train(self, holder: Holder, case: Case) -> None:
-        """Trains the asked number of epochs; an emulated device trains none."""
+        """Trains as many epochs as the plan asks for; an emulated device trains none."""
         if not holder.has(case) or holder.device.kind == "emulated":
             return
         self._mark("epochs", case, holder)

@@ -1,8 +1,8 @@
 """Reads what `python -m benchmarks.devices` is asked to do: cases, and sweeps that change one setting of a case.
 
-`--sweep` stays beside `benchmarks.scaling --axes`: scaling times loaders alone, without a network, so that precision
-and steps per execution have nothing to change there, and training rates, advantages, peaks and predictions would need
-the child, the samples, the results and the tables of this command a second time.
+`--sweep` is not an axis of `benchmarks.scaling`, which measures loaders without a network: precision and steps per
+execution would change nothing there, and that command would need a copy of this command's child, samples, results and
+tables for training rates, advantages, peaks and predictions.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def _value(axis: str, word: str) -> Value:
     most = AXES[axis].most
     if most is None:
         if word not in PRECISIONS:
-            known = ", ".join(PRECISIONS)
-            raise UserError(f"--sweep {axis}: {word!r} is not known.{did_you_mean(word, PRECISIONS)} Known: {known}.")
+            names = ", ".join(PRECISIONS)
+            raise UserError(f"--sweep {axis}: {word!r} is not known.{did_you_mean(word, PRECISIONS)} Known: {names}.")
         return word
     if not (word.isascii() and word.isdigit() and 1 <= int(word) <= most):
         raise UserError(f"--sweep {axis}: values must be whole numbers from 1 to {most:,}. Received: {word!r}.")
@@ -124,9 +124,9 @@ class Asked:
     """What is measured, and what its figures are derived with. The document of a run keeps all of it.
 
     Attributes:
-      experiments: names.
+      experiments: the names of the experiments.
       precision: the precision of all cases.
-      sweeps: if there are any, they are measured in the place of the experiments' cases.
+      sweeps: if there are any, their cases are measured instead of the experiments' cases.
       epochs: how many epochs of each case are trained on each device.
       rounds: how many windows of each kind are measured.
       longest_epoch_s: an epoch that would take longer is trained on fewer examples.
@@ -233,10 +233,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
-    """Checks what can be checked before anything is opened.
+    """Checks all options that can be checked before anything is opened.
 
     Raises:
-      UserError: in one line, with the nearest known name where there is one.
+      UserError: if an option is wrong; the message has one line, and suggests the nearest known name if there is one.
     """
     for option, value in (("--epochs", arguments.epochs), ("--rounds", arguments.rounds)):
         if value < 1:
@@ -284,9 +284,9 @@ def _emulated(rate: str | None) -> Device | None:
     try:
         return parse_device(f"emulated:{rate}")
     except ValueError:
-        known = ", ".join(NAMED_RATES)
+        names = ", ".join(NAMED_RATES)
         raise UserError(
-            f"--emulate must be images/sec above 0 and at most 10,000,000, or one of {known}. Received: {rate!r}."
+            f"--emulate must be images/sec above 0 and at most 10,000,000, or one of {names}. Received: {rate!r}."
         ) from None
 
 

@@ -34,7 +34,7 @@ def sweep_charts(sweeps: Sequence[Swept]) -> tuple[Markup, ...]:
 
 
 def _chart(title: str, axis: str, sweeps: Sequence[Swept]) -> Markup:
-    """Draws the rate of training whole, and that of the model alone dashed; values stand at equal distances."""
+    """Draws a solid line for the rate of training and a dashed line for the model alone; values at equal distances."""
     names = list(dict.fromkeys(f"{point.value}" for sweep in sweeps for point in sweep.points))
     lines = [line for number, sweep in enumerate(sweeps) for line in _lines(sweep, number, names)]
     most = max(point.y for line in lines for point in line.points if point is not None)

@@ -50,9 +50,9 @@ class Results:
 
     Attributes:
       cases: a result for each case and device of which enough was measured.
-      findings: those of each experiment; none in a run of sweeps.
+      findings: the findings of each experiment; none in a run of sweeps.
       sweeps: the points of each sweep.
-      notes: what a reader must know of the backends.
+      notes: what a reader must know about the backends.
     """
 
     cases: tuple[CaseResult, ...]

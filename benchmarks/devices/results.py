@@ -1,4 +1,4 @@
-"""Derives from the samples of a case on a device its figures, and how long an epoch and the whole training take."""
+"""Derives figures from the samples of a case on a device, and how long an epoch and the whole training take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from profiles.statistics import median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A time; `extrapolated` says from what, None for a time that was measured whole."""
+    """A time; `extrapolated` says from which measurement, and is None for a time that was measured whole."""
 
     seconds: float
     extrapolated: str | None = None
@@ -142,21 +142,22 @@ class CaseResult:
       backend: the Keras backend that computed.
       timing: rates and the split into loading and compute; None where single steps cannot be timed.
       images_per_sec: the rate of training over whole epochs.
-      predicted_per_sec: examples; None on a device that predicts nothing.
+      predicted_per_sec: how many examples are predicted a second; None on a device that predicts nothing.
       epochs: the epochs that `fit` trained.
       epoch: how long an epoch of all examples takes.
       published: the published training.
       training: how long the published training takes, tracing included.
       reached: when the target accuracy was reached; None without a target, and on a device that learns nothing.
-      flops_per_image: of a training step, forward and backward; None where the framework does not count them.
-      flops_unknown: why the framework does not count them.
-      achieved_flops_per_sec: in training; `compute_flops_per_sec`: of the model alone. None on a device that computes
-        nothing.
+      flops_per_image: the operations of a training step for an image, forward and backward; None where the framework
+        does not count them.
+      flops_unknown: why the framework does not count operations.
+      achieved_flops_per_sec: operations a second in training; `compute_flops_per_sec`: of the model alone. None on a
+        device that computes nothing.
       peak_flops_per_sec, peak_bytes_per_sec: the highest rates of the device in the run, in the same precision.
-      moved_bytes_per_sec: what the model alone moves at least.
-      peaks: measured in the same rounds.
+      moved_bytes_per_sec: how many bytes the model alone moves a second at least.
+      peaks: the device's peaks, measured in the same rounds.
       use: how busy the machine was, by window.
-      price_per_hour: None where none was given.
+      price_per_hour: None where no price was given.
     """
 
     case: Case
@@ -320,7 +321,10 @@ def case_result_of(
 
 
 def _use(trace: Trace, name: str, device: Device) -> MachineUse:
-    """Returns how busy the machine was in the windows of a name, without GPU values that average over earlier ones."""
+    """Returns how busy the machine was in the windows of a name.
+
+    Leaves out the first values of a GPU in each window: they are averages that reach back before the window.
+    """
     parts = spans(trace, name)
     use = during(trace, parts)
     if device.kind != "gpu":

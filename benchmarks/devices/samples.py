@@ -14,14 +14,14 @@ from profiles.machine import GPU_AVERAGED_S
 from profiles.measure import LEAST_STEPS, READY_WINDOW_S, TRAIN_WINDOW_S
 from profiles.samples import Sample
 
-# A window of the model alone, and an epoch of training in a window, take no longer than this, but have at least so many
-# steps, however slow the steps are.
+# A window of the model alone, and an epoch of training in a window, take no longer than this, but have at least this
+# many steps, however slow the steps are.
 _LONGEST_READY_S, _LONGEST_TRAIN_S = 5.0, 15.0
 _LEAST_READY_STEPS, _LEAST_TRAIN_STEPS = 2, 3
-# Otherwise an epoch in a window has at least so many steps, for a steady state, and examples for this many seconds, but
-# no more than any loader loads in some seconds.
+# Otherwise an epoch in a window has at least this many steps, for a steady state, and examples for this many seconds,
+# but no more examples than even a slow loader loads in some seconds.
 _TRAIN_STEPS, _TRAIN_S, _MOST_EXAMPLES = 12, 1.0, 2048
-# A GPU says how busy it is as an average over the past second: only from its second second on does a window count.
+# A GPU reports how busy it is as an average over the past second, so that the first second of a window does not count.
 _GPU_WINDOW_S = 3 * GPU_AVERAGED_S
 
 
@@ -60,7 +60,7 @@ class CaseFacts:
       data: the name of the data; `fingerprint` is of their content.
       generated: whether the data are generated, so that an accuracy says nothing about the published data.
       validated: whether accuracy is that of test data; otherwise of training data.
-      step_bytes: how much a step moves at least.
+      step_bytes: how many bytes a step moves at least.
       warmup: a first, short epoch; None where single steps cannot be timed.
     """
 
@@ -108,9 +108,10 @@ class MeasuredCase:
 
     Attributes:
       backend: the Keras backend that computed.
-      samples: of the windows.
-      peaks: of the device, measured in turn with the windows.
-      predicted_per_sec: examples, each round; empty on a device that predicts nothing.
+      samples: the samples of the windows.
+      peaks: the peaks of the device, measured in turn with the windows.
+      predicted_per_sec: how many examples were predicted a second, in each round; empty on a device that predicts
+        nothing.
       epochs: the epochs that `fit` trained.
     """
 

@@ -38,7 +38,7 @@ def rate_columns(results: Sequence[CaseResult]) -> tuple[str, ...]:
 
 
 def _training_text(published: Training) -> str:
-    """Returns the length of a training: in images where epochs are no passes over the data."""
+    """Returns the length of a training in words: in images if epochs are no passes over the data."""
     if published.images_seen is not None:
         return f"{published.images_seen / 1e6:g}M images"
     return f"{published.epochs} epochs" if published.epochs > 1 else "1 epoch"
@@ -51,7 +51,7 @@ def rate_lines(results: Sequence[CaseResult]) -> list[tuple[str, ...]]:
 
 
 def rate_cells(result: CaseResult) -> tuple[str, ...]:
-    """Returns the first table's cells but the last: how fast, how long, and how much of it is loading."""
+    """Returns the first table's cells without the last: rates, times, and the share of loading."""
     return (
         device_text(result),
         rate_text(result.images_per_sec),

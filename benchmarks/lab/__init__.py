@@ -1,1 +1,1 @@
-"""What every command that measures shares: options, output, child processes, sessions, photos."""
+"""Code that all measuring commands share: options, output, child processes, sessions, photos."""

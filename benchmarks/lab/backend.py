@@ -1,4 +1,4 @@
-"""Opens Keras' backend in a child process: what computes there, and whether it is the device that is measured."""
+"""Opens Keras' backend in a child process: describes the backend, and checks that the device to measure is there."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Refused(Exception):
 
 
 def open_backend(device: Device) -> dict[str, Any]:
-    """Describes the backend; TensorFlow is kept off a GPU on which another backend trains.
+    """Describes Keras' backend; hides GPUs from TensorFlow if another backend trains.
 
     Raises:
-      Refused: where the device is not there, or the backend is not known here.
+      Refused: if the device is missing, or the backend is none of `BACKENDS`.
     """
     import keras
 
@@ -30,7 +30,7 @@ def open_backend(device: Device) -> dict[str, Any]:
     if keras.backend.backend() != "tensorflow":
         import tensorflow as tf
 
-        tf.config.set_visible_devices([], "GPU")  # it only loads data here
+        tf.config.set_visible_devices([], "GPU")  # TensorFlow only loads data here
     try:
         check_device(device)
     except ValueError as error:
@@ -39,14 +39,14 @@ def open_backend(device: Device) -> dict[str, Any]:
 
 
 def named_backend(backend: Mapping[str, Any]) -> str:
-    """Returns in a few words what computes, of what `open_backend` describes: Keras' backend, and its device."""
+    """Returns the name of Keras' backend and its devices, in a few words, from what `open_backend` returns."""
     name, gpus = backend.get("keras_backend", "unknown"), backend.get("gpus", [])
     untested = " (TensorFlow on a GPU: untested)" if gpus and name == "tensorflow" else ""
     return f"Keras on {name}, {', '.join(gpus) or 'CPU'}{untested}"
 
 
 def tf_device(device: Device) -> str:
-    """Returns where tf.data can prefetch to: TensorFlow sees no GPU where another backend trains on it."""
+    """Returns the device to which tf.data can prefetch: the CPU if another backend trains on the GPU."""
     import keras
 
     return "/GPU:0" if device.kind == "gpu" and keras.backend.backend() == "tensorflow" else "/CPU:0"

@@ -1,6 +1,6 @@
-"""A child process that answers requests, seen from its parent: started, asked, timed out, killed, and why it ended.
+"""Starts child processes, sends them requests, ends those that do not answer in time, and says why a child ended.
 
-All commands that measure in another process use this one. What runs in the child is in `serve.py`.
+All commands that measure in another process use this module. The child itself runs `serve.py`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import unstall
 from pipeline.text import printable
 from profiles import Device, clock
 
-# Before a child answers at all: imports, the first trace of a large network, a prepared file.
+# Time for the first answers of a child, which imports, traces a large network and writes a prepared file.
 OPEN_TIMEOUT_S = 300.0
-# A child that was asked to leave gets this long before it is killed, and the processes that it started get this long.
+# How long SIGTERM may take to end a child, and to end the processes that the child started. Then SIGKILL follows.
 _LEAVE_S, _WORKERS_LEAVE_S = 2.0, 1.0
-# A process that was killed, or that closed its connection, is gone this soon.
+# Wait at most this long for the end of a process that was killed or that closed its connection.
 _KILL_S = 5.0
-# How often the parent looks whether a child that does not answer is still there.
+# How often the parent checks that a child that has not answered yet is still running.
 _LOOK_S = 1.0
-# The program of a child. Our folder is on its import path for as long as `unstall` takes to load, and the working
-# folder is not there at all.
+# The program of a child. The folder of `unstall` is on the child's import path only while `unstall` is imported. The
+# empty path, which stands for the working folder, is removed.
 _PROGRAM = """\
 import sys
 sys.path[:] = [{folder!r}, *filter(None, sys.path)]
@@ -41,7 +41,7 @@ _MAIN = "benchmarks.lab.serve:main"
 
 
 class ChildDied(Exception):
-    """The child is gone, or was ended because it hung; the message says which."""
+    """The child process has ended, or hung and was ended; the message says which."""
 
 
 class ChildHung(ChildDied):
@@ -49,17 +49,17 @@ class ChildHung(ChildDied):
 
 
 class JobRefused(Exception):
-    """The child lives and says why it cannot do this."""
+    """The child is still running, and has answered why it cannot do what was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """Where a child runs that must not have its parent's import path: another interpreter, or the code of a folder.
+    """Where to run a child without its parent's import path: with another interpreter, or on the code of a folder.
 
     Attributes:
-      folder: the working folder; it is not on the import path.
-      python: the interpreter.
-      environment: variables that the child has beside those of its parent.
+      folder: the child's working folder, which is not on the child's import path.
+      python: the child's interpreter.
+      environment: environment variables that the child gets in addition to its parent's.
     """
 
     folder: Path
@@ -68,16 +68,16 @@ class Home:
 
 
 class Child:
-    """One child process, in a process group of its own, so that it can be killed with all that it started.
+    """A child process in a process group of its own, so that the processes that it starts can be killed with it.
 
     Args:
-      session: the class that answers there, as "module:Class". This process does not import it, nor what it imports.
-      device: what it measures; other devices are hidden from it.
-      log: a file for its output.
-      arguments: of the class.
-      home: where it runs; as this process does unless given.
+      session: the class whose methods answer requests, as "module:Class". Only the child imports this module.
+      device: the device that the child measures; GPUs are hidden from the child unless this device is a GPU.
+      log: the file to which the child's output is appended.
+      arguments: the arguments of the class.
+      home: where to run the child; None to run the child with this process' interpreter, folder and import path.
     Raises:
-      ChildDied: if it ends before it has read its arguments.
+      ChildDied: if the child ends before it has read its arguments.
       OSError: if no process can be started.
     """
 
@@ -110,20 +110,20 @@ class Child:
         return self._process.pid
 
     def ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
-        """Asks for one thing and waits for the answer.
+        """Calls a method of the child's session, and returns what the method returns.
 
         Raises:
-          JobRefused: if the child says no.
-          ChildDied: if it is gone or does not answer in time.
+          JobRefused: if the method refuses or fails.
+          ChildDied: if the child has ended, or does not answer in time.
         """
         self.send(method, *arguments)
         return self.receive(timeout_s=timeout_s)
 
     def send(self, method: str, *arguments: Any) -> None:
-        """Asks for one thing.
+        """Asks the child to call a method of its session; `receive` returns the answer.
 
         Raises:
-          ChildDied: if the child is gone.
+          ChildDied: if the child has ended.
         """
         try:
             self._connection.send((method, arguments))
@@ -131,41 +131,41 @@ class Child:
             raise self._died() from error
 
     def receive(self, *, timeout_s: float) -> Any:
-        """Waits for the answer to the first request that has none yet.
+        """Waits for the answer to the earliest request whose answer was not received yet.
 
         Raises:
-          JobRefused: if the child says no.
-          ChildDied: if it is gone or does not answer in time.
+          JobRefused: if the method refused or failed.
+          ChildDied: if the child has ended, or does not answer in time.
         """
         deadline_ns = clock.now_ns() + int(timeout_s * 1e9)
         try:
             while not self._connection.poll(min(_LOOK_S, max(0.0, (deadline_ns - clock.now_ns()) / 1e9))):
-                # A worker that outlives the child may hold its end of the connection open.
+                # A worker that outlives the child may keep the child's end of the connection open.
                 if self._process.poll() is not None and not self._connection.poll():
                     raise EOFError
                 if clock.now_ns() >= deadline_ns:
                     self.kill()
                     raise ChildHung(f"no answer within {timeout_s:.0f} s: it hung and was ended")
             kind, value = self._connection.recv()
-        except (EOFError, OSError) as error:  # a connection that ends within an answer is the latter, of no kind
+        except (EOFError, OSError) as error:  # OSError: the connection ended within an answer
             raise self._died() from error
         if kind != "ok":
             raise JobRefused(value)
         return value
 
     def close(self) -> None:
-        """Lets the child remove what it wrote, then ends it."""
+        """Asks the child to close its session, which removes the session's files, then ends the child."""
         with contextlib.suppress(ChildDied, JobRefused, subprocess.TimeoutExpired):
             self.ask("close", timeout_s=10)
             self._process.wait(_KILL_S)
         self.kill()
 
     def kill(self) -> None:
-        """Ends the child and all that it started."""
+        """Ends the child and the processes that it started."""
         kill_all([self])
 
     def _died(self) -> ChildDied:
-        """Ends what the child started, and returns why it is gone itself."""
+        """Ends the processes that the child started. Returns an error that says why the child itself ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_KILL_S)
         last_words = self._last_words()
@@ -178,7 +178,7 @@ class Child:
         return ChildDied(f"the process ended with exit code {code}{last_words}")
 
     def _last_words(self) -> str:
-        """Returns the last line of the log: there a process that ends by itself says why."""
+        """Returns the last line of the log, where a process that ends with an error has written the error."""
         with contextlib.suppress(OSError):
             lines = self._log.read_text(errors="replace").strip().splitlines()
             if lines:
@@ -186,7 +186,7 @@ class Child:
         return ""
 
     def _signal_group(self, number: int) -> bool:
-        """Sends a signal to the child and all that it started. Returns whether any of them is left."""
+        """Sends a signal to the child and the processes that it started. Returns whether any of them is left."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -195,10 +195,10 @@ class Child:
 
 
 def kill_all(children: Sequence[Child]) -> None:
-    """Ends children and all that they started, all at the same time.
+    """Ends several children, and the processes that they started, in parallel.
 
-    A child is asked first, so that it removes what it wrote; then its workers and Python's resource tracker, which
-    remove memory that they share.
+    Each child gets SIGTERM first, so that it can remove its files. Then the processes that the child started (workers
+    and Python's resource tracker) get SIGTERM, so that they can remove their shared memory. SIGKILL ends the rest.
     """
     living = [child for child in children if not child._killed]
     for child in living:
@@ -206,7 +206,7 @@ def kill_all(children: Sequence[Child]) -> None:
     _wait_until(lambda: all(child._process.poll() is not None for child in living), _LEAVE_S)
     for child in living:
         child._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold the process
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a device's driver may delay the end
             child._process.wait(_KILL_S)
         child._signal_group(signal.SIGTERM)
     _wait_until(lambda: not any(child._signal_group(0) for child in living), _WORKERS_LEAVE_S)

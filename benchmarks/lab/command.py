@@ -1,4 +1,4 @@
-"""The one shape of every command that measures: plan, measure in rounds, write after each, print, end."""
+"""Runs every command that measures: makes a plan, measures in rounds, writes results after each round, prints them."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _RUNS = Path("runs")
 
 
 class Plan(Protocol):
-    """What was asked: frozen, checked, and with the folder that results go to."""
+    """The checked options of a command, frozen; `out` is the folder for the results."""
 
     @property
     def out(self) -> Path: ...
 
 
 class Lab(Protocol):
-    """What measures a plan, in this process or in children of it."""
+    """Measures a plan, in this process or in child processes."""
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Measures everything; calls `after_round` whenever there is more to write."""
+        """Measures the whole plan; calls `after_round` whenever there are new results to write."""
 
     def document(self, *, complete: bool) -> Any:
         """Returns the document of what was measured so far."""
 
     def close(self) -> None:
-        """Ends children that have nothing more to do."""
+        """Ends the child processes when everything is measured."""
 
     def kill(self) -> None:
-        """Ends children at once."""
+        """Ends the child processes at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +56,16 @@ class Command:
     """A command that measures.
 
     Attributes:
-      parser: returns the parser of its words.
-      plan: makes the plan of the parsed words and the folder for results, and refuses what needs no measurement.
-      lab: "module:function" that takes plan, progress and the console for errors, and returns a `Lab`. It is imported
-        behind all refusals.
+      parser: returns the parser of the command line.
+      plan: makes the plan from the parsed options and the folder for results; raises `UserError` for wrong options.
+      lab: "module:function" that takes plan, progress and the console for errors, and returns a `Lab`. The module is
+        imported only after the plan was made and the folder was checked.
       kind: "module:NAME" of the `Kind` of the command's documents.
-      listing: prints what there is to choose from, for `--list`; None where there is no such option.
-      exit_code: of a document whose results are there.
-      products: names of the files that the command writes beside results and report when it has come to its end. Its
-        lab has a method `write_products(console, derived)`, which writes them and returns their paths.
-      continues: whether a run goes on from the results that an earlier run left in its folder. Its lab reads them.
+      listing: prints what the user can choose from, for `--list`; None for a command without this option.
+      exit_code: returns the exit code of a complete run, from its document and what is derived from the document.
+      products: names of files that the command writes beside results and report when it has measured everything. Its
+        lab has a method `write_products(console, derived)`, which writes these files and returns their paths.
+      continues: whether a run continues the results of an earlier run in the same folder. The lab reads these results.
     """
 
     parser: Callable[[], argparse.ArgumentParser]
@@ -79,7 +79,7 @@ class Command:
 
 
 def run(command: Command, argv: Sequence[str] | None = None) -> int:
-    """Runs a command. Returns its exit code; 2 for bad input, 3 if nothing could be measured, 128 + signal."""
+    """Runs a command. Returns its exit code; 2 for bad input, 3 if nothing was measured, 128 + signal if stopped."""
     arguments = command.parser().parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)
     if command.listing is not None and arguments.list:
@@ -90,11 +90,11 @@ def run(command: Command, argv: Sequence[str] | None = None) -> int:
 
 
 def run_plan(command: Command, plan: Plan, console: Console, errors: Console) -> int:
-    """Measures a plan, writes after each round, and prints what follows.
+    """Measures a plan, writes the results after each round, and prints them at the end.
 
     Raises:
       UserError: if the results cannot be written, or nothing could be measured.
-      Stopped: by a signal; what was measured so far is written.
+      Stopped: if a signal stops the run; the results so far are written first.
     """
     out = plan.out
     try:
@@ -105,7 +105,7 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console) ->
             lab = unstall.of_ours(command.lab)(plan, progress, errors)
 
             def keep(write: Callable[..., None], *, complete: bool) -> tuple[Any, Any]:
-                """Writes what was measured so far, if anything was. Returns the document and what follows from it."""
+                """Writes the results so far, if there are any. Returns the document and what is derived from it."""
                 document = lab.document(complete=complete)
                 derived = kind.derive(document)
                 if kind.rows(derived):
@@ -137,15 +137,15 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console) ->
 
 
 def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stopped: str = "") -> int:
-    """Runs a command's work, stopped by the first signal, and says in one line what ends it.
+    """Runs a command's work, which the first signal stops. An error of the work is printed in one line.
 
     Args:
-      run: the work. Returns the exit code.
-      errors: where it is said.
-      out: where the work writes, for what cannot be written.
-      when_stopped: said if a signal stops it.
+      run: the work; returns the exit code.
+      errors: the console for errors.
+      out: where the work writes; named if writing fails.
+      when_stopped: printed if a signal stops the work.
     Returns:
-      The work's exit code, or that of what ended it: 2 or 3, and 128 + signal.
+      The work's exit code; 2 or 3 after an error, 128 + signal if a signal stopped the work.
     """
     try:
         with signals():
@@ -161,36 +161,36 @@ def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stoppe
 
 
 def say(errors: Console, error: UserError | SourceError) -> int:
-    """Prints what the user can mend, in one line. Returns the exit code."""
+    """Prints an error that the user can mend, in one line. Returns the exit code."""
     errors.print(printable(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
     return error.exit_code if isinstance(error, UserError) else 2
 
 
 def say_noise(errors: Console, noise: Noise) -> None:
-    """Says how much decoders said of damaged files."""
-    if said := noise.sentence():
-        errors.print(said, style="yellow", markup=False, emoji=False, highlight=False)
+    """Prints how many warnings decoders gave of damaged files, if any."""
+    if sentence := noise.sentence():
+        errors.print(sentence, style="yellow", markup=False, emoji=False, highlight=False)
 
 
 def say_unwritable(errors: Console, out: Path, error: OSError) -> int:
-    """Prints why a folder could not be written to in the end. Returns the exit code."""
-    said = printable(f"{out}: {error.strerror or error}.")
-    errors.print(said, style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
+    """Prints why writing to a folder failed. Returns the exit code."""
+    message = printable(f"{out}: {error.strerror or error}.")
+    errors.print(message, style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
     return 3
 
 
 def new_folder() -> Path:
-    """Returns where a run's files go unless the user says otherwise."""
+    """Returns the folder for a run's files if the user names none; the folder's name is the time."""
     return _RUNS / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
 
 
 def check_out(out: Path, *names: str) -> None:
-    """Finds out before anything is measured that the results can be written, and take the place of nothing.
+    """Checks before anything is measured that the results can be written, and that they would overwrite no file.
 
     Args:
-      names: of all files that the command writes there, but for its logs.
+      names: the names of all files that the command will write to the folder, without its logs.
     Raises:
-      UserError: if not.
+      UserError: if results cannot be written, or one of the files exists already.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -206,15 +206,15 @@ def check_out(out: Path, *names: str) -> None:
 
 
 def new_log(path: Path) -> Path:
-    """Creates an empty log, `cpu-2.log` where there is a `cpu.log`: what its maker appends to and removes is its own.
+    """Creates an empty log with a new name: `cpu-2.log` if `cpu.log` exists. So nobody else writes to the same log.
 
     Returns:
-      Its path.
+      The path of the log.
     """
     number, log = 1, path
     while True:
         try:
-            log.touch(exist_ok=False)  # fails at a link, too
+            log.touch(exist_ok=False)  # fails if there is a link of this name, too
             return log
         except FileExistsError:
             number += 1
@@ -222,7 +222,7 @@ def new_log(path: Path) -> Path:
 
 
 def remove_if_empty(out: Path) -> None:
-    """Leaves no folder behind for a run that measured nothing."""
+    """Removes the folder of a run if it is empty, and the folder of all runs if that is empty, too."""
     with contextlib.suppress(OSError):
         out.rmdir()
         if out.parent == _RUNS:
@@ -230,7 +230,7 @@ def remove_if_empty(out: Path) -> None:
 
 
 def devices_here() -> tuple[Device, ...]:
-    """Returns the CPU, and the GPU beside it where a driver is."""
+    """Returns the CPU, and the GPU if this machine has a driver for one."""
     devices = [Device(kind="cpu", name="cpu")]
     if any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
         devices.append(Device(kind="gpu", name="gpu"))
@@ -238,7 +238,7 @@ def devices_here() -> tuple[Device, ...]:
 
 
 class _Bar(Progress):
-    """A bar that prints nothing where it is disabled; rich 13 ends it with an empty line."""
+    """A progress bar that prints nothing where it is disabled; in rich 13, `stop` would print an empty line."""
 
     def stop(self) -> None:
         if not self.disable:
@@ -246,8 +246,8 @@ class _Bar(Progress):
 
 
 def progress_bar(console: Console) -> Progress:
-    """Returns a bar with time left, for terminals only."""
-    # It redraws only when told to, between windows: a thread that redraws would take a core from what is measured.
+    """Returns a progress bar that shows the time left, on terminals only."""
+    # Callers redraw the bar, between windows: a thread that redraws it would take a core from what is measured.
     return _Bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -269,16 +269,16 @@ def read_source(
     results: str | None = "results.json",
     skip_list: Path | None = None,
 ) -> ImageSource:
-    """Opens what `--data` names, and says which files are left out and that `results`, if any, names them.
+    """Opens the images that `--data` names, and prints which files are left out.
 
     Args:
-      data: the images.
-      progress: gets a task while they are read.
-      errors: where it is said.
-      results: the name of the file that names them, if there is one.
-      skip_list: a list of files to leave out, too.
+      data: what `--data` names.
+      progress: gets a task while the images are read.
+      errors: the console for the sentences on the files that are left out.
+      results: the file that will name all of these files, for the sentences; None if no file will.
+      skip_list: a list of more files to leave out.
     Raises:
-      SourceError: if it cannot be used.
+      SourceError: if the images or the skip list cannot be used.
     """
     listed = read_skip_list(skip_list)
     task = progress.add_task(f"reading {data}"[:40], total=None)
@@ -293,6 +293,6 @@ def read_source(
 
 
 def say_left_out(errors: Console, source: ImageSource, where: str = "python -m benchmarks.doctor names all") -> None:
-    """Says which of a source's files are left out, and which entries of a skip list are not."""
+    """Prints which of a source's files are left out, and which entries of its skip list no longer apply."""
     for sentence in source.left_out(where):
         errors.print(sentence, style="yellow", markup=False, emoji=False, highlight=False)

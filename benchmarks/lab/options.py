@@ -1,4 +1,4 @@
-"""What commands read from their command line in the same way: settings of a pipeline, names, files."""
+"""Reads the options that several commands have: names, the file of a pipeline, settings of a pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODEL = "cats-dogs-64"
 
 
 class UserError(Exception):
-    """What the person at the command line can mend, in one line."""
+    """An error that the user of the command can mend; the message has one line."""
 
     def __init__(self, message: str, *, exit_code: int = 2) -> None:
         super().__init__(message)
@@ -24,10 +24,10 @@ class UserError(Exception):
 
 
 def known_names(text: str, option: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Splits NAME,NAME at its commas; all must be known.
+    """Splits NAME,NAME at its commas, and checks that all names are known.
 
     Raises:
-      UserError: at an unknown one, with the nearest known name, or where there is none.
+      UserError: if a name is unknown (the message suggests the nearest known name), or if there is no name.
     """
     names = split_names(text, option)
     for name in names:
@@ -44,12 +44,12 @@ def split_names(text: str, option: str) -> tuple[str, ...]:
 
 
 def config_from_file(path: Path, option: str = "--config") -> PipelineConfig:
-    """Reads a pipeline from a TOML file; its image size is the model's to set.
+    """Reads a pipeline from a TOML file. Its image size is ignored, because the model sets the image size.
 
     Args:
-      option: that named the file.
+      option: the option that names the file, for messages.
     Raises:
-      UserError: if it cannot be read, or is no pipeline.
+      UserError: if the file cannot be read, or does not describe a pipeline.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -64,10 +64,10 @@ def config_from_file(path: Path, option: str = "--config") -> PipelineConfig:
 
 
 def settings(pairs: Sequence[str]) -> dict[str, object]:
-    """Reads FIELD=VALUE pairs, as `config_from_dict` takes them.
+    """Reads FIELD=VALUE pairs. Returns the values by field, as `config_from_dict` takes them.
 
     Raises:
-      UserError: at what is no pair, or sets the image size.
+      UserError: if a text is no such pair, or sets the image size.
     """
     changes: dict[str, object] = {}
     for pair in pairs:

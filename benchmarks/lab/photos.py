@@ -1,4 +1,4 @@
-"""Which photos a model trains on, and which it is tested with."""
+"""Splits photos into those on which a model trains and those with which it is tested."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from benchmarks.lab.command import read_source
 from pipeline import ImageSource, SourceError, from_tfds
 from pipeline.text import printable
 
-# The tutorial's: 2,000 of 10,000.
+# The share of test photos in the published tutorial: 2,000 of 10,000.
 _HELD_OUT_RATIO = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splits:
-    """The photos of a data set in two parts, of the same classes.
+    """The photos of a data set in two parts, which have the same classes.
 
     Attributes:
       how: where the test photos come from, in plain words.
@@ -41,15 +41,16 @@ def open_splits(
 ) -> Splits:
     """Opens the photos to train on and those to test with.
 
-    Those to test with are `test` beside `train`, where `data` is a folder that holds the two, or is the folder `train`
-    itself; of `tfds:NAME` its split `test`; else a fifth of each class, drawn by `seed`.
+    If `data` is a folder with the folders `train` and `test` in it, or is the folder `train` with the folder `test`
+    beside it, the photos in `test` are those to test with. Of `tfds:NAME`, they are the split `test` if there is one.
+    Else they are a fifth of each class, drawn by `seed`.
 
     Args:
       data: a folder, `tfds:NAME` or `generated:N`.
-      results: the file that will name those that are left out, if one will.
-      skip_list: files to leave out, of either part.
+      results: the file that will name the photos that are left out; None if no file will.
+      skip_list: a list of photos to leave out of either part.
     Raises:
-      SourceError: if the photos cannot be used, or the two parts hold other classes.
+      SourceError: if the photos cannot be used, or the classes of the two parts differ.
     """
     folder = Path(data)
     if (folder / "train").is_dir() and (folder / "test").is_dir():
@@ -64,7 +65,7 @@ def open_splits(
         try:
             test = from_tfds(data.removeprefix("tfds:"), split="test")
         except SourceError:
-            pass  # many have but one split
+            pass  # many data sets have a single split
         else:
             return _given(whole, test, "its split test")
     return held_out(whole, seed=seed)
@@ -84,10 +85,10 @@ def _names(source: ImageSource) -> str:
 
 
 def held_out(source: ImageSource, *, seed: int) -> Splits:
-    """Holds back a fifth of each class, at least one photo of it, drawn by `seed`.
+    """Draws a fifth of each class by `seed`, at least one photo, to test with; the rest is to train on.
 
     Raises:
-      SourceError: if a class has one photo only.
+      SourceError: if a class has fewer than two photos.
     """
     random = np.random.default_rng(seed)
     test = np.zeros(source.images, bool)

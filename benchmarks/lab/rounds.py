@@ -1,4 +1,4 @@
-"""Measures in rounds: the windows of all jobs interleaved, and a child that hangs or dies replaced without its job."""
+"""Measures jobs in rounds, their windows interleaved; replaces a child that hangs or dies, and leaves its job out."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from profiles.provenance import usable_cores
 from profiles.samples import Sample
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 
-# A window that takes this many times as long as foreseen, and at least so long, hangs.
+# A window hangs if it takes this many times as long as expected, and at least this many seconds.
 _HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
-# The same of a window that reads from storage: a warm epoch says nothing of how long that takes.
+# The least seconds for a window that reads from storage: a warm epoch does not show how long reading takes.
 _HANG_LEAST_COLD_S = 300.0
 # Taking a loader apart lasts some seconds, and twice as long where the lines of functions are timed.
 _STAGES_TIMEOUT_S = 180.0
@@ -28,7 +28,7 @@ _STAGES_TIMEOUT_S = 180.0
 
 @dataclass(slots=True)
 class MeasuredJob:
-    """A job's facts and samples so far; `cold` while it is measured with an empty page cache as well."""
+    """A job's facts and samples so far; `cold` is true while the job is also measured with an empty page cache."""
 
     job: Job
     facts: JobFacts
@@ -38,7 +38,7 @@ class MeasuredJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A job without a result, or without that for one page cache, and why."""
+    """A job without a result, or without a result for one state of the page cache, and the reason."""
 
     job: Job
     device: Device
@@ -52,7 +52,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A window of a round: of a job, or of the model alone, by the name of the ceiling that jobs share."""
+    """A window to measure in a round, of a job, or of the model alone: then `of` names the ceiling that jobs share."""
 
     group: Group
     of: Job | str
@@ -67,14 +67,14 @@ def run_round(
     done: Callable[[str], None] = lambda variant: None,
     begin: Callable[[Turn, Job], None] = lambda turn, job: None,
 ) -> None:
-    """Measures the windows of a round, in an order that is drawn anew.
+    """Measures the windows of a round in an order that is drawn for this round.
 
-    An order that repeats meets the rhythm of another program in step, and then intervals are too narrow
-    (docs/measurement.md).
+    If the order were the same in all rounds, another program that works at regular intervals could disturb the same
+    windows in each round, and confidence intervals would be too narrow (docs/measurement.md).
 
     Args:
-      number: of the round, from 0.
-      done: called with the variant's name after each window of a job's own.
+      number: the number of the round, from 0.
+      done: called with the variant's name after each window that belongs to a single job.
       begin: called with the turn and the job before each window.
     """
     for turn in order.sample(list(turns), len(turns)):
@@ -84,15 +84,16 @@ def run_round(
 
 
 class Group:
-    """The jobs that one child measures, and the child, replaced when it dies.
+    """The jobs that a child measures, and the child, which is replaced if it dies.
 
     Args:
-      device: what trains.
+      device: the device that trains.
       source: all images.
-      jobs: what to measure.
-      log: where the child's own output goes, or beside it; kept only if something went wrong.
-      images: of an epoch of the measurement, by model and batch size; decided once, for all groups of a device.
-      session: what answers in the child, as "module:Class".
+      jobs: the jobs to measure.
+      log: the file for the child's output, kept only if something failed; another name beside this file if it exists.
+      images: the number of images in a measured epoch, by model and batch size. The first group that prepares a job
+        decides and adds the number; groups that share this dictionary use the same number.
+      session: the class whose methods answer in the child, as "module:Class".
     """
 
     def __init__(
@@ -122,19 +123,19 @@ class Group:
 
     @property
     def jobs(self) -> list[Job]:
-        """Those that still run."""
+        """The jobs that are still measured."""
         return list(self._jobs)
 
     def open(self) -> None:
-        """Starts the child and opens the models.
+        """Starts a new child and opens the models there.
 
         Raises:
-          JobRefused: if the device is not there, or a model cannot be used.
-          ChildDied: if the child does.
+          JobRefused: if the device is missing, or a model cannot be used.
+          ChildDied: if the child dies.
         """
         if self._child is not None:
             self._child.kill()
-        self._silent = True  # until it has answered, be it with a refusal
+        self._silent = True  # until the child has answered; a refusal is an answer, too
         self._child = Child(self._session, self.device, self.log, self.device, self._source)
         try:
             self.backend = self._child.ask("backend", timeout_s=OPEN_TIMEOUT_S)
@@ -147,10 +148,10 @@ class Group:
         self._silent = False
 
     def prepare(self, job: Job) -> None:
-        """Builds and warms up a job; leaves it out if that fails."""
+        """Builds a job's loader and runs a warm-up epoch; leaves the job out if that fails."""
         key = (job.model, job.config.batch_size)
         images = self._images.setdefault(key, window_images(self.models[job.model], job.config.batch_size))
-        # Preparing trains one epoch, and reads the epoch once more.
+        # Preparing trains an epoch, and may read the images of the epoch once more.
         timeout_s = OPEN_TIMEOUT_S + _HANG_RATIO * images / self.models[job.model].step_images_per_sec
         facts = self._ask(job, "prepare", job, images, timeout_s=timeout_s)
         if facts is not None and job not in self.measured:
@@ -159,7 +160,7 @@ class Group:
                 self._leave_out_cold(job, facts.warm_only)
 
     def turns(self, *, loader: bool, model_alone: bool = True) -> list[Turn]:
-        """Returns the windows of a round, those of the model alone once for all jobs that share them."""
+        """Returns the windows of a round; jobs with the same ceiling share the windows of the model alone."""
         turns: dict[Turn, None] = {}
         for job in self.jobs:
             facts = self.measured[job].facts
@@ -174,8 +175,8 @@ class Group:
         """Measures a window, unless its job was left out before.
 
         Args:
-          number: of the round, from 0.
-          begin: called with the job before.
+          number: the number of the round, from 0.
+          begin: called with the job before the window.
         """
         if isinstance(turn.of, str):
             sharing = [job for job in self.jobs if self.measured[job].facts.ceiling == turn.of]
@@ -192,26 +193,26 @@ class Group:
         return window != "cold" or self.measured[job].cold
 
     def add(self, job: Job) -> None:
-        """Takes in one more job, of a model that is open, and prepares it."""
+        """Adds a job whose model is open already, and prepares the job."""
         self._jobs.append(job)
         self.prepare(job)
 
     def retire(self, job: Job) -> None:
-        """Measures a job no more; what it has measured stays."""
+        """Stops measuring a job; its samples stay."""
         self._jobs.remove(job)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Asks the session for something that belongs to no job.
+        """Calls a method of the session that concerns no job in particular.
 
         Raises:
-          JobRefused: if it says no.
-          ChildDied: if the child does.
+          JobRefused: if the method refuses or fails.
+          ChildDied: if the child dies.
         """
         assert self._child is not None
         return self._child.ask(method, *arguments, timeout_s=OPEN_TIMEOUT_S)
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
-        """Takes a job's loader apart; a loader that cannot be has a table that says why."""
+        """Measures the stages of a job's loader. Where that fails, the returned table says why."""
         assert self._child is not None
         try:
             table, annotated = self._child.ask("stages", job, lines, timeout_s=_STAGES_TIMEOUT_S)
@@ -221,7 +222,7 @@ class Group:
 
     @property
     def _replays(self) -> bool:
-        """An emulated device has no memory of its own to transfer to."""
+        """Whether to measure transfers to the device: an emulated device has no memory to which to transfer."""
         return self.device.kind != "emulated"
 
     def _window(self, job: Job, window: str, number: int, samples: list[Sample]) -> None:
@@ -237,7 +238,7 @@ class Group:
         try:
             return self._child.ask(method, *arguments, timeout_s=timeout_s)
         except (JobRefused, ChildDied) as error:
-            # A job that fails when measured cold, or measured again, keeps its warm row.
+            # A job that fails in a window "cold" or "again" keeps its warm result.
             leave_out = {("cold",): self._leave_out_cold, ("again",): self._leave_out_again}
             leave_out.get(arguments[1:2], self._leave_out)(job, str(error))
             self._replace = self._replace or isinstance(error, ChildDied)
@@ -257,7 +258,7 @@ class Group:
         self._not_again.add(job)
 
     def _replace_child(self) -> None:
-        """Starts afresh with the jobs that are left; what they have measured stays."""
+        """Starts a new child and prepares the remaining jobs there; their samples stay."""
         self._replacing = True
         while self._replace:
             self._replace = False
@@ -273,31 +274,32 @@ class Group:
         self._replacing = False
 
     def close(self) -> None:
-        """Ends the child; its log is kept only where it died unasked or a job failed."""
+        """Ends the child. Keeps its log only if the child never answered or a job failed."""
         if self._child is not None:
             self._child.close()
         self._remove_log()
 
     def kill(self) -> None:
-        """Ends the child at once, and what it wrote for itself."""
+        """Ends the child at once. Keeps its log only if the child never answered or a job failed."""
         if self._child is not None:
             self._child.kill()
         self._remove_log()
 
     def _remove_log(self) -> None:
-        # A job that can be measured warm only has not failed.
+        # A job that by its kind can only be measured warm has not failed.
         foreseen = {measured.facts.warm_only for measured in self.measured.values()}
         failed = any(left_out.page_cache == "warm" or left_out.reason not in foreseen for left_out in self.left_out)
         if not self._silent and not failed:
             self.log.unlink(missing_ok=True)
 
 
-# An epoch of the measurement: at most so many images, or those of so many seconds of the model's own steps, but enough
-# batches for a steady state. Results are rates; an epoch's edges are spread over the epoch in use.
+# A measured epoch has at most this many images, and at most as many as the model alone takes in this many seconds, but
+# at least this many batches, for a steady state. Results are rates for whole epochs of the data: the time that an epoch
+# costs at its beginning and its end is spread over all images of such an epoch.
 _MOST_IMAGES, _EPOCH_S, _LEAST_BATCHES = 768, 1.0, 12
 
 
 def window_images(model: ModelFacts, batch_size: int) -> int:
-    """Returns the images of an epoch of the measurement: whole batches."""
+    """Returns the number of images in a measured epoch, which is a number of whole batches."""
     images = min(_MOST_IMAGES, int(model.step_images_per_sec * _EPOCH_S))
     return max(_LEAST_BATCHES, images // batch_size) * batch_size

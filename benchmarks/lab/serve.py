@@ -1,7 +1,7 @@
-"""The child process around a session: other devices hidden, requests answered one by one, ended with its parent.
+"""Runs a session in a child process: hides devices, answers requests in their order, and ends with the parent.
 
-A peer's child runs under an interpreter that may have NumPy, psutil and the peer's library alone: this file, and what
-it imports, needs no more.
+The child of a peer runs under an interpreter that may have only NumPy, psutil and the peer's library. So this file, and
+the files that it imports, must import no other library.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from benchmarks.lab.backend import Refused
 from profiles import Device
 from profiles.devices import NO_GPU
 
-# What TensorFlow, Pillow and OpenCV say of an image that they cannot decode, and not of which.
+# Messages of TensorFlow, Pillow and OpenCV about an image that cannot be decoded. They do not name its file.
 _UNDECODABLE = re.compile(
     r"(?:jpeg::Uncompress|Invalid (?:JPEG|PNG|GIF|BMP)|Unknown image file|WebP|Input size should match)"
     r"|(?:image file is truncated|broken data stream|cannot identify image|cannot be decoded)"
 )
 
-# Requests that were received and not yet answered, pickled: unpickling one may import modules, which some libraries
-# expect to happen in the main thread.
+# Received requests that are not answered yet, still pickled: unpickling a request may import modules, and some
+# libraries expect to be imported in the main thread.
 Requests = queue.SimpleQueue[bytes]
 
 
 def main() -> None:
-    """The main function of every child: settles the process, then makes the session and answers by its methods.
+    """The main function of every child: sets up the process, makes the session, and answers requests by its methods.
 
     The parent sends the import path (None: the interpreter's own), then the session's class as "module:Class", the
-    device that is measured and the arguments of the class, then requests. The session's module is imported here and not
-    by the parent: it may import TensorFlow, which looks for devices once. Where the class has a method `work`, the main
-    thread runs that, and another thread answers.
+    device to measure and the arguments of the class, then requests. The session's module may import TensorFlow, which
+    looks for devices only once: so the module is imported here, after `settle`. If the class has a method `work`, the
+    main thread runs this method, and another thread answers requests.
     """
     connection = _connection()
     path = connection.recv()
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _connection() -> Connection:
-    """Returns the connection to the parent, which is standard input, and leaves nothing to read there."""
+    """Returns the connection to the parent, which is this process' standard input; then empties standard input."""
     connection = Connection(os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -69,7 +69,7 @@ def _connection() -> Connection:
 
 
 def _receive(connection: Connection, requests: Requests) -> None:
-    """Queues requests; when the parent is gone, kills this process, though it hang, and all that it started."""
+    """Queues requests. When the parent has ended, kills this process, even if it hangs, and those that it started."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             requests.put(connection.recv_bytes())
@@ -77,7 +77,7 @@ def _receive(connection: Connection, requests: Requests) -> None:
 
 
 def answer(connection: Connection, requests: Requests, session: Any) -> None:
-    """Answers requests `(method, arguments)` by the session's methods until told to close, then closes the session.
+    """Answers requests `(method, arguments)` by the session's methods until the request "close"; closes the session.
 
     A reply is `(kind, value)`: "ok" and the value, "refused" and the reason, or "failed" and the error in one line.
     """
@@ -90,7 +90,7 @@ def answer(connection: Connection, requests: Requests, session: Any) -> None:
                 reply = ("ok", getattr(session, method)(*arguments))
             except Refused as error:
                 reply = ("refused", str(error))
-            except Exception as error:  # a variant that fails must not take the run with it
+            except Exception as error:  # a variant that fails must not end the run
                 traceback.print_exc()
                 reply = ("failed", one_line(error))
             connection.send(reply)
@@ -103,8 +103,8 @@ def answer(connection: Connection, requests: Requests, session: Any) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Returns what an error says, in one line that is safe to print."""
-    # Without TensorFlow's node names, and without the folders of paths.
+    """Returns the message of an error in one line that is safe to print."""
+    # Remove TensorFlow's node names, and the folders of paths.
     text = re.sub(r"(?<!\w)/(?:[^\s/:]+/)+", "", re.sub(r"\{\{.*?\}\}", "", str(error)))
     lines = text.strip().splitlines() or [""]
     if "OOM" in str(error) or isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
@@ -119,8 +119,8 @@ def one_line(error: Exception) -> str:
 
 
 def settle(device: Device) -> None:
-    """Sets up the process: signals, devices hidden, libraries quiet."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    """Sets up the process: handles signals, hides GPUs unless a GPU is measured, and quiets libraries."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the child
     signal.signal(signal.SIGTERM, _leave)
     warnings.simplefilter("ignore", UserWarning)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -1,6 +1,7 @@
-"""A child process that measures: one device, the others hidden; told by its parent what to do, one window at a time.
+"""Measures jobs on one device in a child process; the parent asks for one window at a time.
 
-Nothing of TensorFlow or Keras is imported before the environment says which devices there are.
+TensorFlow and Keras are imported in functions: the parent imports this module too, for its dataclasses, and must not
+load TensorFlow or Keras.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
     from profiles.measure.windows import Windows
 
 
-# An epoch of the measurement has so many steady steps at least: those after the first batches of a loader's workers.
+# A measured epoch has at least this many steady steps: the steps after the first batches of a loader's workers.
 # Source: issue 16 of this project.
 _STEADY_STEPS = 20
-# Keras draws so many batches of a PyDataset at the beginning of each `fit`, outside the epoch.
+# At the beginning of each `fit`, before the epoch, Keras reads this many batches of a PyDataset.
 _DRAWN_BEFORE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A variant that feeds a model; `cold` if it is measured with an empty page cache as well."""
+    """A variant that feeds a model; `cold` says whether the job is also measured with an empty page cache."""
 
     variant: str
     config: PipelineConfig
@@ -45,7 +46,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What the parent must know of an opened model: (height, width) in pixels, and the images/sec of a few steps."""
+    """What the parent must know of an opened model.
+
+    Attributes:
+      image_size: (height, width) in pixels.
+      step_images_per_sec: the rate of the model alone, over a few steps.
+    """
 
     image_size: tuple[int, int]
     loss: str
@@ -60,19 +66,19 @@ class JobFacts:
     """What is known of a prepared job before its first window.
 
     Attributes:
-      config: with the model's image size.
-      images: of an epoch of the measurement.
-      epochs: in a window of `train` or `loader`.
-      buffered_batches: that the loader's queues and buffers hold.
+      config: the job's pipeline, with the model's image size.
+      images: the number of images in a measured epoch.
+      epochs: the number of epochs in a window of `train` or `loader`.
+      buffered_batches: how many batches the loader's queues and buffers hold.
       notes: what a reader of the results must know.
       jit_compile: whether XLA compiles the model with the loader's layers in front.
-      behind_layers: whether there are such layers.
-      ceiling: names the windows of the model alone that belong to this job.
-      warmup: its first epoch.
-      workers: busy at once in that epoch; None for tf.data.
-      storage: of the files of a job that can be measured cold.
-      warm_only: why one that should be cannot.
-      frozen_by_cache: random operations that a cache of tf.data keeps the draws of.
+      behind_layers: whether the loader has layers that stand in front of the model.
+      ceiling: the name of the windows of the model alone; jobs with the same name share these windows.
+      warmup: the sample of the job's first epoch.
+      workers: how many workers were busy at once in the first epoch; None for tf.data.
+      storage: how fast the job's files are read; None unless the job can be measured cold.
+      warm_only: why the job cannot be measured cold; None unless this was asked for and is impossible.
+      frozen_by_cache: random operations before a cache of tf.data, which repeats their results in every epoch.
     """
 
     config: PipelineConfig
@@ -91,7 +97,7 @@ class JobFacts:
 
 
 class _Measured:
-    """A prepared job: its loader, the files that an epoch reads, and the windows of the model that it feeds."""
+    """A prepared job: its loader, the files that an epoch reads, and the windows of the model that the loader feeds."""
 
     def __init__(self, loader: Loader, paths: list[str], windows: Windows, ceiling: _Ceiling, epochs: int) -> None:
         self.loader = loader
@@ -103,7 +109,10 @@ class _Measured:
 
 @dataclass(slots=True, kw_only=True)
 class _Ceiling:
-    """Batches to measure a model without a loader; one for each model, batch size, dtype and layers in front."""
+    """Windows and batches to measure a model without a loader.
+
+    Jobs share them if model, batch size, dtype, the layers in front of the model and the seed are the same.
+    """
 
     windows: Windows
     bare: Windows | None
@@ -113,7 +122,7 @@ class _Ceiling:
 
 
 class Session:
-    """Answers the parent's requests; each is a method of this class."""
+    """Answers the parent's requests; each request calls a method."""
 
     def __init__(self, device: Device, source: ImageSource) -> None:
         self._device = device
@@ -121,10 +130,10 @@ class Session:
         self._models: dict[str, Any] = {}
         self._ceilings: dict[str, _Ceiling] = {}
         self._jobs: dict[Job, _Measured] = {}
-        self._storage: StorageRates | str | None = None  # or why it cannot be told; None before it was tried
+        self._storage: StorageRates | str | None = None  # a text says why it is unknown; None: not tried yet
 
     def backend(self) -> dict[str, Any]:
-        """Describes the backend; refuses where the device is not there."""
+        """Describes the backend; refuses if the device is missing."""
         return open_backend(self._device)
 
     def open_model(self, name: str, batch_size: int) -> ModelFacts:
@@ -154,10 +163,11 @@ class Session:
         )
 
     def prepare(self, job: Job, images: int) -> JobFacts:
-        """Builds the job's loader, and runs its warm-up epoch.
+        """Builds the job's loader, and runs a warm-up epoch.
 
         Args:
-          images: of the source, in an epoch. The loader gets more where these would leave too few steady steps.
+          images: how many images of the source an epoch has at least. The epoch gets more if it would otherwise have
+            too few steady steps.
         """
         from profiles.measure.batches import first_batches
         from profiles.measure.measure import shapes
@@ -177,7 +187,7 @@ class Session:
             layers = config.augmentation if config.augment_at == "device" else None
             key = f"{job.model}, {config.batch_size} a batch, {config.output_dtype}, {layers}, {config.seed}"
             if key not in self._ceilings:
-                # Read by hand from a loader without a cache: reading this one would fill it before its first epoch.
+                # Read from another loader, without a cache: `loader` would fill its cache before the first epoch.
                 batches = first_batches(build(replace(config, cache="none"), source).data)
                 bare = None
                 if loader.device_layers and self._device.kind != "emulated":
@@ -210,7 +220,7 @@ class Session:
         except CutError as error:
             unknown = (str(error),)
         typical = warmup
-        if config.cache == "memory":  # the first epoch filled it
+        if config.cache == "memory":  # the first epoch filled the cache, so it took longer
             typical = ceiling.windows.train(loader.data, epochs=1, ramp_steps=loader.parallel_batches, round_=0)
         if job in self._jobs:
             self._jobs[job].loader.close()
@@ -234,7 +244,7 @@ class Session:
         )
 
     def _storage_of(self, paths: list[str]) -> StorageRates | str:
-        """Returns how fast the files are read, or why they cannot be cold; tried once, since it reads megabytes."""
+        """Returns how fast the files are read, or why they cannot be cold; tries once, because it reads megabytes."""
         if self._storage is None:
             try:
                 self._storage = measure_storage(paths)
@@ -262,7 +272,7 @@ class Session:
         return measured.windows.train(data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_, window=window)
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
-        """Takes a job's loader apart, and times the lines of its Python functions if asked to."""
+        """Measures the stages of a job's loader, and the lines of its Python functions if `lines` is true."""
         from profiles.stages.take_apart import stages_and_lines
 
         measured = self._jobs[job]
@@ -281,8 +291,8 @@ def noise_batch(batch_size: int, image_size: tuple[int, int]) -> tuple[np.ndarra
 
 
 def _cold(measured: _Measured, round_: int) -> Sample:
-    """Measures one epoch whose files are not in the page cache when it begins; only a first epoch is cold."""
-    # The batches that Keras draws to learn their shapes are read before the epoch, and again in it: no longer cold.
+    """Measures one epoch whose files are not in the page cache at its beginning; a second epoch would be warm."""
+    # Keras reads some batches before the epoch, to learn their shapes. The epoch reads them again, no longer cold.
     read_before = 0 if measured.loader.record is None else _DRAWN_BEFORE
     try:
         with left_warm(measured.paths):
@@ -299,7 +309,7 @@ def _cold(measured: _Measured, round_: int) -> Sample:
 
 
 def _why_warm_only(config: PipelineConfig, source: ImageSource) -> str | None:
-    """Returns why an epoch does not read the source's files, or None if it does."""
+    """Returns why an epoch does not read the source's files; None if it reads them."""
     if source.arrays is not None:
         return "its images are in memory"
     if config.storage != "files" or source.records is not None:
@@ -328,7 +338,7 @@ def _with_labels(batches: list[Any], dtype: str) -> list[Any]:
 
 
 def _bare_batch(batch: Any) -> Any:
-    """Returns a batch as the model without the loader's layers takes it: float32 in [0, 1]."""
+    """Returns a batch with images as the model takes them without the loader's layers: float32 in [0, 1]."""
     images, labels = batch
     images = np.asarray(images)
     return (images.astype(np.float32) / 255 if images.dtype == np.uint8 else images), labels

@@ -1,4 +1,4 @@
-"""`unstall show` and `unstall compare`: the document of any command again."""
+"""Runs `unstall show` and `unstall compare`, which take the documents of all commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from profiles.report import Kind
 from profiles.report import show as show_of_profiles
 from profiles.report.measurements import KINDS
 
-# The kinds of document that are defined here, by the command that writes them.
+# The kinds of document that `benchmarks` defines, by the command that writes such documents.
 _OURS = {
     "accuracy": "benchmarks.accuracy.report:KIND",
     "augmentation": "benchmarks.augmentation.report:KIND",
@@ -29,7 +29,7 @@ _OURS = {
 
 
 class _Kinds(Mapping[str, Kind[Any, Any, Any]]):
-    """All kinds, each imported when it is asked for."""
+    """All kinds of document, by command; a kind is imported when it is looked up."""
 
     def __getitem__(self, command: str) -> Kind[Any, Any, Any]:
         return KINDS[command] if command in KINDS else unstall.of_ours(_OURS[command])

@@ -1,4 +1,4 @@
-"""Trains a network to the end, pass by pass, and counts what it gets right: what all commands that train do."""
+"""Trains a network pass by pass, and tests which photos it gets right; all commands that train use this module."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pipeline import ImageSource, PipelineConfig, build
 from profiles.measure.batches import by_hand
 from profiles.script.watch import WatchCallback
 
-# Reading the loss waits for the device, so it is read once in this many steps, and behind each pass.
+# Reading the loss waits for the device, so the loss is read only once in this many steps, and after each pass.
 _LOOK_STEPS = 16
-# Test photos that fit are read once and held as the pipeline gives them: its pixels are the same after every pass.
+# Test photos of at most this many bytes of pixels are read once and kept: the pipeline always gives the same pixels.
 _HELD_BYTES = 2**30
 
 
 class DivergedError(Exception):
-    """The loss is no number any more; the message says when."""
+    """The loss has become infinite or NaN; the message says when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,11 @@ class Pass:
     """One pass over all photos to train on.
 
     Attributes:
-      number: from 1.
-      images: of the pass.
-      loss: mean over its steps.
-      images_per_sec: of the whole pass, its edges included, without tracing; None where it cannot be known.
+      number: the number of the pass, from 1.
+      images: the number of images in the pass.
+      loss: the mean over the steps of the pass.
+      images_per_sec: the rate of the whole pass, with its beginning and end, without tracing; None where the steps of
+        the backend cannot be watched.
     """
 
     number: int
@@ -57,27 +58,27 @@ def train(
 
     Args:
       network: compiled; takes float32 in [0, 1].
-      config: with the network's image size.
-      passes: over all of `source`.
-      on_images: told how many images have been seen, now and then.
-      on_pass: called behind each pass; may evaluate the network.
-      device: TensorFlow's name of what trains.
+      config: the pipeline, with the network's image size.
+      passes: how many times to train on all of `source`.
+      on_images: called now and then with the number of images seen so far.
+      on_pass: called after each pass; may evaluate the network.
+      device: TensorFlow's name of the device to which tf.data prefetches.
     Returns:
       What a reader of the results must know about the loader.
     Raises:
-      DivergedError: if the loss is no number any more.
+      DivergedError: if the loss becomes infinite or NaN.
       UnavailableError: if the pipeline cannot serve this source.
     """
     with build(config, source, device=device) as loader:
         fed = behind(loader.device_layers, network, dtype=config.output_dtype) if loader.device_layers else network
         follow = _Follow(source.images, config.batch_size, on_images, on_pass)
-        # Unshuffled by `fit`, which draws the order of a PyDataset's batches: every loader has its own order already.
+        # shuffle=False: `fit` would shuffle the batches of a PyDataset, and every loader decides on the order itself.
         fed.fit(loader.data, epochs=passes, verbose=0, shuffle=False, callbacks=[follow])
         return loader.notes
 
 
 class _Follow(WatchCallback):
-    """Says how far training is, and ends it where the loss is no number."""
+    """Reports how far training is, and ends training if the loss is infinite or NaN."""
 
     def __init__(
         self, images: int, batch_size: int, on_images: Callable[[int], None], on_pass: Callable[[Pass], None]
@@ -93,7 +94,7 @@ class _Follow(WatchCallback):
     def _stepped(self, steps: int) -> None:
         before, self._steps = self._steps, self._steps + steps
         self._on_images((self._number - 1) * self._images + min(self._steps * self._batch_size, self._images))
-        # On JAX, Keras takes the values from a model's variables for as long as an epoch lasts.
+        # On JAX, Keras keeps the values of a model's variables elsewhere during an epoch, so the loss cannot be read.
         in_variables = keras.backend.backend() != "jax"
         if in_variables and before // _LOOK_STEPS != self._steps // _LOOK_STEPS:
             self._check(float(np.asarray(self.model.metrics[0].result())))
@@ -103,7 +104,7 @@ class _Follow(WatchCallback):
         assert self.watch is not None and logs is not None
         loss = float(logs["loss"])
         self._check(loss)
-        # Of a backend whose steps cannot be watched there is no record.
+        # There are no records if the steps of the backend cannot be watched.
         rate = self.watch.records[-1].epoch_images_per_sec if self.watch.records else None
         self._on_pass(Pass(number=self._number, images=self._images, loss=loss, images_per_sec=rate))
         self._number += 1
@@ -118,11 +119,11 @@ class _Follow(WatchCallback):
 
 
 class Evaluation:
-    """Photos to test with, each once, as a pipeline without augmentation gives them.
+    """Tests a network with photos that its pipeline reads without augmentation, each photo once.
 
     Args:
-      network: as for `train`; what it has learned until then is what is tested.
-      config: of the pipeline that trains it.
+      network: as for `train`; each test takes the weights that the network has at that moment.
+      config: the pipeline that trains the network.
     """
 
     def __init__(self, network: Any, source: ImageSource, config: PipelineConfig) -> None:
@@ -157,12 +158,12 @@ class Evaluation:
 
 
 def without_draws(config: PipelineConfig) -> PipelineConfig:
-    """Returns the same pipeline for photos to test with: in their order, and nothing drawn."""
+    """Returns the same pipeline for test photos: they come in the source's order, and nothing is random."""
     return replace(config, augmentation=None, shuffle_buffer=0, cache="none", deterministic=True)
 
 
 def classes_of(outputs: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Returns the class that a network says of each image, (batch,).
+    """Returns the class that a network predicts for each image, (batch,).
 
     Args:
       outputs: (batch, 1), the probability of the second of two classes; or (batch, classes).
@@ -173,11 +174,12 @@ def classes_of(outputs: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def antialiases(config: PipelineConfig, source: ImageSource) -> bool:
-    """Whether a pipeline smooths what it makes smaller, in what a model that is kept must repeat.
+    """Whether a pipeline smooths photos when it makes them smaller, so that a saved model must smooth them as well.
 
-    Pillow does, in Keras' generator. So does decoding at a fraction of the size, more or less: on 200 real photos at
-    64 px, a resize with smoothing is 3.3 levels of 255 off it, one without 5.8; Pillow's is 0.3 and 6.3 off. A network
-    that learned from such decodes said the same of 383 of 400 test photos with it, and of 362 without.
+    Pillow smooths, in Keras' generator. Decoding at a fraction of the size has nearly the same effect: on 200 real
+    photos at 64 px, its pixels differ by 3.3 levels of 255 from those of a resize with smoothing, and by 5.8 from those
+    of a resize without; Pillow's pixels differ by 0.3 and 6.3. A network that was trained on photos decoded at a
+    fraction of the size gave the same class to 383 of 400 test photos resized with smoothing, and to 362 without.
     """
     if config.loader == "image_data_generator" and config.storage == "files":
         return config.interpolation == "bilinear"

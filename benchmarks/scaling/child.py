@@ -114,7 +114,7 @@ def _steady(windows: Windows, loader: Loader, first: Sample, batch_size: int, ro
 
 
 def extent(loader: Loader, batch_size: int, images_per_sec: float) -> tuple[int, int | None]:
-    """Returns how many epochs to measure, and of how many steps each: None for whole epochs."""
+    """Returns how many epochs to measure, and how many steps of each epoch: None for whole epochs."""
     images = max(_LEAST_STEPS * batch_size, min(_MOST_IMAGES, images_per_sec * _WINDOW_S))
     steps = loader.parallel_batches + math.ceil(images / batch_size)
     if steps < loader.batches:
@@ -123,7 +123,7 @@ def extent(loader: Loader, batch_size: int, images_per_sec: float) -> tuple[int,
 
 
 def _wait_until_idle() -> None:
-    """Waits until the batches are made that the first iterator had begun."""
+    """Waits until the loader has finished the batches that it began for the first iterator."""
     until_ns = clock.now_ns() + int(_LEAVE_S * 1e9)
     while clock.now_ns() < until_ns:
         begin_ns, busy_ns = clock.now_ns(), clock.cpu_ns()

@@ -1,6 +1,6 @@
-"""Judges how each figure grows along an axis: a least-squares fit, held against what is expected of the figure.
+"""Judges how each figure grows along an axis: compares a least-squares fit with what is expected of the figure.
 
-Pure: rounds in, findings out. `EXPECTATIONS` says what each figure should do.
+Pure functions, which take the numbers of rounds and return findings. `EXPECTATIONS` says what each figure should do.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from profiles.statistics import median, t_interval
 # The end of a fit may be this far from what is expected. Most numbers in docs/benchmarks.md, section "Scaling", spread
 # by up to a tenth over their rounds: two of them differ by up to a fifth by chance.
 TOLERANCE_RATIO = 0.20
-# And by this much, in the figure's unit. 10 ms of a first batch and 0.2 s of what is done once matter to no epoch, of a
-# second at least; what a process keeps of freed memory differed by some 20 MB between equal runs.
+# In addition, the end may be this far from what is expected, in the figure's unit. An epoch takes at least a second, so
+# that 10 ms of a first batch, or 0.2 s of work that is done once, do not matter. Between equal runs, the freed memory
+# that a process keeps differed by some 20 MB.
 NEGLIGIBLE = {"images_per_sec": 0.0, "first_batch_s": 0.010, "memory_bytes": 20e6, "listing_s": 0.2, "build_s": 0.2}
 
 
@@ -31,9 +32,9 @@ class Expectation:
 
     Attributes:
       should: the expectation in words.
-      power: the figure goes with this power of the value: 0 is flat, 1 in proportion, -2 falls as the pixels grow.
-      per_value: in the place of the power: what each unit of the value may add to the figure, in its unit.
-      decode: only variants that decode so are held against the expectation; None for all.
+      power: the figure grows with this power of the value: 0 is flat, 1 in proportion, -2 falls as the pixels grow.
+      per_value: instead of `power`: how much each unit of the value may add to the figure, in the figure's unit.
+      decode: the expectation is only for variants with this `decode` setting; None for all variants.
     """
 
     axis: str
@@ -58,7 +59,7 @@ EXPECTATIONS: tuple[Expectation, ...] = (
     Expectation(axis="files", figure="listing_s", should="should be in proportion", power=1),
     # Loaders that only take a folder get a link a file; tracing takes a constant time.
     Expectation(axis="files", figure="build_s", should="should not grow faster than the list", power=1),
-    # Photos do not depend on each other. Below 0.8 more than a fifth of the cores does nothing for the rate.
+    # Photos do not depend on each other. At an efficiency below 0.8, more than a fifth of the cores adds no rate.
     Expectation(
         axis="cores",
         figure="images_per_sec",
@@ -77,7 +78,7 @@ EXPECTATIONS: tuple[Expectation, ...] = (
         should="should be nearly flat, decoding at full size",
         decode="full",
     ),
-    # Decoding, resizing and drawing cost by the pixel; reading and entropy decoding do not grow.
+    # Decoding, resizing and augmenting cost more for more pixels; reading and entropy decoding do not.
     Expectation(
         axis="image-size",
         figure="images_per_sec",
@@ -104,7 +105,7 @@ class Finding:
       expected: what the figure should do.
       measured: what the figure did, with numbers.
       ratio: the end of the fit over what was expected there, the median of the rounds.
-      doubtful: the machine was slow beside some of the measurements.
+      doubtful: whether the machine was slow during some of the measurements.
     """
 
     axis: str
@@ -132,7 +133,7 @@ class Series:
     Attributes:
       values: ascending.
       rounds: at each value, the number in each round that has one.
-      disturbed: whether the machine was slow beside any of the measurements.
+      disturbed: whether the machine was slow during any of the measurements.
     """
 
     axis: str
@@ -179,7 +180,7 @@ def slow_canary_ns(measurements: Sequence[Measurement]) -> float:
 def checks(
     series: Iterable[Series], expectations: Sequence[Expectation] = EXPECTATIONS
 ) -> tuple[tuple[Series, Expectation], ...]:
-    """Returns what can be checked: every series of two values or more with each expectation of it."""
+    """Returns what can be checked: each series of at least two values, paired with each expectation for the series."""
     return tuple(
         (figures, expectation)
         for figures, expectation in itertools.product(series, expectations)
@@ -202,7 +203,7 @@ def find(series: Iterable[Series], expectations: Sequence[Expectation] = EXPECTA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """The two ends of a fit, and what is expected at the second from the first on."""
+    """The figure at the two ends of a fit, and the figure expected at the second end, given the first."""
 
     first: float
     last: float
@@ -234,7 +235,7 @@ def _judge(series: Series, expectation: Expectation) -> Finding | None:
 
 
 def _fit(values: Sequence[int], numbers: Sequence[float], expectation: Expectation) -> _Fit:
-    """Fits a line through the logarithms, or through the numbers where so much for each value is expected."""
+    """Fits a line through the logarithms, or through the numbers themselves if the expectation has `per_value`."""
     ends = [values[0], values[-1]]
     if expectation.per_value is not None:
         first, last = np.polyval(np.polyfit(values, numbers, 1), ends).tolist()
@@ -249,7 +250,7 @@ def _three_digits(ratio: float) -> str:
 
 
 def _measured(series: Series, expectation: Expectation, fit: _Fit) -> str:
-    """Says between which numbers the fit goes, and what that is for so many times as much of the value."""
+    """Returns in words the figure at both ends of the fit, and how much the figure grew between the ends."""
     figure, first, last = FIGURES[series.figure], series.values[0], series.values[-1]
     ends = f"fitted {figure.with_unit(fit.last)} at {last:,} {AXES[series.axis]} against {figure.with_unit(fit.first)}"
     if expectation.per_value is not None:

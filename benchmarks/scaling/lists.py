@@ -16,7 +16,7 @@ from pipeline import ImageSource
 
 # The copies take at most this much: a thousand photos of 500 kB.
 _MOST_BYTES = 500_000_000
-# So many photos, spread over the list, stand for the sizes of all photos.
+# The mean size of this many photos, spread over the list, stands for the mean size of all photos.
 _SIZED_PHOTOS = 64
 # Progress is reported after each of this many links.
 _REPORTED_FILES = 500

@@ -21,15 +21,15 @@ from profiles import Device
 from profiles.provenance import machine
 from profiles.report import Document, LeftOut, now
 
-# A child that takes longer hangs. It imports, makes some seconds of batches, and scans and links its list, which takes
-# some 0.2 ms a file on a slow disk.
+# A child that takes longer hangs. The child imports, makes batches for some seconds, and scans its list and makes links
+# to its files, which takes some 0.2 ms a file on a slow disk.
 _TIMEOUT_S, _TIMEOUT_PER_FILE_S = 300.0, 0.003
 _LOG = "children.log"
 _CPU = Device(kind="cpu", name="cpu")
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Reads the photos, and gets ready to measure."""
+    """Opens the photos, and gets ready to measure."""
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
@@ -52,7 +52,7 @@ class Run:
         self._failures: dict[Place, str] = {}
 
     def document(self, *, complete: bool) -> ScalingDocument:
-        """Returns what was measured so far."""
+        """Returns the document of what was measured so far."""
         places = tuple(
             MeasuredPlace(
                 place=place,
@@ -81,7 +81,7 @@ class Run:
         """Measures every place once in each round. A place that failed is not tried again.
 
         Args:
-          after_round: called when there is more to write.
+          after_round: called after each round, to write the results so far.
         Raises:
           UserError: if the photos cannot be copied.
         """
@@ -108,7 +108,7 @@ class Run:
 
     def _lists(self, scratch: Path, progress: Progress) -> dict[int, Path]:
         lengths = sorted({point.place.files for point in self._asked.points})
-        # The same photos in every list, so that lists differ in their length alone.
+        # Every list links to the same photos, so that lists differ in their length alone.
         photos = copy_photos(self._source, lengths[0], scratch / "photos")
         task = progress.add_task("linking files", total=sum(lengths))
         folders: dict[int, Path] = {}

@@ -1,4 +1,4 @@
-"""What is measured: places on four axes, one for each variant, and what a fresh process measured there."""
+"""Plans what is measured: places on four axes, for each variant. Defines what a fresh process measures there."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Place:
     """What one process measures.
 
     Attributes:
-      files: in the list that it scans and loads from.
-      cores: that it may use; None for all.
+      files: the number of files in the list that the process scans and loads.
+      cores: the number of cores that the process may use; None for all.
     """
 
     variant: str
@@ -85,7 +85,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A place as a value on an axis. A place can lie on several axes, and is measured once."""
+    """A value on an axis, and the place to measure for it. A place on several axes is measured only once."""
 
     axis: str
     value: int
@@ -94,13 +94,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is measured; the document of a run keeps it.
+    """What is measured. The document of a run keeps all of it.
 
     Attributes:
       axes: the values of each axis, ascending.
       rounds: how many times each place is measured, in turn.
-      files: in the list of every axis but `files`.
-      data: what the photos were called, without folders.
+      files: the number of files in the list for every axis but `files`.
+      data: the name of the photos, without folders.
     """
 
     axes: Mapping[str, tuple[int, ...]]
@@ -128,7 +128,7 @@ def _place(axis: str, value: int, variant: str, config: PipelineConfig, files: i
     if axis == "files":
         return Place(variant=variant, config=config, files=value)
     if axis == "cores":
-        # As many workers as cores; tf.data's tuner chooses its own number.
+        # Use as many workers as cores, unless the variant leaves the number of workers to tf.data's tuner.
         config = config if config.workers == AUTO else replace(config, workers=value)
         return Place(variant=variant, config=config, files=files, cores=value)
     changes: dict[str, Any] = {"batch_size": value} if axis == "batch-size" else {"image_size": (value, value)}
@@ -140,7 +140,7 @@ class Measurement:
     """What one process measured at one place in one round.
 
     Attributes:
-      images: in the list; all files are photos.
+      images: the number of images in the list; all files are photos.
       listing_ns: how long the scan took.
       build_ns: how long the loader took to build from the list.
       memory_bytes: the most that the process held in resident memory, less what it held before the scan; None where
@@ -159,7 +159,7 @@ class Measurement:
 
     @property
     def canary_ns(self) -> int:
-        """How long the canary loop took beside the windows: longer where other programs kept the cores busy."""
+        """How long the canary loop took beside the windows: longer if other programs kept the cores busy."""
         return max(self.first.canary_ns, self.steady.canary_ns)
 
     @property
@@ -214,7 +214,7 @@ _ROUNDS = 3
 _LEAST_FILES, _MOST_FILES = 1_000, 100_000
 _BATCH_SIZES = (8, 32, 128, 512)
 _IMAGE_SIZES = (32, 64, 128, 256)
-# Files in the list of the other axes: an epoch has some twenty of the largest batches.
+# The number of files in the list for the other axes: an epoch has some twenty of the largest batches.
 _FILES = 10_000
 _EPILOG = "Each point is measured by a process of its own in some ten seconds. All points take about half an hour."
 
@@ -253,10 +253,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
-    """Checks what can be checked before anything is opened.
+    """Checks all options that can be checked before anything is opened.
 
     Raises:
-      UserError: in one line, with the nearest known name where there is one.
+      UserError: if an option is wrong; the message has one line, and suggests the nearest known name if there is one.
     """
     if arguments.rounds < 1:
         raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
@@ -282,7 +282,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
 
 
 def files_up_to(most: int) -> tuple[int, ...]:
-    """Returns 1,000 and each tenfold of it that is not above `most`."""
+    """Returns 1,000, ten times that, and so on up to `most`."""
     values = [_LEAST_FILES]
     while values[-1] * 10 <= most:
         values.append(values[-1] * 10)

@@ -1,4 +1,4 @@
-"""The document of a scaling run: what follows from it, tables and findings, and a page with charts."""
+"""Derives results from the document of a scaling run, prints tables and findings, and draws a page with charts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from profiles.report import Document, Kind, charts, html
 from profiles.report.document import content_of
 from profiles.statistics import median
 
-# Times are in proportion to something: on two logarithmic axes that is a straight line. The others are mostly flat.
+# Most times grow in proportion to the value, which is a straight line on two logarithmic axes. The others are mostly
+# flat.
 _LOGARITHMIC = ("first_batch_s", "listing_s", "build_s")
 
 
@@ -77,7 +78,7 @@ def charts_of(axis: str, results: Sequence[PointResult], findings: Sequence[Find
 
 
 def _legend(variants: Mapping[str, PipelineConfig]) -> Markup:
-    """Returns each variant's line, and behind the name what the variant does otherwise than the others."""
+    """Returns a legend: each variant's line and name, and how its work differs, as `other_work` says."""
     points = (charts.Point(x=0, y=0, text="a median"),)  # only a point with a text has a shape
     return charts.legend_of_lines(
         charts.Line(
@@ -95,7 +96,7 @@ def _vertical_axis(name: str, least: float, most: float) -> charts.Axis:
     return charts.axis_from_zero(figure.title, most, per_unit=figure.per_unit)
 
 
-# So many variants fit 80 columns, with their names folded at hyphens.
+# This many variants fit 80 columns, with names that are broken at hyphens into lines of this many letters.
 _VARIANTS_A_TABLE = 4
 _NAME_COLUMNS = 14
 
@@ -106,13 +107,13 @@ ScalingDocument = Document[Asked, Measurements]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What follows from a document.
+    """What is derived from a document.
 
     Attributes:
       points: every point, with what was measured there.
       findings: where a figure is not as it should be.
-      checked: which expectations could be checked, once each time.
-      doubts: why some of it may be chance.
+      checked: the expectation of each check that could be made; one expectation may be checked for several variants.
+      doubts: reasons why some of the results may be chance.
     """
 
     points: tuple[PointResult, ...]
@@ -238,9 +239,10 @@ def failures(axis: str, results: Sequence[PointResult]) -> list[str]:
 
 
 def blocks_of(axis: str, results: Sequence[PointResult], variants: Sequence[str], values: Sequence[int]) -> list[Block]:
-    """Returns a table's blocks: a figure each, a row for each value and a cell for each variant.
+    """Returns a table's blocks, one for each figure, with a row for each value and a cell for each variant.
 
-    On the axis of cores, efficiency stands behind the rate: images/sec over those of one core times the cores.
+    On the axis of cores, a block of efficiency follows the rate: images/sec over the images/sec of one core times the
+    number of cores.
     """
     at = {(result.point.place.variant, result.point.value): result for result in results if result.point.axis == axis}
     blocks: list[Block] = []

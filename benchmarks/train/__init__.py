@@ -1,1 +1,1 @@
-"""Trains a model on photos and keeps it."""
+"""Trains a model on photos and saves the model."""

@@ -1,9 +1,9 @@
-"""Trains a model on a folder of photos and keeps it in one file, with all that predicting needs.
+"""Trains a model on a folder of photos, and saves in one file the model and all else that prediction needs.
 
 python -m benchmarks.train --model cats-dogs-64 --data photos --out cats-dogs.keras
 
-This command leaves a model and measures nothing that is compared: it keeps no document, and is not run by
-`benchmarks.lab.command.run`.
+The result of this command is a model, not a measurement: the command writes no document, and
+`benchmarks.lab.command.run` does not run it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Returns:
-      0; 2 for bad input; 3 if the loss is no number any more, or the file could not be written; 128 + signal if
-      stopped.
+      0; 2 for bad input; 3 if the loss becomes infinite or NaN, or the file cannot be written; 128 + signal if stopped.
     """
     arguments = parser().parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)

@@ -1,4 +1,4 @@
-"""What is asked of `train`: a network, photos, a pipeline and a file."""
+"""Reads what `python -m benchmarks.train` is asked to do: a network, photos, a pipeline and a file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pipeline import VARIANTS, PipelineConfig
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
 
-# The fastest that needs nothing prepared, and its draws are the tutorial's.
+# The fastest variant that needs no prepared files. It augments photos as the published tutorial does.
 _VARIANT = "tf-data-composed"
-# The published epochs were 8,000 steps each, of 32: 800 passes over the 8,000 photos.
+# The 25 published epochs had 8,000 steps of 32 photos each: together 800 passes over the 8,000 photos.
 _EPOCHS_HELP = "passes over the photos (default: 25 passes, or the network's own; published: 800 passes' worth)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A training, checked.
+    """The checked options of a training.
 
     Attributes:
-      config: the pipeline; its image size is the network's to set.
+      config: the pipeline; the network sets its image size later.
       epochs: passes over the photos.
-      out: the file that the model goes to.
-      overwrite: whether the file may take the place of another.
+      out: the file to which the model is saved.
+      overwrite: whether an existing file may be replaced.
     """
 
     model: str
@@ -61,10 +61,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_plan(arguments: argparse.Namespace) -> Plan:
-    """Checks what can be checked before anything is opened.
+    """Checks all options that can be checked before anything is opened.
 
     Raises:
-      UserError: in one line.
+      UserError: if an option is wrong; the message has one line.
     """
     try:
         models.check_name(arguments.model)
@@ -92,7 +92,7 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
 
 
 def _check_file(out: Path, *, overwrite: bool) -> None:
-    """Finds out before training that the file can be written."""
+    """Checks before training that the file can be written."""
     if out.suffix != ".keras":
         raise UserError(f"--out {out} must end in .keras.")
     if out.is_dir() or (out.exists() and not overwrite):

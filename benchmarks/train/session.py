@@ -1,4 +1,4 @@
-"""Trains the network of a plan, tests it after each pass, and writes it to its file."""
+"""Trains the network of a plan, tests the network after each pass, and saves it in a file."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _train(
 
 
 def print_pass(console: Console, trained: Pass, passes: int, accuracy: float) -> None:
-    """Prints the loss of a pass, and the accuracy behind it."""
+    """Prints the loss of a pass, and the accuracy after the pass."""
     rate = "" if trained.images_per_sec is None else f"  {trained.images_per_sec:,.0f} images/sec"
     console.print(
         f"pass {trained.number:>{len(str(passes))}} of {passes}  loss {trained.loss:.4f}  test {accuracy:.1%}{rate}",
@@ -112,7 +112,7 @@ def print_pass(console: Console, trained: Pass, passes: int, accuracy: float) ->
 
 
 def _keep(network: Any, splits: Splits, config: PipelineConfig, plan: Plan, errors: Console) -> Path:
-    """Writes the model; returns where it is."""
+    """Writes the model. Returns the path of its file."""
     finished = finish(
         network,
         splits.train.class_names,
@@ -122,7 +122,7 @@ def _keep(network: Any, splits: Splits, config: PipelineConfig, plan: Plan, erro
     out = plan.out
     try:
         save(finished, out, overwrite=plan.overwrite)
-    except FileExistsError:  # somebody wrote a file of that name since training began
+    except FileExistsError:  # a file of this name was created since training began
         taken, out = out, free_name(out)
         save(finished, out, overwrite=False)
         errors.print(f"{taken} has appeared meanwhile and was left as it is.", style="yellow", markup=False)
@@ -143,12 +143,12 @@ def _keep(network: Any, splits: Splits, config: PipelineConfig, plan: Plan, erro
 
 
 def free_name(out: Path) -> Path:
-    """Returns the first of FILE-2.keras, FILE-3.keras ... that is not there."""
+    """Returns the first of FILE-2.keras, FILE-3.keras and so on that does not exist."""
     return next(name for number in itertools.count(2) if not (name := out.with_stem(f"{out.stem}-{number}")).exists())
 
 
 def accuracy_text(correct: int, images: int) -> str:
-    """Returns how many test photos were right, with the interval that so many of them allow."""
+    """Returns in words how many test photos were right, and the 95 % interval for this number of photos."""
     low, high = share_interval(correct, images)
     return (
         f"{correct:,} of {images:,} test photos right, {correct / images:.1%} "
