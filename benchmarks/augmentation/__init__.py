@@ -1,1 +1,1 @@
-"""What each augmentation costs, by library and placement."""
+"""Measures what each augmentation costs, by library and placement."""

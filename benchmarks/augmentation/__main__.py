@@ -1,4 +1,4 @@
-"""What each augmentation costs, by library and by where it is done, and a picture that all do the same.
+"""Measures what each augmentation costs, by library and placement, and compares pictures: do all libraries do the same?
 
 python -m benchmarks.augmentation --operations shear,zoom --libraries keras_layers,opencv
 """
@@ -24,8 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Returns:
-      0; 1 if a row does not do the same as the others; 2 for bad input; 3 if nothing could be measured; 128 + signal if
-      stopped.
+      0; 1 if a row does not do the same as the reference; 2 for bad input; 3 if nothing could be measured;
+      128 + signal if stopped.
     """
     return run(COMMAND, argv)
 

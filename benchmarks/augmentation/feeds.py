@@ -1,6 +1,6 @@
-"""How a subject is run: tf.data, a compiled model, or Python threads around what a library applies.
+"""Runs a subject's operation: in tf.data, in a compiled model, or in Python threads.
 
-Every feed is endless and gives batches, so that subjects differ in nothing but the operation and where it is done.
+Every feed serves batches without an end, so that subjects differ only in the operation, the library and the placement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.augmentation.libraries import LIBRARIES, Apply, Subject
 from benchmarks.augmentation.operations import OPERATIONS
 from profiles.stages import every_node
 
-# Ops that run a function again and again.
+# TensorFlow ops that run a function repeatedly.
 _LOOP_OPS = {"While", "StatelessWhile", "For", "MapDefun", "Enter"}
 
 
@@ -28,9 +28,10 @@ def open_feed(
     Args:
       subject: what the feed does.
       images: (images, side, side, 3) uint8, served in this order over and over.
-      batch_size: images a batch.
-      calls: parallel calls; 1 is sequential, with nothing prepared ahead. A model has one call at a time.
-      pinned: whether Keras' layers are to use the draw of the others.
+      batch_size: number of images in a batch.
+      calls: number of parallel calls; with 1, batches are made one after another and none is prepared ahead. A model
+        always has one call at a time.
+      pinned: whether Keras' layers use the other libraries' fixed draw; otherwise they draw for themselves.
     Returns:
       An iterator of batches, (batch_size, side, side, 3) float32 in [0, 255].
     """
@@ -62,7 +63,7 @@ def has_loop(subject: Subject, *, side: int, batch_size: int) -> bool | None:
 
 
 def graph_has_loop(graph: Any) -> bool:
-    """Returns whether a GraphDef, or a function that it calls however deep, has a loop in it."""
+    """Returns whether a GraphDef, or a function that it calls directly or indirectly, contains a loop."""
     return any(node.op in _LOOP_OPS for node in every_node(graph))
 
 
@@ -79,14 +80,14 @@ def _dataset(
         dataset = dataset.batch(batch_size).map(apply, num_parallel_calls=parallel)
     options = tf.data.Options()
     options.autotune.enabled = False
-    # As written: tf.data would run the sequential map in parallel, and prefetch.
+    # Without its default rewrites, because with them tf.data would run the sequential map in parallel, and prefetch.
     options.experimental_optimization.apply_default_optimizations = False
     options.threading.private_threadpool_size = calls
     return dataset.with_options(options)
 
 
 def _through_numpy(apply: Apply, placement: str) -> Apply:
-    """Calls a library of arrays from a graph: per image, or once per batch with the loop in Python."""
+    """Returns a function that calls an array library from a graph: for each image, or for a batch in a Python loop."""
     import tensorflow as tf
 
     def batch(images: np.ndarray, draws: np.ndarray) -> np.ndarray:
@@ -116,7 +117,7 @@ def _in_model(apply: Apply, images: np.ndarray, draws: np.ndarray, batch_size: i
 def _in_python(
     apply: Apply, images: np.ndarray, draws: np.ndarray, batch_size: int, calls: int
 ) -> Iterator[np.ndarray]:
-    """Makes batches as Keras' own workers do: each in one thread, in order, one a thread ahead."""
+    """Makes batches as Keras' own workers do: each batch in one thread, in order, and one batch ahead per thread."""
 
     def batch(number: int) -> np.ndarray:
         order = np.arange(number * batch_size, (number + 1) * batch_size) % len(images)

@@ -1,6 +1,7 @@
-"""The libraries of the augmentation table: what applies each operation, and where it can be put.
+"""The libraries of the augmentation table: how each library applies an operation, and in which placements.
 
-Every one is given photos as uint8 and gives float32, both in [0, 255]; edges are filled with the nearest pixel.
+Every subject is given photos as uint8 and serves float32, both in [0, 255]; what an operation needs from outside of the
+photo is filled with the nearest pixel.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from benchmarks.augmentation import operations as ops
 from benchmarks.augmentation.operations import GEOMETRIC, OPERATIONS
 from pipeline import Augmentation
 
-# Tensors: (images, draws) -> images, of one image or of a batch. Arrays: (image, draw) -> image, one at a time.
+# In a library of tensors, (images, draws) -> images, for one image or for a batch; in others, (image, draw) -> image.
 Apply = Callable[[Any, Any], Any]
 
 
@@ -26,14 +27,14 @@ class Library:
     """One library.
 
     Attributes:
-      title: its name for people.
-      kind: "tensors" has a TensorFlow graph; "arrays" is called from one by `numpy_function`; "python" has no tf.data
-        around it, but Python threads as Keras' own workers.
-      placements: "element", "batch", "model".
-      without: operations that it does not have.
-      note: what one should know to compare it.
+      title: the library's name for people.
+      kind: "tensors" runs in a TensorFlow graph; "arrays" is called from a graph by `numpy_function`; "python" runs
+        without tf.data, in Python threads as Keras' own workers do.
+      placements: where the library can be used: "element", "batch", "model".
+      without: operations that have no row in this library.
+      note: what a reader should know to compare the library with others.
       build: makes `Apply` from (operation, side in pixels, placement, pinned). Keras' layers draw for themselves unless
-        `pinned`; the others do not draw.
+        `pinned`; the other libraries do not draw.
     """
 
     title: str
@@ -45,9 +46,9 @@ class Library:
 
 
 def _keras_generator(operation: str, size: int, placement: str, pinned: bool) -> Apply:
-    """Keras' generator in its own words.
+    """Makes `Apply` from Keras' `ImageDataGenerator`, with fixed parameters in place of drawn ones.
 
-    It shears about the middle and shrinks y by the angle's cosine: a shift and a zoom undo both.
+    The generator shears about the middle and shrinks y by the angle's cosine: a shift and a zoom undo both.
     """
     from tensorflow.keras.preprocessing.image import ImageDataGenerator
 
@@ -68,7 +69,10 @@ def _keras_generator(operation: str, size: int, placement: str, pinned: bool) ->
 
 
 def _keras_layers(operation: str, size: int, placement: str, pinned: bool) -> Apply:
-    """Keras' layers, with ranges of one value; what has no such range is pinned by its transformation."""
+    """Makes `Apply` from Keras' layer for an operation, with a range of a single value.
+
+    For an operation without such a range, `pinned` replaces the transformation that the layer draws by a fixed one.
+    """
     import keras
 
     layers = keras.layers
@@ -91,7 +95,7 @@ def _keras_layers(operation: str, size: int, placement: str, pinned: bool) -> Ap
     layer = makers[operation]()
     transformations: dict[str, Any] = {
         "flip": {"flips": np.ones((1, 1, 1, 1), bool)},
-        "shear": {"shear_factor": np.array([[-tangent, 0.0]], np.float32)},  # the layer draws the sign
+        "shear": {"shear_factor": np.array([[-tangent, 0.0]], np.float32)},  # unless pinned, the layer draws the sign
         "crop": (top, left),
     }
     if pinned and operation in transformations:
@@ -104,7 +108,7 @@ def _keras_layers(operation: str, size: int, placement: str, pinned: bool) -> Ap
 
 
 def _tf_ops(operation: str, size: int, placement: str, pinned: bool) -> Apply:
-    """TensorFlow's own ops: in a batch, each image has its own draw."""
+    """Makes `Apply` from TensorFlow's own ops; in a batch, each image has its own draw."""
     import tensorflow as tf
 
     side = ops.crop_box(size)[2]
@@ -123,7 +127,7 @@ def _tf_ops(operation: str, size: int, placement: str, pinned: bool) -> Apply:
         return tf.where(draws[:, :, tf.newaxis, tf.newaxis] > 0, tf.reverse(images, [2]), images)
 
     def crop(images: Any, draws: Any) -> Any:
-        # Corners of [0, 1] are the middles of the corner pixels.
+        # In a box of `crop_and_resize`, 0 is the middle of the first pixel, and 1 the middle of the last.
         boxes = tf.concat([draws, draws + (side - 1)], axis=1) / (size - 1)
         return tf.image.crop_and_resize(images, boxes, tf.range(tf.shape(images)[0]), (side, side))
 
@@ -142,7 +146,7 @@ def _tf_ops(operation: str, size: int, placement: str, pinned: bool) -> Apply:
         "brightness": brighten,
         "contrast": contrast,
     }
-    # What tf.image has for one image.
+    # For a single image, the functions of tf.image, as far as it has any.
     single: dict[str, Apply] = {
         "none": lambda image, draw: image,
         **dict.fromkeys(GEOMETRIC, lambda image, draw: affine(image[tf.newaxis], draw[tf.newaxis])[0]),
@@ -179,7 +183,7 @@ def _opencv(operation: str, size: int, placement: str, pinned: bool) -> Apply:
         **dict.fromkeys(GEOMETRIC, lambda image, draw: warp(image, draw.reshape(2, 3))),
         "flip": lambda image, draw: cv2.flip(image, 1),
         "crop": crop,
-        # A colour, which the stubs do not know of.
+        # The second argument is a colour, which OpenCV takes though its type stubs do not say so.
         "brightness": lambda image, draw: cv2.add(image, (float(draw[0]),) * 3 + (0.0,)),  # type: ignore[call-overload]
         "contrast": contrast,
     }
@@ -187,7 +191,7 @@ def _opencv(operation: str, size: int, placement: str, pinned: bool) -> Apply:
 
 
 def _albumentations(operation: str, size: int, placement: str, pinned: bool) -> Apply:
-    """Its transforms inside a `Compose`, as they are used."""
+    """Makes `Apply` from albumentations' transforms inside a `Compose`, as users of the library call them."""
     # Version 2.0.8 asks the package index for a newer release at import unless told not to.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     import albumentations
@@ -196,14 +200,14 @@ def _albumentations(operation: str, size: int, placement: str, pinned: bool) -> 
     from pipeline.stages.warp import AlbumentationsWarp
 
     class MeanContrast(albumentations.RandomBrightnessContrast):
-        """Its contrast, about the mean of each channel: by itself it is about black, and the same for all channels."""
+        """Albumentations' contrast about the mean of each channel; the original scales all channels about black."""
 
         def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
             ratio = ops.CONTRAST_RATIO
             return {"alpha": ratio, "beta": [(1 - ratio) * mean for mean in cv2.mean(data["image"])[:3]]}
 
         def apply(self, img: np.ndarray, alpha: float, beta: list[float], **params: Any) -> np.ndarray:
-            # One by one: for numbers that differ by channel its own table look-up fails on uint8 (albucore 0.0.24).
+            # Channel by channel: if values differ by channel, the table look-up fails on uint8 (albucore 0.0.24).
             applied = super().apply
             return cv2.merge([applied(img[:, :, channel], alpha, value) for channel, value in enumerate(beta)])
 
@@ -267,16 +271,16 @@ LIBRARIES: dict[str, Library] = {
         build=_opencv,
     ),
 }
-# What the others are compared with: it takes any map, and clips as a camera does.
+# The library with which the others are compared: OpenCV takes any affine map, and clips as a camera does.
 REFERENCE_LIBRARY = "opencv"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is measured: an operation in a library, and where it is done.
+    """What is measured: an operation in a library, in one placement.
 
     Raises:
-      ValueError: if it names something that there is not.
+      ValueError: if there is no such operation or library, or the library has no such placement.
     """
 
     operation: str
@@ -302,7 +306,7 @@ class Subject:
 
 
 def subjects_of(operations: tuple[str, ...], libraries: tuple[str, ...]) -> tuple[Subject, ...]:
-    """Returns all subjects that there are, in the order of `OPERATIONS` and `LIBRARIES`."""
+    """Returns all subjects of these operations and libraries, in the order of `OPERATIONS` and `LIBRARIES`."""
     return tuple(
         Subject(operation=operation, library=name, placement=placement)
         for operation in OPERATIONS

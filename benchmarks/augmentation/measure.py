@@ -1,4 +1,4 @@
-"""One run of the augmentation table: every subject is prepared and compared, then measured in rounds over all."""
+"""Runs a plan: prepares every subject and compares its pictures, then measures all subjects in rounds."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from pipeline import ImageSource, SourceError
 from profiles.provenance import machine
 from profiles.report import Document, LeftOut, now
 
-# As many photos are served in turn: more would only fill the CPU's cache with what is not measured.
+# At most this many photos are served, over and over: more would only fill the CPU's cache with photos.
 _MOST_PHOTOS = 64
-# So many photos are pictured and compared; the first is shown.
+# Each subject makes pictures of this many photos, which are compared; the first picture is shown.
 _PICTURED = 2
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     """Reads the photos, and gets ready to measure."""
-    # For the processes that measure: they use the CPU, log little, and albumentations asks the package index nothing.
+    # Settings for the measuring processes: TensorFlow uses the CPU and logs little, and albumentations does not ask the
+    # package index for a newer release.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
@@ -52,8 +53,8 @@ class Run:
     """Measures what was asked for.
 
     Args:
-      source: of the photos.
-      images: their middle squares, (images, side, side, 3) uint8.
+      source: the photos.
+      images: the middle squares of the photos, (images, side, side, 3) uint8.
     """
 
     def __init__(self, asked: Asked, source: ImageSource, images: np.ndarray, progress: Progress) -> None:
@@ -94,7 +95,7 @@ class Run:
         """Measures every subject; a subject that failed is not tried again.
 
         Args:
-          after_round: called when there is more to write.
+          after_round: called after each round, so that the caller can write the document.
         """
         asked = self._asked
         task = self._progress.add_task("", total=len(self._measured) * (1 + asked.rounds))
@@ -107,7 +108,7 @@ class Run:
         self._progress.remove_task(task)
 
     def _turn(self, task: TaskID, subject: Subject, action: Callable[..., None], *arguments: Any) -> None:
-        """Does something with a subject that has not failed yet, and keeps the reason if it fails now."""
+        """Runs an action for a subject that has not failed yet, and keeps the reason if the action fails."""
         self._progress.update(task, description=subject.label, refresh=True)
         if subject not in self._failures:
             try:
@@ -117,7 +118,7 @@ class Run:
         self._progress.update(task, advance=1, refresh=True)
 
     def _prepare(self, subject: Subject) -> None:
-        """Looks for a loop in the subject's graph, compares its pictures with the reference's, measures its memory."""
+        """Finds whether the graph has a loop, compares the pictures with the reference's, and measures the memory."""
         self._keep(subject, graph_loop=self._one_core.ask(look_for_loop, subject))
         images = self._one_core.ask(picture, subject, self._images[:_PICTURED])
         self._keep(
@@ -132,7 +133,7 @@ class Run:
             fresh.close()
 
     def _reference(self, operation: str) -> np.ndarray:
-        """Returns what the reference makes of the pictured photos."""
+        """Returns the pictures that the reference library makes of the first photos."""
         if operation not in self._references:
             reference = Subject(operation=operation, library=REFERENCE_LIBRARY, placement="element")
             self._references[operation] = self._one_core.ask(picture, reference, self._images[:_PICTURED])
@@ -152,7 +153,7 @@ def squares_of(source: ImageSource, side: int) -> np.ndarray:
     """Returns the middle square of each photo, (images, side, side, 3) uint8.
 
     Raises:
-      SourceError: at a photo that cannot be decoded.
+      SourceError: if a photo cannot be decoded.
     """
     squares = []
     for path in source.paths:

@@ -1,6 +1,6 @@
-"""The operations of the augmentation table, each with the one draw that every library applies.
+"""The operations of the augmentation table, each with the fixed draw that every library applies.
 
-No random numbers: where all are to do the same, all get the same.
+Nothing is random here: all libraries get the same numbers, so that their pictures can be compared.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# An operation that has to be seen, on an image of 64 pixels, and stays what it is on a larger one.
+# Strong enough that each operation is visible on an image of 64 pixels; larger images get the same values.
 SHEAR_DEGREES = 20.0
 ZOOM_RATIO = 0.7
 ROTATION_DEGREES = 30.0
 SHIFT_RIGHT_PX, SHIFT_DOWN_PX = 10, 5
 BRIGHTNESS_RATIO = 0.2
 CONTRAST_RATIO = 1.5
-# The shift has to leave something of the image.
+# In a smaller image, the shift would leave too little of the photo.
 LEAST_IMAGE_SIZE = 32
 
 Draw = tuple[float, ...]
@@ -27,9 +27,9 @@ class Operation:
     """What is done to one square image.
 
     Attributes:
-      text: in numbers, for people.
-      draw: from the image's side in pixels to the numbers of one image. Of a geometric operation those are the map from
-        output to input pixels, (x, y, 1) column vectors, 2x3, row by row.
+      text: a description for people, with numbers.
+      draw: returns the numbers for one image, given the image's side in pixels. For a geometric operation these are the
+        map from output to input pixels, (x, y, 1) column vectors, 2x3, row by row.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Operation:
 
 
 def crop_box(size: int) -> tuple[int, int, int]:
-    """Returns top, left and side of the box in pixels; it lies off the middle, so that a mistake would be seen."""
+    """Returns top, left and side of the box in pixels; the box is off the middle, so that a mistake would be seen."""
     return size // 8, size // 16, size * 3 // 4
 
 

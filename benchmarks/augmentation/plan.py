@@ -1,4 +1,4 @@
-"""What is measured: some operations in some libraries, at one size of image and of batch, for some rounds."""
+"""The plan of a run, read from the command line: which operations in which libraries, and for how many rounds."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _ROUNDS, _IMAGE_SIZE, _BATCH_SIZE = 5, 64, 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is measured; the document of a run keeps it.
+    """What the user asked to measure; kept in the document of a run.
 
     Attributes:
       operations, libraries: keys of `OPERATIONS` and `LIBRARIES`.
-      image_size: pixels a side.
-      batch_size: images a batch.
-      rounds: windows of each kind that each subject has.
-      cores: calls in parallel, beside one call on one core.
-      data: what the photos were called, without folders.
+      image_size: the side of the square images, in pixels.
+      batch_size: number of images in a batch.
+      rounds: number of windows of each subject on one core, and as many on all cores.
+      cores: number of all cores: each subject is measured with one call on one core, and with this many parallel calls.
+      data: the user's name for the photos, without the folders before it.
     """
 
     operations: tuple[str, ...]
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run: what is measured, of which photos, and where its files go."""
+    """A run: what was asked, which photos are used, and where the files of the run go."""
 
     asked: Asked
     data: str
@@ -73,10 +73,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
-    """Checks what can be checked before anything is opened.
+    """Makes a plan of the arguments, and checks all that can be checked before anything is opened.
 
     Raises:
-      UserError: in one line, with the nearest known name where there is one.
+      UserError: if an argument is wrong; the message is one line, with the nearest known name where there is one.
     """
     for name, least in (("rounds", 1), ("batch_size", 1), ("image_size", LEAST_IMAGE_SIZE)):
         value = getattr(arguments, name)

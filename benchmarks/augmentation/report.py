@@ -1,4 +1,4 @@
-"""The document of an augmentation run: a table for the terminal, and a page with the pictures."""
+"""Renders the document of an augmentation run: a table on the terminal, and a page with the pictures."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def table(rows: Sequence[Result]) -> Table:
 
 
 def cells(result: Result) -> dict[str, str]:
-    """Returns a row's numbers as they are shown, here and on the page; `-` stands for a number that there is not."""
+    """Returns a row's numbers as text, for the terminal and for the page; `-` stands for a missing number."""
     megabytes = None if result.peak_memory_bytes is None else result.peak_memory_bytes / 1e6
     return {
         "us": "failed" if result.failure is not None else microseconds(result.cpu_us_per_image),

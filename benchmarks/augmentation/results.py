@@ -1,4 +1,4 @@
-"""What follows from a document: the numbers of each subject, the pictures to show, and what speaks against them."""
+"""Derives from a document the numbers of each subject, the pictures to show, and cautions about the numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from benchmarks.augmentation.samples import MeasuredAugmentation, Measurements, 
 from profiles.report import Document, encode
 from profiles.statistics import median, spread_ratio
 
-# Levels of 255. Bilinear interpolation differs by less than one between the libraries; a wrong sign, by some twenty.
+# In levels of 255. The libraries' bilinear interpolations differ by less than 1, an operation with a wrong sign by some
+# 20.
 DIFFERENCE_BOUND = 6.0
-# Other processes took more than this of the cores: a caution, because a subject can get fewer of them.
+# If other processes used more than this fraction of the cores, the results have a caution: subjects could get fewer.
 _DISTURBED_RATIO = 0.05
 
 AugmentationDocument = Document[Asked, Measurements]
@@ -22,13 +23,13 @@ AugmentationDocument = Document[Asked, Measurements]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What follows for one subject; a number that was not measured is None.
+    """The numbers of one subject; a number that was not measured is None.
 
     Attributes:
       cpu_us_per_image: CPU time on one core, the median over the rounds.
-      spread_ratio: the standard deviation of one round's CPU time, as a part of it.
+      spread_ratio: the relative standard deviation of the CPU time over the rounds.
       wall_us_per_image: time on one core, the median over the rounds.
-      effective_parallelism: cores that were busy with as many calls as there are cores, the median over the rounds.
+      effective_parallelism: number of busy cores with as many calls as there are cores, the median over the rounds.
       graph_loop, peak_memory_bytes, difference_levels: as they were measured.
       failure: why the subject has no times.
     """
@@ -45,7 +46,7 @@ class Result:
 
     @property
     def does_the_same(self) -> bool:
-        """Whether its pictures are those of the reference, as far as there are any."""
+        """Whether the subject's pictures match the reference's; true where there are none."""
         return self.difference_levels is None or self.difference_levels < DIFFERENCE_BOUND
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,12 +56,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What follows from a document.
+    """The results of a run.
 
     Attributes:
       rows: one for each subject, in the order of the table.
-      pictures: by operation, of each library the placement that is furthest off.
-      cautions: sentences on what speaks against the numbers, or against one of them.
+      pictures: by operation, for each library the placement whose pictures differ most from the reference's.
+      cautions: sentences that say why a reader should doubt all numbers, or some of them.
     """
 
     rows: tuple[Result, ...]
@@ -74,7 +75,7 @@ class Results:
 
 
 def derive(document: AugmentationDocument) -> Results:
-    """Derives the numbers of each subject from its samples, and what speaks against them."""
+    """Derives the numbers of each subject from its samples, the pictures to show, and the cautions."""
     failures = {left_out.who: left_out.reason for left_out in document.left_out}
     subjects = document.samples.subjects
     rows = tuple(_result(measured, failures.get(measured.subject.label)) for measured in subjects)

@@ -1,4 +1,4 @@
-"""What is measured of each subject: windows, and what it makes of a photo."""
+"""The raw samples of each subject: windows, and the picture that the subject makes of a photo."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Sample:
     """One window of a subject.
 
     Attributes:
-      round: from 0.
-      cores: that the process had, and its calls in parallel: 1, or all.
-      images: made in the window.
-      wall_ns, cpu_ns: the window's length; CPU time of the whole process, all its threads.
-      others_cpu_ns: what other processes of the machine took meanwhile, in ticks of 10 ms.
+      round: number of the round, from 0.
+      cores: number of cores that the process had, and of its parallel calls: 1, or all.
+      images: number of images made in the window.
+      wall_ns, cpu_ns: the window's duration; CPU time of all threads of the process.
+      others_cpu_ns: CPU time of the machine's other processes meanwhile; the kernel counts in ticks of 10 ms.
     """
 
     round: int
@@ -32,12 +32,13 @@ class MeasuredAugmentation:
     """What was measured of one subject so far.
 
     Attributes:
-      graph_loop: whether its graph has a loop; None for a library without a graph, and of a subject that failed before.
+      graph_loop: whether the subject's graph has a loop; None for a library without a graph, or if the subject failed
+        before the graph was read.
       peak_memory_bytes: None where it was not measured.
-      difference_levels: mean absolute difference to the reference, of 255, without the edges; None where no picture was
-        made.
+      difference_levels: mean absolute difference from the reference's pictures, in levels of 255, without the edges;
+        None where no picture was made.
       picture: the first photo as this subject makes it, a PNG in base64; None where no picture was made.
-      samples: of one core and of all.
+      samples: windows on one core, and on all cores.
     """
 
     subject: Subject

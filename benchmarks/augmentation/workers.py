@@ -1,8 +1,8 @@
 """The processes that measure: one on a single core, one on all cores, and a fresh one for the memory of each subject.
 
 The libraries are imported once, in a server that forks all of these processes and has not run TensorFlow itself. The
-processes are no children of `lab/child.py`: each child would import TensorFlow anew, which takes longer than to measure
-the memory of a subject.
+processes are not started by `lab/child.py`: each such child would import TensorFlow anew, which takes longer than to
+measure the memory of a subject.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from benchmarks.augmentation.samples import Sample
 from benchmarks.lab.serve import one_line
 from profiles import clock
 
-# A window lasts about so long, and has at least so many batches.
+# Target duration of a window, and its least number of batches.
 _WINDOW_S, _LEAST_BATCHES = 0.1, 3
-# Tracing and one window are done in seconds; what takes so much longer hangs.
+# Tracing and a window take seconds; a process that takes longer than this hangs.
 _HANG_S = 120.0
-# Run while the memory is watched: threads and buffers have reached their size before.
+# Number of batches that run while memory is measured; threads and buffers reach their full size within fewer.
 _MEMORY_BATCHES = 20
 _WARM_UP = Subject(operation="none", library="tf_ops", placement="batch")
 
 
 class SubjectFailed(Exception):
-    """A subject that cannot be measured; the message says why, in one line."""
+    """A subject could not be measured; the message says why, in one line."""
 
 
 class WorkerLost(SubjectFailed):
-    """The process that measures is gone, or hung and was ended."""
+    """The measuring process has ended, or hung and was killed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Bench:
-    """What a measuring process holds: the photos, and an open feed with its batches a window for each subject."""
+    """What a measuring process holds: the photos, and for each subject an open feed and its batches per window."""
 
     images: np.ndarray
     batch_size: int
@@ -63,22 +63,22 @@ class _Bench:
 
 
 class Worker:
-    """One measuring process, seen from the command; the process starts when it is first asked."""
+    """The command's side of one measuring process, which starts at the first call of `ask`."""
 
     def __init__(self, images: np.ndarray, batch_size: int, *, cores: int) -> None:
         """Keeps what the process needs.
 
         Args:
           images: (images, side, side, 3) uint8.
-          batch_size: images a batch.
-          cores: the process' calls in parallel; with 1 it is held to one core.
+          batch_size: number of images in a batch.
+          cores: number of parallel calls in the process; with 1 the process may use a single core only.
         """
         self._begin = functools.partial(_begin, images, batch_size, cores)
         self._pool: ProcessPoolExecutor | None = None
         self._pid = 0
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls one of this module's functions there.
+        """Calls one of this module's functions in the process.
 
         Raises:
           SubjectFailed: if the function raised.
@@ -116,11 +116,11 @@ class Worker:
 
 
 def measure(bench: _Bench, subject: Subject, round_: int) -> Sample:
-    """Takes one window of a subject, in its steady state."""
+    """Measures one window of a subject, after tracing and warming up."""
     if subject not in bench.feeds:
         _open(bench, subject)
     feed, batches = bench.feeds[subject]
-    _take(feed, 2 * bench.cores)  # what was prepared before the window is not counted in it
+    _take(feed, 2 * bench.cores)  # takes out what was prepared before the window, so that it is not counted
     start_busy_ns = _machine_busy_ns()
     start_ns, start_cpu_ns = clock.now_ns(), clock.own_cpu_ns()
     _take(feed, batches)
@@ -140,18 +140,18 @@ def look_for_loop(bench: _Bench, subject: Subject) -> bool | None:
 
 
 def picture(bench: _Bench, subject: Subject, images: np.ndarray) -> np.ndarray:
-    """Returns these images as the subject makes them with the draw that all share: float32 in [0, 255]."""
+    """Returns what the subject makes of these images, with the draw that all subjects share: float32 in [0, 255]."""
     return np.asarray(next(open_feed(subject, images, batch_size=len(images), calls=1, pinned=True)))
 
 
 def peak_memory_bytes(bench: _Bench, subject: Subject) -> int:
-    """Returns by how much the resident memory of this process, which must be a fresh one, peaks while the subject runs.
+    """Returns how far the resident memory of this process, which must be new, rises at most while the subject runs.
 
-    What is counted: the subject's graph, its threads, the batches in the making with as many calls as there are cores,
-    and what the library loads when first used. The photos, the imports and TensorFlow at rest are not.
+    Counted are the subject's graph and threads, the batches that as many calls as there are cores make at a time, and
+    what the library loads when first used. The photos, the imports and TensorFlow at rest are not counted.
     """
     _take(open_feed(_WARM_UP, bench.images, batch_size=1, calls=bench.cores), _MEMORY_BATCHES)
-    _give_back_freed_memory()  # else the subject would take it again, and the peak would not show it
+    _give_back_freed_memory()  # otherwise the subject would reuse it, and the peak would not show that
     with contextlib.suppress(OSError):  # proc(5): sets the peak to what is resident now
         Path("/proc/self/clear_refs").write_text("5")
     before_bytes = psutil.Process().memory_info().rss
@@ -162,15 +162,15 @@ def peak_memory_bytes(bench: _Bench, subject: Subject) -> int:
 
 def _give_back_freed_memory() -> None:
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # glibc has it
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has this function
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _machine_busy_ns() -> int:
-    """Returns the CPU time that all processes of the machine, and its host for others, have taken."""
+    """Returns the CPU time of all processes of the machine, and the time that its host gave to other machines."""
     times = psutil.cpu_times()
     waited_s = times.idle + getattr(times, "iowait", 0.0)
-    in_guests_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # contained in user and nice
+    in_guests_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # already counted in user and nice
     return int((sum(times) - waited_s - in_guests_s) * 1e9)
 
 
@@ -181,20 +181,20 @@ def _take(feed: Iterator[Any], batches: int) -> None:
 
 def _open(bench: _Bench, subject: Subject) -> None:
     feed = open_feed(subject, bench.images, batch_size=bench.batch_size, calls=bench.cores)
-    _take(feed, 2 * bench.cores + 1)  # traces it
+    _take(feed, 2 * bench.cores + 1)  # the first batch traces the function
     start_ns = clock.now_ns()
     _take(feed, _LEAST_BATCHES)
     batch_s = max(1, clock.now_ns() - start_ns) / _LEAST_BATCHES / 1e9
     bench.feeds[subject] = feed, max(_LEAST_BATCHES, round(_WINDOW_S / batch_s))
 
 
-_bench: _Bench | None = None  # of this process, if it measures
+_bench: _Bench | None = None  # what this process holds, if it is a measuring process
 
 
 def _begin(images: np.ndarray, batch_size: int, cores: int) -> None:
     """Sets up a measuring process, before TensorFlow starts any thread in it."""
     global _bench
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the command ends this process
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     warnings.simplefilter("ignore", UserWarning)
     if cores == 1 and hasattr(os, "sched_setaffinity"):
@@ -207,7 +207,7 @@ def _begin(images: np.ndarray, batch_size: int, cores: int) -> None:
 
 
 def _leave_with_parent() -> None:
-    """Ends this process when the command is gone, even killed: it would wait for work for ever."""
+    """Ends this process when the command has ended or was killed: otherwise this process would wait for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -215,7 +215,7 @@ def _leave_with_parent() -> None:
 
 
 def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
-    """Returns whether the function failed, and its value or the reason: not every exception can leave its process."""
+    """Returns whether the function failed, and its value or the error as text: not every exception can be pickled."""
     try:
         return False, function(_bench, *arguments)
     except Exception as error:
@@ -231,7 +231,7 @@ def _context() -> ForkServerContext:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Sends standard error to nowhere: processes that are started meanwhile, and theirs, print nothing."""
+    """Discards standard error: processes that are started meanwhile, and the processes they start, print nothing."""
     sys.stderr.flush()
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)

@@ -1,4 +1,4 @@
-"""Images/sec in CI: compares what can be compared, and says "inconclusive" when it cannot tell.
+"""Tests images/sec in CI: compares what can be compared, and says "inconclusive" when the noise hides the answer.
 
 python -m benchmarks.gate compare tf-data-autotune tf-data-composed
 python -m benchmarks.gate compare main HEAD --rev --subject mymodule:make_dataset
@@ -44,14 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         plan = read_plan(arguments, out)
-        if isinstance(plan, RecordPlan):  # it leaves a baseline, and no document
+        if isinstance(plan, RecordPlan):  # `record` writes a baseline, and no document
             return int(unstall.of_ours("benchmarks.gate.measure:record")(plan, console, errors))
         return run_plan(CHECK if arguments.verb == "check" else COMPARE, plan, console, errors)
 
     try:
         return exit_code_of(run, errors, out, "stopped: nothing was decided")
     except Exception as error:
-        # Python would end with 1, which says "regression" here.
+        # An uncaught error would make Python exit with 1, which means "regression" here.
         traceback.print_exc()
         return say(errors, UserError(f"could not measure: {type(error).__name__}: {error}", exit_code=3))
 

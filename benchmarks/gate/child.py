@@ -1,9 +1,9 @@
 """Measures one subject for the gate in a fresh process.
 
 This file imports our own `profiles` and `models`, whichever checkout the measured code is from, so that both sides of a
-comparison are measured by the same code. What is measured comes from the subject's folder, by name: of a checkout of
-this project the public parts of `pipeline` and `models` alone (`open_source`, `VARIANTS`, `build`, `open_model`), so
-that revisions older than this file can be measured.
+comparison are measured by the same code. The measured code is imported by name from the subject's folder. If that
+folder is a checkout of this project, this file uses only public parts of its `pipeline` and `models` (`open_source`,
+`VARIANTS`, `build`, `open_model`), so that revisions older than this file can be measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from profiles.gate.feed import Feed
 from profiles.gate.inspection import inspect
 from profiles.measure.backends import BACKENDS, check_backend, check_device
 
-# Of the data, in an epoch of the measurement: as the main job's.
+# Number of images in an epoch of the measurement: as many as in the main job's.
 IMAGES = 768
 
 
@@ -35,7 +35,7 @@ class GateSession:
     """Measures one subject.
 
     Args:
-      here: the folder of the user, where a model of the user's may lie beside a variant of ours.
+      here: the user's working folder, from which the user's own model can be imported for one of our variants.
     """
 
     def __init__(self, subject: Subject, setting: Setting, here: Path) -> None:
@@ -58,11 +58,11 @@ def measure(subject: Subject, setting: Setting, windows: int, *, anchored: bool,
 
     Args:
       anchored: whether the anchors are measured beside each window.
-      inspected: whether the invariants, which have no noise, are read behind the windows.
+      inspected: whether the invariants, which have no noise, are read after the windows.
     Raises:
-      Refused: if the code that was loaded is not what is to be measured.
+      Refused: if the code that was loaded is not the code that is to be measured.
     """
-    # Before imports that take seconds: a subject that is not there is refused at once.
+    # A function is imported before imports that take seconds, so that a missing function is refused at once.
     if subject.kind in ("function", "own function"):
         import_ = unstall.of_users if subject.kind == "function" else unstall.of_ours
         loader, feed = None, import_(subject.text)
@@ -77,7 +77,7 @@ def measure(subject: Subject, setting: Setting, windows: int, *, anchored: bool,
         parallel_batches = None if loader is None else loader.parallel_batches
         opened = Feed(feed, model=model, device=setting.device, parallel_batches=parallel_batches)
         process = _measured(opened, backend, windows, anchored=anchored, inspected=inspected)
-        _check_origin(subject)  # of what is imported only when it is called, too
+        _check_origin(subject)  # again, for modules that the subject imported only when it was called
         return process
     finally:
         if loader is not None:
@@ -91,7 +91,7 @@ def _measured(opened: Feed, backend: str, windows: int, *, anchored: bool, inspe
     rates: list[dict[str, float]] = []
     anchor_rates: dict[str, list[float]] = {name: [] for name in beside}
     for number in range(windows):
-        # Anchors, window, window, anchors: a drift meets both alike.
+        # The order is anchors, window, window, anchors, so that a drift of the machine affects both equally.
         if number % 2 == 0:
             _measure_anchors(beside, anchor_rates)
         rates.append(opened.rates())
@@ -107,10 +107,10 @@ def _measured(opened: Feed, backend: str, windows: int, *, anchored: bool, inspe
 
 
 def _check_origin(subject: Subject) -> None:
-    """Checks that a revision's code is its own: an installed copy would be the same code on both sides.
+    """Checks that the measured code was loaded from the revision: an installed copy would be the same on both sides.
 
     Raises:
-      Refused: if what is measured, or another module that the revision has, was loaded from elsewhere.
+      Refused: if the subject's package, or another module that the revision has, was loaded from another folder.
     """
     if not subject.revision:
         return
@@ -132,13 +132,13 @@ def _check_origin(subject: Subject) -> None:
 
 
 def _measure_anchors(beside: dict[str, Callable[[], float]], rates: dict[str, list[float]]) -> None:
-    """Measures each anchor once, and adds the rate to its rates."""
+    """Measures each anchor once, and appends the rate to the anchor's rates."""
     for name, anchor in beside.items():
         rates[name].append(anchor())
 
 
 def _loader(subject: Subject, setting: Setting) -> tuple[Any, Any]:
-    """Builds the described pipeline, and opens the model that it feeds where one is to be trained."""
+    """Builds the subject's pipeline, and, if training is measured, opens the model that the pipeline feeds."""
     try:
         pipeline, models = importlib.import_module("pipeline"), importlib.import_module("models")
         if subject.kind == "variant":

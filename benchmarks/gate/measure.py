@@ -33,7 +33,7 @@ from profiles.gate import EPOCH, PAIRS, RECORDED, BaselineError, write
 from profiles.provenance import machine
 from profiles.report import Document, LeftOut, now
 
-# Measures a subject in a fresh process; True where what has no noise is to be looked at as well.
+# Measures a subject in a fresh process; the bool says whether the process also reads the invariants.
 Measure = Callable[[Subject, bool], Process]
 _LOG = "gate.log"
 
@@ -48,8 +48,8 @@ def compare(
     """Measures pairs until a look decides, or a process fails.
 
     Args:
-      comparison: its question; nothing was measured yet.
-      subjects: of each side.
+      comparison: the question, without any measurements yet.
+      subjects: the subject of each side.
       measure: measures a subject in a fresh process.
       coin: decides which side of a pair comes first.
       after: called with the comparison so far after each measurement.
@@ -73,8 +73,8 @@ def run_check(
     """Measures fresh processes until a look decides, or a process fails.
 
     Args:
-      check: what is asked; nothing was measured yet.
-      measure: measures the benchmark in a fresh process; True where what has no noise is to be looked at as well.
+      check: what is asked, without any processes yet.
+      measure: measures the benchmark in a fresh process; the bool says whether the process also reads the invariants.
       after: called with the check so far after each process.
     """
     try:
@@ -97,7 +97,7 @@ class ComparisonsRun:
     """Measures the comparisons of a plan, one after the other.
 
     Args:
-      dataset: the photos; None where the subjects bring their own.
+      dataset: the photos; None where a subject is a user's function, which loads its own data.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class ComparisonsRun:
         Args:
           after_round: called after each pair.
         Raises:
-          UserError: if git makes no worktree of a revision.
+          UserError: if git cannot make a worktree of a revision.
         """
         coin = random.Random(self._plan.asked.seed)
         with _log(self._plan.out, self._errors) as (log, failed), _roots(self._plan) as roots:
@@ -186,10 +186,10 @@ def open_check(plan: CheckPlan, progress: Progress, errors: Console) -> CheckRun
 
 
 class CheckRun:
-    """Measures a benchmark until it is told from its baseline.
+    """Measures a benchmark until the comparison with its baseline is decided.
 
     Args:
-      dataset: the photos, with a fingerprint of their content; None where the subject brings its own.
+      dataset: the photos, with a fingerprint of their content; None where the subject loads its own data.
     """
 
     def __init__(self, plan: CheckPlan, dataset: Mapping[str, Any] | None, progress: Progress, errors: Console) -> None:
@@ -284,7 +284,10 @@ def _recorded(plan: RecordPlan, progress: Progress, errors: Console) -> list[Pro
 
 @contextlib.contextmanager
 def _log(out: Path, errors: Console) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """Gives a log for the processes, and what to call where a process has failed: then the log stays, and is named."""
+    """Gives a log file for the processes, and a function to call when a process has failed.
+
+    After a failure the file is kept and its path is printed; otherwise the file is removed.
+    """
     log = new_log(out / _LOG)
     failed: list[bool] = []
     try:
@@ -302,7 +305,7 @@ def _log(out: Path, errors: Console) -> Iterator[tuple[Path, Callable[[], None]]
 
 @contextlib.contextmanager
 def _roots(plan: ComparisonsPlan) -> Iterator[Mapping[Side, Path]]:
-    """Gives the folders of the revisions that are compared, in worktrees, for as long as they are measured."""
+    """Gives for each side the folder in a worktree of the side's revision; nothing where no revisions are compared."""
     if plan.commits is None:
         yield {}
         return
@@ -314,7 +317,7 @@ def _roots(plan: ComparisonsPlan) -> Iterator[Mapping[Side, Path]]:
 
 
 def _dataset(subject: Subject, setting: Setting, progress: Progress, errors: Console) -> dict[str, Any] | None:
-    """Reads the photos of a benchmark, and their content; None where a user's function brings its own."""
+    """Returns the photos of a benchmark and a fingerprint of their content; None for a user's function."""
     if subject.kind == "function":
         return None
     source = _read_photos(setting, progress, errors)

@@ -1,4 +1,4 @@
-"""The words of the gate's command line."""
+"""The parser of the gate's command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.sources import add_skip_list_option
 
 SUBJECT = "tf-data-composed"
 _BASELINES = Path("benchmarks_baseline")
-# Fewer are no choice: six pairs cannot show a regression.
+# The choices of `--most-pairs`. There is no smaller choice, because six pairs cannot show a regression.
 _MOST_PAIRS = (10, 16, 24)
 _EPILOG = """Exit codes: 0 same or improved, 1 regression, 2 bad input,
 3 could not measure or not comparable, 4 too noisy."""
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         words.add_argument("--timeout", type=float, default=600.0, metavar="S", help="for one process (default: 600)")
         what = "the log of a failure goes" if verb == "record" else "results.json and report.html go"
         words.add_argument("--out", type=Path, metavar="DIR", help=f"where {what} (default: runs/TIME)")
-    # What `--help` shows of each verb, too: somebody who reads about an option looks for it here.
+    # The main `--help` shows the usage of every verb too, for readers who look for an option there.
     arguments.epilog = "\n".join([*(words.format_usage() for words in verbs.choices.values()), _EPILOG])
     return arguments
 

@@ -1,4 +1,4 @@
-"""What the gate is asked: to compare subjects, to hold this project's ratios, to record a benchmark, or to check it."""
+"""Reads what the gate is asked: to compare subjects, test this project's ratios, or record or check a benchmark."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of two subjects.
+    """The question about two subjects, A and B.
 
     Attributes:
-      a, b: what the user called them; B is judged against A.
-      threshold: the loss that counts.
-      at_least: B serves so many times the images/sec of A: asked in the place of "is it the same?" where given.
-      pairs: at each look.
-      same_work: whether A and B are to do the same: then work that has grown is a regression whatever the rate.
+      a, b: the labels of the subjects; B is judged against A.
+      threshold: the smallest loss of images/sec that counts, as a fraction.
+      at_least: where given, the question is whether B serves at least this many times the images/sec of A, and not
+        whether B is as fast as A.
+      pairs: number of pairs measured at each look.
+      same_work: whether A and B should do the same work; if so, more work in B is a regression whatever the rate.
     """
 
     a: str
@@ -63,7 +64,7 @@ class Question:
         return plan(Paired.least_p, self.pairs)
 
     def claims(self, evidence: Evidence, look: Look) -> Claims:
-        """Returns what the evidence shows at a look, of what is asked."""
+        """Returns what the evidence shows about the question at a look."""
         if self.at_least is not None:
             return floor(evidence, look, self.at_least)
         return change(evidence, look, self.threshold)
@@ -71,13 +72,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedComparisons:
-    """Comparisons, and how their subjects are measured; the document of a run keeps it.
+    """The comparisons to make, and how their subjects are measured; kept in the document of a run.
 
     Attributes:
       questions: by the name of the comparison.
-      seed: of the coins that order each pair.
+      seed: of the coin that orders the sides of each pair.
       measure: "loader", or "train NETWORK on DEVICE".
-      data: what the photos were called, without folders; None where the subjects bring their own.
+      data: the user's name for the photos, without the folders before it; None where the subjects load their own data.
     """
 
     questions: Mapping[str, Question]
@@ -88,13 +89,13 @@ class AskedComparisons:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedCheck:
-    """A benchmark, and the baseline that the benchmark is compared with; the document of a run keeps it.
+    """A benchmark, and the baseline with which the benchmark is compared; kept in the document of a run.
 
     Attributes:
       name: of the benchmark, and of the baseline's file.
-      subject: what is measured, as the user called it.
+      subject: the user's name for what is measured.
       measure, data: as in `AskedComparisons`.
-      threshold: the loss that counts.
+      threshold: the smallest loss of images/sec that counts, as a fraction.
       baseline: what was recorded.
     """
 
@@ -111,9 +112,9 @@ class ComparisonsPlan:
     """A run of `compare` or `ratios`.
 
     Attributes:
-      verb: which of the two.
-      sides: A and B of each comparison, by its name.
-      commits: of A and B with `--rev`: each side is measured in a worktree of its commit.
+      verb: "compare" or "ratios".
+      sides: A and B of each comparison, by the comparison's name.
+      commits: with `--rev` the commits of A and B, each of which is measured in a worktree of its own; else None.
     """
 
     verb: str
@@ -125,7 +126,7 @@ class ComparisonsPlan:
 
     @property
     def reads_photos(self) -> bool:
-        """Whether both sides of all comparisons load the photos; what a user's function loads, it alone knows."""
+        """Whether all subjects load the photos; false if one is a user's function, which loads its own data."""
         return not any(subject.kind == "function" for sides in self.sides.values() for subject in sides)
 
 
@@ -145,8 +146,8 @@ class RecordPlan:
 
     Attributes:
       measure: "loader", or "train NETWORK on DEVICE".
-      path: where the baseline goes.
-      overwrite: whether it may take the place of another.
+      path: the file to which the baseline is written.
+      overwrite: whether the file may replace another baseline.
     """
 
     subject: Subject
@@ -158,10 +159,10 @@ class RecordPlan:
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan | CheckPlan | RecordPlan:
-    """Checks what can be checked before anything is opened or measured.
+    """Makes a plan of the arguments, and checks all that can be checked before anything is opened or measured.
 
     Raises:
-      UserError: in one line; with exit code 3 where a baseline that is there cannot be used.
+      UserError: if an argument is wrong, in one line; with exit code 3 if the baseline's file cannot be used.
     """
     if not arguments.timeout > 0:
         raise UserError(f"--timeout must be above 0. Received: {arguments.timeout}.")
@@ -285,7 +286,7 @@ def _subject(text: str, option: str, *, of_revision: bool = False) -> Subject:
     """Reads what is to be measured.
 
     Args:
-      of_revision: whether a variant may be one that this checkout has not: another revision has others.
+      of_revision: whether the subject belongs to another revision, which may have variants that this checkout lacks.
     """
     if text.endswith(".toml"):
         config_from_file(Path(text), option)
@@ -305,7 +306,7 @@ def _setting(arguments: argparse.Namespace) -> Setting:
         device = parse_device(arguments.device)
     except ValueError as error:
         raise UserError(str(error)) from error
-    # The processes run elsewhere: a file or folder is named so that they find it.
+    # The child processes run in other working folders: they find files and folders by absolute paths.
     data = str(Path(arguments.data).resolve()) if Path(arguments.data).is_dir() else arguments.data
     model = str(Path(arguments.model).resolve()) if arguments.model.endswith(".keras") else arguments.model
     return Setting(
@@ -319,14 +320,14 @@ def _setting(arguments: argparse.Namespace) -> Setting:
 
 
 def _measure_of(setting: Setting) -> str:
-    """Returns in words what is measured of a subject: what a baseline is of, and must be the same later."""
+    """Returns in words what is measured of a subject; a check and its baseline must agree in these words."""
     if setting.measure == "loader":
         return setting.measure
     return f"{setting.measure} {without_folder(setting.model)} on {setting.device.name}"
 
 
 def _data_of(setting: Setting, *subjects: Subject) -> str | None:
-    """Returns what the photos are called; None where every subject is a user's function, which brings its own."""
+    """Returns the photos' name; None where every subject is a user's function, which loads its own data."""
     return None if all(subject.kind == "function" for subject in subjects) else without_folder(setting.data)
 
 

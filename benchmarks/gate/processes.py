@@ -1,4 +1,4 @@
-"""Measures a subject of the gate in a fresh child process, which is gone when its figures are here."""
+"""Measures a subject of the gate in a fresh child process, which has ended when its figures are returned."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from profiles import Device
 
 _OURS = Path(__file__).resolve().parents[2]
 _SESSION = "benchmarks.gate.child:GateSession"
-# Windows of half a second in a process, whose medians are its figures: what differs between processes is more than
-# what differs within a process, so that more windows in each would buy nothing.
+# Number of windows in a process; each lasts half a second, and their median is the process' figure. Rates differ more
+# between processes than within a process, so more windows in each process would gain nothing.
 WINDOWS = 4
-# Imports, a first epoch that fills a cache, the windows.
+# For all of a process: imports, a first epoch that fills a cache, and the windows.
 TIMEOUT_S = 600.0
 
 
 class MeasureError(Exception):
-    """Nothing could be measured; the message says why."""
+    """A process could not measure its subject; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,11 @@ class Subject:
     """What is measured.
 
     Attributes:
-      label: how the user called it.
-      kind: "variant", "toml", "function" of the user's, or "own function": one of this project's.
+      label: the subject's name for people.
+      kind: "variant", "toml", "function" (the user's), or "own function" (this project's).
       text: the variant's name, the file's text, or "module:function".
-      root: the folder whose code it is.
-      revision: whether nothing else than that folder's code may be measured.
+      root: the folder whose code is measured.
+      revision: whether only that folder's code may be measured.
     """
 
     label: str
@@ -43,7 +43,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How it is measured: the same for all that is compared."""
+    """How a subject is measured: the same for all subjects that are compared."""
 
     data: str
     measure: str
@@ -54,17 +54,17 @@ class Setting:
 
 
 def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = False, inspect: bool = False) -> Process:
-    """Measures in a fresh process.
+    """Measures a subject in a fresh process.
 
     Args:
-      log: where the process writes what it has to say.
+      log: the file to which the process' output goes.
       anchors: whether the anchors are measured beside each window.
-      inspect: whether the invariants, which have no noise, are read behind the windows.
+      inspect: whether the invariants, which have no noise, are read after the windows.
     Raises:
-      MeasureError: if it cannot, or takes too long.
+      MeasureError: if the process fails or takes too long.
     """
-    # The child has not this process' import path, on which the folder of the user may come before the subject's own.
-    # Nothing is written into the subject's folder, which may be the user's.
+    # With a home, the child does not inherit this process' import path, where the user's folder may come before the
+    # subject's. The variable keeps Python from writing bytecode into the subject's folder, which may be the user's.
     home = Home(folder=subject.root, environment={"PYTHONDONTWRITEBYTECODE": "1"})
     try:
         child = Child(_SESSION, setting.device, log, subject, setting, Path.cwd(), home=home)

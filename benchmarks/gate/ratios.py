@@ -1,4 +1,4 @@
-"""This project's own recorded ratios: what must stay so much faster than what, on any machine."""
+"""This project's own recorded ratios: which subject must stay how much faster than another, on any machine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _PHOTOS = "generated:512"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """B serves at least so many times the images/sec of A, in steady steps and in whole epochs.
+    """B must serve at least `at_least` times the images/sec of A, in steady steps and in whole epochs.
 
     Attributes:
-      recorded: the ratio of the steady rates where it was recorded.
-      at_least: the floor of both figures, wide enough for machines with other cores: about half of what was recorded,
-        or, where A and B are the same work, what a person would notice.
+      recorded: the ratio of the steady rates on the machine where the ratio was recorded.
+      at_least: the floor of both figures, low enough for machines with other cores: about half of what was recorded,
+        or, where A and B do the same work, the ratio at which a person would notice a loss.
     """
 
     a: Subject
@@ -43,7 +43,7 @@ def _variant(name: str) -> Subject:
     return Subject(label=name, kind="variant", text=name)
 
 
-# How all of them are measured.
+# How the subjects of all ratios are measured.
 SETTING = Setting(data=DATA, measure="loader", model=MODEL, device=Device(kind="cpu", name="cpu"))
 # Recorded: docs/gate.md, two cores, 2026-11-22.
 RATIOS = {
@@ -58,7 +58,7 @@ RATIOS = {
 
 
 def decode_alone() -> int:
-    """Does nothing but decode photos from memory, on all cores, scaled as loaders do. Returns how many."""
+    """Decodes photos from memory on all cores, scaled as loaders do, and nothing else. Returns the number of photos."""
     shares, images = _decoding()
     shares.run(epochs=1)
     return images
@@ -73,12 +73,12 @@ def _decoding() -> tuple[Shares, int]:
 
 
 def monitor_off() -> int:
-    """Trains an epoch. Returns its images."""
+    """Trains for an epoch. Returns the number of images."""
     return _trained()
 
 
 def monitor_on() -> int:
-    """Trains an epoch that `StallMonitor` watches. Returns its images."""
+    """Trains for an epoch, which `StallMonitor` watches. Returns the number of images."""
     from profiles.script.monitor import StallMonitor
 
     return _trained(StallMonitor())
@@ -95,6 +95,6 @@ def _training() -> tuple[Any, Any, int]:
     import tensorflow as tf
 
     options = tf.data.Options()
-    options.autotune.enabled = False  # with it an epoch's end can take a second, by chance
+    options.autotune.enabled = False  # with autotune, the end of an epoch can take a second, by chance
     loader = build(VARIANTS["tf-data-cache"], open_source(_PHOTOS))
     return open_model(MODEL, classes=2), loader.data.with_options(options), loader.images

@@ -1,4 +1,4 @@
-"""The documents of the gate: a table and a sentence for each verdict, on the terminal and as a page."""
+"""Renders the documents of the gate: a table, and a sentence for each verdict, on the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Answer:
 
     Attributes:
       sentence: the verdict and its numbers.
-      changes: what has no noise and is not the same of A and B.
+      changes: the invariants, which have no noise, that differ between A and B, in words.
     """
 
     sentence: str
@@ -71,7 +71,7 @@ class Answer:
 
 
 def comparison_grid(results: Sequence[ComparisonResult]) -> Grid:
-    """Returns a table of all comparisons, a line a figure."""
+    """Returns a table of all comparisons, with a row for each figure."""
     rows = []
     for result in results:
         comparison, title = result.comparison, result.name
@@ -84,7 +84,7 @@ def comparison_grid(results: Sequence[ComparisonResult]) -> Grid:
 
 
 def comparison_answers(results: Sequence[ComparisonResult]) -> tuple[Answer, ...]:
-    """Returns each comparison's verdict in a sentence, and what of A and B differs that has no noise."""
+    """Returns each comparison's verdict in a sentence, and the invariants that differ between A and B."""
     return tuple(
         Answer(
             sentence=f"{' '.join(result.name.split())}: {_sentence(result.comparison, result.decision)}",
@@ -120,7 +120,7 @@ def _sentence(comparison: Comparison, decision: Decision | None) -> str:
 
 def _changes(comparison: Comparison) -> tuple[str, ...]:
     if comparison.question.at_least is not None:
-        return ()  # a floor is asked of two things that differ anyway
+        return ()  # a floor compares subjects that do different work anyway
     before, now = (invariants_of(comparison.processes(side)) for side in SIDES)
     if before is None or now is None:
         return ()
@@ -198,7 +198,7 @@ COMPARISONS = Kind(
 
 
 def check_grid(result: CheckResult) -> Grid | None:
-    """Returns the ratio to each anchor, then and now; None where nothing was measured."""
+    """Returns a table of the ratio to each anchor, as recorded and now; None where nothing was measured."""
     processes, baseline = result.check.processes, result.check.asked.baseline
     if not processes:
         return None
@@ -224,7 +224,7 @@ def check_grid(result: CheckResult) -> Grid | None:
 
 
 def _over_anchor(processes: Sequence[Process], figure: str, anchor: str) -> list[float]:
-    """Returns a figure's rate over an anchor's, of each process."""
+    """Returns for each process the rate of a figure divided by the rate of an anchor."""
     return [rate_of(process.images_per_sec, figure) / median(process.anchors[anchor]) for process in processes]
 
 
@@ -261,7 +261,7 @@ def _check_copies(document: CheckDocument, result: CheckResult) -> dict[str, Any
 
 
 def _check_rows(result: CheckResult) -> list[dict[str, Any]]:
-    """Returns a row for each ratio; a verdict without a measurement is a row without a ratio."""
+    """Returns a row for each ratio; if there is a verdict without a measurement, a single row without a ratio."""
     check, decision = result.check, result.decision
     verdict = {
         "benchmark": check.asked.name,
@@ -299,7 +299,7 @@ CHECK = Kind(
 
 
 def print_baseline(console: Console, baseline: Baseline, path: Path) -> None:
-    """Prints what was recorded."""
+    """Prints the ratios and rates of a baseline that was recorded."""
     rows = []
     for figure, values in baseline.figures.items():
         for anchor, ratios in values.ratios.items():
@@ -322,11 +322,11 @@ def print_baseline(console: Console, baseline: Baseline, path: Path) -> None:
     )
 
 
-# What they share
+# Used by comparisons, checks and baselines
 
 
 def _named(text: str, figure: str, figures: Collection[str], between: str = ", ") -> str:
-    """Returns a text with the figure's name behind it; a figure that is the only one needs none."""
+    """Returns a text followed by the figure's name, or the text alone where there is only one figure."""
     return f"{text}{between}{_SHORT[figure]}" if len(figures) > 1 else text
 
 
@@ -348,7 +348,7 @@ def _listed(counts: Sequence[int]) -> str:
 
 
 def _print(console: Console, grid: Grid | None, answers: Sequence[Answer]) -> None:
-    """Prints the table, then each answer, and what changed below it."""
+    """Prints the table, then each answer, and below each answer what changed."""
     if grid is not None:
         _print_grid(console, grid)
     for answer in answers:
@@ -361,7 +361,7 @@ def _print_grid(console: Console, grid: Grid) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for number, column in enumerate(grid.columns):
         words = number == 0 or column in ("", _VERDICT)
-        # Of a name in several lines, the last stands beside its figures.
+        # Where a name takes several lines, the last line stands beside the figures.
         table.add_column(column, justify="left" if words else "right", overflow="fold", vertical="bottom")
     for row in grid.rows:
         table.add_row(*(_cell(column, cell) for column, cell in zip(grid.columns, row, strict=True)))

@@ -1,4 +1,4 @@
-"""What follows from the samples of a gate: pairs, their ratios, and the verdict, by the rules of `profiles.gate`."""
+"""Derives from the gate's samples the pairs, their ratios and the verdict, by the rules of `profiles.gate`."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ CheckDocument = Document[AskedCheck, CheckSamples]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A question, and what was measured of it so far.
+    """A question, and what was measured so far to answer it.
 
     Attributes:
-      measurements: in the order in which the processes ran; two by two they are pairs.
+      measurements: in the order in which the processes ran; every two of them are a pair.
       failure: why the next measurement failed; None if none did.
     """
 
@@ -62,7 +62,7 @@ class Comparison:
 
     @property
     def pairs(self) -> int:
-        """Pairs that are whole."""
+        """Number of complete pairs."""
         return len(self.measurements) // 2
 
     @property
@@ -73,23 +73,27 @@ class Comparison:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names of those that are judged; none before anything was measured."""
+        """The names of the figures that are judged; empty before anything was measured."""
         return figures_of(*(measurement.process.rates for measurement in self.measurements))
 
     def ratios(self, figure: str) -> tuple[float, ...]:
-        """Returns images/sec of B over A, of each pair."""
+        """Returns for each pair the images/sec of B divided by those of A."""
         return tuple(
             rate_of(b.images_per_sec, figure) / rate_of(a.images_per_sec, figure)
             for a, b in zip(self.processes("A"), self.processes("B"), strict=False)
         )
 
     def spread(self, figure: str) -> float | None:
-        """Returns the standard deviation of a measurement's logarithm, by the pairs' middle half; None below 6."""
+        """Returns the standard deviation of one measurement's logarithm; None for fewer than 6 pairs.
+
+        The estimate uses the median deviation of the pairs' ratios, on which a few outliers have little effect.
+        """
         if self.pairs < PAIRS[0]:
             return None
         logs = [math.log(ratio) for ratio in self.ratios(figure)]
         middle = median(logs)
-        # 1.4826 times the median deviation is the standard deviation where noise is Gaussian; a pair has that of two.
+        # For Gaussian noise the standard deviation is 1.4826 times the median deviation. A ratio has the noise of two
+        # measurements: hence the square root of 2.
         return 1.4826 * median([abs(log - middle) for log in logs]) / math.sqrt(2)
 
     def decide(self) -> Decision | None:
@@ -114,14 +118,14 @@ class Comparison:
         return None
 
     def _worse(self) -> str:
-        """Returns which work has grown where both sides are to do the same; "" before two pairs are whole."""
+        """Returns which work has grown from A to B if both should do the same; "" before two pairs are complete."""
         if not self.question.same_work or self.pairs < INSPECTED:
             return ""
         before, now = (invariants_of(self.processes(side)) for side in SIDES)
         return "; ".join(losses(before, now)) if before is not None and now is not None else ""
 
     def to_dict(self, decision: Decision | None) -> dict[str, Any]:
-        """Returns what tools read of it: figures of each pair, the looks, and their decisions."""
+        """Returns what other tools read: order and ratios of each pair, the looks, the invariants, the decision."""
         a, b = (invariants_of(self.processes(side)) for side in SIDES)
         return {
             "orders": list(self.orders),
@@ -140,9 +144,9 @@ class Check:
     """A benchmark, and what was measured of it so far.
 
     Attributes:
-      provenance: of `profiles.provenance.machine`.
-      dataset: how many images there are, and the fingerprint of their content; None where the subject brings its own.
-      processes: in their order.
+      provenance: what `profiles.provenance.machine` returned.
+      dataset: number of images, and the fingerprint of their content; None where the subject loads its own data.
+      processes: in the order in which they ran.
       failure: why the next process failed; None if none did.
     """
 
@@ -155,8 +159,8 @@ class Check:
     def decide(self) -> Decision | None:
         """Returns the decision of the first look that decides; None where more is to be measured.
 
-        Another machine, version or data set than those recorded is not comparable. What only a process can know (the
-        backend, its GPUs) is taken to be as recorded until there was a process.
+        The verdict is "not comparable" if the machine, a version or the data set differs from those recorded. What only
+        a process can know (the backend, its GPUs) is taken to be as recorded until the first process has run.
         """
         baseline = self.asked.baseline
         elsewhere = self._elsewhere()
@@ -205,7 +209,7 @@ def baseline_of(
     provenance: Mapping[str, Any],
     dataset: Mapping[str, Any] | None,
 ) -> Baseline:
-    """Makes a baseline of processes that measured a benchmark, of which the first two looked at what has no noise."""
+    """Makes a baseline of the processes that measured a benchmark; the first two of them have read the invariants."""
     invariants = invariants_of(processes)
     assert invariants is not None
     return new_baseline(
@@ -219,7 +223,7 @@ def baseline_of(
 
 
 def _measured(process: Process) -> MeasuredRates:
-    """Returns the figures of a process: of the benchmark, and a rate for each anchor."""
+    """Returns the medians of a process' windows: the benchmark's rate for each figure, and each anchor's rate."""
     return MeasuredRates(
         images_per_sec=process.images_per_sec,
         anchors={name: median(rates) for name, rates in process.anchors.items()},
@@ -279,11 +283,11 @@ def derive_check(document: CheckDocument) -> CheckResult:
 
 
 def dataset_of(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns what must be the same of the photos of a baseline and of a check."""
+    """Returns what the photos of a baseline and of a check must have in common."""
     return None if source is None else {"images": source["images"], "content": source["content"]}
 
 
 def exit_code(*decisions: Decision | None) -> int:
-    """Returns a run's exit code: of a regression before a failed measurement, and of that before an open question."""
+    """Returns the gravest exit code: 1 (regression) before 3 (not measured or compared) before 4 (inconclusive)."""
     codes = [decision.exit_code for decision in decisions if decision is not None]
     return next((code for code in (1, 3, 4) if code in codes), 0)

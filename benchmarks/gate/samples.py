@@ -21,12 +21,12 @@ class Process:
 
     Attributes:
       rates: images/sec of each window, by figure.
-      anchors: the rates of the anchors beside these windows, by name.
-      invariants: what has no noise; None where the process was not asked to look.
-      backend: Keras' own.
-      gpus: the names of those that the process saw.
+      anchors: the rates of each anchor, measured beside the windows, by name.
+      invariants: the loader's properties that have no noise; None where the process was not asked to read them.
+      backend: the name of Keras' backend.
+      gpus: the names of the GPUs that the process saw.
     Raises:
-      ValueError: at a rate that is not a number above 0, or where there is none.
+      ValueError: if a rate is not a number above 0, a figure or an anchor has no rates, or whole epochs are missing.
     """
 
     rates: Mapping[str, tuple[float, ...]]
@@ -72,7 +72,10 @@ class CheckSamples:
 
 
 def invariants_of(processes: Sequence[Process]) -> Invariants | None:
-    """Returns what the inspected among the processes of one subject agree on; None before there are two."""
+    """Returns a subject's invariants; None before two processes have run.
+
+    An invariant that differs between the first two processes is marked as varying.
+    """
     if len(processes) < INSPECTED:
         return None
     first, second = (process.invariants for process in processes[:INSPECTED])

@@ -1,4 +1,4 @@
-"""A git revision in a folder of its own; the user's checkout is not touched, and nothing is left behind."""
+"""Checks out a git revision into a temporary folder, without touching the user's checkout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def commit_of(revision: str, repository: Path) -> str:
     """Returns the full id of the commit that a revision names.
 
     Raises:
-      UserError: if it names none, or this is no repository.
+      UserError: if the revision names no commit, the folder is in no repository, or git is missing or does not answer.
     """
     try:
         commit = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
@@ -33,7 +33,7 @@ def commit_of(revision: str, repository: Path) -> str:
 
 
 def folder_within(repository: Path) -> str:
-    """Returns the way from the top of the repository to a folder in it; "" for the top."""
+    """Returns the path from the top of a git repository to a folder in the repository; "" for the top."""
     return _git(repository, "rev-parse", "--show-prefix").removesuffix("\n")
 
 
@@ -41,10 +41,10 @@ def check_folder(folder: str, commit: str, revision: str, repository: Path) -> N
     """Checks that a commit has the folder in which the user stands.
 
     Args:
-      folder: from the top of the repository, as `folder_within` returns it.
-      revision: what the user called the commit.
+      folder: the path from the top of the repository, as `folder_within` returns it.
+      revision: the user's name for the commit.
     Raises:
-      UserError: if not.
+      UserError: if the commit lacks the folder.
     """
     try:
         kind = _git(repository, "cat-file", "-t", f"{commit}:{folder.rstrip('/')}").strip()
@@ -56,18 +56,18 @@ def check_folder(folder: str, commit: str, revision: str, repository: Path) -> N
 
 @contextlib.contextmanager
 def worktree(commit: str, repository: Path) -> Iterator[Path]:
-    """Gives a folder that holds the commit's files, and removes it.
+    """Gives a folder that holds the commit's files, and removes the folder at the end.
 
-    It lies in the cache, in a folder of this process: what a killed run left there goes with the next.
+    The folder lies in the cache, in a scratch folder of this process. The next run removes what a killed run has left.
 
     Raises:
-      UserError: if git cannot.
+      UserError: if git cannot make the worktree.
     """
     scratch = scratch_folder(cache_root())
     folder = scratch / commit[:12]
     try:
         _remove_dead(repository)
-        # Without hooks: they are for people, and may do anything.
+        # Without the repository's hooks, which are meant for people's checkouts and may do anything.
         _git(
             repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--quiet", "--detach", str(folder), commit
         )
@@ -86,7 +86,7 @@ def worktree(commit: str, repository: Path) -> Iterator[Path]:
 
 
 def _remove_dead(repository: Path) -> None:
-    """Has git forget the worktrees of runs that were killed, and no others: `prune` might forget the user's."""
+    """Makes git forget the worktrees of killed runs only; `git worktree prune` might forget worktrees of the user's."""
     listed = _git(repository, "worktree", "list", "--porcelain")
     for line in listed.splitlines():
         path = Path(line.removeprefix("worktree "))

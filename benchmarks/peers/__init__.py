@@ -1,1 +1,1 @@
-"""Other loaders at the same work, in one run."""
+"""Measures other libraries' loaders and ours at the same work, in one run."""

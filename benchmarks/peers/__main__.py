@@ -1,4 +1,4 @@
-"""The same work done by other libraries' loaders, each in its own process, measured in turns in one run.
+"""Measures other libraries' loaders and ours at the same work: each in its own process, in turns, in one run.
 
 python -m benchmarks.peers --data photos/train
 """

@@ -1,4 +1,4 @@
-"""Who is compared: each peer, where its loader is, how it is installed, and which workers it can have."""
+"""The catalogue of peers: where each peer's loader is made, how its library is installed, which workers it can have."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Peer:
     """A loader of another library, or one of ours.
 
     Attributes:
-      name: what the table calls it.
-      module: where its loader is made; imported in the peer's own process only.
-      functions: the function in it that makes the loader, by work.
-      packages: distributions whose versions are recorded; the first one's is shown.
-      install: how to install it.
-      kinds: the workers it can have, "threads" or "processes"; none where the library decides itself.
+      name: the peer's name in the table.
+      module: the module that makes the loader; imported only in the peer's own process.
+      functions: by work, the function of the module that makes the loader.
+      packages: distributions whose versions are recorded; the version of the first is shown.
+      install: how to install the packages.
+      kinds: the kinds of workers that the peer can have, "threads" and "processes"; empty where the library decides.
       least: the smallest number of workers; 0 loads in the main thread.
-      beyond_cores: whether it can have more workers than there are cores.
-      part: whether it does a part of the work alone, on as many threads as there are cores, and hands over no batch
-        that could be compared with the others'.
-      configs: the described pipeline, by work, where this project builds it.
+      beyond_cores: whether the peer can have more workers than there are cores.
+      part: whether the peer does only a part of the work, on as many threads as there are cores, and serves no batches
+        that could be compared with other peers' batches.
+      configs: by work, the description of the pipeline, where this project builds the pipeline.
       note: what a reader of the table must know.
     """
 
@@ -81,14 +81,14 @@ _CROPS = replace(
     output_dtype="uint8",
 )
 
-# Our own rows, by work and name. The others are compared with the fastest of a work.
+# The pipelines of our own rows, by work and name. At each work, the other peers are compared with the fastest of these.
 OURS: dict[str, dict[str, PipelineConfig]] = {
     "cold": {name: VARIANTS[name] for name in ("tf-data-composed", "py-dataset-composed")},
     "prepared": {"tf-data-raw": _CROPS},
     "prepared-float": {"tf-data-raw": replace(_CROPS, output_dtype="float32")},
 }
 
-# The same batches from `pipeline.PythonBatches`: name -> the row above.
+# Rows that make the same batches by `pipeline.PythonBatches`: name -> the row of `OURS` with the same description.
 _IN_PYTHON = {"python-composed": "tf-data-composed", "python-raw": "tf-data-raw"}
 
 PEERS: dict[str, Peer] = {
@@ -102,7 +102,8 @@ PEERS: dict[str, Peer] = {
             packages=("torch", "opencv-python-headless"),
             note="DataLoader; scaled decode",
         ),
-        # As their documentation leaves it: to find out at which fraction to decode is our remedy, which the others get.
+        # Decodes at full size, as the documentation of PyTorch and of OpenCV leaves it. To choose a smaller size for
+        # each file is this project's remedy, which the rows with a scaled decode are given.
         replace(
             _TORCH,
             name="torch-opencv-full",
@@ -162,7 +163,7 @@ PEERS: dict[str, Peer] = {
                 "pip install 'unstall[peers,ffcv]' and pip install --no-deps ffcv==1.0.2"
             ),
             kinds=("threads",),
-            # Numba has no more threads than cores.
+            # FFCV's workers are threads of Numba, which has no more threads than there are cores.
             beyond_cores=False,
             note=".beton, raw",
         ),
@@ -177,7 +178,7 @@ PEERS: dict[str, Peer] = {
 }
 
 
-# What every loader of the cold work has to do, on all cores and with nothing around it: no loader can be faster.
+# Parts of the cold work that every loader has to do, on all cores and without a loader: no loader can be faster.
 PARTS = {
     name: Peer(
         name=name,
@@ -198,7 +199,7 @@ PARTS = {
 
 
 def our_peers() -> dict[str, Peer]:
-    """Returns a peer for each of `OURS`, and those of `_IN_PYTHON` without tf.data as well."""
+    """Returns a peer for each pipeline of `OURS`, and a peer without tf.data for each of `_IN_PYTHON`."""
     peers: dict[str, Peer] = {}
     for work, configs in OURS.items():
         for name, config in configs.items():
@@ -229,14 +230,15 @@ def our_peers() -> dict[str, Peer]:
 
 
 def all_peers() -> dict[str, Peer]:
-    """Returns all that can be compared, in the order of the table: ours, the others' loaders, and parts of the work."""
+    """Returns all peers, in the order of the catalogue: ours, other libraries' loaders, and parts of the work."""
     return our_peers() | PEERS | PARTS
 
 
 def worker_choices(peer: Peer, cores: int, asked: tuple[int, ...] = ()) -> list[tuple[int | None, bool]]:
-    """Returns the (workers, are processes) to try: the least, as many as cores, twice as many; or those asked for.
+    """Returns the choices to try, each as (number of workers, whether they are processes).
 
-    A part of the work has as many threads as cores, whatever is asked for.
+    The numbers are those asked for, or else the peer's least, the number of cores, and twice the number of cores. A
+    part of the work has as many threads as there are cores, whatever is asked for.
     """
     if peer.part:
         return [(cores, False)]
@@ -247,7 +249,7 @@ def worker_choices(peer: Peer, cores: int, asked: tuple[int, ...] = ()) -> list[
     choices: list[tuple[int | None, bool]] = []
     for kind in peer.kinds:
         processes = kind == "processes"
-        # The least number of workers is tried once: none, or a single worker, are the same of both kinds.
+        # The least number, no worker or a single one, is tried with the first kind only: the kind makes no difference.
         alike = bool(choices) and processes
         choices += [(number, processes) for number in numbers if not (alike and number <= peer.least)]
     return choices

@@ -1,7 +1,7 @@
-"""The session of one peer: it serves windows on request, and rests in between.
+"""The session in the process of one peer: opens the peer's loader, and reads or times epochs when the parent asks.
 
-A peer may run under another interpreter, which needs NumPy, psutil and the peer's own library, and nothing else of this
-project.
+A peer may run under another interpreter, which needs NumPy, psutil and the peer's own library, and none of this
+project's other dependencies.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from benchmarks.peers.samples import Identity, Survey
 from profiles import clock
 from profiles.provenance import version_of
 
-# An image that has changed by more than this, of 1, from one epoch to the next was drawn anew.
+# If the pixels of an image, from 0 to 1, change by more than this on average from one epoch to the next, the loader has
+# drawn the image's augmentation anew.
 _CHANGED = 0.002
 
 
 class Counter:
-    """Counts the images that come out of a loader, once, and times them."""
+    """A sink that counts the images and batches of one feed, and notes when the first and the last batch came."""
 
     def __init__(self) -> None:
         self.images = self.batches = 0
@@ -45,7 +46,7 @@ class Counter:
 
 
 class Surveyor(Counter):
-    """Looks at every image of one epoch."""
+    """A sink that collects statistics of every image of one epoch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Surveyor(Counter):
         self.sizes: list[int] = []
         self.labels: dict[int, int] = {}
         self._low, self._high = math.inf, -math.inf
-        # Of each class: images, and sums of the channels and of their squares.
+        # By label, the sums over the label's images of each channel's mean and mean square: (2, 3).
         self._sums: dict[int, np.ndarray] = {}
 
     def take(self, images: Any, labels: Any) -> None:
@@ -70,14 +71,14 @@ class Surveyor(Counter):
             self._sums[label] = self._sums.get(label, 0) + sums
 
     def survey(self, opened_ns: int) -> Survey:
-        """Returns what the epoch was, of a loader that was made at `opened_ns`."""
+        """Returns what the epoch looked like; the loader began to be made at `opened_ns`."""
         mean, square = sum(self._sums.values(), np.zeros((2, 3))) / max(self.images, 1)
         return Survey(
             first_batch_s=(self.first_ns - opened_ns) / 1e9,
             images=self.images,
             dtype=self.dtype,
             shape=self.shape,
-            # The short one need not come last: Keras' `fit` shuffles batches, and threads finish out of order.
+            # The short batch need not come last: Keras' `fit` shuffles batches, and threads finish out of order.
             full_batches=all(size == BATCH for size in sorted(self.sizes)[1:]) and min(self.sizes) <= BATCH,
             range=(self._low, self._high),
             mean=tuple(mean.tolist()),
@@ -90,7 +91,7 @@ class Surveyor(Counter):
 
 
 class Identifier(Counter):
-    """Looks at which image is which, in two epochs of a loader whose labels are its images' numbers."""
+    """A sink that recognizes each image of two epochs by its label, which is the image's number."""
 
     def __init__(self, plain: np.ndarray) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ class Identifier(Counter):
                 self._flipped.append(bool(np.abs(image[:, ::-1] - plain).mean() < straight))
 
     def identity(self) -> Identity:
-        """Returns which image was which."""
+        """Returns what the two epochs showed about each image."""
         count = len(self._plain)
         second = self._seen[count:]
         changes = [
@@ -118,7 +119,8 @@ class Identifier(Counter):
         ]
         return Identity(
             images=count,
-            # Of both epochs together: threads that finish out of order may carry a batch over their border.
+            # Both epochs are checked together: if threads finish out of order, a batch of the first epoch may come
+            # during the second.
             once=sorted(self._seen) == sorted([*range(count)] * 2),
             served=len(self._seen),
             distinct=len(set(self._seen)),
@@ -129,7 +131,7 @@ class Identifier(Counter):
         )
 
     def _pairing(self) -> float:
-        """Returns the correlation of the images' brightness with that of the photos whose numbers they bear."""
+        """Returns the correlation of the images' brightness with that of the photos with the same numbers."""
         numbers = [number for number in self._images if 0 <= number < len(self._plain)]
         if len(numbers) < 2:
             return 0.0
@@ -152,7 +154,7 @@ def as_labels(labels: Any) -> list[int]:
 
 
 class PeerSession:
-    """What a peer's process does: its methods are the requests."""
+    """Answers the parent in a peer's process: each public method is a request."""
 
     def __init__(self) -> None:
         self._loader: Loader | None = None
@@ -165,7 +167,7 @@ class PeerSession:
         return {name: version_of(name) for name in packages}
 
     def open(self, job: Job) -> None:
-        """Makes the loader; the loader that was open before goes."""
+        """Makes the loader, after dropping the loader that was open before."""
         self._loader = None
         gc.collect()
         os.makedirs(job.folder, exist_ok=True)
@@ -173,7 +175,7 @@ class PeerSession:
         self._loader = self._make(job)
 
     def survey(self) -> Survey:
-        """Reads one epoch and looks at it."""
+        """Reads one epoch and returns what it looked like."""
         surveyor = Surveyor()
         self._feed(1, surveyor)
         return surveyor.survey(self._opened_ns)
@@ -198,7 +200,7 @@ class PeerSession:
         }
 
     def collect(self, path: str) -> int:
-        """Writes the images of one epoch, in their order, to a file. Returns how many."""
+        """Writes the images of one epoch to a file, in the order in which they are served. Returns their number."""
         parts: list[np.ndarray] = []
 
         class Collect(Counter):

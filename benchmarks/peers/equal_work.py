@@ -1,4 +1,4 @@
-"""Whether a peer did the same work: pure functions of what its process saw."""
+"""Finds how a peer's work differs from the reference's: pure functions of what the peer's process saw."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Mapping
 from benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, dtype_of
 from benchmarks.peers.samples import Identity, MeasuredPeer, Survey
 
-# Of pixel values from 0 to 1. Decoders, resizing filters and draws differ by less; a forgotten step by more.
+# For pixel values from 0 to 1. Decoders, resizing filters and random draws differ by less, a missing step by more.
 MEAN_TOLERANCE, STD_TOLERANCE = 0.02, 0.03
-# One class alone is fewer images, and so less certain.
+# Wider than that of all images, because the mean of the fewer images of one class is less certain.
 CLASS_TOLERANCE = 0.03
-# What the brightness of an augmented image has in common with that of its photo.
+# Augmented images with the right labels have at least this correlation of their brightness with that of their photos.
 LEAST_PAIRING = 0.5
-# Images of which two epochs may be alike by chance.
+# At least this fraction of images must differ between two epochs; the others may be alike by chance.
 LEAST_CHANGED_RATIO = 0.9
 _SHAPES = ((SIDE, SIDE, 3), (3, SIDE, SIDE))
 
 
 def other_work_of(work: str, measured: MeasuredPeer, reference: Survey) -> tuple[str, ...]:
-    """Returns in what a peer's work differs from the reference's; of a part of the work nothing is compared."""
+    """Returns how a peer's work differs from the reference's; empty for a part of the work, which serves no images."""
     if measured.survey is None:
         return ()
     return differences(measured.survey, measured.identity, reference, dtype_of(work))
 
 
 def differences(survey: Survey, identity: Identity | None, reference: Survey, dtype: str) -> tuple[str, ...]:
-    """Returns in what a peer's work differs from the reference's, in words; empty if in nothing.
+    """Returns how a peer's work differs from the reference's, in words; empty if it does not differ.
 
     Args:
-      survey: what one epoch of the peer was.
-      identity: what two epochs with numbered images were; None where that was not looked at.
+      survey: what one epoch of the peer looked like.
+      identity: what two epochs with numbered images showed; None where that was not checked.
       reference: the survey of the reference.
-      dtype: what the batches must be of.
+      dtype: the dtype that the batches must have.
     """
     differing = [*_form(survey, reference, dtype), *_content(survey, reference)]
     return tuple(differing + (_numbered(identity) if identity is not None else []))
@@ -60,7 +60,7 @@ def _content(survey: Survey, reference: Survey) -> list[str]:
         ("mean", survey.mean, reference.mean, MEAN_TOLERANCE),
         ("std", survey.std, reference.std, STD_TOLERANCE),
     ):
-        off = max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
+        off = max(abs(value - other) for value, other in zip(ours, theirs, strict=True))
         if off > tolerance:
             differing.append(f"{name} off by {off:.3f}")
     if survey.labels != reference.labels:
@@ -87,7 +87,7 @@ def _numbered(identity: Identity) -> list[str]:
         differing.append(f"labels of other images (correlation {identity.pairing:.2f})")
     if identity.changed_ratio < LEAST_CHANGED_RATIO:
         differing.append(f"{1 - identity.changed_ratio:.0%} of the images the same in two epochs")
-    # Three standard deviations of as many coin flips, and what a strong crop hides.
+    # Three standard deviations of this many coin flips, and 0.1 for crops so strong that they hide a flip.
     margin = 0.1 + 3 * 0.5 / (2 * max(identity.images, 1)) ** 0.5
     if abs(identity.flipped_ratio - FLIP_PROBABILITY) > margin:
         differing.append(f"{identity.flipped_ratio:.0%} flipped, not {FLIP_PROBABILITY:.0%}")

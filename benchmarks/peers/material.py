@@ -1,4 +1,4 @@
-"""What all peers of a run are given: the images, prepared files of them, and what an epoch of each work looks like."""
+"""Prepares what all peers of a run share: the images, a file of decoded images, and a reference survey of each work."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from pipeline import ImageSource, PipelineConfig
 
 # How many images are compared one by one.
 _IDENTITY_IMAGES = 256
-# So slow does no loader read: a process that takes longer for an epoch hangs.
+# No loader is slower than this: a process that takes longer for an epoch hangs.
 _LEAST_IMAGES_PER_SEC = 20
-# What the others' work is compared with: our own pipeline with everything in full, and the prepared work in a loop.
+# The references, with which the peers' work is compared: for the cold work our own pipeline, which decodes at full size
+# and resizes and augments in separate steps; for the prepared works a plain loop.
 _REFERENCE = PipelineConfig(loader="tf_data", workers="auto")
 _UNAUGMENTED = replace(_REFERENCE, augmentation=None, shuffle_buffer=0)
 _DESCRIBED = ("benchmarks.peers.loaders.described", "described")
@@ -27,15 +28,15 @@ _PLAIN = ("benchmarks.peers.loaders.plain", "prepared")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What all peers of a run are given.
+    """What all peers of a run share.
 
     Attributes:
       source: the images.
-      sample: those that are looked at one by one.
-      plain: the file of the sample's images, unaugmented.
-      array: the file that prepared formats are made from, or "".
-      array_labels: one an image of that file.
-      references: the survey of each work that the peers are compared with.
+      sample: the images that are compared one by one.
+      plain: the file of the sample's images, not augmented.
+      array: the file from which prepared formats are made; "" where only the cold work is measured.
+      array_labels: the label of each image in that file.
+      references: for each work the survey with which the peers' surveys are compared.
     """
 
     source: ImageSource
@@ -52,7 +53,7 @@ class Material:
         return Job(work=work, images=len(labels), labels=labels, array=self.array, folder=str(folder / "whole"))
 
     def numbered(self, work: str, folder: Path) -> Job:
-        """Returns a job whose labels are the numbers of its images."""
+        """Returns a job that serves the sample, with the numbers of the images as labels."""
         numbers = tuple(range(self.sample.images))
         if work == "cold":
             return _file_job(work, self.sample, numbers, folder)
@@ -74,12 +75,12 @@ def _file_job(work: str, source: ImageSource, labels: Sequence[int], folder: Pat
 def make_material(
     source: ImageSource, launcher: Launcher, folder: Path, *, works: Sequence[str], least: int
 ) -> Material:
-    """Decodes and resizes what prepared formats and checks are made from, and surveys the reference of each work.
+    """Decodes and resizes the images for prepared formats and for the checks, and surveys the reference of each work.
 
     Args:
-      least: images that a prepared file holds at least; photos come again until it does.
+      least: least number of images in a prepared file; the photos are repeated until there are as many.
     Raises:
-      JobRefused, ChildDied: if that cannot be done.
+      JobRefused, ChildDied: if the images cannot be decoded, or a reference cannot be read.
     """
     sample = source.take(_IDENTITY_IMAGES)
     material = Material(source=source, sample=sample, plain=str(folder / "plain.npy"))

@@ -1,4 +1,4 @@
-"""One run: the images are decoded for all peers, then each work is measured in rounds over its peers."""
+"""Runs a plan: decodes the images once for all peers, then measures each work in rounds over its peers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
 
 
 class Run:
-    """Measures a plan. The peers' processes and files are there while `measure` runs, and no longer."""
+    """Measures a plan. The peers' processes and files exist only while `measure` runs."""
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
         self._plan = plan
@@ -54,7 +54,7 @@ class Run:
         )
 
     def _left_out(self) -> tuple[LeftOut, ...]:
-        """Returns each peer that failed once for all works at which it failed for the same reason."""
+        """Returns the peers that failed, one entry for all works at which a peer failed for the same reason."""
         works: dict[tuple[str, str], list[str]] = {}
         for run in self._runs:
             for failed in run.left_out.items():
@@ -70,14 +70,15 @@ class Run:
     kill = close
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Measures every work in turn; a peer that failed at a work is not measured at it again.
+        """Measures one work after another; a peer that fails at a work is not measured any further at that work.
 
         Args:
-          after_round: called after each round of each work, to write what there is.
+          after_round: called after each round of each work, so that the caller can write the document.
         Raises:
-          UserError: if the images cannot be decoded, or all peers that did not fail did other work.
+          UserError: if the images cannot be decoded, or if nothing was measured and the work of at least one peer
+            differs from the reference's.
         """
-        # An absolute path: the processes have working folders of their own.
+        # The path is made absolute, because the child processes run in other working folders.
         scratch = scratch_folder(self._plan.out.resolve())
         try:
             launcher = Launcher(scratch, link_packages(scratch / "modules"), self._plan.pythons)
@@ -130,7 +131,7 @@ class Run:
             progress.remove_task(task)
 
     def _refuse_other_work_alone(self) -> None:
-        """Says in what the work of all peers differs, where that is why there are no samples."""
+        """Raises an error that says how each peer's work differs, if that is why there are no samples."""
         if any(measured.samples for run in self._runs for measured in run.measured.values()):
             return
         other_work = [

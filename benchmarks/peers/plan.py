@@ -1,4 +1,4 @@
-"""What is measured: some peers at some works, for some rounds, each with the workers that a trial chooses."""
+"""The plan of a run, read from the command line: which peers at which works, for how many rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.text import did_you_mean
 from profiles.provenance import usable_threads, without_folder
 
 _ROUNDS = 5
-# An epoch of a prepared file is over in a moment; of fewer images its edges would be most of it.
+# With fewer images, an epoch of a prepared file would be so short that its start and its end took most of its time.
 _PREPARED_IMAGES = 10_000
 _LEAST_PREPARED_IMAGES = 64
 _MOST_WORKERS = 1024
@@ -25,17 +25,17 @@ _MOST_WORKERS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is measured; the document of a run keeps it.
+    """What the user asked to measure; kept in the document of a run.
 
     Attributes:
       works: names in `WORKS`, in the order in which they are measured.
-      peers: in the order of the catalogue; each does some of the works.
-      rounds: windows of each peer at each work.
-      workers: numbers to try; empty for each peer's own.
-      cores: that can be used.
-      prepared_images: that a prepared file holds at least.
-      other_pythons: peers that run under another interpreter.
-      data: what the photos were called, without folders.
+      peers: the peers, in the order of the catalogue; not every peer does every work.
+      rounds: number of windows of each peer at each work.
+      workers: numbers of workers to try; empty for the usual numbers of each peer.
+      cores: number of cores that this process may use.
+      prepared_images: least number of images in a prepared file.
+      other_pythons: names of the peers that run under another interpreter.
+      data: the user's name for the photos, without the folders before it.
     """
 
     works: tuple[str, ...]
@@ -54,10 +54,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run: what is measured, of which photos, by which interpreters, and where its files go.
+    """A run: what was asked, which photos and interpreters are used, and where the files of the run go.
 
     Attributes:
-      pythons: the path of another interpreter, by peer.
+      pythons: for each peer that runs under another interpreter, the path of that interpreter.
     """
 
     asked: Asked
@@ -103,10 +103,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
-    """Checks what can be checked before anything is opened.
+    """Makes a plan of the arguments, and checks all that can be checked before anything is opened.
 
     Raises:
-      UserError: in one line, with the nearest known name where there is one.
+      UserError: if an argument is wrong; the message is one line, with the nearest known name where there is one.
     """
     for option, least in (("rounds", 1), ("prepared_images", _LEAST_PREPARED_IMAGES)):
         if (value := getattr(arguments, option)) < least:
@@ -132,7 +132,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
 
 
 def _peers(text: str) -> tuple[Peer, ...]:
-    """Returns the peers that a list names, or all, in the order of the catalogue."""
+    """Returns the peers that a comma-separated list names, or all for an empty list, in the catalogue's order."""
     catalogue = all_peers()
     groups = {"ours": tuple(our_peers()), "parts": tuple(PARTS)}
     names = known_names(text, "--peers", [*catalogue, *groups]) if text else tuple(catalogue)
@@ -158,6 +158,6 @@ def _pythons(pairs: Sequence[str]) -> dict[str, str]:
         program = shutil.which(path)
         if program is None:
             raise UserError(f"--python {name}: {path} is not an interpreter that can be run.")
-        # Links are not resolved: Python finds its virtual environment by the path that it was started by.
+        # Links stay unresolved: Python finds its virtual environment by the path that started the interpreter.
         pythons[name] = str(Path(program).absolute())
     return pythons

@@ -1,4 +1,4 @@
-"""The processes of the peers: each in a folder of its own, some under another interpreter."""
+"""Starts the peers' processes: each in a folder of its own, some under another interpreter."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from profiles import Device, clock
 
 _SESSION = "benchmarks.peers.child:PeerSession"
 _CPU = Device(kind="cpu", name="cpu")
-# A process rests when it took less than a tenth of a core for so long; the kernel counts in ticks of 10 ms.
+# Duration of one check for rest, the CPU time that a resting process may use in this time (the kernel counts in ticks
+# of 10 ms), and the number of checks.
 _REST_MS, _REST_CPU_MS, _REST_TRIES = 100, 10, 30
-# What children import of this project.
+# The packages and modules of this project that the child processes import.
 _PACKAGES = ("benchmarks", "pipeline", "profiles", "unstall.py")
 
 
 class Launcher:
-    """Starts processes in folders of their own, and ends them all.
+    """Starts processes, each in a folder of its own, and ends all of them.
 
     Args:
-      scratch: the folder of these folders.
+      scratch: the folder in which the processes' folders are made.
       modules: the folder of links made by `link_packages`.
-      pythons: another interpreter, by peer.
+      pythons: for each peer that runs under another interpreter, the path of that interpreter.
     """
 
     def __init__(self, scratch: Path, modules: Path, pythons: Mapping[str, str]) -> None:
@@ -38,7 +39,7 @@ class Launcher:
         folder = self._scratch / f"{self._started:03d}"
         folder.mkdir(parents=True, exist_ok=True)
         python = self._pythons.get(name, sys.executable)
-        # Worker processes that a library starts afresh find their modules by this path.
+        # Worker processes that a library starts in a new interpreter find this project's modules on this path.
         path = [str(self._modules)]
         if python == sys.executable and os.environ.get("PYTHONPATH"):
             path.append(os.environ["PYTHONPATH"])
@@ -64,7 +65,7 @@ def rest(process: Child) -> bool:
 
 
 def link_packages(folder: Path) -> Path:
-    """Makes a folder of links to this project's packages: on another interpreter's path, it shows nothing else."""
+    """Makes a folder of links to this project's packages: another interpreter finds nothing else there."""
     folder.mkdir(parents=True, exist_ok=True)
     parent = Path(__file__).resolve().parents[2]
     for name in _PACKAGES:

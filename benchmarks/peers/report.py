@@ -1,4 +1,4 @@
-"""The document of a run: for each work a table of its peers, for the terminal and as a page."""
+"""Renders the document of a run: for each work a table of its peers, on the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def title(work: WorkResult) -> str:
 
 
 def cells(result: PeerResult, ours: str | None) -> tuple[str, ...]:
-    """Returns a peer's line of the table, here and on the page; `-` stands for what there is not."""
+    """Returns the cells of a peer's row, for the terminal and for the page; `-` stands for a missing value."""
     first_batch_s = result.measured.first_batch_s
     compared = result.ratio is not None and result.peer.name != ours
     return (
@@ -99,7 +99,7 @@ def cells(result: PeerResult, ours: str | None) -> tuple[str, ...]:
 
 
 def note(result: PeerResult) -> str:
-    """Returns a peer's version, and what a reader of its line must know."""
+    """Returns a peer's name and version, and what a reader of the peer's row must know."""
     other_work = f"other work: {', '.join(result.other_work)}" if result.other_work else ""
     notes = "; ".join(text for text in (other_work, result.peer.note, *result.measured.flags) if text)
     return f"{result.peer.name} {result.measured.version}{f': {notes}' if notes else ''}"

@@ -1,4 +1,4 @@
-"""What follows from a run: each peer's rate, and its ratio to the fastest of ours at the same work."""
+"""Derives from samples each peer's rate, and its ratio to the rate of our fastest loader at the same work."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ PeersDocument = Document[Asked, Measurements]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerResult:
-    """A peer at one work.
+    """The result of one peer at one work.
 
     Attributes:
-      other_work: in what its work differs from the reference's, in words; empty if in nothing.
-      images_per_sec: geometric mean over the rounds; None of a peer without samples, or with other work.
-      ratio: images/sec over those of ours, in the rounds that both have; None where there are none.
+      other_work: how the peer's work differs from the reference's, in words; empty if it does not differ.
+      images_per_sec: geometric mean over the rounds; None for a peer without samples, or whose work differs.
+      ratio: images/sec divided by those of our fastest loader, over the rounds that both have; None where one of the
+        two has no rate, or they have no round in common.
       interval: the ratio's 95 % interval; None where there are too few rounds.
     """
 
@@ -36,12 +37,12 @@ class PeerResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkResult:
-    """A work.
+    """The results of all peers at one work.
 
     Attributes:
-      images: of an epoch.
-      ours: the fastest of ours, with which the others are compared; None where none of ours was measured.
-      peers: the fastest first, those without a rate last.
+      images: number of images in an epoch.
+      ours: the name of our fastest loader, with which the peers are compared; None where none of ours has a rate.
+      peers: the fastest peer first, peers without a rate last.
     """
 
     work: str
@@ -52,18 +53,18 @@ class WorkResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What follows from a document: the works at which a peer was measured."""
+    """The results of a run: one entry for each work at which a peer was measured."""
 
     works: tuple[WorkResult, ...]
 
     @property
     def only_ours(self) -> bool:
-        """Whether no other library is among what was measured."""
+        """Whether no other library's loader was measured."""
         return all(result.peer.ours or result.peer.part for work in self.works for result in work.peers)
 
 
 def derive(document: PeersDocument) -> Results:
-    """Derives rates and ratios, and whose work differs."""
+    """Derives each peer's rate and ratio, and how its work differs from the reference's."""
     catalogue = {peer.name: peer for peer in document.plan.peers}
     return Results(works=tuple(_result_of(work, catalogue) for work in document.samples.works if work.peers))
 
@@ -102,7 +103,7 @@ def _result_of(work: MeasuredWork, catalogue: Mapping[str, Peer]) -> WorkResult:
 
 
 def ratio_to(measured: MeasuredPeer, ours: MeasuredPeer) -> tuple[float | None, Interval | None]:
-    """Returns images/sec over ours and the ratio's 95 % interval, of the rounds that both have."""
+    """Returns the ratio of a peer's images/sec to ours and its 95 % interval, over the rounds that both have."""
     rates, our_rates = (
         {sample.round: sample.images_per_sec for sample in samples} for samples in (measured.samples, ours.samples)
     )

@@ -1,9 +1,9 @@
-"""Runs the peers of one work: checked, their workers chosen by trial, then round by round, one at a time.
+"""Measures the peers of one work: checks each peer, chooses its workers by trials, then takes windows round by round.
 
-A peer's process lives through all rounds, so that starting up stays out of its windows. That the others are idle while
-one measures is kept in three ways: a window reads whole epochs to their end; a loader without an end keeps full buffers
-at most, which it takes out before its next window; and after each window the parent waits until the peer's process and
-its workers use no CPU any more. A peer that does not come to rest is flagged.
+A peer's process lives through all rounds, so that no window includes the start of the process. While one peer is
+measured, the others must be idle. Three rules ensure that: a window reads whole epochs to their end; a loader without
+an end works only until its buffers are full, and these are emptied before its next window; and after each window the
+parent waits until the peer's process and its workers use no CPU any more. A peer that keeps using CPU is flagged.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from benchmarks.peers.material import Material
 from benchmarks.peers.processes import Launcher, rest
 from benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Sample
 
-# A window lasts about so long, in whole epochs, and a trial of one number of workers half of it.
+# Target duration of a window, which is made of whole epochs, and of a trial of one number of workers.
 WINDOW_S, TRIAL_S = 1.0, 0.5
-# Each number of workers is tried as often, in turns, and counts with its best: one slow moment decides nothing.
+# Each number of workers is tried this many times, in turns, and its best rate counts: one slow moment cannot decide.
 TRIALS = 2
-# A window that takes this many times as long as foreseen, and at least so long, hangs.
+# A window hangs if it takes longer than this many times the expected duration, and longer than this many seconds.
 _HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
 _RESTLESS = "does not rest between its windows"
 
 Tell = Callable[[str], None]
-# A number of workers, None for the library's own, and whether they are processes.
+# (number of workers, whether they are processes); the number is None where the library decides.
 Choice = tuple[int | None, bool]
 
 
 class PeerRun:
-    """All peers of one work.
+    """Measures all peers at one work.
 
     Args:
-      workers: numbers to try instead of each peer's own.
-      tell: called with what is being done.
+      workers: numbers of workers to try, instead of the usual numbers of each peer.
+      tell: called with a text that says what is being done.
     Attributes:
-      measured: what was measured so far, by peer; peers that failed are not among them.
-      other_work: in what the work of a peer differs, by peer; such a peer has no windows.
+      measured: what was measured so far, by peer; without the peers that failed.
+      other_work: how a peer's work differs from the reference's, by peer; a peer whose work differs gets no windows.
       left_out: why a peer failed, by peer.
     """
 
@@ -84,7 +84,7 @@ class PeerRun:
 
     def prepare(self, done: Tell = lambda name: None) -> None:
         """Checks every peer and chooses its workers; leaves out peers that fail."""
-        # All import at the same time, while nobody is timed.
+        # All processes import their libraries at the same time, because nothing is timed yet.
         self._tell("importing")
         started = [peer for peer in self._peers.values() if self._keep(peer, self._start)]
         for peer in [peer for peer in started if self._keep(peer, self._imported)]:
@@ -93,7 +93,7 @@ class PeerRun:
             done(peer.name)
 
     def _keep(self, peer: Peer, step: Callable[[Peer], None]) -> bool:
-        """Takes a step with a peer. Returns whether it went well; leaves the peer out if not."""
+        """Runs a step for a peer, and leaves the peer out if the step fails. Returns whether the step succeeded."""
         try:
             step(peer)
         except (ChildDied, JobRefused) as error:
@@ -102,11 +102,11 @@ class PeerRun:
         return True
 
     def measure(self, number: int, done: Tell = lambda name: None) -> None:
-        """Measures one window of each peer, in an order that is drawn anew.
+        """Measures one window of each peer, in a random order that is drawn for each round.
 
         Args:
-          number: of the round, from 0.
-          done: called with the peer's name behind each.
+          number: the round's number, from 0.
+          done: called with each peer's name after its window.
         """
         for name in self._order.sample(list(self.measured), len(self.measured)):
             if name not in self.other_work:
@@ -140,7 +140,7 @@ class PeerRun:
             flags=tuple(f"{workers_text(*tried)}: {error}" for tried, error in failures.items()),
         )
         other_work: tuple[str, ...] = ()
-        if not peer.part:  # the loader of a part, which has one choice of workers, is open since its trial
+        if not peer.part:  # a part has one choice of workers, whose loader is still open from the trial
             measured = self._surveyed(peer, measured, choice)
             other_work = other_work_of(self.work, measured, self._material.references[self.work])
         self.measured[peer.name] = measured
@@ -151,7 +151,7 @@ class PeerRun:
             self._processes.pop(peer.name).kill()
 
     def _trials(self, peer: Peer) -> tuple[dict[Choice, float], dict[Choice, ChildDied | JobRefused]]:
-        """Returns the images/sec of each choice of workers, and why a choice failed."""
+        """Returns the images/sec of each choice of workers, and the error of each choice that failed."""
         rates: dict[Choice, float] = {}
         failures: dict[Choice, ChildDied | JobRefused] = {}
         for choice in worker_choices(peer, self._cores, self._workers) * TRIALS:
@@ -169,7 +169,7 @@ class PeerRun:
         return rates, failures
 
     def _surveyed(self, peer: Peer, measured: MeasuredPeer, choice: Choice) -> MeasuredPeer:
-        """Opens the loader that is timed, and adds what it serves."""
+        """Returns `measured` with what the loader serves; the loader that the windows will time stays open."""
         process, folder = self._processes[peer.name], self._folders[peer.name]
         self._open(peer, self._material.numbered(self.work, folder / "numbered"), choice)
         identity = process.ask("identify", self._material.plain, timeout_s=OPEN_TIMEOUT_S)
@@ -178,7 +178,7 @@ class PeerRun:
         return replace(measured, survey=survey, identity=identity)
 
     def _start(self, peer: Peer) -> None:
-        """Starts the peer's process, which goes on to import its library."""
+        """Starts the peer's process and asks the process to import the library, without waiting for the answer."""
         process, folder = self._launcher.start(peer.name)
         self._processes[peer.name], self._folders[peer.name] = process, folder
         process.send("load", peer.module, peer.functions[self.work], list(peer.packages))
@@ -199,7 +199,7 @@ class PeerRun:
         """Returns the images/sec of a short window."""
         self._open(peer, self._material.job(self.work, self._folders[peer.name]), choice)
         process = self._processes[peer.name]
-        # Two windows: the first is spent on what a loader does once, and says how many epochs the second needs.
+        # The first window includes what a loader does only once, and shows how many epochs the second window needs.
         sample = process.ask("window", 1, timeout_s=OPEN_TIMEOUT_S)
         rest(process)
         epochs = max(1, math.ceil(TRIAL_S * 1e9 / max(1, sample["wall_ns"])))
@@ -208,7 +208,7 @@ class PeerRun:
         return float(sample["images"] / max(1, sample["wall_ns"]) * 1e9)
 
     def _rest(self, name: str) -> None:
-        """Waits until the peer rests; flags a peer that does not."""
+        """Waits until the peer's processes use no CPU; flags the peer if they do not stop in time."""
         measured = self.measured[name]
         if not rest(self._processes[name]) and _RESTLESS not in measured.flags:
             self.measured[name] = replace(measured, flags=(*measured.flags, _RESTLESS))

@@ -1,4 +1,4 @@
-"""What is measured of each peer: what its process saw of its images, and windows."""
+"""The raw samples of each peer: what the peer's process saw of the images that were served, and timed windows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What one epoch of a peer was: what another loader must equal to have done the same work.
+    """What one epoch of a peer looked like; loaders that do the same work agree in these values.
 
     Attributes:
-      first_batch_s: from making the loader to its first batch, its worker processes included.
-      images: of the epoch.
-      dtype, shape: of the last batch, and of one of its images.
-      full_batches: whether all batches but one, which may be short, had the size that was asked for.
-      range: the least and the greatest value of a pixel, as served.
-      mean, std: of each channel, of values from 0 to 1.
-      labels: images of each label.
-      class_means: mean of the pixels of each label's images, of values from 0 to 1.
+      first_batch_s: from making the loader to its first batch, the start of worker processes included.
+      images: number of images in the epoch.
+      dtype, shape: the dtype of the last batch, and the shape of one image in that batch.
+      full_batches: whether all batches had the requested size, except for at most one shorter batch.
+      range: the smallest and the largest value of a pixel, as served.
+      mean, std: of each channel, with pixel values scaled to [0, 1].
+      labels: number of images of each label.
+      class_means: by label, the mean of all pixels of the label's images, with values scaled to [0, 1].
     """
 
     first_batch_s: float
@@ -35,16 +35,16 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which image was which in two epochs of a peer whose labels were the numbers of its images.
+    """What two epochs of a peer showed about each image; the labels were the images' numbers, to recognize each image.
 
     Attributes:
-      images: of an epoch.
-      once: whether both epochs together had each image twice.
-      served, distinct: images of both epochs, and how many different ones.
-      shuffled: whether the second epoch had another order than that of the numbers.
-      changed_ratio: part of the images that differed between the epochs.
-      flipped_ratio: part of the images that were nearer to their photo's mirror image.
-      pairing: correlation of the images' brightness with that of the photos whose numbers they bear.
+      images: number of images in an epoch.
+      once: whether both epochs together served each image exactly twice.
+      served, distinct: number of images that both epochs served, and number of different images among them.
+      shuffled: whether the second epoch served the images in another order than that of their numbers.
+      changed_ratio: fraction of the images whose pixels differed between the epochs.
+      flipped_ratio: fraction of the images that were more like their photo's mirror image than like the photo.
+      pairing: correlation of the brightness of the served images with that of the photos with the same numbers.
     """
 
     images: int
@@ -62,8 +62,8 @@ class Sample:
     """One window of a peer, of whole epochs.
 
     Attributes:
-      round: from 0.
-      epochs, images, batches: that the loader served in the window.
+      round: number of the round, from 0.
+      epochs, images, batches: how many the loader served in the window.
       wall_ns: from the first request to the last batch.
       first_batch_ns: from the first request to the first batch.
     """
@@ -85,14 +85,14 @@ class MeasuredPeer:
     """What was measured of one peer at one work so far.
 
     Attributes:
-      peer: its name.
-      versions: of its packages; the first is the library's.
-      workers: those chosen, in words.
-      trials: images/sec of a short window, by workers.
+      peer: the peer's name.
+      versions: the version of each package; the first package is the library.
+      workers: the chosen workers, in words.
+      trials: images/sec of a short window, for each choice of workers in words.
       survey: what the peer's process saw of one epoch; None for a part of the work.
       identity: what the process saw of two epochs of numbered images; None for a part of the work.
-      flags: what a reader must doubt.
-      samples: a window of each round; none of a peer whose work differs.
+      flags: warnings for the reader: choices of workers that failed, or processes that kept using CPU.
+      samples: one window for each round; empty for a peer whose work differs from the reference's.
     """
 
     peer: str
@@ -106,7 +106,7 @@ class MeasuredPeer:
 
     @property
     def first_batch_s(self) -> float | None:
-        """From making the loader to its first batch; None for a part of the work, which hands over no batches."""
+        """From making the loader to its first batch; None for a part of the work, which serves no batches."""
         return None if self.survey is None else self.survey.first_batch_s
 
     @property
@@ -119,8 +119,8 @@ class MeasuredWork:
     """What was measured of one work.
 
     Attributes:
-      images: of an epoch.
-      reference: the survey of the loader that the peers' work is compared with.
+      images: number of images in an epoch.
+      reference: the survey of the loader with which the peers' work is compared.
       peers: in the order of the plan, without those that are left out.
     """
 

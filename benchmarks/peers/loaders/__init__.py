@@ -1,1 +1,1 @@
-"""Other libraries' loaders, one small module a library, each imported in its own process only."""
+"""Other libraries' loaders, one small module for each library; a module is imported only in its peer's process."""

@@ -1,8 +1,9 @@
-"""NVIDIA DALI on the CPU, its Pipeline API.
+"""NVIDIA DALI's Pipeline API, on the CPU.
 
-Configured after DALI's documentation: a CPU-only pipeline (`device_id=None`), threads by trial ("Performance Tuning":
-otherwise "the default DALI configuration performs well out of the box"), the whole list shuffled after each epoch,
-`crop_mirror_normalize` for flip and scale, the tensors viewed and not copied. Its CPU decoder has no scaled decode.
+Configured after DALI's documentation: a CPU-only pipeline (`device_id=None`), the number of threads chosen by trials
+("Performance Tuning": otherwise "the default DALI configuration performs well out of the box"), the whole list shuffled
+after each epoch, `crop_mirror_normalize` for flip and scale, the tensors viewed and not copied. DALI's CPU decoder
+cannot decode at a fraction of the size.
 """
 
 from __future__ import annotations
@@ -53,6 +54,6 @@ def _batches(pipeline: Any, job: Job) -> Iterator[tuple[Any, Any]]:
     while True:
         for number in range(job.batches):
             images, labels = (np.asarray(part.as_tensor()) for part in pipeline.run())
-            # The padding of an epoch's last batch, dropped as DALI's iterators do (`LastBatchPolicy.PARTIAL`).
+            # Drops the padding of an epoch's last batch, as DALI's iterators do (`LastBatchPolicy.PARTIAL`).
             held = last if number == job.batches - 1 else BATCH
             yield images[:held], labels[:held].reshape(-1)

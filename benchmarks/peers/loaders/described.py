@@ -1,4 +1,4 @@
-"""Loaders that this project builds from a description: Keras' own, and ours."""
+"""Loaders that this project builds from a `PipelineConfig`: Keras' own loaders, and ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.loaders.workers import AHEAD
 
 
 def described(job: Job) -> Loader:
-    """Builds `job.config`; a number of workers in it is replaced by the job's."""
+    """Builds the pipeline of `job.config`, with the job's number of workers in place of a number in the config."""
     config = job.config or PipelineConfig()
     if job.workers is not None and config.workers != AUTO:
         config = replace(config, workers=job.workers, use_multiprocessing=job.processes)
@@ -25,7 +25,7 @@ def described(job: Job) -> Loader:
 
 
 def in_python(job: Job) -> Loader:
-    """Builds `job.config` without tf.data. Its workers go on from one epoch to the next."""
+    """Builds the pipeline of `job.config` without tf.data. The workers continue from one epoch into the next."""
     workers = job.workers or 0
     batches = PythonBatches(source_of(job), job.config or PipelineConfig(), workers=workers)
     epochs = itertools.chain.from_iterable(itertools.repeat(batches))
@@ -33,7 +33,10 @@ def in_python(job: Job) -> Loader:
 
 
 class ThroughFit:
-    """A `PyDataset` with its workers, which only the public `fit` starts; the train function takes the batch."""
+    """Reads a `PyDataset` through `fit`, the only public function that starts its workers.
+
+    The model's train function trains nothing: it hands each batch to the sink.
+    """
 
     def __init__(self, data: Any) -> None:
         self._data = data

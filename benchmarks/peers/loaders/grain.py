@@ -1,6 +1,6 @@
 """Grain's Dataset API, with threads or with processes, on files and on an array in memory.
 
-Configured after Grain's documentation: `MapDataset` up to the batch, `ReadOptions` for threads where the work leaves
+Configured after Grain's documentation: `MapDataset` up to the batch, `ReadOptions` for threads where the work releases
 Python's lock ("Converting MapDataset to IterDataset"), `mp_prefetch` for processes ("The Need for Multiprocessing"),
 `num_threads=0` where "the data are already loaded in memory" (`ReadOptions`).
 """
@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.peers.loaders import opencv
 from benchmarks.peers.loaders.work import BATCH, Endless, Job, Loader, to_output
 
-# Batches that a worker process may have ready.
+# Number of batches that each worker process may have ready.
 _PER_WORKER = 2
 
 
@@ -90,8 +90,8 @@ def _loader(job: Job, source: Any, transform: Any) -> Loader:
     if job.processes:
         options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=_PER_WORKER)
         batches = dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=1)).mp_prefetch(options)
-        # Of each worker: its buffer, as many at the parent's reader, what it reads ahead, and the one that it holds.
-        # Counted after a pause: 7 a worker came at once.
+        # For each worker: its buffer, as many batches at the parent's reader, the batches read ahead (`ReadOptions`),
+        # and the batch that the worker holds. Measured after a pause: 7 batches for each worker came at once.
         buffered = workers * (2 * _PER_WORKER + 3)
     else:
         ahead = 2 * workers

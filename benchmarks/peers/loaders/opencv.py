@@ -1,4 +1,7 @@
-"""Images by OpenCV, for the loaders that leave them to another library; the fraction is chosen by the file's header."""
+"""Reads, decodes and augments images with OpenCV, for loaders that leave these steps to another library.
+
+A JPEG file is decoded at a fraction of its size, which is chosen by the size in the file's header.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,11 @@ _REDUCED = {
 
 
 def load(path: str, *, scaled: bool = True) -> np.ndarray:
-    """Reads a file to (64, 64, 3) uint8 RGB, decoded whole, or at the smallest fraction no smaller than that."""
+    """Reads a file to (64, 64, 3) uint8 RGB.
+
+    Args:
+      scaled: whether a JPEG is decoded at the smallest fraction of its size that is no smaller than the output.
+    """
 
     encoded = np.fromfile(path, np.uint8)
     size = jpeg_size(encoded.tobytes()) if scaled else None
@@ -45,13 +52,13 @@ def load(path: str, *, scaled: bool = True) -> np.ndarray:
 
 
 def scaled_ratio(height: int, width: int) -> int:
-    """Returns the largest of 8, 4, 2, 1 that leaves both sides at least as long as the output's."""
+    """Returns the largest of 8, 4, 2, 1 that, as a divisor, leaves both sides at least as long as the output's."""
     least = min(height, width)
     return next((ratio for ratio in (8, 4, 2) if -(-least // ratio) >= SIDE), 1)
 
 
 def augment(image: np.ndarray, random: np.random.Generator, out: np.ndarray | None = None) -> np.ndarray:
-    """Applies a fresh shear, zoom and flip to a (64, 64, 3) image."""
+    """Applies a newly drawn shear, zoom and flip to a (64, 64, 3) image."""
     return cv2.warpAffine(
         image,
         np.array(draw_affine(random)),
@@ -63,7 +70,7 @@ def augment(image: np.ndarray, random: np.random.Generator, out: np.ndarray | No
 
 
 def crop(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns a fresh random resized crop of a (64, 64, 3) image, flipped or not."""
+    """Returns a newly drawn random resized crop of a (64, 64, 3) image, flipped or not."""
     top, left, height, width = draw_crop(random)
     cropped = cv2.resize(image[top : top + height, left : left + width], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
     return cv2.flip(cropped, 1) if random.random() < FLIP_PROBABILITY else cropped

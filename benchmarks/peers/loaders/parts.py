@@ -1,7 +1,7 @@
-"""Parts of the cold work, done by threads that hand nothing over: decoding, reading before it, warping behind it.
+"""Parts of the cold work, done by threads that serve no batches: decoding, reading before decoding, warping after it.
 
-No loader can be faster than these are together. All use OpenCV as our own composed pipelines do, at the same fractions
-of the files' sizes.
+No loader can be faster than the parts of its work. All parts use OpenCV as our own composed pipelines do, and decode at
+the same fractions of the files' sizes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _CONFIG = VARIANTS["tf-data-composed"]
 
 
 class Shares:
-    """A loader without batches: each thread does its share of the images, epoch after epoch.
+    """A loader without batches: each thread processes its share of the images, epoch after epoch.
 
     Args:
-      work: does the images of these indices.
+      work: processes the images with the given indices.
     """
 
     def __init__(self, work: Callable[[Sequence[int]], None], *, images: int, threads: int) -> None:
@@ -37,7 +37,7 @@ class Shares:
         sink.count(epochs * self._images)
 
     def run(self, epochs: int) -> None:
-        """Does every image once an epoch.
+        """Processes every image once in each epoch.
 
         Raises:
           ValueError, OSError: whatever the work raises.

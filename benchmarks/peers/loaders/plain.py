@@ -1,4 +1,4 @@
-"""The prepared work in one plain loop: the others' batches are compared with its batches; never measured."""
+"""The prepared work in a plain loop: the reference with which the peers' batches are compared; never timed."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 from benchmarks.peers.loaders.work import BATCH, SIDE, EachEpoch, Job, Loader, draw_affine, to_output
 
-# A pixel's worth beyond what the largest zoom looks at outside of the image.
+# Width of the border around an image, in pixels: the largest zoom and shear read up to 7 pixels outside of the image.
 _MARGIN = 8
 
-# Of this process: each worker has its own.
+# The random generator of this process; each worker process has its own.
 _random = np.random.default_rng()
 
 
@@ -40,7 +40,7 @@ class Photos:
 
 
 class Collate:
-    """Makes a batch in the worker: one conversion a batch, not one an image."""
+    """Makes a batch in the worker process, so that pixels are converted once for a batch, not once for each image."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -103,7 +103,7 @@ def _loader(job: Job, dataset: Any, **options: Any) -> Loader:
 
 
 def _seed_worker(_: int) -> None:
-    """Gives a forked worker its own draws: it would repeat its parent's, and so its siblings'."""
+    """Seeds a forked worker: otherwise all workers would repeat the parent's random draws, and so each other's."""
     import cv2
 
     global _random
@@ -119,7 +119,7 @@ def _load_pillow(path: str) -> np.ndarray:
     with Image.open(path) as image:
         image.draft("RGB", (SIDE, SIDE))
         small = image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0)
-    # Pillow's own transforms leave black outside of the image: its edge is repeated first.
+    # Pillow's own transforms leave black outside of the image, so the image's edge is first repeated in a border.
     wide = np.empty((SIDE + 2 * _MARGIN, SIDE + 2 * _MARGIN, 3), np.uint8)
     middle = slice(_MARGIN, SIDE + _MARGIN)
     wide[middle, middle] = np.asarray(small)
@@ -128,7 +128,7 @@ def _load_pillow(path: str) -> np.ndarray:
     wide[:_MARGIN] = wide[_MARGIN]
     wide[-_MARGIN:] = wide[-_MARGIN - 1]
     (xx, xy, x), (yx, yy, y) = draw_affine(_random)
-    # Pillow counts from a pixel's corner, the map from its middle.
+    # In Pillow's coordinates 0 is the corner of the first pixel, in those of the map the middle of that pixel.
     x += _MARGIN + 0.5 - (xx + xy) / 2
     y += _MARGIN + 0.5 - (yx + yy) / 2
     coefficients = (xx, xy, x, yx, yy, y)

@@ -1,4 +1,4 @@
-"""A job's images as the source that pipelines of this project are built on."""
+"""Makes the `ImageSource` of a job's images, from which pipelines of this project are built."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pipeline import ImageSource
 
 
 def source_of(job: Job) -> ImageSource:
-    """Returns what the job serves: its files, or its array."""
+    """Returns the source of the job's files, or of the job's array."""
     classes = tuple(f"{label:06d}" for label in range(max(job.labels) + 1))
     labels = np.array(job.labels, np.int64)
-    # Links to the files are kept by this name, in a cache that is this process' own.
+    # The pipeline's cache keeps links to the files under this name; this process has a cache of its own.
     name = f"{len(classes)}-{len(labels)}"
     if not job.paths:
         array = np.load(job.array)

@@ -1,8 +1,8 @@
 """SPDL: a pipeline of threads, FFmpeg's decoder and scaler, and OpenCV for what FFmpeg has no filter for.
 
-Configured after SPDL's documentation: work that leaves Python's lock in threads ("Execution Models", MT), batches made
-from decoded frames without an array an image ("Best Practices"), concurrency as many as threads (its example
-`image_dataloading`). FFmpeg's `lowres` is its scaled decode.
+Configured after SPDL's documentation: threads for work that releases Python's lock ("Execution Models", MT), batches
+made from decoded frames without an array for each image ("Best Practices"), as many concurrent calls as threads (the
+example `image_dataloading`). FFmpeg's option `lowres` makes it decode at a fraction of the size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.peers.loaders.work import BATCH, SIDE, AllEpochs, Job, Loader, t
 
 # Batches in the sink. SPDL: "a value of 2-10 is typically sufficient".
 _SINK = 4
-# By ratio. Made here, so that an import without FFmpeg's libraries fails.
+# Decoder settings by ratio. Made at import, so that the import fails where FFmpeg's libraries are missing.
 _REDUCED = {
     ratio: spdl.io.decode_config(decoder="mjpeg", decoder_options={"lowres": str(power)})
     for power, ratio in enumerate((1, 2, 4, 8))
@@ -31,7 +31,7 @@ def cold(job: Job) -> Loader:
     cv2.setNumThreads(0)
     workers = int(job.workers or 1)
     random = np.random.default_rng()
-    # Its default keeps the aspect and adds black bars; the other loaders stretch.
+    # SPDL's default keeps the aspect and adds black bars. The other loaders stretch the image, and so does this filter.
     scale = f"scale=w={SIDE}:h={SIDE}:flags=fast_bilinear,format=pix_fmts=rgb24"
 
     def decode(path: str) -> Any:

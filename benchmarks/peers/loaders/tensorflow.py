@@ -1,7 +1,7 @@
 """tf.data on a TFRecord file of raw pixels.
 
-Configured after TensorFlow's "Better performance with the tf.data API": records that fit in memory cached there, a
-vectorised map behind the batch, parallel calls and prefetching left to AUTOTUNE.
+Configured after TensorFlow's "Better performance with the tf.data API": records that fit in memory are cached there, a
+vectorised map follows the batch, and AUTOTUNE chooses parallel calls and prefetching.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def prepared(job: Job) -> Loader:
 
 
 def _boxes(count: Any) -> Any:
-    """Draws (count, 4) boxes (y1, x1, y2, x2), each a random crop, flipped where x1 and x2 have changed places.
+    """Draws (count, 4) boxes (y1, x1, y2, x2), each a random crop; a box with x1 above x2 flips the image.
 
-    A side that would be too long is cut, which for a square image 2 draws in 100 need; torchvision draws again.
+    A side longer than the image's is cut to the image's, which 2 of 100 draws need for a square image; torchvision
+    draws again instead.
     """
     area = tf.random.uniform([count], *CROP_AREA)
     aspect = tf.exp(tf.random.uniform([count], math.log(CROP_ASPECT[0]), math.log(CROP_ASPECT[1])))

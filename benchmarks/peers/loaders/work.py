@@ -1,6 +1,6 @@
 """The work that every peer does, in plain numbers, and the ways in which loaders are iterated.
 
-NumPy alone: a peer may run under another interpreter, which has nothing else of this project.
+This module imports only NumPy: a peer may run under another interpreter, which lacks this project's other dependencies.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 # The work of the well-known Keras cat/dog tutorial, at the size of its network.
 SIDE, BATCH = 64, 32
 SHEAR_DEGREES, ZOOM_RANGE, FLIP_PROBABILITY = 0.2, 0.2, 0.5
-# torchvision's defaults of RandomResizedCrop: of the area, and width over height.
+# Ranges of a crop's area, as a fraction of the image's, and of its width over its height: torchvision's defaults of
+# RandomResizedCrop.
 CROP_AREA, CROP_ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
-# torchvision and FFCV give up after as many draws that do not fit, and take the whole image.
+# After this many draws that do not fit into the image, torchvision and FFCV take the whole image.
 _CROP_TRIES = 10
 
-# name -> what a batch is made of; every peer of a work does just that.
+# Name -> what is read, what is served, and the steps between; every peer of a work does exactly these steps.
 WORKS = {
     "cold": "JPEG files to float32 in [0, 1]: read, decode, 64x64, shear and zoom, flip",
     "prepared": "a prepared file of 64x64 uint8 to uint8: random resized crop, flip",
@@ -37,16 +38,16 @@ class Job:
 
     Attributes:
       work: a name in `WORKS`.
-      images: images an epoch.
-      labels: one an image.
-      paths: the files, one an image; empty for a prepared work.
+      images: number of images in an epoch.
+      labels: the label of each image.
+      paths: the file of each image; empty for a prepared work.
       formats: Pillow's name of each format among the files.
-      jpeg_sizes: (height, width) of each JPEG file, by its header; 0 for anything else.
-      array: the .npy file of (images, 64, 64, 3) uint8 that prepared formats are made from.
-      folder: where the loader may write; removed afterwards.
-      workers: threads or processes; None leaves them to the library.
-      processes: whether workers are processes.
-      config: the pipeline of ours that is built, or None.
+      jpeg_sizes: (height, width) of each JPEG file, as its header says; 0 for files of other formats.
+      array: the .npy file of (images, 64, 64, 3) uint8 from which prepared formats are made.
+      folder: where the loader may write; removed after the run.
+      workers: number of threads or processes; None where the library decides.
+      processes: whether the workers are processes.
+      config: the pipeline to build, for loaders that this project builds; else None.
     """
 
     work: str
@@ -63,7 +64,7 @@ class Job:
 
     @property
     def batches(self) -> int:
-        """Batches an epoch: the last may be short."""
+        """Number of batches in an epoch; the last batch may be short."""
         return math.ceil(self.images / BATCH)
 
     @property
@@ -72,30 +73,30 @@ class Job:
 
 
 def dtype_of(work: str) -> str:
-    """Returns what the batches of a work must be of."""
+    """Returns the dtype that the batches of a work must have."""
     return "uint8" if work == "prepared" else "float32"
 
 
 class Sink(Protocol):
-    """Takes what a loader serves."""
+    """Receives what a loader serves."""
 
     def begin(self) -> None:
-        """The first batch is about to be asked for."""
+        """Called just before the first batch is requested."""
 
     def take(self, images: Any, labels: Any) -> None:
-        """Here is a batch."""
+        """Called with each batch."""
 
     def count(self, images: int) -> None:
-        """So many images are done at once, and not handed over."""
+        """Called in the place of `take`, with a number of images, by a loader that serves no batches."""
 
 
 class Loader(Protocol):
     def feed(self, epochs: int, sink: Sink) -> None:
-        """Serves as many whole epochs, and comes to rest: at most full buffers remain, and nobody works on."""
+        """Serves this many whole epochs; afterwards, threads and processes rest as soon as their buffers are full."""
 
 
 class EachEpoch:
-    """A loader that is iterated once an epoch."""
+    """A loader whose batches are iterated once for each epoch."""
 
     def __init__(self, batches: Iterable[tuple[Any, Any]]) -> None:
         self._batches = batches
@@ -108,7 +109,7 @@ class EachEpoch:
 
 
 class AllEpochs:
-    """A loader that is told the epochs beforehand, and reads on from one to the next."""
+    """A loader that is given the number of epochs beforehand, and reads from one epoch into the next."""
 
     def __init__(self, batches_of: Callable[[int], Iterable[tuple[Any, Any]]]) -> None:
         self._batches_of = batches_of
@@ -123,7 +124,12 @@ class AllEpochs:
 class Endless:
     """A loader without an end, whose buffers fill up between windows.
 
-    What lies ready is taken out before the clock runs, so that a window counts no image that was made outside of it.
+    Batches that lie ready are taken out before the clock starts, so that a window counts no image that was made before
+    the window.
+
+    Args:
+      per_epoch: number of batches in an epoch.
+      buffered: largest number of batches that can lie ready after a pause.
     """
 
     def __init__(self, batches: Iterator[tuple[Any, Any]], *, per_epoch: int, buffered: int) -> None:
@@ -143,7 +149,7 @@ class Endless:
 def draw_affine(random: np.random.Generator) -> list[list[float]]:
     """Draws shear, zoom and flip as one (2, 3) map from output to input pixels, about the centre.
 
-    Plain floats: for a single image NumPy's calls would cost more than their arithmetic. Source:
+    Computes with plain floats: for a single image, calls of NumPy would take longer than the arithmetic. Source:
     `pipeline.augmentation.Draw.affine`.
     """
     uniform = random.random(4).tolist()
