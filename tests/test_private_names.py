@@ -25,12 +25,12 @@ from profiles.measure import schedule
 from profiles.measure.windows import Windows
 from profiles.report.measurements import derive
 from profiles.script import ceilings
+from profiles.script.callback import WatchCallback
 from profiles.script.ceilings import NotPossible, measure_ceilings, put_back
 from profiles.script.epochs import IteratorCount
 from profiles.script.profiler import Profiler
 from profiles.script.report import report_on
 from profiles.script.stages import with_stages
-from profiles.script.watch import WatchCallback
 from profiles.stages import CutError, lines, random_before_cache, tf_stages
 from profiles.stages.take_apart import stage_table, stages_and_lines
 from profiles.stages.tf_graph import functions_of, upstream

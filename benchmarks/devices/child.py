@@ -225,7 +225,7 @@ class DeviceSession:
         return last.examples / last.seconds
 
     def _fit(self, case: Case, epochs: int, batches: int) -> tuple[Epoch, ...]:
-        from profiles.script.watch import WatchCallback
+        from profiles.script.callback import WatchCallback
 
         watcher = WatchCallback()
         with self._feeds.open(case, batches=batches) as feed:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from models import behind
 from pipeline import ImageSource, PipelineConfig, build
 from profiles.measure.batches import by_hand
-from profiles.script.watch import WatchCallback
+from profiles.script.callback import WatchCallback
 
 # Reading the loss waits for the device, so the loss is read only once in this many steps, and after each pass.
 _LOOK_STEPS = 16

@@ -107,6 +107,8 @@ def _refused_if_it_does_not_follow(*files: Path) -> Iterator[None]:
     """
     try:
         yield
+    except UnicodeEncodeError:  # the terminal's encoding lacks a letter: no fault of the file
+        raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         names, reason = " or ".join(map(str, files)), " ".join(str(error).split())
         raise DocumentError(

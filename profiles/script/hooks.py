@@ -9,7 +9,8 @@ from typing import Any
 import keras
 
 from profiles import clock
-from profiles.script.watch import Watch, WatchCallback
+from profiles.script.callback import WatchCallback
+from profiles.script.watch import Watch
 
 _HOOKS = ("on_train_batch_begin", "on_train_batch_end")
 

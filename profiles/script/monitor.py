@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from profiles.script.callback import WatchCallback
 from profiles.script.epochs import EpochRecord
-from profiles.script.watch import WatchCallback
 from profiles.statistics import median
 
 

@@ -19,11 +19,12 @@ import numpy as np
 from profiles import clock
 from profiles.devices import Device
 from profiles.measure import backends
+from profiles.script.callback import WatchCallback
 from profiles.script.ceilings import measure_ceilings
 from profiles.script.hooks import time_hooks
 from profiles.script.results import Ceilings, FitRecord, join_calls
 from profiles.script.run import wait_for_threads
-from profiles.script.watch import Watch, WatchCallback
+from profiles.script.watch import Watch
 
 # How many batches are kept for the ceilings, and the data of how many `fit` are read again for stage tables.
 _KEPT_BATCHES, _READ_AGAIN = 4, 3

@@ -19,7 +19,7 @@ from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.keras_private import images_weighed, missing_to_count
 
 # How many first steps of an epoch are not steady, because buffers fill and workers start.
-_RAMP_STEPS = 2
+RAMP_STEPS = 2
 # The step of a new batch size is taken for one that traces, for so many sizes: beyond, every batch has its own size.
 _TRACED_SIZES = 8
 
@@ -121,7 +121,7 @@ class Watch:
         self,
         model: Any,
         *,
-        ramp_steps: int = _RAMP_STEPS,
+        ramp_steps: int = RAMP_STEPS,
         keep_batches: int = 0,
         on_steps: Callable[[int], None] | None = None,
     ) -> None:
@@ -327,61 +327,6 @@ class Watch:
             weight = sum(size_bytes(part) for part in keras.tree.flatten(batch))
             if not self.kept or weight * (len(self.kept) + 1) <= REPLAY_BYTES:
                 self.kept.append(batch)
-
-
-class WatchCallback(keras.callbacks.Callback):
-    """Tells a watch when epochs begin and end. Has no batch hooks, which would make Keras wait for each step.
-
-    Unlike Keras' own callbacks, holds no reference to the model: a script may keep the callback longer than the model.
-
-    Args:
-      keep_batches, ramp_steps, on_steps: of `Watch`.
-    """
-
-    def __init__(
-        self, *, keep_batches: int = 0, ramp_steps: int = _RAMP_STEPS, on_steps: Callable[[int], None] | None = None
-    ) -> None:
-        super().__init__()
-        self.watch: Watch | None = None
-        self._model_ref: Callable[[], Any] = _nothing
-        self._keep_batches = keep_batches
-        self._ramp_steps = ramp_steps
-        self._on_steps = on_steps
-
-    def set_model(self, model: Any) -> None:
-        self._model_ref = weakref.ref(model)
-
-    @property
-    def model(self) -> Any:
-        """The model that `fit` trains, as Keras' callbacks see it; None if the model no longer exists."""
-        super().set_model(self._model_ref())
-        try:
-            return super().model
-        finally:
-            super().set_model(None)
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self.watch = Watch(
-            self.model, keep_batches=self._keep_batches, ramp_steps=self._ramp_steps, on_steps=self._on_steps
-        )
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        assert self.watch is not None
-        self.watch.begin_epoch(epoch, (self.params or {}).get("steps"))
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        if self.watch is not None:
-            self.watch.end_steps()
-            self.watch.end_if_due()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        assert self.watch is not None
-        self.watch.close(whole=True)
-        self.watch.end_if_due()
-
-    def on_train_end(self, logs: Any = None) -> None:
-        assert self.watch is not None
-        self.watch.close()
 
 
 def _nothing() -> None:

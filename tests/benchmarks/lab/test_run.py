@@ -353,3 +353,14 @@ def test_an_edited_file_is_shown_or_refused_in_one_line(
             assert errors.count("\n") == 1 and len(errors) < 1000, (number, errors)
             assert not page.exists()
     assert 0 < codes.count(2) < EDITS  # some edits are refused, and some leave a document that can be shown
+
+
+def test_a_terminal_that_lacks_a_letter_is_no_fault_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, document, _ = COMMANDS["tune"]  # prints bars
+    kind = kind_of(command)
+    write_results(tmp_path, document, kind, kind.derive(document))
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    with pytest.raises(UnicodeEncodeError):
+        show(["show", str(tmp_path)], {document.command: kind})

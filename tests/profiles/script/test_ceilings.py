@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from profiles.measure.windows import Windows
 from profiles.script import ceilings
+from profiles.script.callback import WatchCallback
 from profiles.script.ceilings import measure_ceilings, put_back
-from profiles.script.watch import WatchCallback
 from tests.builders import a_sample
 
 IMAGES = np.random.default_rng(0).random((70, 8, 8, 3)).astype(np.float32)

@@ -14,6 +14,7 @@ import pytest
 from profiles.__main__ import main
 from tests import PROJECT_ROOT
 from tests.checks import in_forks, samples_of
+from tests.planted import planted
 
 KERAS = """
 import sys, time
@@ -52,6 +53,7 @@ def results(folder):
     return json.loads((folder / "out" / "results.json").read_text())
 
 
+@planted  # epochs that other programs disturb are left out and noted
 def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(tmp_path):
     script = write(
         tmp_path,
@@ -288,6 +290,7 @@ def test_a_folder_of_data_is_no_package(tmp_path):
     assert run(tmp_path, script).stdout == "Device\n"
 
 
+@planted
 @pytest.mark.slow  # 20 s: a script of many fits
 def test_calls_in_a_loop_and_in_a_thread_nothing_to_train_on_and_loaders_that_print(tmp_path):
     # One script for all: each start of TensorFlow takes seconds.

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.script.watch import Watch, WatchCallback
+from profiles.script.callback import WatchCallback
+from profiles.script.watch import Watch
 from tests.builders import MS
 from tests.planted import sleepy_model
 
@@ -287,7 +288,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 import keras
-from profiles.script.watch import WatchCallback
+from profiles.script.callback import WatchCallback
 
 images = np.random.default_rng(0).random((70, 8, 8, 3)).astype(np.float32)
 came_to = []
