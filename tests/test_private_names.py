@@ -257,12 +257,12 @@ def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatc
 
 
 def test_images_that_nobody_counts_are_said_to_need_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiles.script.watch.iterator_count", lambda *_: IteratorCount(steps=4, images=None))
+    monkeypatch.setattr("profiles.script.stepper.iterator_count", lambda *_: IteratorCount(steps=4, images=None))
     model, watch = trained(steps_per_execution=4)
     assert "private" not in watch.why_unknown
     monkeypatch.delattr(model, "_loss_tracker")  # Keras' own `fit` needs it as well
     read: list[IteratorCount] = []
-    watch._read(SimpleNamespace(steps=4, expected_steps=None, read=read.append), None)
+    watch._training._read(SimpleNamespace(steps=4, expected_steps=None, read=read.append), None)
     assert read == [IteratorCount(steps=4, images=None)]
     assert watch.why_unknown.endswith(f"; counting images needs Keras' private Model._loss_tracker, {KERAS}")
 

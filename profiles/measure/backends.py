@@ -101,6 +101,11 @@ class Jax:
 
         jax.block_until_ready(result)
 
+    @staticmethod
+    def is_ready(result: Any) -> bool:
+        """Whether the device has computed a result; does not wait."""
+        return all(leaf.is_ready() for leaf in keras.tree.flatten(result))
+
 
 def check_backend() -> str:
     """Returns the name of Keras' backend, a key of `BACKENDS`.

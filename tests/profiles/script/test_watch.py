@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 
 from profiles.script.callback import WatchCallback
+from profiles.script.completion import Completion
+from profiles.script.stepper import Stepper
 from profiles.script.watch import Watch
 from tests.builders import MS
 from tests.planted import sleepy_model
@@ -325,22 +327,24 @@ def test_on_jax_fit_ends_behind_the_step_whose_result_keras_must_get(end):
 
     model = small_network()
     model.make_train_function()
-    watch = Watch(model, on_steps=on_steps)
-    watch._jax = True
+    stepper = Stepper(model, "train_function", ramp_steps=2, on_steps=on_steps)
+    stepper._jax, stepper._completion = True, Completion(lambda result: None, lambda result: True)
     model.train_function = lambda state, iterator: ("logs", (state, *next(iterator)))
-    watch.begin_epoch(0, 2)
+    stepper.begin(0, 2)
+    stepper.replace_function()
     batch = IMAGES[:4], LABELS[:4]
     logs, result = model.train_function("state", iter([batch]))
     assert (logs, result[0]) == ("logs", "state") and result[1] is batch[0] and calls == [1]
     with pytest.raises(end):
         model.train_function("state", iter([batch]))
+    assert stepper.close(whole=False).steps == 1
 
 
 def test_on_jax_fit_ends_with_the_epoch_where_no_step_follows():
     callback = WatchCallback()
     callback.set_model(small_network())
     callback.on_train_begin()
-    callback.watch._end = SystemExit(0)
+    callback.watch._training._end = SystemExit(0)
     with pytest.raises(SystemExit):
         callback.on_epoch_end(0)
     callback.on_epoch_end(1)  # once
