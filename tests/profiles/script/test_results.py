@@ -281,7 +281,7 @@ def test_an_ordinary_fit_is_claimed_whole() -> None:
 
 @pytest.mark.parametrize(("validation", "epoch_ms"), [({}, 195), (VALIDATION, 199)])
 def test_what_callbacks_take_is_claimed(validation: dict[str, Any], epoch_ms: int, fake_clock: FakeClock) -> None:
-    """20 steps of 5 ms, and 95 ms in callbacks between them; what callbacks do at the edges of an epoch is not in it."""
+    """20 steps of 5 ms, and 95 ms in callbacks between them; what these do at the edges of an epoch is not in it."""
     model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
     result = watched(model, [Ordinary(fake_clock.sleep)], **validation)
     assert {(sample.outer_ns, sample.claimed_ns) for sample in result.samples} == {(epoch_ms * MS, epoch_ms * MS)}
