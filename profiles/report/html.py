@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,11 @@ def heat(ratio: float) -> str:
 
 
 def render(
-    document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], list[str]], telemetry: Trace | None = None
+    document: Mapping[str, Any],
+    verdict_texts: Mapping[tuple[str, str], list[str]],
+    telemetry: Trace | None = None,
+    *,
+    accounts: Sequence[tuple[str, Sequence[tuple[str, str, str]], Sequence[str]]] = (),
 ) -> str:
     """Renders a document as an HTML page.
 
@@ -54,6 +58,7 @@ def render(
       document: the content of `results.json`.
       verdict_texts: sentences for each (model, device name).
       telemetry: the machine during the run, for charts; None for none.
+      accounts: (name, rows of (part, time, share), findings) of each `fit` of a script.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
@@ -80,6 +85,7 @@ def render(
             bars={key: bar_chart([_bar(result) for result in group]) for key, group in groups.items()},
             legend_of_parts=legend_of_parts(),
             verdicts=verdict_texts,
+            accounts=accounts,
         )
     )
 

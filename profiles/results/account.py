@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 # The parts, each with its words, in the order of the report.
 PART_TEXTS: Mapping[str, str] = {
@@ -17,8 +18,7 @@ PART_TEXTS: Mapping[str, str] = {
     "validation_edges_ns": "validation: its edges",
     "callbacks_ns": "callbacks",
 }
-# Parts that are loading.
-LOADING = ("waiting_ns", "edges_ns", "validation_waiting_ns", "validation_edges_ns")
+VALIDATION = ("validation_waiting_ns", "validation_compute_ns", "validation_edges_ns")
 # The parts sum to the wall within this ratio of it; otherwise the account is not trusted.
 UNEXPLAINED_RATIO = 0.02
 
@@ -40,6 +40,9 @@ class Account:
       epochs, validations: how many there were.
       traces: how many steps traced or compiled, by the cause.
       retracing_ns: part of `tracing_ns` behind the first epoch of the first call.
+      between_ns: part of `compute_ns` that Keras takes between the steps of training.
+      steps: of training.
+      steps_per_execution: how many steps Keras makes in a call of the train function.
     """
 
     wall_ns: int = 0
@@ -56,19 +59,22 @@ class Account:
     validations: int = 0
     traces: Mapping[str, int] = field(default_factory=dict)
     retracing_ns: int = 0
+    between_ns: int = 0
+    steps: int = 0
+    steps_per_execution: int = 1
 
     def __add__(self, more: Account) -> Account:
         """Returns the account of the time of both."""
         sums: dict[str, int | None] = {}
         for part in fields(self):
-            if part.name == "traces":
+            if part.name in ("traces", "steps_per_execution"):
                 continue
             ours, theirs = getattr(self, part.name), getattr(more, part.name)
             sums[part.name] = None if ours is None or theirs is None else ours + theirs
         traces = dict(self.traces)
         for cause, count in more.traces.items():
             traces[cause] = traces.get(cause, 0) + count
-        return Account(traces=traces, **sums)  # type: ignore[arg-type]
+        return Account(traces=traces, steps_per_execution=self.steps_per_execution, **sums)  # type: ignore[arg-type]
 
     @property
     def parts(self) -> dict[str, int]:
@@ -92,7 +98,19 @@ class Account:
     @property
     def validation_ratio(self) -> float:
         """The share of validation in the wall time, without its tracing and its callbacks."""
-        return self.ratio("validation_waiting_ns", "validation_compute_ns", "validation_edges_ns")
+        return self.ratio(*VALIDATION)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the figures that other tools read from a results file: seconds and shares of the wall time."""
+        parts = {**self.parts, "rest_ns": self.rest_ns}
+        return {
+            "wall_s": self.wall_ns / 1e9,
+            "seconds": {name.removesuffix("_ns"): value / 1e9 for name, value in parts.items()},
+            "ratios": {name.removesuffix("_ns"): self.ratio(name) for name in parts},
+            "epochs": self.epochs,
+            "validations": self.validations,
+            "traces": dict(self.traces),
+        }
 
 
 def later_call(account: Account) -> Account:

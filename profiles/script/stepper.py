@@ -93,6 +93,11 @@ class Stepper:
         return self._model_ref()
 
     @property
+    def steps_per_execution(self) -> int:
+        """How many steps Keras makes in a call of the function."""
+        return int(getattr(self._model, "steps_per_execution", 1))
+
+    @property
     def steps(self) -> int:
         """Steps of the epoch so far."""
         return 0 if self._tally is None else self._tally.steps + sum(step.steps for step in self._pending)

@@ -71,6 +71,7 @@ class Watch:
         torn_down_ns = returned_ns - self._last_ns - self._closing_hooks_ns
         return replace(
             self._account,
+            steps_per_execution=self._training.steps_per_execution,
             wall_ns=returned_ns - called_ns,
             set_up_ns=set_up_ns + torn_down_ns,
             callbacks_ns=self._account.callbacks_ns + self._opening_hooks_ns + self._closing_hooks_ns,
@@ -151,6 +152,8 @@ class Watch:
                 edges_ns=record.before_ns + record.after_ns,
                 callbacks_ns=record.all_callbacks_ns + record.edge_callbacks_ns,
                 epochs=1,
+                between_ns=record.all_between_ns,
+                steps=record.steps,
                 retracing_ns=record.traced_ns if self.epochs else 0,
             )
             self.records.append(record)
