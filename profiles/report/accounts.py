@@ -39,9 +39,7 @@ def account_lines(account: Account) -> list[str]:
 
 def print_account(console: Console, name: str, account: Account, findings: Sequence[Finding]) -> None:
     """Prints the parts of the wall time of a `fit`, and what follows from them."""
-    table = Table(
-        title=Text(f"account of {name}", style="bold"), title_justify="left", box=None, padding=(0, 1, 0, 0)
-    )
+    table = Table(title=Text(f"account of {name}", style="bold"), title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("part")
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)

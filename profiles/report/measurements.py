@@ -15,9 +15,9 @@ from profiles.report import html, text
 from profiles.report.accounts import account_rows, print_account
 from profiles.report.document import Document, Kind, content_of
 from profiles.results.account import Account
+from profiles.results.evidence import Finding
 from profiles.results.fit_rules import fit_findings
 from profiles.results.result import Result, summarise
-from profiles.results.evidence import Finding
 from profiles.results.subject import Subject
 from profiles.results.verdict import Verdict, judge
 from profiles.samples import Sample
@@ -135,8 +135,7 @@ def _accounts(
     """Returns (name, account, findings) of each `fit` of a script."""
     results = {verdict.result.subject.variant: verdict.result for verdict in verdicts}
     return [
-        (name, account, fit_findings(account, results.get(name)))
-        for name, account in document.samples.accounts.items()
+        (name, account, fit_findings(account, results.get(name))) for name, account in document.samples.accounts.items()
     ]
 
 

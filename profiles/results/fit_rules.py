@@ -1,4 +1,4 @@
-"""The rules of a whole `fit`: what its validation, its tracing and its callbacks cost, and whether epochs get slower."""
+"""The rules of a whole `fit`: what validation and tracing cost, and whether epochs get slower."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def fit_findings(account: Account, result: Result | None) -> tuple[Finding, ...]
         _hidden_by_steps_per_execution(account),
         None if result is None else _slower_epochs(result),
     ]
-    return tuple(
-        sorted((finding for finding in found if finding is not None), key=lambda finding: -finding.cost_ratio)
-    )
+    return tuple(sorted((finding for finding in found if finding is not None), key=lambda finding: -finding.cost_ratio))
 
 
 def _validation_edges(account: Account) -> Finding | None:
@@ -55,7 +53,7 @@ def _validation_edges(account: Account) -> Finding | None:
         cost_ratio=share,
         advice="validate less often (`validation_freq`), or on data whose iterator is quickly made (no shuffle buffer, "
         "a cache, few parallel calls)",
-        gain=_gain(share, "if the edges were gone, the fit would be"),
+        gain=_gain(share, "over the whole fit, if the edges were gone"),
     )
 
 
@@ -68,7 +66,7 @@ def _validation_waits(account: Account) -> Finding | None:
         text=f"Validation waits for its batches in {share:.0%} of the fit",
         cost_ratio=share,
         advice="give the validation data what the training data have: parallel calls, `cache()`, `prefetch()`",
-        gain=_gain(share, "if validation did not wait, the fit would be"),
+        gain=_gain(share, "over the whole fit, if validation did not wait"),
     )
 
 
@@ -81,7 +79,7 @@ def _validation_freq(account: Account) -> Finding | None:
         text=f"Validation takes {share:.0%} of the fit, once in every epoch",
         cost_ratio=share,
         advice=f"validate in every second epoch (`validation_freq={_VALIDATION_FREQ}`)",
-        gain=_gain(share * (1 - 1 / _VALIDATION_FREQ), "with half of the validations, the fit would be"),
+        gain=_gain(share * (1 - 1 / _VALIDATION_FREQ), "over the whole fit, with half of the validations"),
     )
 
 
@@ -95,7 +93,7 @@ def _retracing(account: Account) -> Finding | None:
         text=f"Steps behind the first epoch trace or compile the model in {share:.0%} of the fit ({causes})",
         cost_ratio=share,
         advice="compile the model once, outside of loops, and give batches of one shape (`drop_remainder=True`)",
-        gain=_gain(share, "if nothing were traced twice, the fit would be"),
+        gain=_gain(share, "over the whole fit, if nothing were traced twice"),
     )
 
 
@@ -109,7 +107,7 @@ def _steps_per_execution(account: Account) -> Finding | None:
         text=f"Between two steps Keras itself takes {each_ms:.2f} ms, {share:.0%} of the fit",
         cost_ratio=share,
         advice=f"make several steps in a call (`compile(..., steps_per_execution={_STEPS_PER_EXECUTION})`)",
-        gain=_gain(share * (1 - 1 / _STEPS_PER_EXECUTION), "by what is saved between the steps, the fit would be"),
+        gain=_gain(share * (1 - 1 / _STEPS_PER_EXECUTION), "over the whole fit, by what is saved between the steps"),
     )
 
 
@@ -118,8 +116,8 @@ def _hidden_by_steps_per_execution(account: Account) -> Finding | None:
         return None
     return Finding(
         rule="hidden by steps per execution",
-        text=f"With steps_per_execution={account.steps_per_execution} TensorFlow draws the batches while it computes, so "
-        "that waiting cannot be told from compute: profile the script with steps_per_execution=1 to see the waiting",
+        text=f"With steps_per_execution={account.steps_per_execution} TensorFlow draws the batches while it computes, "
+        "so that waiting cannot be told from compute: profile the script with steps_per_execution=1 to see the waiting",
     )
 
 
@@ -138,12 +136,10 @@ def _slower_epochs(result: Result) -> Finding | None:
     slower_s = after_s - before_s
     return Finding(
         rule="slower epochs",
-        text=f"Epochs get slower: {1 / before_s:,.0f} images/sec in the first third of the epochs, {1 / after_s:,.0f} in "
-        f"the last; {_cause(first, last, slower_s)}",
+        text=f"Epochs get slower: {1 / before_s:,.0f} images/sec in the first third of the epochs, {1 / after_s:,.0f} "
+        f"in the last; {_cause(first, last, slower_s)}",
         cost_ratio=1 - before_s / after_s,
-        gain=Gain(
-            ratio=after_s / before_s, kind="predicted", assumption="if the last epochs were as the first, they would be"
-        ),
+        gain=Gain(ratio=after_s / before_s, kind="predicted", assumption="if the last epochs were as the first"),
     )
 
 

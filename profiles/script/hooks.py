@@ -47,11 +47,16 @@ def time_hooks() -> Callable[[], None]:
 def _timed(name: str, original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def hook(callbacks: Any, *arguments: Any, **options: Any) -> None:
-        before_ns = clock.now_ns()
-        original(callbacks, *arguments, **options)
-        watch = _watch_of(callbacks)
+        before_ns, watch = clock.now_ns(), _watch_of(callbacks)
         if watch is not None:
-            watch.add_hook(name, before_ns, clock.now_ns())
+            watch.in_callbacks = True
+        try:
+            original(callbacks, *arguments, **options)
+        finally:
+            watch = _watch_of(callbacks)  # `on_train_begin` has made it
+            if watch is not None:
+                watch.in_callbacks = False
+                watch.add_hook(name, before_ns, clock.now_ns())
 
     return hook
 

@@ -225,7 +225,7 @@ class Profiler:
         callback = self._thread_state.callback
         if self._ended or self._thread_state.paused or callback is None or callback.model is not model:
             return None
-        return callback.watch
+        return None if callback.watch is None or callback.watch.in_callbacks else callback.watch
 
     def _count(self, steps: int) -> None:
         self._steps += steps

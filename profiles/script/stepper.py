@@ -93,6 +93,11 @@ class Stepper:
         return self._model_ref()
 
     @property
+    def runs(self) -> bool:
+        """Whether an epoch was begun and not closed."""
+        return self._tally is not None
+
+    @property
     def steps_per_execution(self) -> int:
         """How many steps Keras makes in a call of the function."""
         return int(getattr(self._model, "steps_per_execution", 1))

@@ -26,6 +26,7 @@ class Watch:
       ramp_steps, keep_batches, on_steps: as for `Stepper`.
 
     Attributes:
+      in_callbacks: whether Keras is running a hook of callbacks: an `evaluate` there is no validation of `fit`.
       records: of the last epochs.
       epochs: number of all epochs so far.
     """
@@ -40,6 +41,7 @@ class Watch:
     ) -> None:
         self.records: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.epochs = 0
+        self.in_callbacks = False
         self._training = Stepper(
             model, "train_function", ramp_steps=ramp_steps, keep_batches=keep_batches, on_steps=on_steps
         )
@@ -142,6 +144,8 @@ class Watch:
         """
         if self._validates:
             self.end_validation()
+        if not self._training.runs:
+            return
         record = self._training.close(whole=whole)
         if record is not None:
             steps_ns = record.wall_ns - record.traced_ns - record.all_callbacks_ns - (record.all_waits_ns or 0)
