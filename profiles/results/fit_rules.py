@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import scipy.stats
 
@@ -20,6 +20,8 @@ _VALIDATION_FREQ = 2
 _STEPS_PER_EXECUTION = 16
 # Epochs get slower if the order of their rates is as unlikely as this by accident, and the fall is this large.
 _SLOWER_P, _SLOWER_RATIO, _LEAST_EPOCHS = 0.01, 0.1, 6
+# Fewer bytes than this are read from storage in any epoch, by Python itself. Memory that grows by less is a warm-up.
+_LEAST_READ_BYTES, _GROWN_MEMORY = 10_000_000, 1.5
 
 
 def fit_findings(account: Account, result: Result | None) -> tuple[Finding, ...]:
@@ -160,11 +162,34 @@ def _cause(first: Sequence[Sample], last: Sequence[Sample], slower_s: float) -> 
     edges_s = slower_s - waits_s - steps_s
     parts = {"waiting for batches": waits_s, "the steps themselves": steps_s, "the edges of epochs": edges_s}
     name, most_s = max(parts.items(), key=lambda part: part[1])
-    clause = f"{most_s / slower_s:.0%} of it is {name}"
-    others = grew([(before.others_ratio or 0.0, after.others_ratio or 0.0) for before, after in pairs])
-    if others >= _COSTLY_RATIO:
-        clause += f"; other programs took {others:.0%} more of the cores by then"
-    return clause
+    return "; ".join([f"{most_s / slower_s:.0%} of it is {name}", *_seen(pairs)])
+
+
+def _seen(pairs: Sequence[tuple[Sample, Sample]]) -> list[str]:
+    """Returns what was seen to change between the first and the last epochs, and may be why the last are slower."""
+
+    def medians(value_of: Callable[[Sample], float | None]) -> tuple[float, float] | None:
+        values = [(value_of(before), value_of(after)) for before, after in pairs]
+        known = [(before, after) for before, after in values if before is not None and after is not None]
+        return (median([before for before, _ in known]), median([after for _, after in known])) if known else None
+
+    seen = []
+    others = medians(lambda sample: sample.others_ratio)
+    if others and others[1] - others[0] >= _COSTLY_RATIO:
+        seen.append(f"other programs took {others[1] - others[0]:.0%} more of the cores by then")
+    reads = medians(lambda sample: None if sample.strain is None else sample.strain.read_bytes)
+    if reads and reads[1] >= 2 * reads[0] + _LEAST_READ_BYTES:
+        seen.append(
+            f"an epoch read {reads[1] / 1e6:,.0f} MB from storage by then, {reads[0] / 1e6:,.0f} MB at first: the page "
+            "cache has lost the files"
+        )
+    memory = medians(lambda sample: None if sample.strain is None else sample.strain.memory_bytes)
+    if memory and memory[1] >= _GROWN_MEMORY * memory[0]:
+        seen.append(f"the process grew from {memory[0] / 1e9:.1f} to {memory[1] / 1e9:.1f} GB of memory")
+    throttled = medians(lambda sample: None if sample.strain is None else sample.strain.throttled_ratio)
+    if throttled and throttled[1] - throttled[0] >= _COSTLY_RATIO:
+        seen.append(f"the CPU quota stopped the process in {throttled[1] - throttled[0]:.0%} more of the time")
+    return seen
 
 
 def _gain(share: float, assumption: str) -> Gain | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from profiles import clock
 from profiles.machine.others import Others
+from profiles.machine.strain import Strain, StrainMeter
 
 # The last so many epochs of a run are kept: enough for any statistic, with bounded memory on long runs.
 KEPT_EPOCHS = 200
@@ -47,6 +48,7 @@ class EpochRecord:
       whole: whether the epoch ran to its end: False where an error or the user ended `fit` before.
       batch_size: images in the epoch's largest batch.
       others_ratio: part of the cores' time that other programs took during the epoch; None where unknown.
+      strain: on the machine during the epoch; None where unknown.
     """
 
     epoch: int
@@ -71,6 +73,7 @@ class EpochRecord:
     whole: bool = True
     batch_size: int | None = None
     others_ratio: float | None = None
+    strain: Strain | None = None
     all_waits_ns: int | None = None
     all_callbacks_ns: int = 0
     all_between_ns: int = 0
@@ -155,6 +158,8 @@ class Tally:
         self._random = random_
         self._others = Others()
         self._others_ratio: float | None = None
+        self._strain_meter = StrainMeter()
+        self._strain: Strain | None = None
         self._begin_ns = clock.now_ns()
         self._cpu_ns = self._first_ns = self._ended_ns = self._read_ns = 0
         self._first_batch_ns: int | None = None
@@ -282,6 +287,7 @@ class Tally:
         self._ended_ns = clock.now_ns()
         self._cpu_ns = self._others.own_cpu_ns()
         self._others_ratio = self._others.ratio()
+        self._strain = self._strain_meter.read()
 
     def record(self, *, asynchronous: bool) -> EpochRecord:
         """Returns the record of the epoch, which ends now."""
@@ -317,6 +323,7 @@ class Tally:
             whole=self._whole,
             batch_size=self._batch_size,
             others_ratio=self._others_ratio,
+            strain=self._strain,
             all_waits_ns=self._all_waits_ns,
             all_callbacks_ns=self._all_callbacks_ns,
             all_between_ns=self._all_between_ns,

@@ -226,4 +226,5 @@ def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Samp
         canary_ns=fit.canary_ns,
         others_ratio=record.others_ratio,
         whole=record.whole,
+        strain=record.strain,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from profiles.machine.strain import Strain
 from profiles.results.account import Account, later_call
 from profiles.results.fit_rules import fit_findings
 from profiles.samples import Sample
@@ -97,6 +98,27 @@ def test_other_programs_that_take_cores_in_the_last_epochs_are_named() -> None:
     train = [a_sample(ms=10 + number, round=number, others_ratio=number / 10) for number in range(9)]
     (finding,) = fit_findings(an_account(), a_result(train=train))
     assert "100% of it is the steps themselves; other programs took 60% more of the cores by then" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "seen"),
+    [
+        ({"read_bytes": 0}, {"read_bytes": 300_000_000}, "read 300 MB from storage by then, 0 MB at first: the page"),
+        ({"memory_bytes": 2 * 10**9}, {"memory_bytes": 6 * 10**9}, "the process grew from 2.0 to 6.0 GB of memory"),
+        ({"throttled_ratio": 0.1}, {"throttled_ratio": 0.4}, "the CPU quota stopped the process in 30% more"),
+        ({"read_bytes": 2_000_000}, {"read_bytes": 9_000_000}, None),
+    ],
+)
+def test_what_changed_beside_slower_epochs_is_named(
+    first: dict[str, Any], last: dict[str, Any], seen: str | None
+) -> None:
+    unknown = {"read_bytes": None, "memory_bytes": None, "throttled_ratio": None}
+    train = [
+        a_sample(ms=10 + number, round=number, strain=Strain(**{**unknown, **(first if number < 4 else last)}))
+        for number in range(9)
+    ]
+    (finding,) = fit_findings(an_account(), a_result(train=train))
+    assert finding.text.endswith("100% of it is the steps themselves") if seen is None else seen in finding.text
 
 
 @pytest.mark.parametrize(

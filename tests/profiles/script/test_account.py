@@ -16,7 +16,7 @@ from profiles.results.account import PART_TEXTS, Account
 from profiles.script.profiler import Profiler
 from tests.builders import MS
 from tests.fakes import FakeClock
-from tests.planted import planted, sleepy_model
+from tests.planted import planted, sleepy_model, tensorflow_only
 
 IMAGES = np.random.default_rng(0).random((320, 8, 8, 3)).astype(np.float32)
 LABELS = IMAGES.mean((1, 2, 3))
@@ -78,6 +78,7 @@ class Hooks(keras.callbacks.Callback):
         self.sleep(0.008)
 
 
+@tensorflow_only
 def test_every_part_of_a_planted_fit_is_found(profiler: Profiler, fake_clock: FakeClock) -> None:
     """On a clock that stands still but for what is planted, so that each part is exact."""
     model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
@@ -94,6 +95,7 @@ def test_every_part_of_a_planted_fit_is_found(profiler: Profiler, fake_clock: Fa
     assert (account.waiting_ns, account.edges_ns, account.set_up_ns) == (0, 0, 0)
 
 
+@tensorflow_only
 def test_an_evaluation_outside_of_fit_is_in_no_account(profiler: Profiler, fake_clock: FakeClock) -> None:
     model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
     model.fit(IMAGES, LABELS, batch_size=32, epochs=2, verbose=0)
@@ -108,6 +110,7 @@ class Evaluates(keras.callbacks.Callback):
         self.sleep(0.1)
 
 
+@tensorflow_only
 def test_an_evaluation_by_a_callback_is_the_callbacks(profiler: Profiler, fake_clock: FakeClock) -> None:
     evaluates = Evaluates()
     evaluates.sleep = fake_clock.sleep
