@@ -223,8 +223,11 @@ class Tally:
         self._end_call(done_ns, steps)
 
     def add_whole_call(self, entered_ns: int, left_ns: int) -> None:
-        """Adds the time of a whole call of the train function on the host, including the work of the watch."""
-        self._calls_ns += left_ns - entered_ns
+        """Adds the time of a whole call of the train function on the host, including the work of the watch.
+
+        What Keras does for the call behind its batch hook is the call's: on JAX it hands the model's state over there.
+        """
+        self._calls_ns += left_ns - (self._hook_ended_ns if self._hook_ended_ns > self._left_ns else entered_ns)
         self._left_ns = left_ns
 
     def add_call(self, before_ns: int, done_ns: int, steps: int, *, traced: bool, hooks_ns: int = 0) -> None:

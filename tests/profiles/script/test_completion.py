@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -150,9 +151,11 @@ os._exit(0)  # the client of JAX's CPU device may wait for ever at Python's end
 
 
 @planted
-def test_on_jax_waits_edges_and_callbacks_are_found_behind_the_host() -> None:
+@pytest.mark.parametrize("platform", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_on_jax_waits_edges_and_callbacks_are_found_behind_the_host(platform: str) -> None:
     pytest.importorskip("jax")
-    process = subprocess.run([sys.executable, "-c", JAX], capture_output=True, text=True, timeout=200)
+    environment = {**os.environ, "JAX_PLATFORMS": platform}
+    process = subprocess.run([sys.executable, "-c", JAX], env=environment, capture_output=True, text=True, timeout=200)
     rows = [[float(value) for value in line.split()] for line in process.stdout.splitlines()]
     assert len(rows) == 3, process.stderr[-2000:]
     waits, edges, callbacks = rows
