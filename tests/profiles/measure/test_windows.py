@@ -8,7 +8,6 @@ here are those of the other tests as well.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -484,6 +483,6 @@ ON_JAX = (
 
 @planted
 @tensorflow_only
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.library("jax")
 def test_planted_truth_holds_on_jax() -> None:
     passes_on_jax(__file__, ON_JAX)

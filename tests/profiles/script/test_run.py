@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -382,8 +381,8 @@ def test_examples_run_under_the_profiler(tmp_path, photos, name):
     assert results(tmp_path)["results"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
-@pytest.mark.parametrize("steps", [1, 5, 8])
+@pytest.mark.library("jax")
+@pytest.mark.parametrize("steps", [5, *(pytest.param(steps, marks=pytest.mark.claims) for steps in (1, 8))])
 def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps):
     script = write(
         tmp_path,
