@@ -213,10 +213,10 @@ OF_TWO = ("layers by batch, uint8", "crop with a zoom", "raw crop uint8")
 
 
 def case(name):
-    """A change of the second and third base is slow, unless it switches something off: the first has them all."""
-    is_slow = name.startswith(("composed, ", "keras layers, ")) and not name.endswith(("=0", "=0.0", "crop", "no draw"))
-    slow = (is_slow and name not in COMBINED) or name.endswith(OTHER_NUMBERS) or name in OF_TWO
-    return pytest.param(name, marks=pytest.mark.slow if slow else ())
+    """Most changes of the second and third base run with `-m claims` alone: the first base has them all."""
+    is_full = name.startswith(("composed, ", "keras layers, ")) and not name.endswith(("=0", "=0.0", "crop", "no draw"))
+    full = (is_full and name not in COMBINED) or name.endswith(OTHER_NUMBERS) or name in OF_TWO
+    return pytest.param(name, marks=pytest.mark.claims if full else ())
 
 
 @pytest.mark.parametrize("name", map(case, CONFIGS))
@@ -304,7 +304,7 @@ def test_scripts_import_what_they_use_and_nothing_of_ours(few, tmp_path):
 @pytest.mark.parametrize(
     "libraries",
     [
-        pytest.param(libraries, marks=pytest.mark.slow if "cv2" in libraries and len(libraries) > 1 else ())
+        pytest.param(libraries, marks=pytest.mark.claims if "cv2" in libraries and len(libraries) > 1 else ())
         for libraries in SETS
     ],
     ids=lambda libraries: " and ".join(libraries) or "none",

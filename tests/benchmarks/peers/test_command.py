@@ -901,7 +901,7 @@ def finished(photos, tmp_path_factory):
         return exit_code, sys.stdout.getvalue(), json.loads((out / "results.json").read_text()), out
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_run_has_every_peer_at_equal_work(finished):
     exit_code, _, document, _ = finished
     assert exit_code == 0
@@ -914,7 +914,7 @@ def test_a_run_has_every_peer_at_equal_work(finished):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_run_keeps_its_raw_samples(finished):
     _, _, document, _ = finished
     assert document["complete"] is True
@@ -930,7 +930,7 @@ def test_a_run_keeps_its_raw_samples(finished):
     assert str(pathlib.Path.home()) not in json.dumps(document)
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_run_prints_its_tables_and_leaves_nothing_else_behind(finished):
     _, printed, _, out = finished
     assert "cold: JPEG files to float32 in [0, 1]" in printed
@@ -986,7 +986,7 @@ def material(photos, tmp_path_factory):
     "name",
     [
         *(pytest.param(name, marks=pytest.mark.library(library)) for library, name in OTHERS),
-        pytest.param("tfrecord", marks=pytest.mark.slow),
+        pytest.param("tfrecord", marks=pytest.mark.claims),
     ],
 )
 def test_a_library_that_is_here_does_equal_work(name, material, tmp_path):

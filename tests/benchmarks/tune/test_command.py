@@ -291,7 +291,7 @@ def test_records_cost_what_reading_them_in_training_takes(shuffle_buffer, offset
     assert costs.keys() == set(keys) and bool(found) is offsets
 
 
-@pytest.mark.slow  # a whole search: some 60 s
+@pytest.mark.claims  # a whole search: some 60 s
 def test_a_search_from_end_to_end_leaves_a_config_and_a_script(photos, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["--data", str(photos), "--device", "emulated:20000", "--budget", "1", "--batch-size", "8"]
