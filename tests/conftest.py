@@ -21,7 +21,7 @@ from tests import PROJECT_ROOT
 from tests.checks import state
 from tests.planted import planted
 
-pytest_plugins = ["tests.libraries"]
+pytest_plugins = ["tests.claims", "tests.libraries"]
 
 PHOTOS = 40
 
