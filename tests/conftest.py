@@ -21,6 +21,8 @@ from tests import PROJECT_ROOT
 from tests.checks import state
 from tests.planted import planted
 
+pytest_plugins = ["tests.claims", "tests.libraries"]
+
 PHOTOS = 40
 
 _LOCKS = pathlib.Path(tempfile.gettempdir()) / f"unstall-tests-{os.getuid()}"

@@ -95,7 +95,7 @@ QUICK = [
 
 @pytest.mark.parametrize(
     "folder",
-    [*(pytest.param(write, marks=pytest.mark.slow) for write in (models_file, models_package)), all_four],
+    [*(pytest.param(write, marks=pytest.mark.claims) for write in (models_file, models_package)), all_four],
     indirect=True,
 )
 def test_the_main_job_measures_the_users_model(folder, program):
@@ -111,7 +111,7 @@ def test_the_main_job_measures_the_users_model(folder, program):
 
 @pytest.mark.parametrize(
     "folder",
-    [*(pytest.param(write, marks=pytest.mark.slow) for write in (models_file, models_package)), all_four],
+    [*(pytest.param(write, marks=pytest.mark.claims) for write in (models_file, models_package)), all_four],
     indirect=True,
 )
 def test_a_script_gets_its_own_modules(folder, program):
@@ -123,7 +123,7 @@ def test_a_script_gets_its_own_modules(folder, program):
     assert ("is yours, and what `python -m profiles` runs here" in ended.stderr) == own
 
 
-@pytest.mark.slow  # 30 s: the tuner's rounds
+@pytest.mark.claims  # 30 s: the tuner's rounds
 def test_a_pipeline_of_the_users_imports_its_own_modules(tmp_path, program):
     models_package(tmp_path)
     (tmp_path / "data.py").write_text(DATA)
@@ -150,7 +150,8 @@ MODULES = ["pipeline", "tune", "train", "doctor", "gate", "devices", "scaling"]
 
 
 @pytest.mark.parametrize(
-    "verb", [pytest.param(verb, marks=() if verb in ("pipeline", "devices") else pytest.mark.slow) for verb in MODULES]
+    "verb",
+    [pytest.param(verb, marks=() if verb in ("pipeline", "devices") else pytest.mark.claims) for verb in MODULES],
 )
 def test_every_command_starts_as_a_module_beside_the_other_three(verb, tmp_path):
     models_package(tmp_path)
@@ -226,7 +227,7 @@ def test_a_package_without_an_init_may_hold_its_code_further_down(tmp_path):
     assert answers(tmp_path, "import profiles\nfrom models.vision.net import WIDTH\nprint(WIDTH)") == ["4"]
 
 
-@pytest.mark.parametrize("option", ["-um", pytest.param("-Bm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("option", ["-um", pytest.param("-Bm", marks=pytest.mark.claims)])
 def test_options_of_python_may_stand_before_the_module(option, tmp_path):
     models_package(tmp_path)
     assert run([option, "benchmarks.pipeline", "--help"], tmp_path).stdout.startswith("usage: ")

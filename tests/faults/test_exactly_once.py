@@ -114,7 +114,7 @@ def test_every_image_comes_exactly_once_without_tf_data(workers):
     assert_exactly_once_without_tf_data(64, 7, workers)
 
 
-@pytest.mark.slow  # 75 combinations
+@pytest.mark.claims  # 75 combinations
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("batch_size", BATCHES)
 @pytest.mark.parametrize("images", SIZES)
@@ -122,8 +122,11 @@ def test_every_image_comes_exactly_once_without_tf_data_for_every_size(images, b
     assert_exactly_once_without_tf_data(images, batch_size, workers)
 
 
-@pytest.mark.slow  # the whole grid takes half an hour
-@pytest.mark.parametrize("images", SIZES)
+# The whole grid takes half an hour.
+@pytest.mark.parametrize(
+    "images",
+    [pytest.param(images, marks=pytest.mark.claims if images in (7, 64) else pytest.mark.slow) for images in SIZES],
+)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_image_comes_exactly_once_from_every_variant(name, images, folder):
     if images == 1 and VARIANTS[name].loader in NEED_FILES:

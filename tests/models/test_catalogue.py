@@ -1,7 +1,6 @@
 """The catalogue: every network's parameters and shapes, counted by hand, and what it says of itself."""
 
 import dataclasses
-import importlib.util
 
 import keras
 import numpy as np
@@ -203,7 +202,8 @@ def test_a_network_trains_one_step(name, learning):
     assert not all(np.array_equal(weights, old) for weights, old in zip(after, before, strict=True))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.claims
+@pytest.mark.library("jax")
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="the child of this very test")
 def test_every_network_is_built_and_trains_on_jax():
     passes_on_jax(__file__, "counted_by_hand or trains_one_step")

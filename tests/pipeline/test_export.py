@@ -213,13 +213,13 @@ OF_TWO = ("layers by batch, uint8", "crop with a zoom", "raw crop uint8")
 
 
 def case(name):
-    """A change of the second and third base is slow, unless it switches something off: the first has them all."""
-    is_slow = name.startswith(("composed, ", "keras layers, ")) and not name.endswith(("=0", "=0.0", "crop", "no draw"))
-    slow = (is_slow and name not in COMBINED) or name.endswith(OTHER_NUMBERS) or name in OF_TWO
-    return pytest.param(name, marks=pytest.mark.slow if slow else ())
+    """Most changes of the second and third base run with `-m claims` alone: the first base has them all."""
+    is_full = name.startswith(("composed, ", "keras layers, ")) and not name.endswith(("=0", "=0.0", "crop", "no draw"))
+    full = (is_full and name not in COMBINED) or name.endswith(OTHER_NUMBERS) or name in OF_TWO
+    return pytest.param(name, marks=pytest.mark.claims if full else ())
 
 
-@pytest.mark.parametrize("name", map(case, CONFIGS))
+@pytest.mark.parametrize("name", [case(name) for name in CONFIGS])
 def test_a_script_gives_the_same_batches_epoch_by_epoch(name, few):
     config = CONFIGS[name]
     script = script_of(config, few)
@@ -300,13 +300,10 @@ def test_scripts_import_what_they_use_and_nothing_of_ours(few, tmp_path):
     assert (checked.stdout, checked.returncode) == ("", 0)
 
 
-# Of the sets with OpenCV, one runs always.
+# Of the sets with OpenCV, one runs always; that of Keras has the same lines as the one without any library, and layers.
 @pytest.mark.parametrize(
     "libraries",
-    [
-        pytest.param(libraries, marks=pytest.mark.slow if "cv2" in libraries and len(libraries) > 1 else ())
-        for libraries in SETS
-    ],
+    [pytest.param(libraries, marks=() if libraries in ((), ("cv2",)) else pytest.mark.claims) for libraries in SETS],
     ids=lambda libraries: " and ".join(libraries) or "none",
 )
 def test_a_script_runs_without_our_packages_and_without_libraries_it_does_not_use(libraries, few, tmp_path):

@@ -232,7 +232,7 @@ def test_the_example_of_the_docs_runs(example, monkeypatch):
 
 
 @planted
-@pytest.mark.slow
+@pytest.mark.claims
 def test_what_the_example_of_the_docs_recorded_holds(example, pytester):
     passed, _ = example("--images-per-sec-record")
     assert passed >= 1
@@ -272,9 +272,8 @@ REGRESSION = "images/sec: regression: images/sec with epoch edges 0.*"
 
 
 @planted
-@pytest.mark.parametrize(
-    ("name", "least"), [("decoded_twice", 1.0), pytest.param("slow_start", 2.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.claims
+@pytest.mark.parametrize(("name", "least"), [("decoded_twice", 1.0), ("slow_start", 2.0)])
 def test_a_slower_epoch_behind_steady_steps_above_the_floor_fails(run_edges, name, least):
     """Steady: 1,500 images/sec at best; whole epochs: 370 behind the shuffle, 590 with a slow start."""
     failed = run_edges(f"at_least={least}", name)
@@ -285,7 +284,7 @@ def test_a_slower_epoch_behind_steady_steps_above_the_floor_fails(run_edges, nam
 @planted
 @pytest.mark.parametrize(
     ("name", "slower"),
-    [pytest.param("decoded_once", "decoded_twice", marks=pytest.mark.slow), ("quick_start", "slow_start")],
+    [pytest.param("decoded_once", "decoded_twice", marks=pytest.mark.claims), ("quick_start", "slow_start")],
 )
 def test_a_slower_epoch_behind_the_same_steady_steps_fails(run_edges, name, slower):
     run_edges("baseline='mine'", name, "--images-per-sec-record").assert_outcomes(passed=1)

@@ -69,7 +69,7 @@ def test_albumentations_asks_for_no_newer_release(tmp_path):
     assert spoken(["-c", code + "WARPS['albumentations'](Augmentation())"], tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_script_that_was_written_for_albumentations_asks_for_none(photos, tmp_path):
     from pipeline import PipelineConfig, from_folder
     from pipeline.export import export
@@ -88,8 +88,9 @@ RUNS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "materialize" else pytest.mark.claims) for name in RUNS]
+)
 def test_a_whole_run_talks_to_nobody(name, photos, tmp_path):
     words = [str(photos) if word == "PHOTOS" else word for word in RUNS[name]]
     if "PHOTOS" not in RUNS[name]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import importlib.util
 import math
 import sys
 from types import SimpleNamespace
@@ -209,7 +208,7 @@ def test_jax_is_asked_for_a_cpu_and_may_not_answer(
     assert (counted.forward_flops, counted.reason) == expected
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.library("jax")
 def test_jax_counts_on_jax() -> None:
     passes_on_jax(__file__, "jax_counts_the_products")
 

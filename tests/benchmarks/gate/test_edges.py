@@ -20,7 +20,6 @@ from tests.fakes import GateChildHere
 from tests.planted import planted
 
 SLOWER = [("decoded_once", "decoded_twice"), ("quick_start", "slow_start")]
-ONE_ALWAYS = [SLOWER[0], pytest.param(*SLOWER[1], marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def assert_whole_epochs_show_a_regression(words, capsys):
 
 
 @planted
-@pytest.mark.parametrize(("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.slow), SLOWER[1]])
+@pytest.mark.parametrize(("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.claims), SLOWER[1]])
 def test_a_slower_epoch_behind_the_same_steady_steps_is_a_regression(in_this_process, capsys, a, b):
     decided = assert_whole_epochs_show_a_regression(("compare", f"tests.edges:{a}", f"tests.edges:{b}"), capsys)
     assert decided["figures"]["steady"]["ratio"] == pytest.approx(1.0, abs=0.1)
@@ -61,7 +60,8 @@ def test_a_slower_epoch_behind_the_same_steady_steps_is_a_regression(in_this_pro
 
 
 @planted
-@pytest.mark.parametrize(("a", "b"), ONE_ALWAYS)
+@pytest.mark.claims
+@pytest.mark.parametrize(("a", "b"), SLOWER)
 def test_a_check_finds_a_slower_epoch(in_this_process, monkeypatch, capsys, a, b):
     from tests import edges
 
@@ -72,8 +72,8 @@ def test_a_check_finds_a_slower_epoch(in_this_process, monkeypatch, capsys, a, b
 
 
 @planted
-@pytest.mark.slow
-@pytest.mark.parametrize(("a", "b"), ONE_ALWAYS)
+@pytest.mark.claims
+@pytest.mark.parametrize(("a", "b"), SLOWER)
 def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeypatch, capsys, a, b):
     a, b = (Subject(label=name, kind="function", text=f"tests.edges:{name}") for name in (a, b))
     ratio = Ratio(a=a, b=b, recorded=1.0, at_least=0.9)
@@ -83,7 +83,7 @@ def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeyp
 
 
 @planted
-@pytest.mark.slow
+@pytest.mark.claims
 @pytest.mark.parametrize(("a", "b"), SLOWER)
 def test_fresh_processes_find_it_too(monkeypatch, tmp_path, capsys, a, b):
     monkeypatch.chdir(PROJECT_ROOT)

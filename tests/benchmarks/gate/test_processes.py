@@ -29,9 +29,6 @@ print("this is no answer")
 
 def count():
     return pipeline.IMAGES * len(sys.argv[:1])
-
-def fails():
-    raise RuntimeError("no photos today")
 """
 
 
@@ -82,15 +79,25 @@ def test_a_revision_with_a_folder_src_is_measured_from_there(measured):
     assert process.images_per_sec["epoch"] > 0
 
 
-def test_a_function_that_fails_is_said_in_one_line(project, tmp_path):
-    with pytest.raises(MeasureError, match="^fails: RuntimeError: no photos today$"):
-        measure(a_function(project, "feeds:fails"), SETTING, tmp_path / "log")
-
-
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Has the child's work done here, for what ends before anything is measured: a process takes seconds to start."""
     monkeypatch.setattr(processes, "Child", GateChildHere)
+
+
+@pytest.fixture(params=["here", pytest.param("a process", marks=pytest.mark.slow)])
+def either(request):
+    """Has the work done in this process; with `-m slow` in a process of its own as well."""
+    if request.param == "here":
+        request.getfixturevalue("in_this_process")
+
+
+@pytest.mark.usefixtures("either")
+def test_a_function_that_fails_is_said_in_one_line(tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text("def fails():\n    raise RuntimeError('no photos today')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MeasureError, match="^fails: RuntimeError: no photos today$"):
+        measure(a_function(tmp_path, "failing:fails"), SETTING, tmp_path / "log")
 
 
 @pytest.mark.parametrize(
@@ -127,6 +134,7 @@ def test_what_is_not_the_revisions_own_code_is_no_measurement_of_it(project, tmp
         measure(elsewhere, SETTING, tmp_path / "log")
 
 
+@pytest.mark.usefixtures("either")
 def test_a_revision_without_a_pipeline_is_not_measured_by_the_installed_one(tmp_path):
     ours = Subject(label="tf-data at main", kind="variant", text="tf-data", root=tmp_path / "nothing", revision=True)
     ours.root.mkdir()

@@ -186,7 +186,7 @@ def test_the_storage_is_measured_once(monkeypatch: pytest.MonkeyPatch, answer: s
     assert asked == [["a"]]
 
 
-@pytest.mark.slow  # 26 s: a main job
+@pytest.mark.claims  # 26 s: a main job
 def test_the_main_job_has_a_cold_row_beside_each_warm_one_that_reads_files(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--cold", "--data", photos, "--variants", "tf-data-autotune,tf-data-cache", "--device", "emulated:400"]

@@ -901,7 +901,7 @@ def finished(photos, tmp_path_factory):
         return exit_code, sys.stdout.getvalue(), json.loads((out / "results.json").read_text()), out
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_run_has_every_peer_at_equal_work(finished):
     exit_code, _, document, _ = finished
     assert exit_code == 0
@@ -914,7 +914,7 @@ def test_a_run_has_every_peer_at_equal_work(finished):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_run_keeps_its_raw_samples(finished):
     _, _, document, _ = finished
     assert document["complete"] is True
@@ -930,7 +930,7 @@ def test_a_run_keeps_its_raw_samples(finished):
     assert str(pathlib.Path.home()) not in json.dumps(document)
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_run_prints_its_tables_and_leaves_nothing_else_behind(finished):
     _, printed, _, out = finished
     assert "cold: JPEG files to float32 in [0, 1]" in printed
@@ -957,6 +957,20 @@ def test_ctrl_c_ends_everything_soon(photos, tmp_path):
 
 # The other libraries, where they are installed
 
+OTHERS = [
+    ("torch", "torch-pillow"),
+    ("torch", "torch-opencv"),
+    ("torch", "torch-opencv-full"),
+    ("torch", "torch-albumentations"),
+    ("torch", "torch-array"),
+    ("grain", "grain"),
+    ("grain", "grain-full"),
+    ("grain", "grain-array"),
+    ("spdl.io", "spdl"),
+    ("nvidia.dali", "dali"),
+    ("ffcv", "ffcv"),
+]
+
 
 @pytest.fixture(scope="module")
 def material(photos, tmp_path_factory):
@@ -969,27 +983,13 @@ def material(photos, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("name", "library"),
+    "name",
     [
-        ("torch-pillow", "torch"),
-        ("torch-opencv", "torch"),
-        ("torch-opencv-full", "torch"),
-        ("torch-albumentations", "torch"),
-        ("torch-array", "torch"),
-        ("grain", "grain"),
-        ("grain-full", "grain"),
-        ("grain-array", "grain"),
-        ("spdl", "spdl.io"),
-        ("dali", "nvidia.dali"),
-        ("ffcv", "ffcv"),
-        pytest.param("tfrecord", "tensorflow", marks=pytest.mark.slow),
+        *(pytest.param(name, marks=pytest.mark.library(library)) for library, name in OTHERS),
+        pytest.param("tfrecord", marks=pytest.mark.claims),
     ],
 )
-def test_a_library_that_is_here_does_equal_work(name, library, request, tmp_path):
-    top = library.partition(".")[0]
-    if importlib.util.find_spec(top) is None or importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
-    material = request.getfixturevalue("material")
+def test_a_library_that_is_here_does_equal_work(name, material, tmp_path):
     launcher = Launcher(tmp_path, link_packages(tmp_path / "modules"), {})
     try:
         for work_name in PEERS[name].functions:

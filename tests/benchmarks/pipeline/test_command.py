@@ -219,10 +219,11 @@ def test_no_room_on_disk_is_said_before_anything_is_measured(monkeypatch, tmp_pa
 def test_a_stopped_run_writes_what_it_has_and_leaves_no_process(photos, tmp_path, number, exit_code):
     out = tmp_path / "out"
     words = ["--data", str(photos), "--variants", "generator-4-workers", "--device", "cpu", "--rounds", "1000"]
-    words += ["--model", "cats-dogs-64", "--batch-size", "4", "--out", str(out)]
+    words += ["--model", "mynet:build", "--batch-size", "4", "--out", str(out)]
     running = subprocess.Popen(
         [sys.executable, "-c", _SAYS_WHEN_A_ROUND_IS_DONE, *words],
         cwd=PROJECT_ROOT,
+        env={**os.environ, "PYTHONPATH": f"{PROJECT_ROOT}{os.pathsep}{write_quick_modules(tmp_path)}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

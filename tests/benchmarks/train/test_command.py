@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import shutil
 
@@ -319,7 +318,8 @@ def test_the_catalogue_says_how_many_passes():
     assert f"published: {published.images_seen // 8000} passes' worth" in said
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.claims
+@pytest.mark.library("jax")
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="the child of this very test")
 def test_training_and_testing_hold_on_jax():
     passes_on_jax(__file__, "trains or evaluation or no_number or trained_kept_and_predicts")

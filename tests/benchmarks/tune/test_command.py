@@ -6,15 +6,18 @@ import json
 import random
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from benchmarks.lab import rounds
 from benchmarks.lab.session import Job
 from benchmarks.tune import __main__ as tune
 from benchmarks.tune import child, measure, report
 from benchmarks.tune.check.measure import small_space
+from benchmarks.tune.exactness import Exactness
 from benchmarks.tune.plan import size_bytes
 from benchmarks.tune.report import KIND
 from benchmarks.tune.results import (
@@ -34,13 +37,14 @@ from benchmarks.tune.samples import Subject
 from benchmarks.tune.search import Tuner, _bars
 from pipeline import from_folder
 from pipeline.config import PipelineConfig, config_from_toml
+from pipeline.cost_model import Consumer, StageCost, StageKey, predict
 from pipeline.errors import ExportError, WriteError
 from pipeline.stages import read
 from profiles.report.document import load, write
 from tests.builders import BARS as MEASURED_BARS
-from tests.builders import COMPOSED, PREDICTION, a_measured_pipeline, a_search_document, samples_at
+from tests.builders import COMPOSED, PREDICTION, a_measured_pipeline, a_sample, a_search_document, samples_at
 from tests.builders import TUNED_BASE as BASE
-from tests.fakes import FakeGroup
+from tests.fakes import FakeChild, FakeGroup
 
 IMAGES = 2000
 BARS = rates_of_subjects(MEASURED_BARS, IMAGES)
@@ -291,7 +295,57 @@ def test_records_cost_what_reading_them_in_training_takes(shuffle_buffer, offset
     assert costs.keys() == set(keys) and bool(found) is offsets
 
 
-@pytest.mark.slow  # a whole search: some 60 s
+class PlantedChild(FakeChild):
+    """Answers like the tuner's child: stages cost what is planted, and training takes what follows from that."""
+
+    costs: ClassVar[dict[StageKey, StageCost]] = {}
+    consumer = Consumer(us_per_image=1.0, cpu_us_per_image=0.0)
+
+    @staticmethod
+    def _cost(key: StageKey) -> StageCost:
+        """Photos take 1 ms to load and 20 us from a cache in memory; OpenCV warps a whole batch for 10 us an image."""
+        us_per_image = {"load": 1000.0, "composed": 1000.0, "cached": 20.0 if key[1] == "memory" else 900.0}
+        if key == ("augment", "opencv", "batch"):
+            return StageCost(us_per_image=10.0)
+        return StageCost(us_per_image=us_per_image.get(key[0], 50.0))
+
+    def ask(self, method, *arguments, timeout_s):
+        if method == "stage_costs":
+            PlantedChild.costs = {key: self._cost(key) for key in arguments[0]}
+            return self.costs, self.consumer
+        if method == "exactness":
+            return Exactness(mean_levels=0.0, largest_levels=0.0, psnr_db=None)
+        if method == "window":
+            job, window, round_ = arguments
+            planted = predict(job.config, self.costs, self.consumer, cores=2, images=40, source_bytes=1)
+            noise = 1 + 0.01 * (-1) ** round_
+            return a_sample(window, round=round_, ms=10e3 / planted.images_per_sec * noise)
+        return super().ask(method, *arguments, timeout_s=timeout_s)
+
+    def close(self):
+        pass
+
+
+def test_a_search_of_planted_costs_finds_the_fastest_and_writes_what_it_chose(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(rounds, "Child", PlantedChild)
+    out = tmp_path / "out"
+    words = ["--data", str(photos), "--device", "emulated:20000", "--budget", "1", "--batch-size", "8"]
+    assert tune.main([*words, "--out", str(out)]) == 0
+    config = config_from_toml((out / "tuned.toml").read_text())
+    assert (config.cache, config.augment_with, config.augment_at) == ("memory", "opencv", "batch")
+    document = json.loads((out / "results.json").read_text())
+    [chosen] = [result for result in document["results"] if result["name"] == document["chosen"]]
+    [autotune] = [result for result in document["results"] if result["name"] == AUTOTUNE]
+    gain = np.mean(chosen["epoch_images_per_sec"]) / np.mean(autotune["epoch_images_per_sec"])
+    # AUTOTUNE loads for 1,000 us, augments for 50 and batches for 50, on two cores; batching alone limits the other.
+    assert gain == pytest.approx(1100 / 2 / 50, rel=0.05)
+    namespace = {"__name__": "exported"}
+    exec(compile((out / "tuned.py").read_text(), "tuned.py", "exec"), namespace)
+    images, labels = next(iter(namespace["make_dataset"]()))
+    assert images.shape == (8, 64, 64, 3) and labels.shape == (8,)
+
+
+@pytest.mark.claims  # a whole search: some 60 s
 def test_a_search_from_end_to_end_leaves_a_config_and_a_script(photos, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["--data", str(photos), "--device", "emulated:20000", "--budget", "1", "--batch-size", "8"]

@@ -324,6 +324,7 @@ def in_rounds(here, names, count):
 
 
 @planted
+@pytest.mark.claims
 def test_a_slow_map_in_front_of_a_shuffle_larger_than_the_epoch():
     """Nothing trains until the last image is read: a prefetch gains nothing, parallel calls only on reading."""
     numbers = tf.data.Dataset.range(EPOCH).map(decode)
@@ -335,7 +336,7 @@ def test_a_slow_map_in_front_of_a_shuffle_larger_than_the_epoch():
 
 
 @planted
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_slow_map_behind_a_shuffle_larger_than_the_epoch():
     """The shuffle is full at once; a prefetch reads while the model trains, and the slower of the two sets the pace."""
     shuffled = tf.data.Dataset.range(EPOCH).shuffle(2 * EPOCH).map(decode)
@@ -347,7 +348,7 @@ def test_a_slow_map_behind_a_shuffle_larger_than_the_epoch():
 
 
 @planted
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_slow_map_in_front_of_a_shuffle_larger_than_what_is_measured():
     """A quarter is read before anything trains, the rest beside training; a quarter is trained on beside no reading."""
     numbers = tf.data.Dataset.range(EPOCH).map(decode)
@@ -359,7 +360,7 @@ def test_a_slow_map_in_front_of_a_shuffle_larger_than_what_is_measured():
 
 
 @planted
-@pytest.mark.slow
+@pytest.mark.claims
 def test_a_pipeline_that_is_right_already_is_told_so():
     """The model takes longer than all calls at once: nothing can be gained."""
     shuffled = tf.data.Dataset.range(EPOCH).shuffle(2 * EPOCH).map(decode).batch(PAIR, drop_remainder=True)

@@ -137,7 +137,7 @@ def test_a_rate_that_is_no_rate_is_refused(rate):
 
 @pytest.mark.parametrize("own_ratio", [0.0, 0.5, 1.0], ids=["shared noise", "half of it", "noise of their own"])
 @pytest.mark.parametrize("kind", NOISE)
-@pytest.mark.parametrize("spread", [0.03, pytest.param(0.1, marks=pytest.mark.slow), 0.3])
+@pytest.mark.parametrize("spread", [0.03, pytest.param(0.1, marks=pytest.mark.claims), 0.3])
 def test_the_same_against_itself_is_no_regression_and_no_improvement_in_any_noise(kind, spread, own_ratio):
     rng = np.random.default_rng(5)
     noise = [spread * one for one in simulated.figures(kind, rng, COMPARISONS, own_ratio=own_ratio)]
@@ -343,7 +343,7 @@ def test_exit_codes_are_those_of_all_commands():
     }
 
 
-@pytest.mark.parametrize("kind", ["gaussian", pytest.param("heavy-tailed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["gaussian", pytest.param("heavy-tailed", marks=pytest.mark.claims)])
 def test_a_check_against_what_was_recorded_keeps_its_error_too(kind):
     """Ten runs then, six to sixteen now, nothing changed; a threshold so small that the tests alone must hold."""
     rng = np.random.default_rng(11)

@@ -45,7 +45,7 @@ def assert_sound(result: Result) -> None:
 
 
 @planted
-@pytest.mark.slow
+@pytest.mark.claims
 # Long enough that what no arithmetic knows is small: 0.3 ms for a batch that is ready, 6 ms for an iterator.
 @pytest.mark.parametrize(("load_ms", "compute_ms", "bound"), [(40, 20, "input"), (10, 40, "compute")])
 def test_the_loading_ratio_is_within_three_points_of_arithmetic(load_ms: float, compute_ms: float, bound: str) -> None:

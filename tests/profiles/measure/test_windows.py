@@ -8,7 +8,6 @@ here are those of the other tests as well.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -49,7 +48,7 @@ from tests.planted import (
 )
 
 # `python -m benchmarks.truth` has the whole of it.
-GRID = [(5, 20), pytest.param(10, 10, marks=pytest.mark.slow), (20, 5)]
+GRID = [(5, 20), pytest.param(10, 10, marks=pytest.mark.claims), (20, 5)]
 
 
 def from_generator(load: Callable[[], None], steps: int = STEPS) -> tf.data.Dataset:
@@ -170,7 +169,7 @@ def test_images_of_a_dataset_of_unknown_length_are_counted(model: keras.Model) -
 
 
 @planted
-@pytest.mark.parametrize(("load_ms", "compute_ms"), [pytest.param(40, 2, marks=pytest.mark.slow), (40, 20)])
+@pytest.mark.parametrize(("load_ms", "compute_ms"), [pytest.param(40, 2, marks=pytest.mark.claims), (40, 20)])
 def test_worker_threads_share_the_loading(model: keras.Model, step: Sleeper, load_ms: float, compute_ms: float) -> None:
     data = SleepyDataset(load_ms, workers=4)
     windows_ = Windows(model, emulated(compute_ms))
@@ -183,7 +182,7 @@ def test_worker_threads_share_the_loading(model: keras.Model, step: Sleeper, loa
 
 
 @planted
-@pytest.mark.parametrize("load_ms", [5, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("load_ms", [5, pytest.param(20, marks=pytest.mark.claims)])
 def test_the_loader_alone_takes_what_loading_takes(model: keras.Model, load_ms: float) -> None:
     data, windows_ = SleepyDataset(load_ms), Windows(model, emulated(1000))
     rounds = measured_rounds(lambda i: windows_.loader(data, epochs=1, ramp_steps=1, round_=i), data.load, None)
@@ -254,7 +253,7 @@ def test_batches_may_be_lists(model: keras.Model) -> None:
 # Edges of an epoch
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 @planted
 @pytest.mark.parametrize("edge", ["first_ms", "end_ms"])
 def test_a_slow_edge_of_an_epoch_is_no_stall(model: keras.Model, step: Sleeper, edge: str) -> None:
@@ -484,6 +483,6 @@ ON_JAX = (
 
 @planted
 @tensorflow_only
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.library("jax")
 def test_planted_truth_holds_on_jax() -> None:
     passes_on_jax(__file__, ON_JAX)

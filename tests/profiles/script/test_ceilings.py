@@ -39,6 +39,7 @@ def short_windows(request, monkeypatch):
     """Makes the windows short: what is asserted is what they leave behind. One test is about how they are planned."""
     if request.function is not test_slow_steps_get_short_windows_and_those_of_which_ten_do_not_fit_none:
         monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
+        monkeypatch.setattr(ceilings, "_MOST_ROUNDS", 3)  # beside other tests no round is quiet
 
 
 def layers():
@@ -94,6 +95,13 @@ def watched_fit(model, epochs=3):
     return callback.watch
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    """A functional model that was trained, and the watch of that `fit`; each test leaves the model as it was."""
+    model = compiled("functional")
+    return model, watched_fit(model)
+
+
 def state(model):
     """All that a training run goes on from, as bytes; and what is drawn next."""
     variables = [*model.variables, *model.optimizer.variables, *([model.seen] if hasattr(model, "seen") else [])]
@@ -101,7 +109,7 @@ def state(model):
     return values, random.getstate(), np.random.get_state()[1].tolist(), model.stop_training, id(model.history)
 
 
-@pytest.mark.parametrize("kind", ["functional", pytest.param("subclassed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["functional", pytest.param("subclassed", marks=pytest.mark.claims)])
 def test_a_model_that_was_profiled_goes_on_as_one_that_was_not(kind):
     ran_on = []
     for profiled in (False, True):
@@ -125,9 +133,8 @@ def test_a_model_that_was_profiled_goes_on_as_one_that_was_not(kind):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-def test_everything_is_put_back_after_an_error_in_the_middle(monkeypatch, error):
-    model = compiled("functional")
-    watch = watched_fit(model)
+def test_everything_is_put_back_after_an_error_in_the_middle(fitted, monkeypatch, error):
+    model, watch = fitted
     before = state(model)
     replay = Windows.replay
 
@@ -145,9 +152,8 @@ def test_everything_is_put_back_after_an_error_in_the_middle(monkeypatch, error)
     assert model.train_function.__module__.startswith("keras.")
 
 
-def test_attributes_of_model_and_layers_are_put_back():
-    model = compiled("functional")
-    watched_fit(model, epochs=1)
+def test_attributes_of_model_and_layers_are_put_back(fitted):
+    model, _ = fitted
     with put_back(model):
         model.stop_training = "changed"
         model.new = 1
@@ -159,15 +165,16 @@ def test_attributes_of_model_and_layers_are_put_back():
     assert model.history is not None
 
 
-def test_other_models_are_left_alone():
-    model, other = compiled("functional"), compiled("functional")
-    watched_fit(model, epochs=1)
-    other.build((None, 8, 8, 3))
+def test_other_models_are_left_alone(fitted):
+    model, _ = fitted
+    other = functional()
+    before = state(model)
     with put_back(model):
         for weight in (*model.weights, *other.weights):
             weight.assign(weight + 1)
         changed = [np.asarray(weight) for weight in other.weights]
     assert all(np.array_equal(one, np.asarray(now)) for one, now in zip(changed, other.weights, strict=True))
+    assert state(model) == before
 
 
 class Drawing(keras.layers.Layer):
@@ -237,7 +244,8 @@ def test_a_step_that_only_reads_is_run():
     model = keras.Sequential([keras.Input((8, 8, 3)), Looking(), keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     watch = watched_fit(model, epochs=1)
-    assert measure_ceilings(model, watch, first_round=0).samples
+    found = measure_ceilings(model, watch, first_round=0)
+    assert found.samples, found.reason
 
 
 def test_a_fit_of_the_users_own_is_not_called():
@@ -264,7 +272,7 @@ def test_slow_steps_get_short_windows_and_those_of_which_ten_do_not_fit_none(ste
     assert ceilings._plan(step_s, 5.0, kept=4) == steps
 
 
-def test_steps_that_are_slower_than_in_fit_keep_the_time_that_was_promised(monkeypatch):
+def test_steps_that_are_slower_than_in_fit_keep_the_time_that_was_promised(fitted, monkeypatch):
     """Steps of 0.1 s, where the time is that of ten."""
     steps_made = []
 
@@ -279,7 +287,7 @@ def test_steps_that_are_slower_than_in_fit_keep_the_time_that_was_promised(monke
         def replay(self, batches, *, steps, round_):
             return self.resident(batches, steps=steps, round_=round_, window="replay")
 
-    watch = watched_fit(model := compiled("functional"), epochs=1)
+    model, watch = fitted
     monkeypatch.setattr(ceilings, "Windows", SlowWindows)
     monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.0)
     monkeypatch.setattr(ceilings.clock, "now_ns", lambda: sum(steps_made) * 10**8)

@@ -113,6 +113,7 @@ def alive(*references: weakref.ref[Any]) -> list[bool]:
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Profiler]:
     monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
+    monkeypatch.setattr(ceilings, "_MOST_ROUNDS", 3)  # beside other tests no round is quiet
     one = Profiler(ceilings=True, max_steps=None)
     one.attach()
     yield one
@@ -191,6 +192,29 @@ def test_a_monitor_that_the_script_keeps_holds_neither_model_nor_data(steps: int
     del data
     assert alive(*references) == [False, False]
     assert monitor.summary()["images_per_sec"] != "unknown"
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(5, [5]), (30, [24, 6])])
+def test_a_script_is_left_after_so_many_steps_of_all_its_fits(limit: int, steps: list[int]) -> None:
+    """Each `fit` would make three epochs of eight steps."""
+    models = []
+
+    def script() -> None:
+        for _ in steps:
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            models.append(model)
+            model.fit(DATA["tf.data"](), epochs=3, verbose=0)
+
+    profiled = Profiler(ceilings=False, max_steps=limit)
+    profiled.attach()
+    try:
+        with pytest.raises(SystemExit) as left:
+            script()
+    finally:
+        profiled.detach()
+    assert left.value.code == 0
+    assert [int(model.optimizer.iterations) for model in models] == steps
 
 
 class DataLoader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -94,10 +93,7 @@ print(seen)
 @pytest.fixture(
     params=[
         "a stand-in",
-        pytest.param(
-            "PyTorch",
-            marks=pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
-        ),
+        pytest.param("PyTorch", marks=pytest.mark.library("torch")),
     ]
 )
 def folder(request, tmp_path):

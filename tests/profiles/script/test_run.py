@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -53,8 +52,9 @@ def results(folder):
     return json.loads((folder / "out" / "results.json").read_text())
 
 
-@planted  # epochs that other programs disturb are left out and noted
-def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(tmp_path):
+@pytest.fixture
+def trained(tmp_path):
+    """A script of two fits and what became of it under the profiler; it waits 40 ms for each batch of the first."""
     script = write(
         tmp_path,
         """
@@ -78,9 +78,20 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
         sys.exit(3)
         """,
     )
+    return script, run(tmp_path, "--out", "out", script, "--epochs", 5)
+
+
+@pytest.mark.claims
+def test_a_script_that_trains_comes_to_the_same(trained, tmp_path):
+    script, shown = trained
     plain = run(tmp_path, script, "--epochs", 5, plain=True)
-    shown = run(tmp_path, "--out", "out", script, "--epochs", 5)
     assert (shown.stdout, shown.returncode) == (plain.stdout, 3), shown.stderr[-3000:]
+
+
+@planted  # epochs that other programs disturb are left out and noted
+def test_fits_of_a_script_are_reported_apart_and_their_waits_are_found(trained, tmp_path):
+    _, shown = trained
+    assert shown.returncode == 3, shown.stderr[-3000:]
     found = results(tmp_path)
     (first, second) = found["results"]
     assert [one["variant"].split(" (")[0] for one in (first, second)] == ["fit 1", "fit 2"]
@@ -97,7 +108,7 @@ def test_a_script_that_trains_comes_to_the_same_and_its_fits_are_reported_apart(
     assert (tmp_path / "out" / "report.html").stat().st_size > 1000
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 def test_enough_steps_leave_fit_and_what_comes_after_it_does_not_run(tmp_path):
     script = write(
         tmp_path,
@@ -168,7 +179,7 @@ def test_a_monitor_in_the_script_and_a_look_for_keras_before_it_is_imported(tmp_
     assert len(results(tmp_path)["results"]) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 def test_what_a_users_callbacks_take_is_not_called_loading(tmp_path):
     script = write(
         tmp_path,
@@ -370,7 +381,7 @@ def test_a_closed_stderr_changes_nothing(tmp_path):
 EXAMPLES = PROJECT_ROOT / "docs" / "examples"
 
 
-@pytest.mark.slow
+@pytest.mark.claims
 @pytest.mark.parametrize("name", ["tutorial_generator.py", "cached_augmentation.py"])
 def test_examples_run_under_the_profiler(tmp_path, photos, name):
     import shutil
@@ -382,8 +393,8 @@ def test_examples_run_under_the_profiler(tmp_path, photos, name):
     assert results(tmp_path)["results"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
-@pytest.mark.parametrize("steps", [1, 5, 8])
+@pytest.mark.library("jax")
+@pytest.mark.parametrize("steps", [5, *(pytest.param(steps, marks=pytest.mark.claims) for steps in (1, 8))])
 def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps):
     script = write(
         tmp_path,

@@ -90,11 +90,13 @@ def assert_same(ours, theirs):
     assert ours[1] == theirs[1]
 
 
-# Those that differ in what draws the batches; the others run with `-m slow`.
+# Those that differ in what draws the batches; the others run with `-m claims`.
 QUICK = {"a tf.data pipeline with a short last batch", "NumPy arrays with weights", "a PyDataset"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in FED])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.claims) for name in FED]
+)
 def test_training_comes_to_the_same_bit_for_bit(name):
     plain = trained(network(), FED[name](), watched=False)
     watched = trained(network(), FED[name](), watched=True)

@@ -69,7 +69,7 @@ def cpu_and_wait_ms(table: StageTable, name: str) -> tuple[float, float]:
 
 @planted
 @pytest.mark.parametrize(
-    ("workers", "processes"), [pytest.param(1, False, marks=pytest.mark.slow), (3, False), (2, True)]
+    ("workers", "processes"), [pytest.param(1, False, marks=pytest.mark.claims), (3, False), (2, True)]
 )
 def test_a_py_dataset_is_split_into_known_calls_and_the_rest(
     windows: Windows, photo: str, workers: int, processes: bool, monkeypatch: pytest.MonkeyPatch

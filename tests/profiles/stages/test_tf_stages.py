@@ -86,7 +86,7 @@ PLANTED = {
 
 @planted
 @pytest.mark.parametrize(
-    "kind", ["autotuned", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sequential", "parallel"))]
+    "kind", ["autotuned", *(pytest.param(kind, marks=pytest.mark.claims) for kind in ("sequential", "parallel"))]
 )
 def test_busy_and_waiting_stages_are_found_within_a_tenth(kind: str, one_round: None) -> None:
     dataset = PLANTED[kind](tf.data.Dataset.range(400).shuffle(16))

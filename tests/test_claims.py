@@ -1,0 +1,84 @@
+"""Every promise of docs/claims.md has a test that runs by default, and every full case stands there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests import PROJECT_ROOT
+from tests.claims import Claim, read_claims
+
+CLAIMS = read_claims()
+# The libraries that the second step of .ci/run installs.
+INSTALLED = set(re.findall(r"--libraries ([\w,]+)", (PROJECT_ROOT / ".ci" / "run").read_text())[0].split(","))
+
+
+def function_of(test: str) -> Callable[..., Any]:
+    file, _, name = test.partition("::")
+    function: Callable[..., Any] = getattr(importlib.import_module(file.removesuffix(".py").replace("/", ".")), name)
+    return function
+
+
+def marks_of_cases(function: Callable[..., Any]) -> list[list[pytest.Mark]]:
+    """Returns the marks of each case of a test: those of the function, with those of a value that it is run with."""
+    own = list(getattr(function, "pytestmark", []))
+    values = [value for mark in own if mark.name == "parametrize" for value in mark.args[1]]
+    of_values = [[getattr(mark, "mark", mark) for mark in getattr(value, "marks", ())] for value in values]
+    return [[*own, *marks] for marks in of_values] or [own]
+
+
+def runs_in_ci(marks: list[pytest.Mark]) -> bool:
+    libraries = {mark.args[0] for mark in marks if mark.name == "library"}
+    return not {mark.name for mark in marks} & {"slow", "claims", "gpu"} and libraries <= INSTALLED
+
+
+def is_full(marks: list[pytest.Mark]) -> bool:
+    return "claims" in {mark.name for mark in marks}
+
+
+def test_promises_are_read():
+    assert len(CLAIMS) > 20
+    assert len({claim.text for claim in CLAIMS}) == len(CLAIMS)
+    lines = (PROJECT_ROOT / "docs" / "claims.md").read_text().splitlines()
+    assert len([line for line in lines if line.startswith("| ")]) == 1 + len(CLAIMS)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text)
+def test_a_promise_has_tests_that_run_where_the_page_says(claim: Claim):
+    assert claim.in_ci
+    assert [test for test in claim.in_ci if not any(map(runs_in_ci, marks_of_cases(function_of(test))))] == []
+    assert [test for test in claim.full if not any(map(is_full, marks_of_cases(function_of(test))))] == []
+
+
+def test_every_full_case_stands_on_the_page():
+    named = {test for claim in CLAIMS for test in claim.full}
+    there = set()
+    for path in sorted((PROJECT_ROOT / "tests").rglob("test_*.py")):
+        if path.name != "test_claims.py" and "mark.claims" in path.read_text(encoding="utf-8"):
+            file = str(path.relative_to(PROJECT_ROOT))
+            module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+            there |= {
+                f"{file}::{name}"
+                for name, function in vars(module).items()
+                if name.startswith("test_") and any(map(is_full, marks_of_cases(function)))
+            }
+    assert there == named
+
+
+def test_a_mark_of_a_value_counts_for_its_case():
+    @pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.claims)])
+    @pytest.mark.library("torch")
+    def both(number):
+        pass
+
+    @pytest.mark.slow
+    def neither():
+        pass
+
+    marks = marks_of_cases(both)
+    assert [(runs_in_ci(case), is_full(case)) for case in marks] == [(True, False), (False, True)]
+    assert [(runs_in_ci(case), is_full(case)) for case in marks_of_cases(neither)] == [(False, False)]
