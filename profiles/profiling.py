@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,7 @@ def profile(
     rounds: int = ROUNDS,
     name: str = "data",
     lines: bool = False,
+    class_weight: Mapping[int, float] | None = None,
     image_names: Sequence[str] | None = None,
 ) -> Profile:
     """Measures how much of training `model` on `data` is loading and how much compute, and what each stage costs.
@@ -95,20 +96,24 @@ def profile(
     a copy (`keras.models.clone_model`).
 
     Args:
-      data: finite batches of `(images, labels)`: a tf.data.Dataset, a keras.utils.PyDataset, any other iterable that
-        can be read again, or a function that returns an iterable. The last two get no stage table.
+      data: finite batches of what the model's train step takes, such as `(images, labels)`: a tf.data.Dataset, a
+        keras.utils.PyDataset, any other iterable that can be read again, or a function that returns an iterable. The
+        last two get no stage table.
       model: compiled, `steps_per_execution` 1.
       device: what the model runs on: "auto", "cpu", "gpu", or "emulated:RATE", which sleeps in place of the model's
         step.
       rounds: of training and of the model alone, at least 1. The loader alone is measured in the first 3 of them.
       name: of the data, in the report.
       lines: also time the lines of the slowest Python functions of the data.
+      class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
       image_names: names of the images, where a tf.data pipeline begins with an index into them.
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
     created = now()
-    subject, samples, windows = measure_samples(data, model, device=device, rounds=rounds, name=name)
+    subject, samples, windows = measure_samples(
+        data, model, device=device, rounds=rounds, name=name, class_weight=class_weight
+    )
     stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names)
     measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
     return Profile(

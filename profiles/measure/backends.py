@@ -9,12 +9,16 @@ import keras
 import numpy as np
 
 from profiles.devices import Device
+from profiles.measure.batches import batch_images, first_array
 from profiles.provenance import usable_threads
 
 
 def each(function: Callable[[Any], Any], batch: Any) -> Any:
-    """Applies a function to every array of a batch, also where the images are a dict or a list of inputs."""
-    return keras.tree.map_structure(function, batch)
+    """Applies a function to every array of a batch, also where the images are a dict or a list of inputs.
+
+    None stands for labels or weights that are absent, and stays None.
+    """
+    return keras.tree.map_structure(lambda part: None if part is None else function(part), batch)
 
 
 class TensorFlow:
@@ -41,6 +45,35 @@ class TensorFlow:
     def no_logs(self) -> Any:
         return {}
 
+    # How many images a batch must have at least, so that each replica of the model gets one.
+    replicas = 1
+
+    def images(self, batch: Any) -> int:
+        """Returns the number of images in a batch that `fit` hands to the train function."""
+        return batch_images(batch)
+
+    def iterator(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
+        """Returns an iterator of the kind that `fit` hands to a train function; it draws no batch ahead of a step.
+
+        Args:
+          batches: yields the batches.
+          like: a batch of the same structure.
+        """
+        return iter(self.dataset(batches, like))
+
+    def dataset(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
+        """Returns what `fit` trains on, of batches that may have any structure. Other arguments as of `iterator`."""
+        options = self._tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        specs = each(self._of_any_length, like)
+        return self._tf.data.Dataset.from_generator(batches, output_signature=specs).with_options(options)
+
+    def _of_any_length(self, part: Any) -> Any:
+        spec = self._tf.type_spec_from_value(part)
+        dense = isinstance(spec, self._tf.TensorSpec) and spec.shape.rank
+        return self._tf.TensorSpec((None, *spec.shape[1:]), spec.dtype) if dense else spec
+
     def on_host(self, batch: Any) -> Any:
         with self._tf.device("/CPU:0"):
             return each(self._tf.identity, batch)
@@ -60,6 +93,51 @@ class TensorFlow:
         self._tf.test.experimental.sync_devices()
 
 
+class Replicated(TensorFlow):
+    """Keras on TensorFlow, for a model with several replicas, each of which trains on its own part of a batch.
+
+    Args:
+      strategy: the model's `tf.distribute.Strategy`.
+    """
+
+    def __init__(self, device: Device, strategy: Any) -> None:
+        super().__init__(device)
+        self._strategy = strategy
+        self.replicas = strategy.num_replicas_in_sync
+
+    def images(self, batch: Any) -> int:
+        first = first_array(batch)
+        return sum(batch_images(part) for part in self._strategy.experimental_local_results(first))
+
+    def iterator(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
+        def parts() -> Iterator[Any]:
+            for batch in batches():
+                arrays = map(self._strategy.experimental_local_results, keras.tree.flatten(batch))
+                for of_replica in zip(*arrays, strict=True):
+                    yield keras.tree.pack_sequence_as(batch, of_replica)
+
+        part = each(lambda array: self._strategy.experimental_local_results(array)[0], like)
+        return iter(
+            self._strategy.distribute_datasets_from_function(
+                lambda context: self.dataset(parts, part), self._distributed(fetch=False)
+            )
+        )
+
+    def on_host(self, batch: Any) -> Any:
+        return self._divided(batch, fetch=False)
+
+    def on_device(self, batch: Any) -> Any:
+        return self._divided(batch, fetch=True)
+
+    def _divided(self, batch: Any, *, fetch: bool) -> Any:
+        """Divides a batch among the replicas, as `fit` does."""
+        dataset = self._tf.data.Dataset.from_tensors(batch)
+        return next(iter(self._strategy.experimental_distribute_dataset(dataset, self._distributed(fetch=fetch))))
+
+    def _distributed(self, *, fetch: bool) -> Any:
+        return self._tf.distribute.InputOptions(experimental_fetch_to_device=fetch)
+
+
 class Jax:
     """Keras on JAX, where a train function is `(state, iterator) -> (logs, state)`. Methods as in `TensorFlow`."""
 
@@ -72,6 +150,17 @@ class Jax:
         import jax
 
         return [device.device_kind for device in jax.devices() if device.platform == "gpu"]
+
+    replicas = 1
+
+    def images(self, batch: Any) -> int:
+        return batch_images(batch)
+
+    def iterator(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
+        return batches()
+
+    def dataset(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
+        return TensorFlow(Device(kind="cpu", name="cpu")).dataset(batches, like)  # such batches come from tf.data
 
     def no_logs(self, state: Any) -> Any:
         return {}, state
@@ -112,6 +201,15 @@ def check_backend() -> str:
     if name not in BACKENDS:
         raise ValueError(f"KERAS_BACKEND must be one of {', '.join(BACKENDS)}. Received: {name}.")
     return name
+
+
+def backend_of(model: Any, device: Device) -> Any:
+    """Returns the backend that trains a model, one of `BACKENDS` or `Replicated`."""
+    name = check_backend()
+    strategy = getattr(model, "distribute_strategy", None)
+    if name == "tensorflow" and strategy is not None and strategy.num_replicas_in_sync > 1:
+        return Replicated(device, strategy)
+    return BACKENDS[name](device)
 
 
 def check_device(device: Device) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from profiles.devices import Device, parse_device
 from profiles.measure.backends import check_device, device_here
-from profiles.measure.batches import batch_images, first_batches, is_fit_data
+from profiles.measure.batches import batch_images, first_batches, is_fit_data, weighed
 from profiles.measure.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
 from profiles.measure.windows import Windows
 from profiles.results.result import Result, summarise
@@ -25,6 +25,7 @@ def measure(
     rounds: int = ROUNDS,
     name: str = "data",
     parallel_batches: int | None = None,
+    class_weight: Mapping[int, float] | None = None,
 ) -> Result:
     """Measures how much of training `model` on `data` is loading and how much compute.
 
@@ -32,8 +33,8 @@ def measure(
     a copy (`keras.models.clone_model`).
 
     Args:
-      data: finite batches of `(images, labels)`: a tf.data.Dataset, a keras.utils.PyDataset, any other iterable that
-        can be read again, or a function that returns an iterable.
+      data: finite batches of what the model's train step takes, such as `(images, labels)`: a tf.data.Dataset, a
+        keras.utils.PyDataset, any other iterable that can be read again, or a function that returns an iterable.
       model: compiled, `steps_per_execution` 1.
       device: what the model runs on: "auto", "cpu", "gpu", or "emulated:RATE", which sleeps in place of the model's
         step.
@@ -41,13 +42,20 @@ def measure(
       name: of the data, in the result.
       parallel_batches: how many batches the loader may make at the same time. Unless given, the number of a PyDataset's
         workers, and 1 for other data.
+      class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
     Returns:
       The result, with its raw samples.
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
     subject, samples, _ = measure_samples(
-        data, model, device=device, rounds=rounds, name=name, parallel_batches=parallel_batches
+        data,
+        model,
+        device=device,
+        rounds=rounds,
+        name=name,
+        parallel_batches=parallel_batches,
+        class_weight=class_weight,
     )
     return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
 
@@ -60,6 +68,7 @@ def measure_samples(
     rounds: int,
     name: str,
     parallel_batches: int | None = None,
+    class_weight: Mapping[int, float] | None = None,
 ) -> tuple[Subject, list[Sample], Windows]:
     """Measures as `measure` does, without deriving a result.
 
@@ -75,8 +84,8 @@ def measure_samples(
     device = parse_device(device) if isinstance(device, str) else device
     check_device(device)
     ramp_steps = parallel_batches or getattr(data, "workers", None) or 1
-    windows = Windows(model, device)
-    batches = first_batches(data)
+    windows = Windows(model, device, class_weight=class_weight)
+    batches = [weighed(batch, class_weight) for batch in first_batches(data)]
     windows.prepare(shapes(batches))
     samples = [windows.train(data, epochs=1, ramp_steps=ramp_steps, round_=0, window="warmup", limit_s=WARMUP_LIMIT_S)]
     epochs = epochs_for(samples[0]) if is_fit_data(data) else 1
