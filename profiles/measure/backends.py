@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,13 @@ def each(function: Callable[[Any], Any], batch: Any) -> Any:
     None stands for labels or weights that are absent, and stays None.
     """
     return keras.tree.map_structure(lambda part: None if part is None else function(part), batch)
+
+
+def again_and_again(batch: Any) -> Iterator[Any]:
+    """Yields one batch again and again, as arrays of NumPy's."""
+    arrays = each(np.asarray, batch)
+    while True:
+        yield arrays
 
 
 class TensorFlow:
@@ -45,24 +53,56 @@ class TensorFlow:
     def no_logs(self) -> Any:
         return {}
 
-    # How many images a batch must have at least, so that each replica of the model gets one.
+    # How many parts of a batch are trained on at the same time.
     replicas = 1
 
     def images(self, batch: Any) -> int:
         """Returns the number of images in a batch that `fit` hands to the train function."""
         return batch_images(batch)
 
-    def iterator(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
-        """Returns an iterator of the kind that `fit` hands to a train function; it draws no batch ahead of a step.
+    def endless(self, batch: Any) -> Any:
+        """Returns what `fit` can train on without end, of one batch. The batch's length is no part of its type."""
+        if any(part is None for part in keras.tree.flatten(batch)):
+            return again_and_again(batch)
+        return self._tf.data.Dataset.from_tensor_slices(batch).batch(batch_images(batch)).repeat()
+
+    def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function that runs one step of a train function that a model has made itself.
+
+        The train function gets an iterator of tf.data's, as in `fit`. The iterator gives the batch that was drawn for
+        the step, and draws further ones when it is asked for them.
 
         Args:
-          batches: yields the batches.
-          like: a batch of the same structure.
+          train: the train function.
+        Returns:
+          The function. It takes a batch, and a function that draws another one.
         """
-        return iter(self.dataset(batches, like))
+        ready: list[Any] = []
+        drawing: list[Callable[[], Any]] = []
+        iterators: list[Any] = []
 
-    def dataset(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
-        """Returns what `fit` trains on, of batches that may have any structure. Other arguments as of `iterator`."""
+        def batches() -> Iterator[Any]:
+            while True:
+                try:
+                    yield ready.pop() if ready else drawing[-1]()
+                except StopIteration:
+                    return
+
+        def step(batch: Any, draw: Callable[[], Any]) -> Any:
+            ready[:], drawing[:] = [batch], [draw]
+            if not iterators:
+                iterators.append(iter(self._dataset(batches, batch)))
+            return train(iterators[0])
+
+        return step
+
+    def _dataset(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
+        """Returns a dataset that draws nothing ahead of its consumer.
+
+        Args:
+          batches: yields batches of any length.
+          like: such a batch.
+        """
         options = self._tf.data.Options()
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
@@ -109,19 +149,10 @@ class Replicated(TensorFlow):
         first = first_array(batch)
         return sum(batch_images(part) for part in self._strategy.experimental_local_results(first))
 
-    def iterator(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
-        def parts() -> Iterator[Any]:
-            for batch in batches():
-                arrays = map(self._strategy.experimental_local_results, keras.tree.flatten(batch))
-                for of_replica in zip(*arrays, strict=True):
-                    yield keras.tree.pack_sequence_as(batch, of_replica)
-
-        part = each(lambda array: self._strategy.experimental_local_results(array)[0], like)
-        return iter(
-            self._strategy.distribute_datasets_from_function(
-                lambda context: self.dataset(parts, part), self._distributed(fetch=False)
-            )
-        )
+    def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        # An iterator of TensorFlow's for several replicas draws batches ahead. A trace of one batch does not.
+        traced = self._tf.function(lambda batch: train(iter((batch,))), reduce_retracing=True, autograph=False)
+        return lambda batch, draw: traced(batch)
 
     def on_host(self, batch: Any) -> Any:
         return self._divided(batch, fetch=False)
@@ -156,11 +187,16 @@ class Jax:
     def images(self, batch: Any) -> int:
         return batch_images(batch)
 
-    def iterator(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
-        return batches()
+    def endless(self, batch: Any) -> Any:
+        if isinstance(batch, tuple):
+            return again_and_again(batch)
+        return TensorFlow(Device(kind="cpu", name="cpu")).endless(batch)  # such batches come from tf.data
 
-    def dataset(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
-        return TensorFlow(Device(kind="cpu", name="cpu")).dataset(batches, like)  # such batches come from tf.data
+    def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        def step(batch: Any, draw: Callable[[], Any], state: Any) -> Any:
+            return train(state, itertools.chain([batch], iter(draw, None)))
+
+        return step
 
     def no_logs(self, state: Any) -> Any:
         return {}, state

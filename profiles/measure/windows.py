@@ -10,25 +10,23 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
-import numpy as np
 
 from profiles import clock
 from profiles.devices import Device
 from profiles.machine.others import Others
 from profiles.measure.backends import backend_of, each
-from profiles.measure.batches import as_tuple, is_fit_data
+from profiles.measure.batches import by_hand, is_fit_data
 from profiles.samples import Sample
 
 Pull = Callable[[], Any]
 Run = Callable[[Any, Pull], Any]
 
-# Keras draws two batches of a generator before the first step, to learn their shapes. The steps on these two batches do
-# not wait for them, and are not steady.
-_DRAWN_AHEAD = 2
+# Keras draws two batches of a generator when `fit` is called, to learn their shapes, and hands them over in the epoch.
+_STAND_INS = 2
 
 
 @dataclass(slots=True)
@@ -90,8 +88,6 @@ class _Call:
 
     Attributes:
       called_ns, returned_ns: the clock before and behind the call.
-      from_call: whether Keras draws the first batch before the callback that says that the epoch begins. Then the epoch
-        is timed from the call of `fit`.
       cpu_ns: CPU time of this process and its child processes in the epochs.
       canary_ns: time of a fixed computation before the call.
       others_ratio: what other programs took of the cores; None where that is not known.
@@ -99,7 +95,6 @@ class _Call:
 
     called_ns: int
     returned_ns: int
-    from_call: bool
     cpu_ns: int
     canary_ns: int
     others_ratio: float | None
@@ -202,17 +197,18 @@ class Windows:
         self._every_step = device.kind == "cpu" and keras.backend.backend() != "tensorflow"
         # (data, batches of an epoch) by `id(data)`; holding the data keeps Python from giving its id to another object.
         self._steps: dict[int, tuple[Any, int]] = {}
+        # (data, its first batches, cut short) by `id(data)`.
+        self._stand_ins: dict[int, tuple[Any, list[Any]]] = {}
 
     def prepare(self, batches: Iterable[Any]) -> None:
         """Runs one real step on each batch, so that metrics are built and every batch shape is traced.
 
-        On an emulated device, which never runs the model afterwards, one step on one image is enough, or on one image
-        for each replica.
+        On an emulated device, which never runs the model afterwards, one step on the shortest batch is enough.
         """
         if self.device.kind == "emulated":
-            batches = [each(lambda part: part[: self._backend.replicas], batch) for batch in batches][:1]
+            batches = [self._shortest(batch) for batch in itertools.islice(batches, 1)]
         for batch in batches:
-            keras.Model.fit(self.model, self._endless_data(batch), steps_per_epoch=1, verbose=0)
+            keras.Model.fit(self.model, self._backend.endless(batch), steps_per_epoch=1, verbose=0)
 
     def resident(self, batch: Any, *, steps: int, round_: int, window: str = "resident") -> Sample:
         """Measures the model alone: steps on one batch that lies on the device already."""
@@ -291,7 +287,7 @@ class Windows:
         """Returns a function that runs one step: of a batch, a function that draws another one, and the state."""
         if self.device.kind == "emulated":
             return self._sleep
-        return _OwnDraws(self._train, self._backend.iterator).step if self._draws else self._train_on
+        return self._backend.own_step(self._train) if self._draws else self._train_on
 
     def _sleep(self, batch: Any, draw: Pull, *state: Any) -> Any:
         assert self.device.images_per_sec is not None
@@ -305,13 +301,6 @@ class Windows:
     def _train(self, *arguments: Any) -> Any:
         assert self._real is not None
         return self._real(*arguments)
-
-    def _endless_data(self, batch: Any) -> Any:
-        """Returns what `fit` can train on without end, of one batch."""
-        batches = _endless([batch])
-        if isinstance(batch, tuple):
-            return (each(np.asarray, batch) for batch in batches)
-        return self._backend.dataset(lambda: batches, batch)
 
     def _fit_ready(
         self, batches: list[Any], place: Callable[[Any], Any], *, steps: int, window: str, round_: int
@@ -332,33 +321,36 @@ class Windows:
             return timer.step(lambda: next(ready), lambda batch, draw: run(batch, draw, *arguments[:-1]))
 
         # `fit` needs some data as its argument; the train function never reads them.
-        unread = self._endless_data(batches[0])
+        unread = self._backend.endless(batches[0])
         return self._fit(timer, train_function, wanted, x=unread, steps_per_epoch=steps, epochs=1)
 
     def _fit_data(self, data: Any, run: Callable[..., Any] | None, window: _Window) -> Sample:
-        from_call = not is_fit_data(data)
-        if from_call:
-            window = replace(window, ramp_steps=max(window.ramp_steps, _DRAWN_AHEAD + 1))
+        fits = is_fit_data(data)
+        if not fits and window.epochs != 1:
+            raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={window.epochs}.")
         steps = window.first_steps or self._steps.get(id(data), (data, 0))[1]
         last_step = steps - 1 - self._backend.drawn_ahead
         timer = self._timer(window, last_step if steps else None)
+        stand_ins = iter(range(0 if fits else _STAND_INS))
 
         def train_function(*arguments: Any) -> Any:
             *state, iterator = arguments
 
+            def pull() -> Any:
+                for _ in stand_ins:
+                    next(iterator)
+                return next(iterator)
+
             def run_batch(batch: Any, draw: Pull) -> Any:
                 return self._backend.no_logs(*state) if run is None else run(batch, draw, *state)
 
-            return timer.step(lambda: next(iterator), run_batch)
+            return timer.step(pull, run_batch)
 
-        if from_call and window.epochs != 1:
-            raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={window.epochs}.")
         sample = self._fit(
             timer,
             train_function,
             window,
-            from_call=from_call,
-            x=_generator(data() if callable(data) else data) if from_call else data,
+            x=data if fits else self._from_epoch(data, timer),
             epochs=window.epochs,
             steps_per_epoch=window.first_steps,
             shuffle=False,  # `fit` would shuffle the batches of a PyDataset by Python's global random state
@@ -368,6 +360,32 @@ class Windows:
             self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
         return sample
 
+    def _from_epoch(self, data: Any, timer: _Timer) -> Iterator[Any]:
+        """Returns a generator that asks the data for its first batch when the epoch begins.
+
+        Until then the generator gives stand-ins: the first batches, cut short. So what Keras sets up once, in
+        the call of `fit`, lies outside the epoch, and all that the data takes for an epoch lies inside.
+        """
+        if id(data) not in self._stand_ins:
+            batches = list(itertools.islice(by_hand(data), _STAND_INS))
+            self._stand_ins[id(data)] = (data, [self._shortest(batch) for batch in batches])
+        _, stand_ins = self._stand_ins[id(data)]
+        if not stand_ins:
+            raise ValueError("The data must yield at least one batch. Received none.")
+
+        def batches_of_epoch() -> Iterator[Any]:
+            for stand_in in itertools.cycle(stand_ins):
+                if timer.epochs:
+                    break
+                yield stand_in
+            yield from by_hand(data)
+
+        return batches_of_epoch()
+
+    def _shortest(self, batch: Any) -> Any:
+        """Returns a batch cut to one image, or to one image for each replica of the model."""
+        return each(lambda part: part[: self._backend.replicas] if part.ndim else part, batch)
+
     def _timer(self, window: _Window, last_step: int | None) -> _Timer:
         return _Timer(window, last_step, backend=self._backend, every_step=self._every_step)
 
@@ -376,8 +394,6 @@ class Windows:
         timer: _Timer,
         train_function: Callable[..., Any],
         window: _Window,
-        *,
-        from_call: bool = False,
         **fit_arguments: Any,
     ) -> Sample:
         gc.collect()
@@ -389,7 +405,6 @@ class Windows:
         call = _Call(
             called_ns=called_ns,
             returned_ns=returned_ns,
-            from_call=from_call,
             cpu_ns=cpu_to_ns - timer.cpu_from_ns,
             canary_ns=canary_ns,
             others_ratio=others.ratio(),
@@ -416,38 +431,6 @@ class Windows:
                 self.model.train_function = self._real
 
 
-class _OwnDraws:
-    """Runs steps of a train function that a model has made itself, and that may draw its batches as it likes.
-
-    The function gets an iterator of the kind that `fit` passes to it. That iterator gives the batch that was drawn for
-    the step, and draws further ones when it is asked for them.
-
-    Args:
-      train: the train function.
-      iterator: makes the iterator, of a function that yields batches and an example of a batch.
-    """
-
-    def __init__(self, train: Callable[..., Any], iterator: Callable[..., Any]) -> None:
-        self._train = train
-        self._make_iterator = iterator
-        self._ready: list[Any] = []
-        self._draw: Pull = lambda: None
-        self._iterator: Any = None
-
-    def step(self, batch: Any, draw: Pull, *state: Any) -> Any:
-        self._ready, self._draw = [batch], draw
-        if self._iterator is None:
-            self._iterator = self._make_iterator(self._batches, batch)
-        return self._train(*state, self._iterator)
-
-    def _batches(self) -> Iterator[Any]:
-        while True:
-            try:
-                yield self._ready.pop() if self._ready else self._draw()
-            except StopIteration:
-                return
-
-
 def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int) -> Sample:
     """Sums up the epochs of one `fit`.
 
@@ -459,7 +442,6 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
     """
     if not epochs or not all(epoch.steps for epoch in epochs):
         raise ValueError("The data must give at least one batch in every epoch. Received: none.")
-    begin_ns = call.called_ns if call.from_call else epochs[0].begin_ns
     steadies = []
     for epoch in epochs:
         end = max(1, len(epoch.steps) - drawn_ahead)
@@ -480,10 +462,8 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
         step_ns=tuple(done - before for before, _, done, _ in steady),
         epochs=len(epochs),
         epoch_images=sum(images for *_, images in all_steps),
-        epoch_ns=call.returned_ns - begin_ns,
-        first_batch_ns=tuple(
-            epoch.steps[0][1] - (begin_ns if epoch is epochs[0] else epoch.begin_ns) for epoch in epochs
-        ),
+        epoch_ns=call.returned_ns - epochs[0].begin_ns,
+        first_batch_ns=tuple(epoch.steps[0][1] - epoch.begin_ns for epoch in epochs),
         outer_ns=call.returned_ns - call.called_ns,
         claimed_ns=set_up_ns + edges_ns + steps_ns + torn_down_ns,
         cpu_ns=call.cpu_ns,
@@ -505,12 +485,3 @@ def _wall_ns(steps: list[tuple[int, int, int, int]]) -> int:
 def _endless(batches: list[Any]) -> Iterator[Any]:
     while True:
         yield from batches
-
-
-def _generator(iterable: Iterable[Any]) -> Iterator[Any]:
-    batches = 0
-    for batch in iterable:
-        batches += 1
-        yield as_tuple(batch)
-    if not batches:  # Keras 3.8 would raise "list index out of range"
-        raise ValueError("The data must yield at least one batch. Received none.")
