@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from profiles import provenance
 from profiles.devices import Device
 from profiles.measure import backends
+from profiles.measure.ahead import Ahead
 from profiles.measure.measure import measure_samples
 from profiles.measure.schedule import ROUNDS
 from profiles.report.document import REPORT, RESULTS, Document, content_of, now, write
@@ -29,7 +30,9 @@ from profiles.report.measurements import (
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict
 from profiles.script.report import with_facts_of
+from profiles.stages.ahead import ahead_of
 from profiles.stages.take_apart import stages_and_lines
+from profiles.stages.tf_graph import CutError
 from profiles.text import Terminal
 
 
@@ -111,9 +114,16 @@ def profile(
       ValueError: if the data or the model cannot be measured.
     """
     created = now()
+    ahead: Ahead | None = None
+    unread: tuple[str, ...] = ()
+    try:
+        ahead = ahead_of(data)
+    except CutError as error:
+        unread = (str(error),)
     subject, samples, windows = measure_samples(
-        data, model, device=device, rounds=rounds, name=name, class_weight=class_weight
+        data, model, device=device, rounds=rounds, name=name, ahead=ahead, class_weight=class_weight
     )
+    subject = replace(subject, doubts=(*subject.doubts, *unread))
     stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names)
     measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
     return Profile(

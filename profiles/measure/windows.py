@@ -281,7 +281,11 @@ class Windows:
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*ran out of data")
-            self._call_fit(train_function, data, epochs=1, steps_per_epoch=steps)
+            self._call_fit(train_function, data, epochs=1, steps_per_epoch=steps, class_weight=self._class_weight)
+
+    def steps_of(self, data: Any) -> int:
+        """Returns the steps of an epoch of data that was measured, over a whole epoch, before."""
+        return self._steps[id(data)][1]
 
     def _runner(self) -> Callable[..., Any]:
         """Returns a function that runs one step: of a batch, a function that draws another one, and the state."""
