@@ -164,7 +164,7 @@ def test_a_users_buffers_are_held_against_the_length_of_the_epoch(kind: str, fak
 def test_a_shuffle_behind_the_work_takes_its_time_before_the_first_step(fake_clock: FakeClock) -> None:
     """A batch takes 20 ms to load, and 10 ms to train on. The shuffle loads half of the batches before the first step.
 
-    Without the first step, a batch would seem to take 19.6 ms.
+    Without the first step, a batch would seem to take 20.4 ms.
     """
     data = as_written(sequential(lambda: fake_clock.sleep(0.02), 24).shuffle(12))
     result = profiling.profile(data, a_model(), device="emulated:1000", rounds=1).result
