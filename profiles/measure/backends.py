@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,11 +28,23 @@ def again_and_again(batch: Any) -> Iterator[Any]:
         yield arrays
 
 
+def batches_of_step(batch: Any, draw: Callable[[], Any]) -> Iterator[Any]:
+    """Yields the batch that was drawn for a step, and further ones for as long as the step asks and there are any."""
+    try:
+        while True:
+            yield batch
+            batch = draw()
+    except StopIteration:
+        return
+
+
 class TensorFlow:
     """Keras on TensorFlow, where a train function is `(iterator) -> logs`."""
 
     # How many batches ahead of its step `fit` draws a batch.
     drawn_ahead = 0
+    # In how many parts a batch is trained on.
+    replicas = 1
 
     def __init__(self, device: Device) -> None:
         import tensorflow as tf
@@ -53,17 +64,17 @@ class TensorFlow:
     def no_logs(self) -> Any:
         return {}
 
-    # How many parts of a batch are trained on at the same time.
-    replicas = 1
-
     def images(self, batch: Any) -> int:
         """Returns the number of images in a batch that `fit` hands to the train function."""
         return batch_images(batch)
 
     def endless(self, batch: Any) -> Any:
         """Returns what `fit` can train on without end, of one batch. The batch's length is no part of its type."""
-        if any(part is None for part in keras.tree.flatten(batch)):
+        parts = keras.tree.flatten(batch)
+        if any(part is None for part in parts):
             return again_and_again(batch)
+        if not all(len(part.shape) for part in parts):
+            return self._tf.data.Dataset.from_tensors(batch).repeat()
         return self._tf.data.Dataset.from_tensor_slices(batch).batch(batch_images(batch)).repeat()
 
     def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,19 +88,18 @@ class TensorFlow:
         Returns:
           The function. It takes a batch, and a function that draws another one.
         """
-        ready: list[Any] = []
-        drawing: list[Callable[[], Any]] = []
+        steps: list[Iterator[Any]] = []
         iterators: list[Any] = []
 
         def batches() -> Iterator[Any]:
-            while True:
-                try:
-                    yield ready.pop() if ready else drawing[-1]()
-                except StopIteration:
-                    return
+            # All batches of the step that runs, and then those of the next one. Without any the data have ended, in a
+            # step that has asked for too many.
+            while (batch := next(steps[-1], None)) is not None:
+                yield batch
+            iterators.clear()
 
         def step(batch: Any, draw: Callable[[], Any]) -> Any:
-            ready[:], drawing[:] = [batch], [draw]
+            steps[:] = [batches_of_step(batch, draw)]
             if not iterators:
                 iterators.append(iter(self._dataset(batches, batch)))
             return train(iterators[0])
@@ -172,6 +182,8 @@ class Replicated(TensorFlow):
 class Jax:
     """Keras on JAX, where a train function is `(state, iterator) -> (logs, state)`. Methods as in `TensorFlow`."""
 
+    replicas = 1
+
     def __init__(self, device: Device) -> None:
         # Keras 3.15 sends each batch to an accelerator one step ahead; on a CPU it does not.
         self.drawn_ahead = 1 if device.kind == "gpu" else 0
@@ -182,8 +194,6 @@ class Jax:
 
         return [device.device_kind for device in jax.devices() if device.platform == "gpu"]
 
-    replicas = 1
-
     def images(self, batch: Any) -> int:
         return batch_images(batch)
 
@@ -193,10 +203,7 @@ class Jax:
         return TensorFlow(Device(kind="cpu", name="cpu")).endless(batch)  # such batches come from tf.data
 
     def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        def step(batch: Any, draw: Callable[[], Any], state: Any) -> Any:
-            return train(state, itertools.chain([batch], iter(draw, None)))
-
-        return step
+        return lambda batch, draw, state: train(state, batches_of_step(batch, draw))
 
     def no_logs(self, state: Any) -> Any:
         return {}, state

@@ -388,7 +388,7 @@ class Windows:
 
     def _shortest(self, batch: Any) -> Any:
         """Returns a batch cut to one image, or to one image for each replica of the model."""
-        return each(lambda part: part[: self._backend.replicas] if part.ndim else part, batch)
+        return each(lambda part: part[: self._backend.replicas] if len(part.shape) else part, batch)
 
     def _timer(self, window: _Window, last_step: int | None) -> _Timer:
         return _Timer(window, last_step, backend=self._backend, every_step=self._every_step)

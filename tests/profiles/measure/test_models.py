@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from profiles.devices import parse_device
 from profiles.measure import measure as measuring
 from profiles.measure import schedule
 from profiles.measure.measure import measure
+from profiles.measure.windows import Windows
 from profiles.results.result import Result
 from tests import PROJECT_ROOT
 from tests.fakes import FakeClock
@@ -230,6 +232,16 @@ def test_a_train_function_of_its_own_is_measured(own: type[keras.Model]) -> None
 
 
 @tensorflow_only
+def test_a_train_function_may_ask_for_more_batches_than_there_are() -> None:
+    """Of 13 batches an epoch, a step on two of them trains on 12."""
+    data = batched((np.ones((13 * IMAGES, 2, 2, 3), np.float32), np.ones(13 * IMAGES, np.float32)))
+    windows = Windows(compiled(DrawsTwo(layers())), parse_device("cpu"))
+    windows.prepare([a_batch()])
+    sample = windows.train(data, epochs=3, ramp_steps=1, round_=0)
+    assert (sample.epoch_images, len(sample.step_ns)) == (3 * 12 * IMAGES, 3 * 5)
+
+
+@tensorflow_only
 @pytest.mark.parametrize("draws", [1, 2])
 def test_every_batch_that_a_train_function_draws_is_waited_for(draws: int, fake_clock: FakeClock) -> None:
     """Drawing a batch takes 20 ms, and a step 10 ms."""
@@ -283,6 +295,7 @@ _TWO_REPLICAS = """
 import keras, numpy as np, tensorflow as tf
 from profiles.measure import schedule
 from profiles.measure.measure import measure
+from profiles.measure.windows import Windows
 
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
