@@ -8,7 +8,7 @@ from typing import Any
 
 from profiles.devices import Device, parse_device
 from profiles.measure.backends import check_device, device_here
-from profiles.measure.batches import batch_images, first_batches, is_fit_data
+from profiles.measure.batches import batch_images, first_batches, is_fit_data, unit_in
 from profiles.measure.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
 from profiles.measure.windows import Windows
 from profiles.results.result import Result, summarise
@@ -96,7 +96,10 @@ def measure_samples(
         # A random order for each round: a fixed order could keep time with another program that wakes periodically.
         names = order.sample(list(measures), len(measures))
         samples += [measures[window](number) for window in names]
-    subject = Subject(variant=name, model=model.name, device=device, batch_size=batch_images(batches[0]))
+    first = batches[0]
+    subject = Subject(
+        variant=name, model=model.name, device=device, batch_size=batch_images(first), unit=unit_in(first)
+    )
     return subject, samples, windows
 
 

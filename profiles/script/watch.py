@@ -13,10 +13,11 @@ import keras
 
 from profiles import clock
 from profiles.measure.backends import BACKENDS, check_backend, device_here
-from profiles.measure.batches import REPLAY_BYTES
+from profiles.measure.batches import REPLAY_BYTES, unit_in
 from profiles.script.counting import images_in, iterator_count, size_bytes
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.keras_private import images_weighed, missing_to_count
+from profiles.unit import Unit
 
 # How many first steps of an epoch are not steady, because buffers fill and workers start.
 RAMP_STEPS = 2
@@ -114,6 +115,7 @@ class Watch:
       epochs: number of all epochs so far.
       kept: batches; the caller empties the list when it has used them.
       element_spec: of the tf.data iterator of the batches.
+      unit: what the batches hold; None before the first.
       why_unknown: why the waiting, or everything, is unknown; None if known.
     """
 
@@ -129,6 +131,7 @@ class Watch:
         self.epochs = 0
         self.kept: list[Any] = []
         self.element_spec: Any = None
+        self.unit: Unit | None = None
         self.why_unknown: str | None = None
         self._model_ref = weakref.ref(model)
         self._ramp_steps = ramp_steps
@@ -303,6 +306,7 @@ class Watch:
         tally.add_call(before_ns, clock.now_ns(), steps, traced=not self._sizes)
         self._sizes.add(None)
         if first:
+            self.unit = unit_in(iterator.element_spec)
             self._read(tally, iterator)
         return result
 
@@ -321,6 +325,7 @@ class Watch:
 
     def _keep(self, batch: Any, images: int | None, element_spec: Any) -> None:
         self.element_spec = element_spec
+        self.unit = self.unit or unit_in(batch)
         if len(self.kept) >= self._keep_batches or images is None:
             return
         if images not in self._sizes or len(self.kept) < self._keep_batches - 1:  # the last place is for another size

@@ -9,12 +9,13 @@ from rich.console import Console
 
 from profiles.report.text import print_stages
 from profiles.stage_table import StageTable, without_stages
+from profiles.unit import IMAGE
 from tests.builders import STAGE_TABLE as TABLE
 
 
 def printed(table: StageTable, width: int = 100) -> str:
     file = io.StringIO()
-    print_stages(Console(file=file, width=width), "mine", table)
+    print_stages(Console(file=file, width=width), "mine", table, IMAGE)
     return "".join(line.rstrip() + "\n" for line in file.getvalue().splitlines())
 
 
