@@ -40,7 +40,7 @@ def print_stages(console: Console, name: str, table: StageTable, unit: Unit) -> 
         console.print(Text(f"stages of {name}: none takes {_LEAST_US:g} us of {unit.article} {unit.noun}."))
         return
     console.print(_stage_table(name, table, unit, console.width))
-    for line in _lines(table, unit):
+    for line in _lines(table, unit, rates=console.width >= _NARROW_WIDTH):
         console.print(Text(line, style="dim"))
 
 
@@ -50,7 +50,7 @@ def _stage_table(name: str, table: StageTable, unit: Unit, width: int) -> Table:
     title = Text(f"stages of {name}", style="bold")
     printed = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for column in ("stage", "where") if full else ("stage, where",):
-        printed.add_column(column, overflow="fold", ratio=None if full else 1)
+        printed.add_column(column, overflow="fold")
     for column in ("CPU us", "wait us", "share"):
         printed.add_column(column, justify="right", no_wrap=True)
     if full:
@@ -59,7 +59,7 @@ def _stage_table(name: str, table: StageTable, unit: Unit, width: int) -> Table:
         printed.add_column(unit.rate, justify="right", no_wrap=True)
     printed.add_column("calls", justify="right", no_wrap=True)
     if not narrow:
-        printed.add_column("buffer", justify="right", no_wrap=full)
+        printed.add_column("buffer", justify="right", no_wrap=True)
     for stage in table.stages:
         place = [stage.name, stage.location or stage.kind]
         rate = stage.images_per_sec(table.cores)
@@ -75,7 +75,7 @@ def _stage_table(name: str, table: StageTable, unit: Unit, width: int) -> Table:
             cells.append("-" if rate is None else f"{rate:,.0f}")
         cells.append(_setting(stage, stage.parallelism))
         if not narrow:
-            cells.append(_buffer(stage))
+            cells.append(_buffer(stage) if full else _buffer(stage).replace(", ", ",\n"))
         printed.add_row(*map(Text, cells))
     return printed
 
@@ -102,11 +102,10 @@ def _bytes(count: int) -> str:
     raise AssertionError
 
 
-def _lines(table: StageTable, unit: Unit) -> list[str]:
-    lines = [
-        f"us: microseconds per {unit.with_files}, one thing at a time; "
-        f"{unit.rate}: what {table.cores:g} cores could give a stage."
-    ]
+def _lines(table: StageTable, unit: Unit, *, rates: bool) -> list[str]:
+    """Returns the lines below a table of stages; `rates` says whether the table has the column of rates."""
+    rate = f"; {unit.rate}: what {table.cores:g} cores could give a stage" if rates else ""
+    lines = [f"us: microseconds per {unit.with_files}, one thing at a time{rate}."]
     loader_us = table.loader_cpu_us_per_image
     if loader_us is not None and table.effective_parallelism is not None:
         workers = "" if table.workers is None else f", {table.workers} workers asked for, {table.workers_seen} seen"
@@ -146,7 +145,7 @@ def print_results(
         results = [verdict.result for verdict in group]
         over = {result.subject.page_cache: result for result in results if result.subject.variant == baseline}
         console.print()
-        console.print(_table(results, over, f"{model} on {device}", full=console.width >= _FULL_WIDTH))
+        console.print(_table(results, over, f"{model} on {device}", console.width))
         for line in _footnotes(results):
             console.print(Text(line, style="dim"))
     for who, why in left_out:
@@ -193,14 +192,16 @@ def described_results(results: Sequence[Result], baseline: str | None) -> list[R
     return chosen
 
 
-def _table(results: Sequence[Result], over: Mapping[str, Result], title: str, *, full: bool) -> Table:
+def _table(results: Sequence[Result], over: Mapping[str, Result], title: str, width: int) -> Table:
     """Returns the table of results; `over` holds the result that speed-ups are relative to, by page cache."""
     table = Table(title=Text(title, style="bold"), title_justify="left", box=None, padding=(0, 1, 0, 0))
-    table.add_column("variant", overflow="fold", min_width=9 if not full else None)
+    table.add_column("variant", overflow="fold", min_width=9 if width < _FULL_WIDTH else None)
     rate = common_unit(result.subject.unit for result in results).rate
     columns = [rate, "±", "loader", "model", "load%", "comp%", "stall", "interf", "edges", "1st s"]
-    if not full:
+    if width < _FULL_WIDTH:
         columns = [rate, "±", "loader", "model", "load%", "stall", "interf", "edges"]
+    if width < _NARROW_WIDTH:
+        columns = [rate, "load%", "stall", "interf", "edges"]
     if any(abs(_device_share(result)) >= _LEAST_SHARE for result in results):
         columns.insert(columns.index("edges"), "device")
     if any(result.subject.page_cache == "cold" for result in results):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,10 @@ _DRAWS = 4
 TAIL_IMAGES, TAIL_S = 256, 2.0
 # Stages without a function of the user's that take less than this part of an image's time share one row.
 _SMALL_RATIO = 0.01
+# Texts that are taken for the path of a file: with an extension, or with a folder and neither blanks nor commas. Others
+# are the data themselves, such as a line of a table.
+_PATH = re.compile(r"[^\n]*\.[A-Za-z]\w{0,9}|[^\s,;]*[/\\][^\s,;]*")
+_LONGEST_PATH = 4096
 # Nodes that the pipeline is not cut after: they cost almost nothing, which is counted in the next stage.
 _FREE = {"range", "zip", "enumerate", "assert_cardinality", "take", "skip", "repeat", "restructured", "prefetch"}
 
@@ -342,7 +347,8 @@ def _label(element: Sequence[Any], number: int, names: Sequence[str] | None) -> 
     for part in element:
         if part.dtype == tf.string and part.shape.rank == 0:
             text = part.numpy().decode("utf-8", "backslashreplace")
-            return "/".join(text.split("/")[-2:]) if len(text) < 4096 else f"element {number}"
+            if len(text) < _LONGEST_PATH and _PATH.fullmatch(text):
+                return "/".join(text.split("/")[-2:])
         if part.dtype.is_integer and part.shape.rank == 0 and names is not None and 0 <= int(part) < len(names):
             return names[int(part)]
     return f"element {number}"

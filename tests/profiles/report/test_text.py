@@ -75,7 +75,7 @@ def test_a_run_is_printed_as_the_golden_text(width: int) -> None:
     assert printed(a_run(), width=width, left_out=LEFT_OUT) == golden
 
 
-@pytest.mark.parametrize("width", [80, 90, 99, 100, 120])
+@pytest.mark.parametrize("width", [60, 80, 90, 99, 100, 120])
 @pytest.mark.parametrize("baseline", ["generator", None])
 def test_no_line_is_longer_than_the_console_is_wide(width: int, baseline: str | None) -> None:
     text = printed(a_run(), width=width, baseline=baseline, left_out=LEFT_OUT)
