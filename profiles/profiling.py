@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ def profile(
     name: str = "data",
     lines: bool = False,
     image_names: Sequence[str] | None = None,
+    files_per_sample: int = 1,
 ) -> Profile:
     """Measures how much of training `model` on `data` is loading and how much compute, and what each stage costs.
 
@@ -104,12 +105,16 @@ def profile(
       name: of the data, in the report.
       lines: also time the lines of the slowest Python functions of the data.
       image_names: names of the images, where a tf.data pipeline begins with an index into them.
+      files_per_sample: from how many files the data makes a sample, such as 2 for a photo and its mask.
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
+    if files_per_sample < 1:
+        raise ValueError(f"`files_per_sample` must be at least 1. Received: files_per_sample={files_per_sample}.")
     created = now()
     subject, samples, windows = measure_samples(data, model, device=device, rounds=rounds, name=name)
-    stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names)
+    subject = replace(subject, unit=subject.unit.of_files(files_per_sample))
+    stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names, files=files_per_sample)
     measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
     return Profile(
         document=Document(

@@ -16,6 +16,7 @@ import tensorflow as tf
 from profiles import clock
 from profiles.measure.batches import batch_images
 from profiles.stage_table import ImageTail, Stage, StageTable, tail_of
+from profiles.stages.progress import Note, unnoted
 from profiles.stages.tf_graph import CutError, Node, nodes, serial
 from profiles.stages.tf_model import NodeState, look, written
 from profiles.statistics import median
@@ -48,6 +49,7 @@ def tfdata_table(
     running: Sequence[Mapping[int, NodeState]] = (),
     names: Sequence[str] | None = None,
     limit_s: float = 20.0,
+    note: Note = unnoted,
 ) -> StageTable:
     """Measures what each stage of a tf.data pipeline costs.
 
@@ -63,13 +65,14 @@ def tfdata_table(
       running: what was observed of the pipeline while a model trained on it, by position in `nodes(dataset)`.
       names: names of the images, where the pipeline begins with an index into them.
       limit_s: about how long all runs together may take.
+      note: called with the number of runs that were made, and of all.
     Raises:
       CutError: if the pipeline cannot be taken apart, or tf.data keeps no model of it.
     """
     pipeline = nodes(dataset)
     serial_datasets = serial(pipeline)
     counts = _counts(pipeline, serial_datasets)
-    cost = _Cuts(pipeline, dataset, serial_datasets, counts).measure(limit_s)
+    cost = _Cuts(pipeline, dataset, serial_datasets, counts).measure(limit_s, note)
     bytes_per_element = {at: seen.bytes_produced // max(seen.elements, 1) for at, seen in counts.seen.items()}
     stages = []
     for at, node in enumerate(pipeline):
@@ -179,7 +182,7 @@ class _Cuts:
         self._serial = serial_datasets
         self._cut = [node.kind not in _FREE or at == len(pipeline) - 1 for at, node in enumerate(pipeline)]
 
-    def measure(self, limit_s: float) -> _Cost:
+    def measure(self, limit_s: float, note: Note) -> _Cost:
         images = self._images_in(RUN_S)
         elements = [max(1, round(images * ratio)) for ratio in self._counts.per_image]
         cuts = {at: Drain(self._serial[at], elements[at], serial_options()) for at, cut in enumerate(self._cut) if cut}
@@ -188,12 +191,15 @@ class _Cuts:
         empty = {count: Drain(nothing, count, serial_options()) for count in {elements[at] for at in cuts}}
         runs: dict[Drain, list[tuple[float, float]]] = {drain: [] for drain in (*cuts.values(), whole, *empty.values())}
         began_ns = clock.now_ns()
+        total = ROUNDS * len(runs)
+        note(0, total)
         for number in range(ROUNDS):
             if number and (clock.now_ns() - began_ns) * (number + 1) / number > limit_s * 1e9:
                 break
             gc.collect()
-            for drain, times in runs.items():
+            for done, (drain, times) in enumerate(runs.items(), number * len(runs) + 1):
                 times.append(drain.run())
+                note(done, total)
 
         def per_image(drain: Drain, at: int, time_us: Callable[[tuple[float, float]], float]) -> float:
             drawing_us = median([time_us(run) for run in runs[empty[elements[at]]]])
