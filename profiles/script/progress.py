@@ -70,8 +70,15 @@ class ReadingProgress:
         self._show(f": {done} of {total}, about {max(round(left_s), 1)} s left")
 
     def _show(self, far: str) -> None:
-        more = f"; then {' and '.join(self._left)}" if self._left else ""
-        line = f"reading the stages of {self._name}{far}{more} (Ctrl-C leaves them out)"
+        short = self._name.partition(" (")[0]
+        more = f"; then {' and '.join(name.partition(' (')[0] for name in self._left)}" if self._left else ""
+        lines = [
+            f"reading the stages of {self._name}{far}{more} (Ctrl-C leaves them out)",
+            f"reading the stages of {self._name}{far}{more}",
+            f"reading the stages of {short}{far}{more}",
+            f"reading {short}{far}",
+        ]
+        line = next((line for line in lines if len(line) <= self._console.width), lines[-1])
         with self._lock, _if_possible():
             if self._shows:
                 self._live.update(Text(line, style="dim", no_wrap=True, overflow="ellipsis"), refresh=True)
