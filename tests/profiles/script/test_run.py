@@ -255,6 +255,7 @@ def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
     ("words", "line"),
     [
         (["--max-steps", "0", "train.py"], "--max-steps must be at least 1. Received: 0."),
+        (["--files-per-sample", "0", "train.py"], "--files-per-sample must be at least 1. Received: 0."),
         (["--max-step", "3", "train.py"], "unrecognized arguments: --max-step"),
         ([], "the following arguments are required: SCRIPT.py"),
         (["x" * 300], f"{'x' * 300}: File name too long."),
