@@ -55,7 +55,7 @@ class StallMonitor(WatchCallback):
             return "no epoch has ended"
         if any(record.asynchronous for record in records):
             return "the device runs on behind the host, so that the host's wait is not the device's"
-        return "no epoch had a steady step, or its images cannot be counted"
+        return "no epoch had a steady step, or what its batches hold cannot be counted"
 
 
 def _values(record: EpochRecord) -> dict[str, float | None]:
