@@ -267,8 +267,6 @@ def test_images_that_nobody_counts_are_said_to_need_a_name(monkeypatch: pytest.M
     assert read == [IteratorCount(steps=4, images=None)]
     missing = f"counting what a batch holds needs Keras' private Model._loss_tracker, {KERAS}"
     assert watch.why_unknown.endswith(f"; {missing}")
-        f"; counting what a batch holds needs Keras' private Model._loss_tracker, {KERAS}"
-    )
 
 
 def test_a_model_is_kept_though_its_layers_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
