@@ -277,8 +277,8 @@ def _names(nodes: Iterable[Any], wrapper: Any) -> Iterator[str]:
 def _function_name(wrapper: Any) -> str:
     """Returns the name of a user's function, and its place where the name says nothing: "<lambda> train.py:31"."""
     function = user_function(wrapper)
-    name = _plain_name(function)
-    return f"{name} {_place(function.__code__)}" if name == "<lambda>" else name
+    name, code = _plain_name(function), getattr(function, "__code__", None)
+    return f"{name} {_place(code)}" if name == "<lambda>" and code is not None else name
 
 
 def _plain_name(function: Any) -> str:
