@@ -92,6 +92,7 @@ def profile(
     lines: bool = False,
     class_weight: Mapping[int, float] | None = None,
     image_names: Sequence[str] | None = None,
+    files_per_sample: int = 1,
 ) -> Profile:
     """Measures how much of training `model` on `data` is loading and how much compute, and what each stage costs.
 
@@ -110,9 +111,12 @@ def profile(
       lines: also time the lines of the slowest Python functions of the data.
       class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
       image_names: names of the images, where a tf.data pipeline begins with an index into them.
+      files_per_sample: from how many files the data makes a sample, such as 2 for a photo and its mask.
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
+    if files_per_sample < 1:
+        raise ValueError(f"`files_per_sample` must be at least 1. Received: files_per_sample={files_per_sample}.")
     created = now()
     ahead: Ahead | None = None
     unread: tuple[str, ...] = ()
@@ -123,8 +127,8 @@ def profile(
     subject, samples, windows = measure_samples(
         data, model, device=device, rounds=rounds, name=name, ahead=ahead, class_weight=class_weight
     )
-    subject = replace(subject, doubts=(*subject.doubts, *unread))
-    stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names)
+    subject = replace(subject, doubts=(*subject.doubts, *unread), unit=subject.unit.of_files(files_per_sample))
+    stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names, files=files_per_sample)
     measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
     return Profile(
         document=Document(

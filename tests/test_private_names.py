@@ -34,6 +34,7 @@ from profiles.script.stages import with_stages
 from profiles.stages import CutError, lines, random_before_cache, tf_stages
 from profiles.stages.take_apart import stage_table, stages_and_lines
 from profiles.stages.tf_graph import functions_of, upstream
+from profiles.unit import IMAGE
 from tests.planted import IMAGES, a_batch, a_model, emulated, tensorflow_only
 
 pytestmark = tensorflow_only
@@ -181,7 +182,7 @@ def test_lines_that_cannot_be_timed_leave_the_stages(windows: Windows, monkeypat
     assert "halve" in {stage.name for stage in table.stages} and lines == ()
     reason = f"timing the lines of Python functions needs TensorFlow's private script_ops._py_funcs, {TENSORFLOW}"
     assert table.unavailable == (reason,)
-    assert reason in table.to_dict()["flags"]
+    assert reason in table.to_dict(IMAGE)["flags"]
 
 
 def test_a_pipeline_of_the_users_is_refused_by_name(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +265,8 @@ def test_images_that_nobody_counts_are_said_to_need_a_name(monkeypatch: pytest.M
     read: list[IteratorCount] = []
     watch._training._read(SimpleNamespace(steps=4, expected_steps=None, read=read.append), None)
     assert read == [IteratorCount(steps=4, images=None)]
-    assert watch.why_unknown.endswith(f"; counting images needs Keras' private Model._loss_tracker, {KERAS}")
+    missing = f"counting what a batch holds needs Keras' private Model._loss_tracker, {KERAS}"
+    assert watch.why_unknown.endswith(f"; {missing}")
 
 
 def test_a_model_is_kept_though_its_layers_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:

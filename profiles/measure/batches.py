@@ -8,6 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from profiles.unit import Unit, unit_of
+
 # Size of the batches that are held in host memory for `replay`: at least one batch, and no further one beyond this.
 REPLAY_BYTES = 256 * 2**20
 
@@ -22,6 +24,16 @@ def first_array(batch: Any) -> Any:
     while isinstance(batch, (dict, tuple, list)):
         batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
     return batch
+
+
+def unit_in(batch: Any) -> Unit:
+    """Returns what a batch holds, or each batch of an `element_spec`: images or other samples."""
+    inputs = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        inputs = tf.nest.flatten(inputs, expand_composites=True)  # a batch for several devices has a part for each
+    return unit_of(inputs, channels_axis=-1 if keras.config.image_data_format() == "channels_last" else 1)
 
 
 def is_fit_data(data: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from profiles.devices import Device, parse_device
 from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
 from profiles.measure.backends import check_device, device_here
-from profiles.measure.batches import batch_images, first_batches, is_fit_data, weighed
+from profiles.measure.batches import batch_images, first_batches, is_fit_data, unit_in, weighed
 from profiles.measure.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
 from profiles.measure.windows import Windows
 from profiles.results.result import Result, summarise
@@ -114,6 +114,7 @@ def measure_samples(
         batch_size=batch_images(batches[0]),
         buffered_batches=ahead.buffered_batches,
         doubts=doubts,
+        unit=unit_in(batches[0]),
     )
     return subject, samples, windows
 

@@ -12,6 +12,7 @@ from profiles.machine.telemetry import Trace
 from profiles.report.charts import Bar, bar_chart, legend_of_parts, share_bar
 from profiles.report.plots import machine_charts
 from profiles.text import printable
+from profiles.unit import IMAGE, Unit, common_unit
 
 # (largest part of its function's time, class) of a line of source; the class gives the background colour.
 _HEAT = ((0.0, ""), (0.05, "heat1"), (0.15, "heat2"), (0.3, "heat3"), (0.5, "heat4"))
@@ -63,6 +64,7 @@ def render(
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
         groups.setdefault((result["model"], result["device"]["name"]), []).append(result)
+    units = {key: common_unit(Unit(**result["unit"]) for result in group) for key, group in groups.items()}
     remarks = {
         key: list(dict.fromkeys(remark for result in group for remark in (*result["notes"], *result["flags"])))
         for key, group in groups.items()
@@ -80,6 +82,8 @@ def render(
             open_tables=_OPEN_TABLES,
             machine=machine_charts(telemetry) if telemetry else (),
             groups=groups,
+            units=units,
+            unit=common_unit(units.values()) if units else IMAGE,
             remarks=remarks,
             name=_name,
             bars={key: bar_chart([_bar(result) for result in group]) for key, group in groups.items()},
@@ -95,5 +99,5 @@ def _name(result: Mapping[str, Any]) -> str:
 
 
 def _bar(result: Mapping[str, Any]) -> Bar:
-    text = f"{1000 / result['epoch_images_per_sec']:.2f} ms/image"
+    text = f"{1000 / result['epoch_images_per_sec']:.2f} ms/{result['unit']['noun']}"
     return Bar(label=_name(result), text=text, seconds=result["seconds_per_image"])

@@ -186,7 +186,7 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
             if result.stages is not None:
                 subject = result.subject
                 place = f" ({subject.model}, {subject.device.name})" if is_compared else ""
-                text.print_stages(console, f"{subject.label}{place}", result.stages)
+                text.print_stages(console, f"{subject.label}{place}", result.stages, subject.unit)
     if not is_compared:
         for who, why in left_out:
             console.print(Text(f"{who}: {why}"))

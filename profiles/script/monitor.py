@@ -53,7 +53,7 @@ class StallMonitor(WatchCallback):
             return self.watch.why_unknown
         if not records:
             return "no epoch has ended"
-        return "no epoch had a steady step, or its images cannot be counted"
+        return "no epoch had a steady step, or what its batches hold cannot be counted"
 
 
 def _values(record: EpochRecord) -> dict[str, float | None]:

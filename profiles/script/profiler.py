@@ -26,6 +26,7 @@ from profiles.script.hooks import time_hooks
 from profiles.script.results import Ceilings, FitRecord, join_calls
 from profiles.script.run import wait_for_threads
 from profiles.script.watch import Watch
+from profiles.unit import SAMPLE
 
 # How many batches are kept for the ceilings, and the data of how many `fit` are read again for stage tables.
 _KEPT_BATCHES, _READ_AGAIN = 4, 3
@@ -259,6 +260,7 @@ class Profiler:
                 why_unknown=watch.why_unknown,
                 whole=whole,
                 account=account,
+                unit=watch.unit or SAMPLE,
             )
             if caller is None:
                 self._callers.append(_Caller(place, model, data, at=len(self.fits)))

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from profiles.script.profiler import Profiler
 
 
-def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bool) -> MeasurementDocument:
+def report_on(
+    watchers: Iterable[Profiler | Loops], *, script: str, complete: bool, files_per_sample: int = 1
+) -> MeasurementDocument:
     """Returns the document of all `fit` calls and loops that were watched. Runs no code of the script.
 
     Args:
       watchers: which watched the script.
       script: file name of the script.
       complete: whether the script ran to its end.
+      files_per_sample: from how many files the script makes a sample, as the user says.
     """
     subjects: list[Measurement] = []
     windows: dict[str, tuple[Sample, ...]] = {}
@@ -40,6 +43,7 @@ def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bo
         for fit in watcher.fits:
             if fit.account is not None:
                 accounts[fit.name] = fit.account
+            fit = replace(fit, unit=fit.unit.of_files(files_per_sample))
             try:
                 subject, samples = samples_of(fit)
             except UnknownError as error:

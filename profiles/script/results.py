@@ -13,6 +13,7 @@ from profiles.results.subject import Subject
 from profiles.samples import Sample
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
 from profiles.statistics import LEAST_ROUNDS, median
+from profiles.unit import SAMPLE, Unit
 
 # Keras itself takes 0.1 to 0.3 ms between two steps. More time than the first figure between steps is counted as that
 # of callbacks, if it is more than the second part of the steps' time.
@@ -54,6 +55,7 @@ class FitRecord:
       calls: how many calls on the same line and model this record sums up.
       loop: whether this is a loop of the script. A step of a loop is the time between two batches.
       account: where the wall time of the calls went; None for a loop.
+      unit: what the batches hold.
     """
 
     name: str
@@ -69,6 +71,7 @@ class FitRecord:
     calls: int = 1
     loop: bool = False
     account: Account | None = None
+    unit: Unit = SAMPLE
 
     @property
     def images_per_sec(self) -> float | None:
@@ -148,6 +151,7 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
         batch_size=fit.batch_size or 0,
         training=fit.training,
         images=_images_per_epoch(samples),
+        unit=fit.unit,
     )
     if fit.ceilings.samples:
         samples += _quiet_rounds(fit.ceilings.samples)
@@ -185,7 +189,7 @@ def _no_ceilings(fit: FitRecord) -> str:
 
 def _unknown(fit: FitRecord, why: str) -> str:
     rate = "unknown" if fit.images_per_sec is None else f"{fit.images_per_sec:,.0f}"
-    return f"images/sec {rate}, loading unknown: {why}"
+    return f"{fit.unit.plural}/sec {rate}, loading unknown: {why}"
 
 
 def _callbacks_ratio(records: Sequence[EpochRecord]) -> float:

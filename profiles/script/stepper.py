@@ -13,12 +13,13 @@ import keras
 
 from profiles import clock
 from profiles.measure.backends import BACKENDS, check_backend, device_here
-from profiles.measure.batches import REPLAY_BYTES
+from profiles.measure.batches import REPLAY_BYTES, unit_in
 from profiles.script.completion import Completion, HostStep, on_device
 from profiles.script.counting import images_in, iterator_count, size_bytes
 from profiles.script.epochs import EpochRecord, Tally
 from profiles.script.keras_private import images_weighed, missing_to_count
 from profiles.script.watched import Ready, Watched, can_be_pulled, traced_as
+from profiles.unit import Unit
 
 # The step of a new batch size is taken for one that traces, for so many sizes: beyond, every batch has its own size.
 _TRACED_SIZES = 8
@@ -43,6 +44,7 @@ class Stepper:
     Attributes:
       kept: batches; the caller empties the list when it has used them.
       element_spec: of the tf.data iterator of the batches.
+      unit: what the batches hold; None before the first.
       why_unknown: why the waiting, or everything, is unknown; None if known.
       traces: number of steps that traced or compiled, by the cause.
     """
@@ -58,6 +60,7 @@ class Stepper:
     ) -> None:
         self.kept: list[Any] = []
         self.element_spec: Any = None
+        self.unit: Unit | None = None
         self.why_unknown: str | None = None
         self.traces: dict[str, int] = {}
         self._name = name
@@ -300,6 +303,7 @@ class Stepper:
             before_ns, clock.now_ns(), steps, traced=self._is_traced(None), hooks_ns=sum(e - b for b, e in hooks)
         )
         if first:
+            self.unit = unit_in(iterator.element_spec)
             self._read(tally, iterator)
         return result
 
@@ -324,6 +328,7 @@ class Stepper:
 
     def _keep(self, batch: Any, images: int | None, element_spec: Any) -> None:
         self.element_spec = element_spec
+        self.unit = self.unit or unit_in(batch)
         if len(self.kept) >= self._keep_batches or images is None:
             return
         if images not in self._sizes or len(self.kept) < self._keep_batches - 1:  # the last place is for another size

@@ -11,6 +11,7 @@ from profiles import clock
 from profiles.results.account import Account
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
 from profiles.script.stepper import Stepper
+from profiles.unit import Unit
 
 # How many first steps of an epoch are not steady, because buffers fill and workers start.
 RAMP_STEPS = 2
@@ -61,6 +62,11 @@ class Watch:
     def element_spec(self) -> Any:
         """Of the tf.data iterator of the batches."""
         return self._training.element_spec
+
+    @property
+    def unit(self) -> Unit | None:
+        """What the batches hold; None before the first."""
+        return self._training.unit
 
     @property
     def why_unknown(self) -> str | None:
