@@ -138,8 +138,8 @@ def _slower_epochs(result: Result) -> Finding | None:
     slower_s = after_s - before_s
     return Finding(
         rule="slower epochs",
-        text=f"Epochs get slower: {1 / before_s:,.0f} {result.subject.unit.plural}/sec in the first third of the epochs, {1 / after_s:,.0f} "
-        f"in the last; {_cause(first, last, slower_s)}",
+        text=f"Epochs get slower: {1 / before_s:,.0f} {result.subject.unit.plural}/sec in the first third, "
+        f"{1 / after_s:,.0f} in the last; {_cause(first, last, slower_s)}",
         cost_ratio=1 - before_s / after_s,
         gain=Gain(ratio=after_s / before_s, kind="predicted", assumption="if the last epochs were as the first"),
     )

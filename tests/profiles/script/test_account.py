@@ -205,7 +205,7 @@ def test_the_table_has_a_row_for_each_part_and_sums_to_the_whole() -> None:
     ]
 
 
-@pytest.mark.slow  # 30 s: five fits with a validation and five without, one after the other
+@pytest.mark.claims
 def test_a_validation_of_one_image_is_explained_within_3_points(profiler: Profiler) -> None:
     """keras#17328: one validation example makes `fit` many times slower, because each validation has its own set-up."""
     model = network()

@@ -151,9 +151,9 @@ os._exit(0)  # the client of JAX's CPU device may wait for ever at Python's end
 
 
 @planted
+@pytest.mark.library("jax")
 @pytest.mark.parametrize("platform", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_on_jax_waits_edges_and_callbacks_are_found_behind_the_host(platform: str) -> None:
-    pytest.importorskip("jax")
     environment = {**os.environ, "JAX_PLATFORMS": platform}
     process = subprocess.run([sys.executable, "-c", JAX], env=environment, capture_output=True, text=True, timeout=200)
     rows = [[float(value) for value in line.split()] for line in process.stdout.splitlines()]
