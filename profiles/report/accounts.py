@@ -27,7 +27,10 @@ def account_rows(account: Account) -> list[tuple[str, str, str]]:
 def account_lines(account: Account) -> list[str]:
     """Returns what the rows do not say: epochs, traces, and whether the parts fail to sum to the wall time."""
     counts = [f"{account.epochs} epochs", f"{account.validations} validations" if account.validations else ""]
-    traces = [f"traced or compiled in {count} steps ({cause})" for cause, count in account.traces.items()]
+    traces = [
+        f"traced or compiled in {count} step{'s' if count > 1 else ''} ({cause})"
+        for cause, count in account.traces.items()
+    ]
     lines = ["; ".join(text for text in (*counts, *traces) if text)]
     if account.unexplained:
         lines.append(

@@ -200,7 +200,7 @@ def test_the_table_has_a_row_for_each_part_and_sums_to_the_whole() -> None:
         ("fit, from call to return", "2.00 s", "100.0%"),
     ]
     assert account_lines(account) == [
-        "3 epochs; traced or compiled in 1 steps (the first step)",
+        "3 epochs; traced or compiled in 1 step (the first step)",
         "not trustworthy: 5.0% of the wall time is in no part, or in two; at most 2% is right",
     ]
 
