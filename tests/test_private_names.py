@@ -168,6 +168,7 @@ def test_a_profile_without_stages_has_all_the_rest(monkeypatch: pytest.MonkeyPat
     text = " ".join(str(profile).split())
     assert f"no stages: stage costs need tf.data's private StructuredFunctionWrapper._func, {TENSORFLOW}" in text
     assert "looking for random operations before a cache needs tf.data's private Str" in text
+    assert "telling how far a pipeline works ahead needs tf.data's private Str" in text
     assert profile.result.images_per_sec > 0 and profile.result.attribution.loading_ratio is not None
     assert profile.verdict.text()
 

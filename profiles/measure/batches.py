@@ -98,9 +98,14 @@ def weighed(batch: Any, class_weight: Mapping[int, float] | None) -> Any:
 
     Args:
       class_weight: weights by class; None leaves the batch as it is. Classes that it lacks weigh 1.
+    Raises:
+      ValueError: if the batch has not one array of labels, or has weights already.
     """
     if class_weight is None:
         return batch
+    if not isinstance(batch, tuple) or len(batch) != 2 or isinstance(batch[1], (dict, list, tuple)):
+        received = f"a {type(batch).__name__} of {len(batch)}"
+        raise ValueError(f"`class_weight` needs batches of (images, labels), labels one array. Received: {received}.")
     images, labels = batch
     classes = np.asarray(labels)
     if classes.ndim > 1:

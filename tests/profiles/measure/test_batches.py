@@ -78,6 +78,19 @@ def test_class_weights_are_found_in_any_labels(labels: np.ndarray) -> None:
     assert weights.tolist() == make_weights(labels, {1: 3.0, 2: 5.0}).tolist()
 
 
+@pytest.mark.parametrize(
+    ("batch", "received"),
+    [
+        ((*a_batch(), np.ones(10)), "a tuple of 3"),
+        ((a_batch()[0], {"cat": np.ones(10)}), "a tuple of 2"),
+        (a_batch()[0], "a ndarray of 10"),
+    ],
+)
+def test_class_weights_for_anything_but_labels_are_refused(batch: Any, received: str) -> None:
+    with pytest.raises(ValueError, match=rf"`class_weight` needs batches of .* Received: {received}\."):
+        weighed(batch, {1: 3.0})
+
+
 def make_weights(labels: np.ndarray, class_weight: dict[int, float]) -> np.ndarray:
     """Returns the weights that Keras hands to a train step."""
     model = a_model()
