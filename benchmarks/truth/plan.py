@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lab.options import MODEL, UserError
-from benchmarks.truth.promises import FAULTS, GATE_PARTS, PLANTED, SIMULATION
+from benchmarks.truth.promises import FAULTS, GATE_PARTS, LEAST_REPEATS, PLANTED, SIMULATION, TRANSFER
 from models import MODELS
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
@@ -104,8 +104,16 @@ def planted_parser() -> argparse.ArgumentParser:
         choices=(*PLANTED, *PARTS),
         action="append",
         metavar="PART",
-        help=f"check this alone; may be given several times: {', '.join(PLANTED)}. Given first, and with options of "
-        f"their own (--only PART --help): {', '.join(PARTS)}",
+        help=f"check this alone; may be given several times: {', '.join(PLANTED)} ({TRANSFER}: alone, and on a GPU). "
+        f"Given first, and with options of their own (--only PART --help): {', '.join(PARTS)}",
+    )
+    arguments.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="measure one case of each part N times; from "
+        f"{LEAST_REPEATS} on, test the mean of the signed errors against zero (default: each case once)",
     )
     return arguments
 
@@ -114,12 +122,15 @@ def read_planted(arguments: argparse.Namespace, out: Path) -> Plan:
     """Returns the plan of planted loads.
 
     Raises:
-      UserError: if a part with options of its own is among the groups.
+      UserError: in one line.
     """
-    groups = tuple(dict.fromkeys(arguments.only or PLANTED))
+    _check_least(arguments, repeats=1)
+    groups = tuple(dict.fromkeys(arguments.only or (name for name in PLANTED if name != TRANSFER)))
     if parts := [name for name in groups if name in PARTS]:
         raise UserError(f"--only {parts[0]} has options of its own, and is given first and alone.")
-    return Plan(asked=Asked(part=PLANTED_PART, groups=groups, options={}), out=out)
+    if TRANSFER in groups and len(groups) > 1:
+        raise UserError(f"--only {TRANSFER} needs a GPU, which the other parts must not see: give this part alone.")
+    return Plan(asked=Asked(part=PLANTED_PART, groups=groups, options={"repeats": arguments.repeats}), out=out)
 
 
 # The monitor

@@ -70,7 +70,9 @@ def _rows(results: Results) -> list[dict[str, Any]]:
     for check in results.checks:
         fields = encode(check)
         low, high = fields.pop("interval") or (None, None)
-        rows.append({**fields, "low": low, "high": high})
+        bias = fields.pop("bias") or {}
+        fields |= {"low": low, "high": high, "bias": bias.get("mean"), "within": bias.get("within")}
+        rows.append(fields)
     return rows
 
 
