@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from benchmarks.truth import by_hand
+from benchmarks.truth.comparison import Epoch, Figures, compare, figure_of, measure_load
 from benchmarks.truth.plan import Plan
 from benchmarks.truth.planted import (
     IMAGES,
@@ -22,28 +22,21 @@ from benchmarks.truth.planted import (
     a_loader,
     a_model,
 )
-from benchmarks.truth.promises import GRIDS, PLANTED, TIMES_MS
+from benchmarks.truth.promises import GRIDS, TIMES_MS
 from benchmarks.truth.samples import Figure, Group
 from models import open_model
 from profiles import clock
 from profiles.devices import parse_device
-from profiles.measure.measure import measure_samples
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
-from profiles.results import Result, summarise
 from profiles.stages.tf_stages import tfdata_table
-from profiles.statistics import median
 
 _STEPS_TO_COUNT = (10, 30, 100, 300, 1000)
-# Rounds of a measurement that is compared with training by hand.
-_ROUNDS = 2
 # Of an epoch with a loader that works beside the model.
 _STEPS_BESIDE = 20
 # An epoch lasts about so long, and so do the plain steps between two measurements.
 _EPOCH_S, _STEPS_S = 0.5, 0.3
 
-# The figures of a case.
-Figures = tuple[Figure, ...]
 # Measures a case once.
 Measure = Callable[[], Figures]
 
@@ -58,100 +51,6 @@ def measure(plan: Plan) -> Generator[Group, None, None]:
                 key = figure.case, figure.name
                 figures[key] = figures[key].followed_by(figure) if key in figures else figure
             yield Group(name=name, figures=tuple(figures.values()))
-
-
-# Training by hand
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Epoch:
-    """An epoch of a planted load, timed by hand.
-
-    Attributes:
-      s: seconds of the epoch, edges included.
-      images: of the epoch.
-      parts_s: seconds of its parts, by the names of `profiles.results.Parts`; `compute` at least.
-      loader_cpu_s: what the loader burned in the epoch, as the loader counts it.
-    """
-
-    s: float
-    images: int
-    parts_s: Mapping[str, float]
-    loader_cpu_s: float = 0.0
-
-    def percent(self, part: str) -> float:
-        return 100 * self.parts_s[part] / self.s
-
-
-def _part_figure(part: str) -> tuple[Callable[[Epoch], float], Callable[[Result, Epoch], float]]:
-    return lambda epoch: epoch.percent(part), lambda result, _: 100 * (result.attribution.shares[part] or 0.0)
-
-
-# By the name of a figure: how the figure follows from an epoch by hand, and how from a result that users are shown.
-_FIGURES: Mapping[str, tuple[Callable[[Epoch], float], Callable[[Result, Epoch], float]]] = {
-    "loading, %": (
-        lambda epoch: 100 - epoch.percent("compute"),
-        lambda result, _: 100 * result.attribution.loading_ratio,
-    ),
-    "images/sec": (lambda epoch: epoch.images / epoch.s, lambda result, _: result.epoch_images_per_sec),
-    "edges, %": _part_figure("epoch_overhead"),
-    "edges, ms": (
-        lambda epoch: 1e3 * epoch.parts_s["epoch_overhead"],
-        lambda result, epoch: 1e3 * epoch.images * (result.attribution.seconds_per_image.epoch_overhead or 0.0),
-    ),
-    "augmentation, %": _part_figure("device_augment"),
-    "transfer, %": _part_figure("transfer"),
-    "interference, %": _part_figure("interference"),
-    "loader's CPU, ms/image": (
-        lambda epoch: 1e3 * epoch.loader_cpu_s / epoch.images,
-        lambda result, _: result.cpu_ms_per_image["loader"] or 0.0,
-    ),
-}
-
-
-def _compared(
-    group: str, case: str, time_epoch: Callable[[], Epoch], measure_result: Callable[[], Result], turns: int = 1
-) -> Figures:
-    """Times a load by hand, measures it, and times it by hand again, so that both meet the same machine.
-
-    Args:
-      turns: how often. The figures are the means over all turns.
-    """
-    epochs, results = [time_epoch()], []
-    for _ in range(turns):
-        results.append(measure_result())
-        epochs.append(time_epoch())
-    figures = []
-    for name in PLANTED[group].bounds:
-        of_epoch, of_result = _FIGURES[name]
-        # A turn lies between two epochs by hand.
-        truths = [(of_epoch(before) + of_epoch(after)) / 2 for before, after in itertools.pairwise(epochs)]
-        measured = [of_result(result, epoch) for result, epoch in zip(results, epochs, strict=False)]
-        figures.append(_figure(case, name, truth=_mean(truths), measured=_mean(measured)))
-    return tuple(figures)
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
-def _figure(case: str, name: str, *, truth: float, measured: float) -> Figure:
-    return Figure(case=case, name=name, truth=(float(truth),), measured=(float(measured),))
-
-
-def _result(data: Any, model: Any, device: str, bare: Any = None) -> Result:
-    """Measures a loader and a model.
-
-    Args:
-      bare: the same model without the layers that its loader put in front of it, where there are any.
-    """
-    subject, samples, _ = measure_samples(data, model, device=device, rounds=_ROUNDS, name="planted")
-    if bare is not None:
-        windows, batch = Windows(bare, subject.device), a_batch()
-        windows.prepare([batch])
-        steps = max(len(sample.step_ns) for sample in samples if sample.window == "resident")
-        samples += [windows.resident(batch, steps=steps, round_=number, window="bare") for number in range(_ROUNDS)]
-    return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
 
 
 def _warmed(model: Any, data: tf.data.Dataset) -> Any:
@@ -190,7 +89,7 @@ def grid_cell(group: str, load_ms: float, step_ms: float) -> Figures:
         return Epoch(s=epoch_s, images=steps * IMAGES, parts_s={"compute": steps * step_s})
 
     case = f"load {load_ms:g} ms, step {step_ms:g} ms"
-    return _compared(group, case, time_epoch, lambda: _result(data, model, device))
+    return compare(group, case, time_epoch, lambda: measure_load(data, model, device))
 
 
 def counting(steps: int) -> Figures:
@@ -200,7 +99,7 @@ def counting(steps: int) -> Figures:
     windows.prepare([a_batch()])
     windows.train(a_loader(Metronome(period_s), 10), epochs=1, ramp_steps=1, round_=0, window="warmup")
     sample = windows.train(a_loader(Metronome(period_s), steps), epochs=1, ramp_steps=1, round_=0)
-    return (_figure(f"{steps} steps", "images/sec", truth=IMAGES / period_s, measured=1 / sample.s_per_image),)
+    return (figure_of(f"{steps} steps", "images/sec", truth=IMAGES / period_s, measured=1 / sample.s_per_image),)
 
 
 def edges(first_ms: float, end_ms: float) -> Figures:
@@ -219,7 +118,7 @@ def edges(first_ms: float, end_ms: float) -> Figures:
 
     case = f"{first_ms:g} ms before the first batch, {end_ms:g} ms after the last"
     emulated = f"emulated:{IMAGES / step_ms * 1e3}"
-    return _compared("edges", case, time_epoch, lambda: _result(data, a_model(), emulated))
+    return compare("edges", case, time_epoch, lambda: measure_load(data, a_model(), emulated))
 
 
 def augmentation() -> Figures:
@@ -236,7 +135,7 @@ def augmentation() -> Figures:
         return Epoch(s=by_hand.epoch_s(model, data), images=steps * IMAGES, parts_s=parts_s)
 
     case = f"load {load_ms:g} ms, layer {layer_ms:g} ms, step {step_ms:g} ms"
-    return _compared("augmentation", case, time_epoch, lambda: _result(data, model, "cpu", bare))
+    return compare("augmentation", case, time_epoch, lambda: measure_load(data, model, "cpu", bare))
 
 
 # Loaders that take cores, and batches on their way to a device
@@ -280,7 +179,7 @@ def crowded(
         epoch_s = by_hand.epoch_s(model, data)
         return Epoch(s=epoch_s, images=steps * images, parts_s=parts_s, loader_cpu_s=steps * cpu_s())
 
-    return _compared("interference", case, time_epoch, lambda: _result(data, model, "cpu"), turns)
+    return compare("interference", case, time_epoch, lambda: measure_load(data, model, "cpu"), turns)
 
 
 def transfer() -> Figures:
@@ -311,7 +210,7 @@ def carried(
         parts_s = {"compute": steps * resident_s, "transfer": steps * (host_s - resident_s)}
         return Epoch(s=by_hand.epoch_s(model, data), images=steps * images, parts_s=parts_s)
 
-    return _compared("transfer", case, time_epoch, lambda: _result(data, model, device))
+    return compare("transfer", case, time_epoch, lambda: measure_load(data, model, device))
 
 
 # Stages
@@ -333,12 +232,13 @@ def stages(name: str, calls: int | None) -> Figures:
         pass
     loader_us = (clock.own_cpu_ns() - began_ns) / elements / 1e3
     busy_us, doze_us = 1e3 * _BUSY_MS, 1e3 * _DOZE_MS
+    burning_us, waiting_us = by_name["burning"].cpu_us_per_image, by_name["waiting"].wait_us_per_image or 0.0
     share = 100 * table.share(by_name["burning"])
     return (
-        _figure(f"burning, {name}", "CPU us/image", truth=busy_us, measured=by_name["burning"].cpu_us_per_image),
-        _figure(f"waiting, {name}", "wait us/image", truth=doze_us, measured=by_name["waiting"].wait_us_per_image or 0),
-        _figure(f"burning, {name}", "stage, %", truth=100 * busy_us / (busy_us + doze_us), measured=share),
-        _figure(f"all stages, {name}", "CPU us/image", truth=loader_us, measured=table.cpu_us_per_image),
+        figure_of(f"burning, {name}", "CPU us/image", truth=busy_us, measured=burning_us),
+        figure_of(f"waiting, {name}", "wait us/image", truth=doze_us, measured=waiting_us),
+        figure_of(f"burning, {name}", "stage, %", truth=100 * busy_us / (busy_us + doze_us), measured=share),
+        figure_of(f"all stages, {name}", "CPU us/image", truth=loader_us, measured=table.cpu_us_per_image),
     )
 
 

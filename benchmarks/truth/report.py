@@ -53,7 +53,7 @@ def _page(document: TruthDocument, results: Results) -> str:
         html.environment(Path(__file__).parent)
         .get_template("truth.html.j2")
         .render(
-            heading=_HEADING if part == PLANTED_PART else PARTS[part],
+            heading=_HEADING if part == PLANTED_PART else PARTS[part].text,
             document=document,
             sections=list(sections(document, results)),
             conclusion=results.conclusion,

@@ -5,15 +5,19 @@ Loaders and models sleep on a fake clock, in turn, so that the figures are exact
 
 from __future__ import annotations
 
+import ast
+import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
-from benchmarks.truth import groups
+from benchmarks.truth import by_hand, groups
+from benchmarks.truth import planted as planted_loads
 from benchmarks.truth.planted import Metronome, Sleeper, a_batch, a_loader, a_model
 from benchmarks.truth.promises import PLANTED
 from benchmarks.truth.results import Check, derive
@@ -25,6 +29,7 @@ from profiles.results.attribution import Attribution
 from profiles.samples import Sample
 from profiles.stage_table import StageTable
 from tests.builders import a_truth_document
+from tests.checks import OURS
 from tests.fakes import FakeClock
 from tests.planted import planted
 
@@ -189,6 +194,14 @@ def test_a_metronome_keeps_its_time_whatever_comes_between() -> None:
         metronome()
     assert before is not None and metronome._next_ns is not None
     assert metronome._next_ns - before == pytest.approx(5 * 0.02e9)
+
+
+@pytest.mark.parametrize("module", [by_hand, planted_loads])
+def test_training_by_hand_uses_nothing_of_what_is_tested(module: ModuleType) -> None:
+    imports = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.ImportFrom)]
+    ours = [(node.module, [alias.name for alias in node.names]) for node in imports if node.module in OURS]
+    assert ours == [("profiles", ["clock"])]
+    assert not [node.module for node in imports if str(node.module).partition(".")[0] in OURS - {node.module}]
 
 
 def test_every_group_has_cases_and_one_of_them_is_repeated() -> None:
