@@ -215,13 +215,19 @@ class Stepper:
             before_ns -= iterator.wait_ns
         images = images_in(batch, self._model)
         self._keep(batch, images, iterator.element_spec)
+        is_new = self._is_new_size(images)
         if self._model.run_eagerly or isinstance(original, Watched):
-            result = original(Ready(batch, entered_ns, fetched_ns - before_ns, iterator.element_spec))
+            result, traced = original(Ready(batch, entered_ns, fetched_ns - before_ns, iterator.element_spec)), is_new
         else:
-            result = traced_as(original, iterator.element_spec)(batch)
+            function = traced_as(original, iterator.element_spec)
+            traces = function.experimental_get_tracing_count()
+            result = function(batch)
+            # XLA compiles for each size of a batch, in one trace for all sizes.
+            traced = function.experimental_get_tracing_count() > traces or (is_new and bool(self._model.jit_compile))
         if self._synchronise is not None:
             self._synchronise(result)
-        traced, hooks = self._is_traced(images), tally.take_hooks()
+        self._note_size(images, traced=traced)
+        hooks = tally.take_hooks()
         tally.add(
             before_ns, fetched_ns, clock.now_ns(), images, 1, traced=traced, hooks_ns=sum(e - b for b, e in hooks)
         )
@@ -235,6 +241,8 @@ class Stepper:
         result = original(*state, self._timed(iterator, pulls))
         images = [number for _, number in pulls if number is not None]
         total = sum(images) if len(images) == len(pulls) else None
+        traced = self._is_new_size(total)
+        self._note_size(total, traced=traced)
         self._pending.append(
             HostStep(
                 asked_ns=asked_ns,
@@ -242,7 +250,7 @@ class Stepper:
                 hooks_ns=tally.take_hooks(),
                 images=total,
                 steps=len(pulls),
-                traced=self._is_traced(total),
+                traced=traced,
             )
         )
         if self._synchronise is not None and (self._model.run_eagerly or not self._model.jit_compile):
@@ -298,10 +306,10 @@ class Stepper:
         result = original(iterator)
         if self._synchronise is not None:
             self._synchronise(result)
+        done_ns, traced = clock.now_ns(), self._is_new_size(None)
+        self._note_size(None, traced=traced)
         steps, first, hooks = self._model.steps_per_execution, not tally.steps, tally.take_hooks()
-        tally.add_call(
-            before_ns, clock.now_ns(), steps, traced=self._is_traced(None), hooks_ns=sum(e - b for b, e in hooks)
-        )
+        tally.add_call(before_ns, done_ns, steps, traced=traced, hooks_ns=sum(e - b for b, e in hooks))
         if first:
             self.unit = unit_in(iterator.element_spec)
             self._read(tally, iterator)
@@ -315,16 +323,22 @@ class Stepper:
             self.why_unknown += f"; {missing}"
         tally.read(counted if counted.images is not None else replace(counted, images=images_weighed(self._model)))
 
-    def _is_traced(self, images: int | None) -> bool:
-        """Whether a step traced or compiled, which is taken for granted of the first steps of each batch size."""
-        traced = images not in self._sizes and len(self._sizes) < _TRACED_SIZES
+    def _is_new_size(self, images: int | None) -> bool:
+        """Whether no batch had this size before. JAX traces a step anew for each size."""
+        return images not in self._sizes and len(self._sizes) < _TRACED_SIZES
+
+    def _note_size(self, images: int | None, *, traced: bool) -> None:
+        """Notes the size of a batch, and why its step traced or compiled if it did."""
         if traced:
             largest = max((size for size in self._sizes if size), default=0)
-            cause = "a smaller batch" if (images or 0) < largest else "a larger batch"
-            cause = cause if self._sizes else "the first step"
+            if not self._sizes:
+                cause = "the first step"
+            elif images in self._sizes:
+                cause = "a size that was seen before"
+            else:
+                cause = "a smaller batch" if (images or 0) < largest else "a larger batch"
             self.traces[cause] = self.traces.get(cause, 0) + 1
         self._sizes.add(images)
-        return traced
 
     def _keep(self, batch: Any, images: int | None, element_spec: Any) -> None:
         self.element_spec = element_spec

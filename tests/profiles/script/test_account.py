@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from profiles.report.accounts import account_lines, account_rows
-from profiles.results.account import PART_TEXTS, Account
+from profiles.results.account import PART_TEXTS, UNEXPLAINED_RATIO, Account
 from profiles.script.profiler import Profiler
 from tests.builders import MS
 from tests.fakes import FakeClock
@@ -178,7 +178,8 @@ def test_the_parts_of_every_kind_of_fit_sum_to_its_wall_time(kind: str, profiler
     KINDS[kind](tmp_path)
     account = profiler.fits[0].account
     assert account is not None
-    assert not account.unexplained, account
+    # These are short; where other programs run as well, one of them may have the core for some milliseconds.
+    assert abs(account.rest_ns) <= max(UNEXPLAINED_RATIO * account.wall_ns, 15 * MS), account
     assert all(ns >= 0 for ns in account.parts.values())
 
 
@@ -226,3 +227,18 @@ def test_a_validation_of_one_image_is_explained_within_3_points(profiler: Profil
     planted_ratio = 1 - without_s / with_s
     print(f"a validation of one image: {planted_ratio:.1%} of fit planted, {account.validation_ratio:.1%} found")
     assert account.validation_ratio == pytest.approx(planted_ratio, abs=0.03)
+
+
+@tensorflow_only
+def test_steps_that_trace_are_counted_by_their_cause(profiler: Profiler) -> None:
+    by_xla = network(jit_compile=True)
+    by_xla.fit(as_dataset(60), epochs=2, verbose=0)  # five batches of 60 and one of 20
+    plain = network(jit_compile=False)
+    plain.fit(as_dataset(60), epochs=2, verbose=0)
+    plain.fit(as_dataset(60), epochs=1, verbose=0)  # traced already
+    for _ in range(2):
+        plain.compile("adam", "mse", jit_compile=False)
+        plain.fit(as_dataset(60), epochs=1, verbose=0)
+    traces = [fit.account.traces for fit in profiler.fits if fit.account is not None]
+    first = {"the first step": 1}
+    assert traces == [{**first, "a smaller batch": 1}, first, {}, first, first]
