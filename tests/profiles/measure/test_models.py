@@ -292,6 +292,7 @@ def test_class_weights_are_those_of_fit(kind: str) -> None:
 # Several replicas
 
 _TWO_REPLICAS = """
+import sys
 import keras, numpy as np, tensorflow as tf
 from profiles.measure import schedule
 from profiles.measure.measure import measure
@@ -316,26 +317,40 @@ class OwnFunction(Sees):
             return self.distribute_strategy.run(self.train_step, args=(next(iterator),))
         self.train_function = train_function
 
-images = np.ones((114, 2, 2, 3), np.float32)
-dataset = tf.data.Dataset.from_tensor_slices((images, np.ones(114, np.float32))).batch(10)
-batches = [(images[:10], np.ones(10, np.float32))] * 11 + [(images[:4], np.ones(4, np.float32))]
-for own, data, device in ((Sees, dataset, "cpu"), (OwnFunction, batches, "cpu"), (Sees, dataset, "emulated:20000")):
-    with strategy.scope():
-        model = own([keras.Input((2, 2, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
-        model.compile(optimizer="sgd", loss="mse", jit_compile=False)
-    sizes.clear()
-    result = measure(data, model, device=device, rounds=1)
-    images_of_epochs = {sample.epoch_images / sample.epochs for sample in result.of("train")}
-    print(result.subject.batch_size, images_of_epochs, sorted(sizes), np.isfinite(model.get_weights()[0]).all())
+own, kind, device, count = sys.argv[1:]
+images, labels = np.ones((int(count), 2, 2, 3), np.float32), np.ones(int(count), np.float32)
+data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(10)
+if kind == "list":
+    data = [(images[at : at + 10], labels[at : at + 10]) for at in range(0, int(count), 10)]
+with strategy.scope():
+    model = globals()[own]([keras.Input((2, 2, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse", jit_compile=False)
+result = measure(data, model, device=device, rounds=1)
+images_of_epochs = {sample.epoch_images / sample.epochs for sample in result.of("train")}
+print(result.subject.batch_size, images_of_epochs, sorted(sizes), np.isfinite(model.get_weights()[0]).all())
 """
 
 
 @tensorflow_only
-def test_two_replicas_train_on_a_part_of_each_batch() -> None:
+@pytest.mark.parametrize(
+    ("own", "kind", "device", "images", "sizes"),
+    [
+        ("Sees", "dataset", "cpu", 60, [5]),
+        pytest.param("Sees", "dataset", "cpu", 114, [2, 5], marks=pytest.mark.slow),
+        pytest.param("Sees", "list", "cpu", 60, [5], marks=pytest.mark.slow),
+        pytest.param("OwnFunction", "list", "cpu", 114, [2, 5], marks=pytest.mark.slow),
+        pytest.param("Sees", "dataset", "emulated:20000", 114, [1], marks=pytest.mark.slow),
+    ],
+)
+def test_each_of_two_replicas_trains_on_its_part_of_a_batch(
+    own: str, kind: str, device: str, images: int, sizes: list[int]
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _TWO_REPLICAS], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", _TWO_REPLICAS, own, kind, device, str(images)],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]
-    of_dataset, of_own_function, on_emulated = done.stdout.splitlines()
-    assert of_dataset == of_own_function == "10 {114.0} [2, 5] True"
-    assert on_emulated == "10 {114.0} [1] True"
+    assert done.stdout.strip() == f"10 {{{float(images)}}} {sizes} True"
