@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,7 @@ def step_s(model: Any, batches: Iterator[Any], steps: int) -> float:
     model.make_train_function()
     for _ in range(_WARM_UP_STEPS):
         _wait_for(model.train_function(batches))
+    gc.collect()
     began_ns = clock.now_ns()
     for _ in range(steps):
         logs = model.train_function(batches)
@@ -45,6 +47,7 @@ def epoch_s(model: Any, data: Any) -> float:
         nonlocal began_ns
         began_ns = clock.now_ns()
 
+    gc.collect()
     model.fit(data, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=begin)])
     return (clock.now_ns() - began_ns) / 1e9
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from benchmarks.lab.options import UserError
 from benchmarks.truth import by_hand
 from benchmarks.truth.comparison import Epoch, Figures, compare, figure_of, measure_load
 from benchmarks.truth.plan import Plan
@@ -22,11 +23,12 @@ from benchmarks.truth.planted import (
     a_loader,
     a_model,
 )
-from benchmarks.truth.promises import GRIDS, TIMES_MS
+from benchmarks.truth.promises import GRIDS, TIMES_MS, TRANSFER
 from benchmarks.truth.samples import Figure, Group
 from models import open_model
 from profiles import clock
 from profiles.devices import parse_device
+from profiles.measure.backends import device_here
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
 from profiles.stages.tf_stages import tfdata_table
@@ -84,9 +86,8 @@ def grid_cell(group: str, load_ms: float, step_ms: float) -> Figures:
     ready = itertools.repeat(a_batch())
 
     def time_epoch() -> Epoch:
-        step_s = by_hand.step_s(by_hand_model, ready, _steps(step_ms))
-        epoch_s = by_hand.epoch_s(by_hand_model, data)
-        return Epoch(s=epoch_s, images=steps * IMAGES, parts_s={"compute": steps * step_s})
+        compute_s = steps * by_hand.step_s(by_hand_model, ready, _steps(step_ms))
+        return Epoch(s=by_hand.epoch_s(by_hand_model, data), images=steps * IMAGES, parts_s={"compute": compute_s})
 
     case = f"load {load_ms:g} ms, step {step_ms:g} ms"
     return compare(group, case, time_epoch, lambda: measure_load(data, model, device))
@@ -183,7 +184,13 @@ def crowded(
 
 
 def transfer() -> Figures:
-    """Measures batches of 12 MB on their way to a GPU, on which a tiny model trains."""
+    """Measures batches of 12 MB on their way to a GPU, on which a tiny model trains.
+
+    Raises:
+      UserError: if Keras can use no GPU here.
+    """
+    if device_here().kind != "gpu":
+        raise UserError(f"--only {TRANSFER} needs a GPU that Keras can use, and there is none here.", exit_code=3)
     side = 64
     batch = a_batch(256, side)
     with tf.device("/CPU:0"):
@@ -210,7 +217,7 @@ def carried(
         parts_s = {"compute": steps * resident_s, "transfer": steps * (host_s - resident_s)}
         return Epoch(s=by_hand.epoch_s(model, data), images=steps * images, parts_s=parts_s)
 
-    return compare("transfer", case, time_epoch, lambda: measure_load(data, model, device))
+    return compare(TRANSFER, case, time_epoch, lambda: measure_load(data, model, device))
 
 
 # Stages
@@ -281,7 +288,7 @@ _GROUPS: dict[str, tuple[Measure, ...]] = {
     "edges": tuple(functools.partial(edges, *case) for case in ((200, 0), (0, 200), (150, 250))),
     "augmentation": (augmentation,),
     "interference": (interference,),
-    "transfer": (transfer,),
+    TRANSFER: (transfer,),
     "stages": tuple(
         functools.partial(stages, name, calls)
         for name, calls in (("sequential", None), ("4 calls", 4), ("AUTOTUNE", tf.data.AUTOTUNE))
@@ -293,6 +300,6 @@ _TYPICAL: dict[str, Measure] = {
     "edges": functools.partial(edges, 150, 250),
     "augmentation": augmentation,
     "interference": interference,
-    "transfer": transfer,
+    TRANSFER: transfer,
     "stages": functools.partial(stages, "sequential", None),
 }

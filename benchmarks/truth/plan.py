@@ -35,12 +35,12 @@ class Part:
 
     Attributes:
       text: what the part shows.
-      exit_codes: for --help.
+      epilog: of --help.
       numbers: the options that take a number, by name.
     """
 
     text: str
-    exit_codes: str
+    epilog: str
     numbers: Mapping[str, Number]
 
 
@@ -49,7 +49,7 @@ PLANTED_PART = "planted"
 PARTS = {
     PLANTED_PART: Part(
         text="How far our own figures are off: loaders, models, edges and stages of known cost, found again.",
-        exit_codes="0 where every figure is as near to the truth as promised, 1 where one is not",
+        epilog="Exit codes: 0 where every figure is as near to the truth as promised, 1 where one is not.",
         numbers={
             "repeats": Number(
                 default=1,
@@ -61,25 +61,26 @@ PARTS = {
     ),
     "watching": Part(
         text="What watching costs: the same training with and without `profiles.StallMonitor`, in pairs of epochs.",
-        exit_codes="0 where the ratio is shown to be within 1 % of 1, 1 where beyond, 4 where neither is shown",
+        epilog="Exit codes: 0 where the ratio is shown to be within 1 % of 1, 1 where beyond, 4 where neither is "
+        "shown.",
         numbers={"pairs": Number(default=160, least=3, text="pairs of epochs")},
     ),
     "photos": Part(
         text="Compares generated photos with real ones: bytes, bits per pixel, and the rates at which they decode.",
-        exit_codes="0 if all ratios lie within 10 % of 1, 1 if not",
+        epilog="Exit codes: 0 if all ratios lie within 10 % of 1, 1 if not.",
         numbers={"rounds": Number(default=7, least=1, text="times that all are decoded")},
     ),
     "gate": Part(
         text="What the gate does to what is known: the same against itself, planted losses, a burned core, simulated "
-        "noise, faults. Takes hours in all. The results are written after each try; called again with the same --out, "
-        "the command goes on where it was stopped.",
-        exit_codes="0 where all tries hold what is promised, 1 where not",
+        "noise, faults.",
+        epilog="Takes hours in all. The results are written after each try; called again with the same --out, the "
+        "command goes on where it was stopped. Exit codes: 0 where all tries hold what is promised, 1 where not.",
         numbers={"tries": Number(default=20, least=1, text="tries of each part")},
     ),
     "intervals": Part(
         text="Do intervals hold what they say? In simulated noise of five kinds, and in the main job between a variant "
         "and itself.",
-        exit_codes="0 where all coverage is as promised, 1 where not",
+        epilog="Exit codes: 0 where all coverage is as promised, 1 where not.",
         numbers={
             "simulations": Number(default=20_000, least=100, text="simulations of each number"),
             "real": Number(default=100, least=0, text="intervals of the main job between a variant and itself"),
@@ -88,7 +89,7 @@ PARTS = {
     "verdicts": Part(
         text="What `python -m profiles` says of one script, again and again, on a quiet machine and beside a "
         "neighbour.",
-        exit_codes="0 where verdicts are right as often as promised, 1 where not",
+        epilog="Exit codes: 0 where verdicts are right as often as promised, 1 where not.",
         numbers={"runs": Number(default=40, least=1, text="runs on a quiet machine, and as many beside a neighbour")},
     ),
 }
@@ -146,7 +147,7 @@ def parser(part: str) -> argparse.ArgumentParser:
     arguments = ArgumentParser(
         prog="python -m benchmarks.truth" + (f" --only {part}" if part in NAMED else ""),
         description=asked.text,
-        epilog=f"Exit codes: {asked.exit_codes}.",
+        epilog=asked.epilog,
     )
     add = arguments.add_argument
     add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")

@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 
 from benchmarks.lab.show import _Kinds
-from benchmarks.truth import groups, measure, watching
+from benchmarks.truth import groups, watching
 from benchmarks.truth import photos as photos_part
 from benchmarks.truth.__main__ import COMMANDS, main
 from benchmarks.truth.plan import PARTS, part_of
@@ -189,12 +189,11 @@ def test_batches_on_their_way_to_a_gpu_are_measured_alone_and_where_there_is_one
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(measure, "devices_here", lambda: ())
     assert main(["--only", "transfer", "--only", "edges"]) == 2
     assert main(["--only", "transfer"]) == 3
     assert capsys.readouterr().err.splitlines() == [
         "--only transfer needs a GPU, which the other parts must not see: give this part alone.",
-        "--only transfer needs a GPU, and there is none here.",
+        "--only transfer needs a GPU that Keras can use, and there is none here.",
     ]
     assert list(tmp_path.iterdir()) == []
 
