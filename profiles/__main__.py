@@ -1,6 +1,6 @@
 """Profiles an unmodified script: how much of each Keras `fit`, or loop over a `DataLoader`, is loading or compute.
 
-python -m profiles [--max-steps N] [--no-ceilings] [--lines] [--out DIR] train.py ARGS
+python -m profiles [--max-steps N] [--no-ceilings] [--lines] [--files-per-sample N] [--out DIR] train.py ARGS
 python -m profiles show runs/TIME/results.json
 python -m profiles compare runs/BEFORE runs/AFTER
 """
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(words)
     out = Path(arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")).absolute()
     script = Path(arguments.script)
-    refusal = _refusal(script, arguments.max_steps, out)
+    refusal = _refusal(script, arguments.max_steps, arguments.files_per_sample, out)
     if refusal:
         _say(refusal)
         return 2
@@ -69,7 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for loop in loops:
                     loop.wait()
             with _quiet_stdout():
-                blocked = _report(profilers, loops, script.name, out, ended_by, lines=arguments.lines)
+                blocked = _report(
+                    profilers,
+                    loops,
+                    script.name,
+                    out,
+                    ended_by,
+                    lines=arguments.lines,
+                    files_per_sample=arguments.files_per_sample,
+                )
 
     after_import("keras", watch_keras)
     after_import("torch.utils.data", watch_data_loaders)
@@ -88,7 +96,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_NAME,
-        usage=f"{_NAME} [--max-steps N] [--no-ceilings] [--lines] [--out DIR] SCRIPT.py [ARG ...]\n"
+        usage=f"{_NAME} [--max-steps N] [--no-ceilings] [--lines] [--files-per-sample N] [--out DIR] SCRIPT.py "
+        "[ARG ...]\n"
         f"       {_NAME} show FILE [--html OUT | --json | --csv]\n"
         f"       {_NAME} compare A B",
         description="Runs a Keras or PyTorch script as it is and says how much of each fit, or of each loop over a "
@@ -104,16 +113,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-ceilings", action="store_true", help="do not run the model by itself after each fit")
     parser.add_argument("--lines", action="store_true", help="time the lines of the data's Python functions")
+    parser.add_argument(
+        "--files-per-sample",
+        type=int,
+        default=1,
+        metavar="N",
+        help="from how many files the script makes a sample, such as 2 for a photo and its mask [1]",
+    )
     parser.add_argument("--out", metavar="DIR", help="folder for results.json and report.html [runs/TIME]")
     parser.add_argument("script", metavar="SCRIPT.py", help="what to run; everything behind it is the script's")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help=argparse.SUPPRESS)
     return parser
 
 
-def _refusal(script: Path, max_steps: int | None, out: Path) -> str | None:
+def _refusal(script: Path, max_steps: int | None, files_per_sample: int, out: Path) -> str | None:
     """Returns why the command cannot run with these arguments, in one line; None if it can."""
     if max_steps is not None and max_steps < 1:
         return f"--max-steps must be at least 1. Received: {max_steps}."
+    if files_per_sample < 1:
+        return f"--files-per-sample must be at least 1. Received: {files_per_sample}."
     try:
         if not script.is_file():
             return f"{script}: no such script."
@@ -164,11 +182,12 @@ def _report(
     ended_by: BaseException | None,
     *,
     lines: bool,
+    files_per_sample: int = 1,
 ) -> bool:
     """Prints to stderr what was measured, and writes the files. Never raises: the exit code must stay the script's.
 
     Returns:
-      Whether reading the script's data still blocks a thread, so that Python could not end by itself.
+      Whether a thread still reads the script's data, so that Python could not end by itself.
     """
     ended_well = ended_by is None or isinstance(ended_by, SystemExit)
     try:
@@ -186,7 +205,7 @@ def _report(
         from profiles.script.report import report_on
         from profiles.text import Terminal, print_files
 
-        document = report_on(watchers, script=script, complete=ended_well)
+        document = report_on(watchers, script=script, complete=ended_well, files_per_sample=files_per_sample)
         write(out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block
         blocked = False
         if ended_well and profilers and profilers[0].fits:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from profiles import provenance
 from profiles.devices import Device
 from profiles.measure import backends
+from profiles.measure.ahead import Ahead
 from profiles.measure.measure import measure_samples
 from profiles.measure.schedule import ROUNDS
 from profiles.report.document import REPORT, RESULTS, Document, content_of, now, write
@@ -29,7 +30,9 @@ from profiles.report.measurements import (
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict
 from profiles.script.report import with_facts_of
+from profiles.stages.ahead import ahead_of
 from profiles.stages.take_apart import stages_and_lines
+from profiles.stages.tf_graph import CutError
 from profiles.text import Terminal
 
 
@@ -87,7 +90,9 @@ def profile(
     rounds: int = ROUNDS,
     name: str = "data",
     lines: bool = False,
+    class_weight: Mapping[int, float] | None = None,
     image_names: Sequence[str] | None = None,
+    files_per_sample: int = 1,
 ) -> Profile:
     """Measures how much of training `model` on `data` is loading and how much compute, and what each stage costs.
 
@@ -95,21 +100,35 @@ def profile(
     a copy (`keras.models.clone_model`).
 
     Args:
-      data: finite batches of `(images, labels)`: a tf.data.Dataset, a keras.utils.PyDataset, any other iterable that
-        can be read again, or a function that returns an iterable. The last two get no stage table.
+      data: finite batches of what the model's train step takes, such as `(images, labels)`: a tf.data.Dataset, a
+        keras.utils.PyDataset, any other iterable that can be read again, or a function that returns an iterable. The
+        last two get no stage table.
       model: compiled, `steps_per_execution` 1.
       device: what the model runs on: "auto", "cpu", "gpu", or "emulated:RATE", which sleeps in place of the model's
         step.
       rounds: of training and of the model alone, at least 1. The loader alone is measured in the first 3 of them.
       name: of the data, in the report.
       lines: also time the lines of the slowest Python functions of the data.
+      class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
       image_names: names of the images, where a tf.data pipeline begins with an index into them.
+      files_per_sample: from how many files the data makes a sample, such as 2 for a photo and its mask.
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
+    if files_per_sample < 1:
+        raise ValueError(f"`files_per_sample` must be at least 1. Received: files_per_sample={files_per_sample}.")
     created = now()
-    subject, samples, windows = measure_samples(data, model, device=device, rounds=rounds, name=name)
-    stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names)
+    ahead: Ahead | None = None
+    unread: tuple[str, ...] = ()
+    try:
+        ahead = ahead_of(data)
+    except CutError as error:
+        unread = (str(error),)
+    subject, samples, windows = measure_samples(
+        data, model, device=device, rounds=rounds, name=name, ahead=ahead, class_weight=class_weight
+    )
+    subject = replace(subject, doubts=(*subject.doubts, *unread), unit=subject.unit.of_files(files_per_sample))
+    stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names, files=files_per_sample)
     measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
     return Profile(
         document=Document(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiles.machine.strain import Strain
+
 # What is repeated in each window:
 #   resident  a training step on one batch that lies on the device
 #   bare      as `resident`, on the model without the layers that a loader put in front of it
@@ -38,6 +40,7 @@ class Sample:
       cpu_ns: CPU time of this process and its children during the epochs.
       canary_ns: time of `clock.canary_ns`, right before the window.
       others_ratio: share of the cores' time that other programs took; None where that is unknown.
+      strain: on the machine during the epoch of a script's `fit`; None elsewhere.
       whole: whether every epoch ran to its end. Otherwise the epoch's edges are unknown.
     """
 
@@ -57,6 +60,7 @@ class Sample:
     canary_ns: int
     others_ratio: float | None = None
     whole: bool = True
+    strain: Strain | None = None
 
     def __post_init__(self) -> None:
         if self.window not in WINDOWS:

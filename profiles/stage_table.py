@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from profiles.unit import Unit
+
 # The CPU times of the stages must sum to the loader's CPU time within this ratio. Source: the design of this project.
 UNEXPLAINED_RATIO = 0.10
 # A smaller difference between two runs is noise, so that a cheaper stage has no measurable cost.
@@ -116,22 +118,30 @@ class StageTable:
         return next((stage for stage in self.stages if self.share(stage) > 0.5), None)
 
     @property
-    def flags(self) -> tuple[str, ...]:
-        """Says that the stages do not sum to the loader, where they do not."""
-        loader_us = self.loader_cpu_us_per_image
-        if not self.stages or not loader_us:
-            return ()
-        excess_ratio = self.cpu_us_per_image / loader_us - 1
-        if abs(excess_ratio) <= UNEXPLAINED_RATIO:
-            return ()
+    def excess_ratio(self) -> float | None:
+        """By how much the stages sum to more than the loader; None where they sum to it, or one of them is unknown."""
+        if not self.stages or not self.loader_cpu_us_per_image:
+            return None
+        excess_ratio = self.cpu_us_per_image / self.loader_cpu_us_per_image - 1
+        return excess_ratio if abs(excess_ratio) > UNEXPLAINED_RATIO else None
+
+    def remarks(self, unit: Unit) -> tuple[str, ...]:
+        """Says that the stages do not sum to the loader, where they do not, and what could not be measured."""
+        if self.excess_ratio is None:
+            return self.unavailable
         return (
-            f"stages: their CPU time sums to {self.cpu_us_per_image:,.0f} us per image, "
-            f"the loader's own is {loader_us:,.0f} us ({excess_ratio:+.0%})"
-            + (f"; the rest is {self.rest}" if self.rest and excess_ratio < 0 else ""),
+            f"stages: their CPU time sums to {self.cpu_us_per_image:,.0f} us per {unit.noun}, "
+            f"the loader's own is {self.loader_cpu_us_per_image:,.0f} us ({self.excess_ratio:+.0%})"
+            + (f"; the rest is {self.rest}" if self.rest and self.excess_ratio < 0 else ""),
+            *self.unavailable,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the table for the results file; `stages` in the schema's keys."""
+    def to_dict(self, unit: Unit) -> dict[str, Any]:
+        """Returns the table for the results file; `stages` in the schema's keys.
+
+        Args:
+          unit: what the loader's batches hold.
+        """
         return {
             "stages": [
                 {
@@ -148,7 +158,7 @@ class StageTable:
             "cores": self.cores,
             "tail": None if self.tail is None else asdict(self.tail),
             "reason": self.reason,
-            "flags": [*self.flags, *self.unavailable],
+            "flags": list(self.remarks(unit)),
         }
 
 

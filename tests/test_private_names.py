@@ -34,6 +34,7 @@ from profiles.script.stages import with_stages
 from profiles.stages import CutError, lines, random_before_cache, tf_stages
 from profiles.stages.take_apart import stage_table, stages_and_lines
 from profiles.stages.tf_graph import functions_of, upstream
+from profiles.unit import IMAGE
 from tests.planted import IMAGES, a_batch, a_model, emulated, tensorflow_only
 
 pytestmark = tensorflow_only
@@ -167,6 +168,7 @@ def test_a_profile_without_stages_has_all_the_rest(monkeypatch: pytest.MonkeyPat
     text = " ".join(str(profile).split())
     assert f"no stages: stage costs need tf.data's private StructuredFunctionWrapper._func, {TENSORFLOW}" in text
     assert "looking for random operations before a cache needs tf.data's private Str" in text
+    assert "telling how far a pipeline works ahead needs tf.data's private Str" in text
     assert profile.result.images_per_sec > 0 and profile.result.attribution.loading_ratio is not None
     assert profile.verdict.text()
 
@@ -181,7 +183,7 @@ def test_lines_that_cannot_be_timed_leave_the_stages(windows: Windows, monkeypat
     assert "halve" in {stage.name for stage in table.stages} and lines == ()
     reason = f"timing the lines of Python functions needs TensorFlow's private script_ops._py_funcs, {TENSORFLOW}"
     assert table.unavailable == (reason,)
-    assert reason in table.to_dict()["flags"]
+    assert reason in table.to_dict(IMAGE)["flags"]
 
 
 def test_a_pipeline_of_the_users_is_refused_by_name(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,14 +259,15 @@ def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatc
 
 
 def test_images_that_nobody_counts_are_said_to_need_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiles.script.watch.iterator_count", lambda *_: IteratorCount(steps=4, images=None))
+    monkeypatch.setattr("profiles.script.stepper.iterator_count", lambda *_: IteratorCount(steps=4, images=None))
     model, watch = trained(steps_per_execution=4)
     assert "private" not in watch.why_unknown
     monkeypatch.delattr(model, "_loss_tracker")  # Keras' own `fit` needs it as well
     read: list[IteratorCount] = []
-    watch._read(SimpleNamespace(steps=4, expected_steps=None, read=read.append), None)
+    watch._training._read(SimpleNamespace(steps=4, expected_steps=None, read=read.append), None)
     assert read == [IteratorCount(steps=4, images=None)]
-    assert watch.why_unknown.endswith(f"; counting images needs Keras' private Model._loss_tracker, {KERAS}")
+    missing = f"counting what a batch holds needs Keras' private Model._loss_tracker, {KERAS}"
+    assert watch.why_unknown.endswith(f"; {missing}")
 
 
 def test_a_model_is_kept_though_its_layers_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:

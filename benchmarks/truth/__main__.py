@@ -7,40 +7,31 @@ python -m benchmarks.truth --only watching --pairs 20
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 
 from benchmarks.lab.command import Command, run
-from benchmarks.truth import plan
-from benchmarks.truth.plan import PLANTED_PART, Plan, part_of
+from benchmarks.truth.plan import PARTS, PLANTED_PART, parser, part_of, read
 
-
-def _command(
-    parser: Callable[[], argparse.ArgumentParser],
-    read_plan: Callable[[argparse.Namespace, Path], Plan],
-    lab: str,
-    *,
-    continues: bool = False,
-) -> Command:
-    return Command(
-        parser=parser,
-        plan=read_plan,
-        lab=lab,
+_LABS = {
+    PLANTED_PART: "benchmarks.truth.measure:open_planted",
+    "watching": "benchmarks.truth.measure:open_watching",
+    "photos": "benchmarks.truth.photos:open_run",
+    "gate": "benchmarks.truth.gate:open_run",
+    "intervals": "benchmarks.truth.intervals:open_run",
+    "verdicts": "benchmarks.truth.verdicts:open_run",
+}
+COMMANDS = {
+    part: Command(
+        parser=partial(parser, part),
+        plan=partial(read, part),
+        lab=_LABS[part],
         kind="benchmarks.truth.report:KIND",
         exit_code=lambda document, results: int(results.exit_code),
-        continues=continues,
+        continues=part == "gate",
     )
-
-
-COMMANDS = {
-    PLANTED_PART: _command(plan.planted_parser, plan.read_planted, "benchmarks.truth.measure:open_planted"),
-    "watching": _command(plan.watching_parser, plan.read_watching, "benchmarks.truth.measure:open_watching"),
-    "photos": _command(plan.photos_parser, plan.read_photos, "benchmarks.truth.photos:open_run"),
-    "gate": _command(plan.gate_parser, plan.read_gate, "benchmarks.truth.gate:open_run", continues=True),
-    "intervals": _command(plan.intervals_parser, plan.read_intervals, "benchmarks.truth.intervals:open_run"),
-    "verdicts": _command(plan.verdicts_parser, plan.read_verdicts, "benchmarks.truth.verdicts:open_run"),
+    for part in PARTS
 }
 
 

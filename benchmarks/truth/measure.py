@@ -12,7 +12,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 import unstall
+from benchmarks.lab.command import devices_here
+from benchmarks.lab.options import UserError
 from benchmarks.truth.plan import Plan
+from benchmarks.truth.promises import TRANSFER
 from benchmarks.truth.results import TruthDocument
 from benchmarks.truth.samples import Group, Measurements
 from profiles.provenance import machine
@@ -20,9 +23,16 @@ from profiles.report import Document, now
 
 
 def open_planted(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Loads TensorFlow, without a GPU, and gets ready to measure planted loads."""
+    """Loads TensorFlow, without a GPU unless one is measured, and gets ready to measure planted loads.
+
+    Raises:
+      UserError: if a GPU is to be measured and there is none.
+    """
     _quiet_tensorflow()
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    if TRANSFER not in plan.asked.groups:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    elif not any(device.kind == "gpu" for device in devices_here()):
+        raise UserError(f"--only {TRANSFER} needs a GPU, and there is none here.", exit_code=3)
     return Run(plan, progress, unstall.of_ours("benchmarks.truth.groups:measure")(plan))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,24 +14,18 @@ from profiles import clock
 
 IMAGES = 10
 _SIDE = 2
+# Hashed without the interpreter's lock, in some 0.7 ms.
+_BLOCK = bytes(2**20)
 
 
 class Sleeper:
-    """Sleeps for about a given time at each call, and keeps how long each sleep was."""
+    """Sleeps for a given time at each call."""
 
     def __init__(self, s: float) -> None:
         self._s = s
-        self._took_ns: list[int] = []
 
     def __call__(self) -> None:
-        before_ns = clock.now_ns()
-        clock.sleep_until_ns(before_ns + int(self._s * 1e9))
-        self._took_ns.append(clock.now_ns() - before_ns)
-
-    @property
-    def s(self) -> float:
-        """The median sleep so far."""
-        return float(np.median(self._took_ns)) / 1e9 if self._took_ns else 0.0
+        clock.sleep_until_ns(clock.now_ns() + int(self._s * 1e9))
 
 
 class Metronome:
@@ -48,113 +41,117 @@ class Metronome:
         clock.sleep_until_ns(self._next_ns)
 
 
-def a_batch() -> tuple[np.ndarray, np.ndarray]:
-    """Returns zeros: images (10, 2, 2, 3) float32, labels (10,) float32."""
-    return np.zeros((IMAGES, _SIDE, _SIDE, 3), np.float32), np.zeros((IMAGES,), np.float32)
+class Burner:
+    """Keeps a core busy for a given CPU time at each call, without the interpreter's lock, and counts that time."""
+
+    def __init__(self, s: float) -> None:
+        self._s = s
+        self._calls, self._burned_ns = 0, 0
+
+    def __call__(self) -> None:
+        began_ns = clock.thread_cpu_ns()
+        while clock.thread_cpu_ns() < began_ns + self._s * 1e9:
+            hashlib.sha256(_BLOCK)
+        self._burned_ns += clock.thread_cpu_ns() - began_ns
+        self._calls += 1
+
+    @property
+    def cpu_s(self) -> float:
+        """The CPU time of a call, in the mean of all calls so far."""
+        return self._burned_ns / self._calls / 1e9
 
 
-def a_loader(load: Callable[[], None], steps: int, *, ahead: int) -> tf.data.Dataset:
+def a_batch(images: int = IMAGES, side: int = _SIDE) -> tuple[tf.Tensor, ...]:
+    """Returns zeros: images (images, side, side, 3) float32, labels (images,) float32."""
+    return tf.zeros((images, side, side, 3)), tf.zeros((images,))
+
+
+def a_loader(
+    load: Callable[[], None],
+    steps: int,
+    *,
+    ahead: int = 0,
+    first: Callable[[], None] | None = None,
+    end: Callable[[], None] | None = None,
+    batch: tuple[tf.Tensor, ...] | None = None,
+) -> tf.data.Dataset:
     """Returns a pipeline whose every batch calls `load`; tf.data changes nothing of it.
 
     Args:
       steps: batches.
       ahead: batches that a thread loads before they are asked for.
+      first: called before the first batch is loaded.
+      end: called behind the last batch, before the epoch ends.
+      batch: what the pipeline yields; `a_batch()` unless given.
     """
 
     def loaded(index: np.ndarray) -> np.ndarray:
-        load()
+        if index == 0 and first is not None:
+            first()
+        if index < steps:
+            load()
+        elif end is not None:
+            end()
         return index
 
-    images, labels = (tf.constant(part) for part in a_batch())
+    def call(index: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(loaded, [index], tf.int64), ())
+
+    images, labels = batch or a_batch()
 
     def element(index: Any) -> tuple[Any, Any]:
-        with tf.control_dependencies([tf.numpy_function(loaded, [index], tf.int64)]):
+        with tf.control_dependencies([index]):
             return tf.identity(images), tf.identity(labels)
 
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
-    options.autotune.enabled = False
-    dataset = tf.data.Dataset.range(steps).map(element).with_options(options)
+    numbers = tf.data.Dataset.range(steps if end is None else steps + 1).map(call)
+    if end is not None:
+        numbers = numbers.filter(lambda index: index < steps)
+    dataset = as_written(numbers.map(element))
     return dataset.prefetch(ahead) if ahead else dataset
 
 
-class EdgyDataset(keras.utils.PyDataset):
-    """Gives batches at once, and takes a planted time before the first and after the last batch of an epoch.
+def as_written(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Keeps tf.data from rewriting a pipeline, and from tuning it."""
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
-    It has two workers because Keras then switches off tf.data's autotune, which can add half a second to an epoch by
-    chance.
+
+class Pause(keras.layers.Layer):
+    """Calls a function whenever a batch passes, and changes nothing of the batch.
+
+    The call waits for the batch: in a compiled step it would otherwise run while the batch is still being loaded.
     """
 
-    def __init__(self, steps: int, first: Callable[[], None], end: Callable[[], None]) -> None:
-        super().__init__(workers=2)
-        self._steps, self._first, self._end = steps, first, end
-        self._fresh = False
+    def __init__(self, call: Callable[[], None]) -> None:
+        super().__init__()
+        self._call = call
 
-    @property
-    def num_batches(self) -> int:
-        return self._steps
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        if self._fresh:
-            self._fresh = False
-            self._first()
-        return a_batch()
-
-    def on_epoch_begin(self) -> None:
-        self._fresh = True
-
-    def on_epoch_end(self) -> None:
-        self._end()
+    def call(self, images: Any) -> Any:
+        with tf.control_dependencies([images]):
+            called = tf.py_function(self._call, [], [])
+        with tf.control_dependencies([called]):
+            return tf.identity(images)
 
 
-class Planted(keras.Sequential):
-    """Calls a function at the beginning of every training step."""
-
-    step: Callable[[], None]
-
-    def train_step(self, data: Any) -> Any:
-        with tf.control_dependencies([tf.py_function(self.step, [], [])]):
-            return super().train_step(data)
-
-
-def a_model(step: Callable[[], None] | None = None) -> keras.Model:
-    """Returns a tiny compiled model whose training step calls `step`."""
-    layers = [keras.Input((_SIDE, _SIDE, 3)), keras.layers.Flatten(), keras.layers.Dense(1)]
-    model = keras.Sequential(layers) if step is None else Planted(layers)
-    if step is not None:
-        model.step = step
+def a_model(*calls: Callable[[], None], side: int = _SIDE) -> keras.Model:
+    """Returns a tiny compiled model whose training step makes these calls."""
+    layers = [keras.Input((side, side, 3)), *map(Pause, calls), keras.layers.Flatten(), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
     model.compile(optimizer="sgd", loss="mse", jit_compile=False)
     return model
 
 
-class Burner:
-    """Keeps one core busy without the interpreter's lock, until stopped."""
+def a_device(step: Callable[[], None]) -> keras.Model:
+    """Returns a model whose step computes nothing and calls `step`, as an emulated device does."""
+    model = a_model()
+    model.make_train_function()
 
-    _BLOCK = bytes(2**20)
+    def train_function(iterator: Any) -> dict[str, Any]:
+        next(iterator)
+        step()
+        return {}
 
-    def __enter__(self) -> Burner:
-        self._go_on = True
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._go_on = False
-        self._thread.join()
-
-    def _run(self) -> None:
-        while self._go_on:
-            hashlib.sha256(self._BLOCK)
-
-    @classmethod
-    def burn(cls, s: float, block_bytes: int = 2**20) -> None:
-        """Keeps one core busy.
-
-        Args:
-          s: how long.
-          block_bytes: hashed without the interpreter's lock, which is taken after each block; 1 MiB takes some 0.7 ms.
-        """
-        until_ns = clock.now_ns() + int(s * 1e9)
-        block = cls._BLOCK[:block_bytes]
-        while clock.now_ns() < until_ns:
-            hashlib.sha256(block)
+    model.train_function = train_function
+    return model

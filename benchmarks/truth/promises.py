@@ -47,13 +47,15 @@ RATE_BOUND = Bound(most=0.03)
 _COLUMN_BOUND = Bound(most=0.10)
 
 # Of the grids: milliseconds that a loader takes for a batch, and a model for a step.
-TIMES_MS = (2.0, 5.0, 10.0, 25.0, 60.0)
+TIMES_MS = (2.0, 10.0, 50.0)
 _GRID = Promise(
-    title="Loaders and models that sleep: shares and images/sec against a loop without Keras and us.",
+    title="Loaders and models that sleep, against an epoch of `fit` and plain steps by one clock.",
     bounds={"loading, %": SHARE_BOUND, "images/sec": RATE_BOUND},
 )
 GRIDS = ("grid-cpu", "grid-cpu-ahead", "grid-emulated", "grid-emulated-ahead")
-# Groups of planted loads; --only names them.
+# Needs a GPU; all other groups need that there is none.
+TRANSFER = "transfer"
+# Groups of planted loads; --only names them. Figures in % are shares of an epoch, as users are shown them.
 PLANTED = {
     **dict.fromkeys(GRIDS, _GRID),
     "counting": Promise(
@@ -61,17 +63,31 @@ PLANTED = {
         bounds={"images/sec": Bound(most=0.01)},
     ),
     "edges": Promise(
-        title="An epoch whose first batch and whose end take long.", bounds={"ms an epoch": _COLUMN_BOUND}
+        title="An epoch whose first batch and whose end take long, against epochs of two lengths by one clock.",
+        bounds={"loading, %": SHARE_BOUND, "edges, %": SHARE_BOUND, "edges, ms": _COLUMN_BOUND},
+    ),
+    "augmentation": Promise(
+        title="A layer in front of a model that sleeps, against plain steps with and without the layer.",
+        bounds={"loading, %": SHARE_BOUND, "augmentation, %": SHARE_BOUND},
     ),
     "interference": Promise(
-        title="A loader that burns a core beside a CPU model, against the model alone with the same burner beside it.",
-        bounds={"interference, % of an epoch": SHARE_BOUND},
+        title="A loader that burns a core beside a CPU model, against plain steps with and without the loader beside.",
+        bounds={"loading, %": SHARE_BOUND, "interference, %": SHARE_BOUND, "loader's CPU, ms/image": _COLUMN_BOUND},
+    ),
+    TRANSFER: Promise(
+        title="Batches on their way to a GPU, against plain steps on batches there and on batches of the host.",
+        bounds={"loading, %": SHARE_BOUND, "transfer, %": SHARE_BOUND},
     ),
     "stages": Promise(
         title="Stages of a tf.data pipeline that burn or wait, in every order of parallelism.",
-        bounds={"CPU us/image": _COLUMN_BOUND, "wait us/image": _COLUMN_BOUND},
+        bounds={"CPU us/image": _COLUMN_BOUND, "wait us/image": _COLUMN_BOUND, "stage, %": SHARE_BOUND},
     ),
 }
+
+# From so many repeats of a case on, the mean of the signed errors is tested against zero, by Student's t. Then so many
+# of them must lie within the bound, and the mean must not differ from zero both significantly and by more than this
+# part of the bound. Repeats average out noise, and no bias.
+LEAST_REPEATS, WITHIN_RATIO, BIAS_RATIO = 20, 0.95, 1 / 3
 
 # The ratio of images/sec with the monitor to those without lies so near to 1, on either side.
 WATCHING_RATIO = 0.01

@@ -53,7 +53,7 @@ def _page(document: TruthDocument, results: Results) -> str:
         html.environment(Path(__file__).parent)
         .get_template("truth.html.j2")
         .render(
-            heading=_HEADING if part == PLANTED_PART else PARTS[part],
+            heading=_HEADING if part == PLANTED_PART else PARTS[part].text,
             document=document,
             sections=list(sections(document, results)),
             conclusion=results.conclusion,
@@ -70,7 +70,9 @@ def _rows(results: Results) -> list[dict[str, Any]]:
     for check in results.checks:
         fields = encode(check)
         low, high = fields.pop("interval") or (None, None)
-        rows.append({**fields, "low": low, "high": high})
+        bias = fields.pop("bias") or {}
+        fields |= {"low": low, "high": high, "bias": bias.get("mean"), "within": bias.get("within")}
+        rows.append(fields)
     return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,10 @@ class Figure:
     name: str
     truth: tuple[float, ...]
     measured: tuple[float, ...]
+
+    def followed_by(self, figure: Figure) -> Figure:
+        """Returns this figure with the rounds of another behind its own."""
+        return replace(self, truth=self.truth + figure.truth, measured=self.measured + figure.measured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

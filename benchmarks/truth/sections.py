@@ -16,6 +16,7 @@ from benchmarks.truth.promises import (
     FAULTS,
     GATE_PARTS,
     GRIDS,
+    LEAST_REPEATS,
     PHOTOS,
     PLANTED,
     RATE_BOUND,
@@ -23,7 +24,6 @@ from benchmarks.truth.promises import (
     SIMULATED,
     SIMULATED_FEW,
     SIMULATION,
-    TIMES_MS,
     WATCHING_RATIO,
 )
 from benchmarks.truth.results import PLAIN, Check, Results, TruthDocument, loading_of, verdict_counts
@@ -75,7 +75,9 @@ class Section:
 def sections(document: TruthDocument, results: Results) -> Iterator[Section]:
     """Yields what is shown of each group."""
     for group in document.samples.groups:
-        if group.name in GRIDS:
+        if group.name in PLANTED and any(len(figure.measured) > 1 for figure in group.figures):
+            yield _repeated(group, results.groups[group.name])
+        elif group.name in GRIDS:
             yield _grid(group.name, results.groups[group.name])
         elif group.name in PLANTED:
             yield _planted(group.name, results.groups[group.name])
@@ -99,6 +101,29 @@ def _planted(name: str, checks: Sequence[Check]) -> Section:
     return Section(name=name, heading=PLANTED[name].title, tables=(table,))
 
 
+def _repeated(group: Group, checks: Sequence[Check]) -> Section:
+    """Shows how far the repeats of a case are off, in the mean, and how many of them are near enough."""
+    rows = []
+    for figure, check in zip(group.figures, checks, strict=True):
+        bias = check.bias
+        tested = ("-", "-", "-", "-")
+        if bias is not None:
+            mean, low, high = (
+                f"{off:+.1f}" if check.in_points else f"{off:+.1%}" for off in (bias.mean, *bias.interval)
+            )
+            tested = (str(bias.within), mean, f"{low} to {high}", f"{bias.p_value:.2f}")
+        rows.append((check.case, check.figure, str(len(figure.measured)), *tested, check.promised))
+    table = Table(
+        columns=("case", "figure", "repeats", "within", "off", "95% interval", "p", "promised"),
+        rows=tuple(rows),
+        words=(0, 1),
+        wrong=_wrong(checks, column=4),
+        gap=1,
+    )
+    few = "" if checks[0].bias else f"From {LEAST_REPEATS} repeats on, the mean is tested against zero."
+    return Section(name=group.name, heading=PLANTED[group.name].title, tables=(table,), notes=(few,) if few else ())
+
+
 def _off(check: Check) -> str:
     return f"{check.off:+.1f} points" if check.in_points else f"{check.off:+.1%}"
 
@@ -110,17 +135,18 @@ def _wrong(checks: Sequence[Check], *, column: int) -> frozenset[tuple[int, int]
 def _grid(name: str, checks: Sequence[Check]) -> Section:
     """Shows how far shares are off in points, and rates in per cent, in a cell for each pair of times."""
     cells = list(zip(checks[::2], checks[1::2], strict=True))
-    texts = [f"{share.off:+.1f} {rate.off:+.1%}" for share, rate in cells]
-    columns = len(TIMES_MS)
-    texts += [""] * (-len(texts) % columns)  # a run that was stopped has not measured the last of them
-    rows = [texts[at : at + columns] for at in range(0, len(texts), columns)]
+    texts: dict[str, dict[str, str]] = {}
+    for share, rate in cells:
+        load, step = share.case.split(", ")[-2:]
+        texts.setdefault(load, {})[step] = f"{share.off:+.1f} {rate.off:+.1%}"
+    steps = list(next(iter(texts.values())))
+    places = [(row, 1 + column) for row, of_load in enumerate(texts.values()) for column in range(len(of_load))]
     table = Table(
-        columns=("load \\ step", *(f"{step_ms:g} ms" for step_ms in TIMES_MS)),
-        rows=tuple((f"{load_ms:g} ms", *row) for load_ms, row in zip(TIMES_MS, rows, strict=False)),
+        columns=("", *steps),
+        # A run that was stopped has not measured the last cells.
+        rows=tuple((load, *(of_load.get(step, "") for step in steps)) for load, of_load in texts.items()),
         wrong=frozenset(
-            (at // columns, 1 + at % columns)
-            for at, (share, rate) in enumerate(cells)
-            if not (share.holds and rate.holds)
+            place for place, (share, rate) in zip(places, cells, strict=True) if not (share.holds and rate.holds)
         ),
     )
     note = (

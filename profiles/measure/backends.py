@@ -9,12 +9,33 @@ import keras
 import numpy as np
 
 from profiles.devices import Device
+from profiles.measure.batches import batch_images, first_array
 from profiles.provenance import usable_threads
 
 
 def each(function: Callable[[Any], Any], batch: Any) -> Any:
-    """Applies a function to every array of a batch, also where the images are a dict or a list of inputs."""
-    return keras.tree.map_structure(function, batch)
+    """Applies a function to every array of a batch, also where the images are a dict or a list of inputs.
+
+    None stands for labels or weights that are absent, and stays None.
+    """
+    return keras.tree.map_structure(lambda part: None if part is None else function(part), batch)
+
+
+def again_and_again(batch: Any) -> Iterator[Any]:
+    """Yields one batch again and again, as arrays of NumPy's."""
+    arrays = each(np.asarray, batch)
+    while True:
+        yield arrays
+
+
+def batches_of_step(batch: Any, draw: Callable[[], Any]) -> Iterator[Any]:
+    """Yields the batch that was drawn for a step, and further ones for as long as the step asks and there are any."""
+    try:
+        while True:
+            yield batch
+            batch = draw()
+    except StopIteration:
+        return
 
 
 class TensorFlow:
@@ -22,6 +43,8 @@ class TensorFlow:
 
     # How many batches ahead of its step `fit` draws a batch.
     drawn_ahead = 0
+    # In how many parts a batch is trained on.
+    replicas = 1
 
     def __init__(self, device: Device) -> None:
         import tensorflow as tf
@@ -40,6 +63,66 @@ class TensorFlow:
 
     def no_logs(self) -> Any:
         return {}
+
+    def images(self, batch: Any) -> int:
+        """Returns the number of images in a batch that `fit` hands to the train function."""
+        return batch_images(batch)
+
+    def endless(self, batch: Any) -> Any:
+        """Returns what `fit` can train on without end, of one batch. The batch's length is no part of its type."""
+        parts = keras.tree.flatten(batch)
+        if any(part is None for part in parts):
+            return again_and_again(batch)
+        if not all(len(part.shape) for part in parts):
+            return self._tf.data.Dataset.from_tensors(batch).repeat()
+        return self._tf.data.Dataset.from_tensor_slices(batch).batch(batch_images(batch)).repeat()
+
+    def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function that runs one step of a train function that a model has made itself.
+
+        The train function gets an iterator of tf.data's, as in `fit`. The iterator gives the batch that was drawn for
+        the step, and draws further ones when it is asked for them.
+
+        Args:
+          train: the train function.
+        Returns:
+          The function. It takes a batch, and a function that draws another one.
+        """
+        steps: list[Iterator[Any]] = []
+        iterators: list[Any] = []
+
+        def batches() -> Iterator[Any]:
+            # All batches of the step that runs, and then those of the next one. Without any the data have ended, in a
+            # step that has asked for too many.
+            while (batch := next(steps[-1], None)) is not None:
+                yield batch
+            iterators.clear()
+
+        def step(batch: Any, draw: Callable[[], Any]) -> Any:
+            steps[:] = [batches_of_step(batch, draw)]
+            if not iterators:
+                iterators.append(iter(self._dataset(batches, batch)))
+            return train(iterators[0])
+
+        return step
+
+    def _dataset(self, batches: Callable[[], Iterator[Any]], like: Any) -> Any:
+        """Returns a dataset that draws nothing ahead of its consumer.
+
+        Args:
+          batches: yields batches of any length.
+          like: such a batch.
+        """
+        options = self._tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        specs = each(self._of_any_length, like)
+        return self._tf.data.Dataset.from_generator(batches, output_signature=specs).with_options(options)
+
+    def _of_any_length(self, part: Any) -> Any:
+        spec = self._tf.type_spec_from_value(part)
+        dense = isinstance(spec, self._tf.TensorSpec) and spec.shape.rank
+        return self._tf.TensorSpec((None, *spec.shape[1:]), spec.dtype) if dense else spec
 
     def on_host(self, batch: Any) -> Any:
         with self._tf.device("/CPU:0"):
@@ -60,8 +143,46 @@ class TensorFlow:
         self._tf.test.experimental.sync_devices()
 
 
+class Replicated(TensorFlow):
+    """Keras on TensorFlow, for a model with several replicas, each of which trains on its own part of a batch.
+
+    Args:
+      strategy: the model's `tf.distribute.Strategy`.
+    """
+
+    def __init__(self, device: Device, strategy: Any) -> None:
+        super().__init__(device)
+        self._strategy = strategy
+        self.replicas = strategy.num_replicas_in_sync
+
+    def images(self, batch: Any) -> int:
+        first = first_array(batch)
+        return sum(batch_images(part) for part in self._strategy.experimental_local_results(first))
+
+    def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        # An iterator of TensorFlow's for several replicas draws batches ahead. A trace of one batch does not.
+        traced = self._tf.function(lambda batch: train(iter((batch,))), reduce_retracing=True, autograph=False)
+        return lambda batch, draw: traced(batch)
+
+    def on_host(self, batch: Any) -> Any:
+        return self._divided(batch, fetch=False)
+
+    def on_device(self, batch: Any) -> Any:
+        return self._divided(batch, fetch=True)
+
+    def _divided(self, batch: Any, *, fetch: bool) -> Any:
+        """Divides a batch among the replicas, as `fit` does."""
+        dataset = self._tf.data.Dataset.from_tensors(batch)
+        return next(iter(self._strategy.experimental_distribute_dataset(dataset, self._distributed(fetch=fetch))))
+
+    def _distributed(self, *, fetch: bool) -> Any:
+        return self._tf.distribute.InputOptions(experimental_fetch_to_device=fetch)
+
+
 class Jax:
     """Keras on JAX, where a train function is `(state, iterator) -> (logs, state)`. Methods as in `TensorFlow`."""
+
+    replicas = 1
 
     def __init__(self, device: Device) -> None:
         # Keras 3.15 sends each batch to an accelerator one step ahead; on a CPU it does not.
@@ -72,6 +193,17 @@ class Jax:
         import jax
 
         return [device.device_kind for device in jax.devices() if device.platform == "gpu"]
+
+    def images(self, batch: Any) -> int:
+        return batch_images(batch)
+
+    def endless(self, batch: Any) -> Any:
+        if isinstance(batch, tuple):
+            return again_and_again(batch)
+        return TensorFlow(Device(kind="cpu", name="cpu")).endless(batch)  # such batches come from tf.data
+
+    def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda batch, draw, state: train(state, batches_of_step(batch, draw))
 
     def no_logs(self, state: Any) -> Any:
         return {}, state
@@ -101,6 +233,11 @@ class Jax:
 
         jax.block_until_ready(result)
 
+    @staticmethod
+    def is_ready(result: Any) -> bool:
+        """Whether the device has computed a result; does not wait."""
+        return all(leaf.is_ready() for leaf in keras.tree.flatten(result))
+
 
 def check_backend() -> str:
     """Returns the name of Keras' backend, a key of `BACKENDS`.
@@ -112,6 +249,15 @@ def check_backend() -> str:
     if name not in BACKENDS:
         raise ValueError(f"KERAS_BACKEND must be one of {', '.join(BACKENDS)}. Received: {name}.")
     return name
+
+
+def backend_of(model: Any, device: Device) -> Any:
+    """Returns the backend that trains a model, one of `BACKENDS` or `Replicated`."""
+    name = check_backend()
+    strategy = getattr(model, "distribute_strategy", None)
+    if name == "tensorflow" and strategy is not None and strategy.num_replicas_in_sync > 1:
+        return Replicated(device, strategy)
+    return BACKENDS[name](device)
 
 
 def check_device(device: Device) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
+
+from profiles.unit import Unit, unit_of
 
 # Size of the batches that are held in host memory for `replay`: at least one batch, and no further one beyond this.
 REPLAY_BYTES = 256 * 2**20
@@ -14,10 +16,24 @@ REPLAY_BYTES = 256 * 2**20
 
 def batch_images(batch: Any) -> int:
     """Returns the number of images in a batch: the length of its first array. Images are counted nowhere else."""
-    images = batch[0] if isinstance(batch, (tuple, list)) else batch
-    while isinstance(images, (dict, tuple, list)):
-        images = next(iter(images.values())) if isinstance(images, dict) else images[0]
-    return int(images.shape[0])
+    return int(first_array(batch).shape[0])
+
+
+def first_array(batch: Any) -> Any:
+    """Returns the first array of a batch: its images, or its first input where a model has several."""
+    while isinstance(batch, (dict, tuple, list)):
+        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
+    return batch
+
+
+def unit_in(batch: Any) -> Unit:
+    """Returns what a batch holds, or each batch of an `element_spec`: images or other samples."""
+    inputs = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        inputs = tf.nest.flatten(inputs, expand_composites=True)  # a batch for several devices has a part for each
+    return unit_of(inputs, channels_axis=-1 if keras.config.image_data_format() == "channels_last" else 1)
 
 
 def is_fit_data(data: Any) -> bool:
@@ -29,7 +45,7 @@ def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
     """Returns the first batches of an epoch: at least one, and no further one once they exceed `limit_bytes`.
 
     Raises:
-      ValueError: if there is no batch, a batch is not a pair, the data never ends, or can be read only once.
+      ValueError: if there is no batch, a batch is no array, the data never ends, or can be read only once.
     """
     if _is_read_once(data):
         raise ValueError(
@@ -43,12 +59,15 @@ def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
     batches: list[Any] = []
     total_bytes = 0
     for batch in by_hand(data):
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            received = type(batch).__name__
-            received += f" of {len(batch)}; sample weights are not supported" if received in ("tuple", "list") else ""
-            raise ValueError(f"A batch must be (images, labels). Received: {received}.")
-        batches.append(tuple(batch))
-        total_bytes += sum(np.asarray(part).nbytes for part in keras.tree.flatten(batch))
+        arrays = [part for part in keras.tree.flatten(batch) if part is not None]
+        if not arrays or not all(hasattr(part, "shape") for part in arrays):
+            received = ", ".join(dict.fromkeys(type(part).__name__ for part in arrays)) or "nothing"
+            raise ValueError(
+                "A batch must hold arrays: images, (images,), (images, labels) or (images, labels, weights). "
+                f"Received: {received}."
+            )
+        batches.append(batch)
+        total_bytes += sum(np.asarray(part).nbytes for part in arrays)
         if total_bytes >= limit_bytes:
             break
     if not batches:
@@ -62,7 +81,39 @@ def _is_read_once(data: Any) -> bool:
 
 
 def by_hand(data: Any) -> Iterator[Any]:
-    """Yields the batches of one epoch without calling `fit`, and without the workers of a PyDataset."""
+    """Yields the batches of one epoch without calling `fit`, and without the workers of a PyDataset.
+
+    The batches have the structure that a train step gets of them in `fit`.
+    """
     if isinstance(data, keras.utils.PyDataset):  # by index: iterating over Keras' old generators never ends
-        return (data[index] for index in range(data.num_batches))
-    return iter(data() if callable(data) and not hasattr(data, "element_spec") else data)
+        batches = (data[index] for index in range(data.num_batches))
+        return (batch if isinstance(batch, dict) else as_tuple(batch) for batch in batches)
+    if hasattr(data, "element_spec"):
+        return iter(data)
+    return map(as_tuple, data() if callable(data) else data)
+
+
+def weighed(batch: Any, class_weight: Mapping[int, float] | None) -> Any:
+    """Returns a batch of (images, labels) with the weights of its images, as `fit` makes them of `class_weight`.
+
+    Args:
+      class_weight: weights by class; None leaves the batch as it is. Classes that it lacks weigh 1.
+    Raises:
+      ValueError: if the batch has not one array of labels, or has weights already.
+    """
+    if class_weight is None:
+        return batch
+    if not isinstance(batch, tuple) or len(batch) != 2 or isinstance(batch[1], (dict, list, tuple)):
+        received = f"a {type(batch).__name__} of {len(batch)}"
+        raise ValueError(f"`class_weight` needs batches of (images, labels), labels one array. Received: {received}.")
+    images, labels = batch
+    classes = np.asarray(labels)
+    if classes.ndim > 1:
+        classes = classes.argmax(axis=-1) if classes.shape[-1] > 1 else classes.squeeze(axis=-1)
+    weights = [class_weight.get(int(label), 1.0) for label in classes.round()]
+    return images, labels, np.array(weights, np.float32)
+
+
+def as_tuple(batch: Any) -> tuple[Any, ...]:
+    """Returns a batch as a tuple, which Keras wants of a generator: Keras takes a list for several inputs."""
+    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from profiles.devices import Device, parse_device
+from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
 from profiles.measure.backends import check_device, device_here
-from profiles.measure.batches import batch_images, first_batches, is_fit_data
+from profiles.measure.batches import batch_images, first_batches, is_fit_data, unit_in, weighed
 from profiles.measure.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
 from profiles.measure.windows import Windows
 from profiles.results.result import Result, summarise
@@ -24,7 +25,8 @@ def measure(
     device: str | Device = "auto",
     rounds: int = ROUNDS,
     name: str = "data",
-    parallel_batches: int | None = None,
+    ahead: Ahead | None = None,
+    class_weight: Mapping[int, float] | None = None,
 ) -> Result:
     """Measures how much of training `model` on `data` is loading and how much compute.
 
@@ -32,22 +34,29 @@ def measure(
     a copy (`keras.models.clone_model`).
 
     Args:
-      data: finite batches of `(images, labels)`: a tf.data.Dataset, a keras.utils.PyDataset, any other iterable that
-        can be read again, or a function that returns an iterable.
+      data: finite batches of what the model's train step takes, such as `(images, labels)`: a tf.data.Dataset, a
+        keras.utils.PyDataset, any other iterable that can be read again, or a function that returns an iterable.
       model: compiled, `steps_per_execution` 1.
       device: what the model runs on: "auto", "cpu", "gpu", or "emulated:RATE", which sleeps in place of the model's
         step.
       rounds: of training and of the model alone, at least 1. The loader alone is measured in the first 3 of them.
       name: of the data, in the result.
-      parallel_batches: how many batches the loader may make at the same time. Unless given, the number of a PyDataset's
-        workers, and 1 for other data.
+      ahead: how far the loader works ahead of the model. Unless given, as far as a PyDataset's workers do; other data
+        not at all. `profiles.stages.ahead` reads it from the graph of a tf.data.Dataset.
+      class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
     Returns:
       The result, with its raw samples.
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
     subject, samples, _ = measure_samples(
-        data, model, device=device, rounds=rounds, name=name, parallel_batches=parallel_batches
+        data,
+        model,
+        device=device,
+        rounds=rounds,
+        name=name,
+        ahead=ahead,
+        class_weight=class_weight,
     )
     return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
 
@@ -59,7 +68,8 @@ def measure_samples(
     device: str | Device,
     rounds: int,
     name: str,
-    parallel_batches: int | None = None,
+    ahead: Ahead | None = None,
+    class_weight: Mapping[int, float] | None = None,
 ) -> tuple[Subject, list[Sample], Windows]:
     """Measures as `measure` does, without deriving a result.
 
@@ -74,11 +84,12 @@ def measure_samples(
         device = device_here()
     device = parse_device(device) if isinstance(device, str) else device
     check_device(device)
-    ramp_steps = parallel_batches or getattr(data, "workers", None) or 1
-    windows = Windows(model, device)
-    batches = first_batches(data)
+    ahead = ahead_of_workers(data) if ahead is None else ahead
+    windows = Windows(model, device, class_weight=class_weight)
+    batches = [weighed(batch, class_weight) for batch in first_batches(data)]
     windows.prepare(shapes(batches))
-    samples = [windows.train(data, epochs=1, ramp_steps=ramp_steps, round_=0, window="warmup", limit_s=WARMUP_LIMIT_S)]
+    samples = [windows.train(data, epochs=1, ramp_steps=1, round_=0, window="warmup", limit_s=WARMUP_LIMIT_S)]
+    ramp_steps, doubts = ramp_of(ahead, windows.steps_of(data))
     epochs = epochs_for(samples[0]) if is_fit_data(data) else 1
     steps = steps_for(windows.resident(batches[0], steps=TRIAL_STEPS, round_=0))
     measures: dict[str, Callable[[int], Sample]] = {
@@ -96,7 +107,15 @@ def measure_samples(
         # A random order for each round: a fixed order could keep time with another program that wakes periodically.
         names = order.sample(list(measures), len(measures))
         samples += [measures[window](number) for window in names]
-    subject = Subject(variant=name, model=model.name, device=device, batch_size=batch_images(batches[0]))
+    subject = Subject(
+        variant=name,
+        model=model.name,
+        device=device,
+        batch_size=batch_images(batches[0]),
+        buffered_batches=ahead.buffered_batches,
+        doubts=doubts,
+        unit=unit_in(batches[0]),
+    )
     return subject, samples, windows
 
 

@@ -9,26 +9,24 @@ import gc
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
-import numpy as np
 
 from profiles import clock
 from profiles.devices import Device
 from profiles.machine.others import Others
-from profiles.measure.backends import BACKENDS, check_backend, each
-from profiles.measure.batches import batch_images, is_fit_data
+from profiles.measure.backends import backend_of, each
+from profiles.measure.batches import by_hand, is_fit_data
 from profiles.samples import Sample
 
 Pull = Callable[[], Any]
-Run = Callable[[Any], Any]
+Run = Callable[[Any, Pull], Any]
 
-# Keras draws two batches of a generator before the first step, to learn their shapes. The steps on these two batches do
-# not wait for them, and are not steady.
-_DRAWN_AHEAD = 2
+# Keras draws two batches of a generator when `fit` is called, to learn their shapes, and hands them over in the epoch.
+_STAND_INS = 2
 
 
 @dataclass(slots=True)
@@ -37,7 +35,8 @@ class _Epoch:
 
     Attributes:
       synchronised_ns: how long the device was waited for before the first steady step.
-      steps: for each step: when it began, when its batch was fetched, when the step was done, and its images.
+      steps: for each step: when it began, when its batches would have been there had it drawn all of them first, when
+        it was done, and its images.
     """
 
     begin_ns: int
@@ -89,8 +88,6 @@ class _Call:
 
     Attributes:
       called_ns, returned_ns: the clock before and behind the call.
-      from_call: whether Keras draws the first batch before the callback that says that the epoch begins. Then the epoch
-        is timed from the call of `fit`.
       cpu_ns: CPU time of this process and its child processes in the epochs.
       canary_ns: time of a fixed computation before the call.
       others_ratio: what other programs took of the cores; None where that is not known.
@@ -98,7 +95,6 @@ class _Call:
 
     called_ns: int
     returned_ns: int
-    from_call: bool
     cpu_ns: int
     canary_ns: int
     others_ratio: float | None
@@ -110,18 +106,17 @@ class _Timer:
     Args:
       window: what is measured.
       last_step: number of an epoch's last step, or None if unknown. The device is synchronised within this step.
-      synchronise: waits until the device has computed a given result.
+      backend: of the model.
       every_step: synchronise after every step, for a device that is asynchronous but shares the host's cores.
     """
 
-    def __init__(
-        self, window: _Window, last_step: int | None, *, synchronise: Callable[[Any], None], every_step: bool
-    ) -> None:
+    def __init__(self, window: _Window, last_step: int | None, *, backend: Any, every_step: bool) -> None:
         self.epochs: list[_Epoch] = []
         self.cpu_from_ns = 0
         self._window = window
         self._last_step = last_step
-        self._synchronise = synchronise
+        self._synchronise = backend.synchronise
+        self._images = backend.images
         self._every_step = every_step
         self._last_result: Any = None
 
@@ -132,6 +127,12 @@ class _Timer:
         self.epochs[-1].end_ns = clock.now_ns()
 
     def step(self, pull: Pull, run: Run) -> Any:
+        """Draws a batch and runs a step on it, which may draw further ones. All drawing is waiting.
+
+        Args:
+          pull: returns the next batch.
+          run: runs the step; takes its first batch, and a function that draws another one.
+        """
         epoch = self.epochs[-1]
         number = len(epoch.steps)
         if number == self._window.ramp_steps:
@@ -144,13 +145,21 @@ class _Timer:
                 f"An epoch must end within {self._window.limit_s:.0f} s. Received: {number} batches and no end. "
                 "Give fewer batches, such as dataset.take(100)."
             )
-        batch = pull()
-        fetched_ns = clock.now_ns()
-        result = run(batch)
+        waited_ns = images = 0
+
+        def draw() -> Any:
+            nonlocal waited_ns, images
+            asked_ns = clock.now_ns()
+            batch = pull()
+            waited_ns += clock.now_ns() - asked_ns
+            images += self._images(batch)
+            return batch
+
+        result = run(draw(), draw)
         if self._every_step or number == self._last_step:
             self._synchronise(result)
         done_ns = clock.now_ns()
-        epoch.steps.append((before_ns, fetched_ns, done_ns, batch_images(batch)))
+        epoch.steps.append((before_ns, before_ns + waited_ns, done_ns, images))
         self._last_result = result
         return result
 
@@ -163,11 +172,12 @@ class Windows:
     Args:
       model: compiled, `steps_per_execution` 1. The model is trained: weights, optimizer and metrics change.
       device: on an emulated device a sleep takes the place of the model's step.
+      class_weight: of `fit`, for what `fit` can read.
     Raises:
       ValueError: if the model is not compiled, or runs several steps per execution.
     """
 
-    def __init__(self, model: Any, device: Device) -> None:
+    def __init__(self, model: Any, device: Device, *, class_weight: Mapping[int, float] | None = None) -> None:
         if not model.compiled:
             raise ValueError("`model` must be compiled. Received a model that is not: call model.compile(...).")
         if model.steps_per_execution != 1:
@@ -176,33 +186,37 @@ class Windows:
             )
         self.model = model
         self.device = device
-        self._backend = BACKENDS[check_backend()](device)
-        model.make_train_function()
-        self._real = model.train_function
+        self._class_weight = class_weight
+        self._backend = backend_of(model, device)
+        # The model's own train function, as the first `fit` makes it.
+        self._real: Callable[..., Any] | None = None
+        # A model that makes its own train function may draw its batches as it likes, from an iterator of TensorFlow's.
+        maker = getattr(model.make_train_function, "__func__", None)
+        self._draws = maker is not keras.Model.make_train_function
         # On a CPU, too, JAX computes asynchronously, and on the cores that load batches.
         self._every_step = device.kind == "cpu" and keras.backend.backend() != "tensorflow"
         # (data, batches of an epoch) by `id(data)`; holding the data keeps Python from giving its id to another object.
         self._steps: dict[int, tuple[Any, int]] = {}
+        # (data, its first batches, cut short) by `id(data)`.
+        self._stand_ins: dict[int, tuple[Any, list[Any]]] = {}
 
     def prepare(self, batches: Iterable[Any]) -> None:
         """Runs one real step on each batch, so that metrics are built and every batch shape is traced.
 
-        On an emulated device, which never runs the model afterwards, one step on one image is enough.
+        On an emulated device, which never runs the model afterwards, one step on the shortest batch is enough.
         """
         if self.device.kind == "emulated":
-            batches = [each(lambda part: np.asarray(part)[:1], batch) for batch in batches][:1]
+            batches = [self._shortest(batch) for batch in itertools.islice(batches, 1)]
         for batch in batches:
-            keras.Model.fit(self.model, _endless([each(np.asarray, batch)]), steps_per_epoch=1, verbose=0)
+            keras.Model.fit(self.model, self._backend.endless(batch), steps_per_epoch=1, verbose=0)
 
     def resident(self, batch: Any, *, steps: int, round_: int, window: str = "resident") -> Sample:
         """Measures the model alone: steps on one batch that lies on the device already."""
-        return self._fit_ready([self._backend.on_device(batch)], steps=steps, window=window, round_=round_)
+        return self._fit_ready([batch], self._backend.on_device, steps=steps, window=window, round_=round_)
 
     def replay(self, batches: list[Any], *, steps: int, round_: int) -> Sample:
         """Measures the model fed with batches from host memory, as by a loader that costs nothing."""
-        return self._fit_ready(
-            [self._backend.on_host(batch) for batch in batches], steps=steps, window="replay", round_=round_
-        )
+        return self._fit_ready(batches, self._backend.on_host, steps=steps, window="replay", round_=round_)
 
     def train(
         self,
@@ -224,7 +238,7 @@ class Windows:
           ValueError: if the data gives no batch, or an epoch does not end within `limit_s`.
         """
         wanted = _Window(name=window, round=round_, epochs=epochs, ramp_steps=ramp_steps, limit_s=limit_s)
-        return self._fit_data(data, self._run_step, wanted)
+        return self._fit_data(data, self._runner(), wanted)
 
     def loader(self, data: Any, *, epochs: int, ramp_steps: int, round_: int, steps: int | None = None) -> Sample:
         """Measures the loader alone: each step fetches a batch and drops it.
@@ -251,11 +265,12 @@ class Windows:
         """
         taken = 0
         until_ns = clock.now_ns() + int(limit_s * 1e9)
+        run = self._runner()
 
         def train_function(*arguments: Any) -> Any:
             nonlocal taken
             *state, iterator = arguments
-            result = self._run_step(next(iterator), *state)
+            result = run(next(iterator), lambda: next(iterator), *state)
             taken += 1
             late = clock.now_ns() > until_ns
             if late or taken % every == 0:
@@ -264,98 +279,160 @@ class Windows:
                 raise StopIteration  # ends `fit`, as if there were no more data
             return result
 
-        self.model.train_function = train_function
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message=".*ran out of data")
-                keras.Model.fit(self.model, data, epochs=1, steps_per_epoch=steps, verbose=0)
-        finally:
-            self.model.train_function = self._real
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*ran out of data")
+            self._call_fit(train_function, data, epochs=1, steps_per_epoch=steps, class_weight=self._class_weight)
 
-    def _run_step(self, batch: Any, *state: Any) -> Any:
-        if self.device.kind != "emulated":
-            return self._real(*state, iter((batch,)))
+    def steps_of(self, data: Any) -> int:
+        """Returns the steps of an epoch of data that was measured, over a whole epoch, before."""
+        return self._steps[id(data)][1]
+
+    def _runner(self) -> Callable[..., Any]:
+        """Returns a function that runs one step: of a batch, a function that draws another one, and the state."""
+        if self.device.kind == "emulated":
+            return self._sleep
+        return self._backend.own_step(self._train) if self._draws else self._train_on
+
+    def _sleep(self, batch: Any, draw: Pull, *state: Any) -> Any:
         assert self.device.images_per_sec is not None
-        step_ns = int(batch_images(batch) / self.device.images_per_sec * 1e9)
+        step_ns = int(self._backend.images(batch) / self.device.images_per_sec * 1e9)
         clock.sleep_until_ns(clock.now_ns() + step_ns)
         return self._backend.no_logs(*state)
 
-    def _fit_ready(self, batches: list[Any], *, steps: int, window: str, round_: int) -> Sample:
+    def _train_on(self, batch: Any, draw: Pull, *state: Any) -> Any:
+        return self._train(*state, iter((batch,)))
+
+    def _train(self, *arguments: Any) -> Any:
+        assert self._real is not None
+        return self._real(*arguments)
+
+    def _fit_ready(
+        self, batches: list[Any], place: Callable[[Any], Any], *, steps: int, window: str, round_: int
+    ) -> Sample:
+        """Measures the model on batches that are ready.
+
+        Args:
+          batches: as a loader gives them.
+          place: puts a batch where it is to lie.
+        """
         wanted = _Window(name=window, round=round_, epochs=1, ramp_steps=min(2, steps - 1))
         timer = self._timer(wanted, steps - 1)
-        ready = self._backend.as_fit_passes(_endless(batches)) if window == "replay" else _endless(batches)
+        placed = [place(batch) for batch in batches]
+        ready = self._backend.as_fit_passes(_endless(placed)) if window == "replay" else _endless(placed)
+        run = self._runner()
 
         def train_function(*arguments: Any) -> Any:
-            return timer.step(lambda: next(ready), lambda batch: self._run_step(batch, *arguments[:-1]))
+            return timer.step(lambda: next(ready), lambda batch, draw: run(batch, draw, *arguments[:-1]))
 
         # `fit` needs some data as its argument; the train function never reads them.
-        unread = _endless([each(np.asarray, batches[0])])
+        unread = self._backend.endless(batches[0])
         return self._fit(timer, train_function, wanted, x=unread, steps_per_epoch=steps, epochs=1)
 
     def _fit_data(self, data: Any, run: Callable[..., Any] | None, window: _Window) -> Sample:
-        from_call = not is_fit_data(data)
-        if from_call:
-            window = replace(window, ramp_steps=max(window.ramp_steps, _DRAWN_AHEAD + 1))
+        fits = is_fit_data(data)
+        if not fits and window.epochs != 1:
+            raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={window.epochs}.")
         steps = window.first_steps or self._steps.get(id(data), (data, 0))[1]
         last_step = steps - 1 - self._backend.drawn_ahead
         timer = self._timer(window, last_step if steps else None)
+        stand_ins = iter(range(0 if fits else _STAND_INS))
 
         def train_function(*arguments: Any) -> Any:
             *state, iterator = arguments
 
-            def run_batch(batch: Any) -> Any:
-                return self._backend.no_logs(*state) if run is None else run(batch, *state)
+            def pull() -> Any:
+                for _ in stand_ins:
+                    next(iterator)
+                return next(iterator)
 
-            return timer.step(lambda: next(iterator), run_batch)
+            def run_batch(batch: Any, draw: Pull) -> Any:
+                return self._backend.no_logs(*state) if run is None else run(batch, draw, *state)
 
-        if from_call and window.epochs != 1:
-            raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={window.epochs}.")
+            return timer.step(pull, run_batch)
+
         sample = self._fit(
             timer,
             train_function,
             window,
-            from_call=from_call,
-            x=_generator(data() if callable(data) else data) if from_call else data,
+            x=data if fits else self._from_epoch(data, timer),
             epochs=window.epochs,
             steps_per_epoch=window.first_steps,
             shuffle=False,  # `fit` would shuffle the batches of a PyDataset by Python's global random state
+            class_weight=self._class_weight,
         )
         if window.first_steps is None:
             self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
         return sample
 
+    def _from_epoch(self, data: Any, timer: _Timer) -> Iterator[Any]:
+        """Returns a generator that asks the data for its first batch when the epoch begins.
+
+        Until then the generator gives stand-ins: the first batches, cut short. So what Keras sets up once, in
+        the call of `fit`, lies outside the epoch, and all that the data takes for an epoch lies inside.
+        """
+        if id(data) not in self._stand_ins:
+            batches = list(itertools.islice(by_hand(data), _STAND_INS))
+            self._stand_ins[id(data)] = (data, [self._shortest(batch) for batch in batches])
+        _, stand_ins = self._stand_ins[id(data)]
+        if not stand_ins:
+            raise ValueError("The data must yield at least one batch. Received none.")
+
+        def batches_of_epoch() -> Iterator[Any]:
+            for stand_in in itertools.cycle(stand_ins):
+                if timer.epochs:
+                    break
+                yield stand_in
+            yield from by_hand(data)
+
+        return batches_of_epoch()
+
+    def _shortest(self, batch: Any) -> Any:
+        """Returns a batch cut to one image, or to one image for each replica of the model."""
+        return each(lambda part: part[: self._backend.replicas] if len(part.shape) else part, batch)
+
     def _timer(self, window: _Window, last_step: int | None) -> _Timer:
-        return _Timer(window, last_step, synchronise=self._backend.synchronise, every_step=self._every_step)
+        return _Timer(window, last_step, backend=self._backend, every_step=self._every_step)
 
     def _fit(
         self,
         timer: _Timer,
         train_function: Callable[..., Any],
         window: _Window,
-        *,
-        from_call: bool = False,
         **fit_arguments: Any,
     ) -> Sample:
         gc.collect()
         canary_ns, others = clock.canary_ns(), Others()
-        self.model.train_function = train_function
         called_ns = clock.now_ns()
-        try:
-            keras.Model.fit(self.model, verbose=0, callbacks=[_Edges(timer)], **fit_arguments)
-        finally:
-            self.model.train_function = self._real
+        self._call_fit(train_function, callbacks=[_Edges(timer)], **fit_arguments)
         returned_ns = clock.now_ns()
         cpu_to_ns = clock.cpu_ns()
         call = _Call(
             called_ns=called_ns,
             returned_ns=returned_ns,
-            from_call=from_call,
             cpu_ns=cpu_to_ns - timer.cpu_from_ns,
             canary_ns=canary_ns,
             others_ratio=others.ratio(),
         )
         drawn_ahead = 0 if window.name in ("bare", "resident", "replay") else self._backend.drawn_ahead
         return _sample(timer.epochs, window, call, drawn_ahead)
+
+    def _call_fit(
+        self, train_function: Callable[..., Any], *data: Any, callbacks: Sequence[Any] = (), **arguments: Any
+    ) -> None:
+        """Calls `fit` with a function of ours in the place of the model's train function."""
+
+        def install(logs: Any) -> None:
+            if self._real is None:
+                self._real = self.model.train_function
+            self.model.train_function = train_function
+
+        # When the training begins, and not before: a model may make its train function anew in each `fit`.
+        installing = keras.callbacks.LambdaCallback(on_train_begin=install)
+        try:
+            keras.Model.fit(self.model, *data, verbose=0, callbacks=[installing, *callbacks], **arguments)
+        finally:
+            if self._real is not None:
+                self.model.train_function = self._real
 
 
 def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int) -> Sample:
@@ -369,7 +446,6 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
     """
     if not epochs or not all(epoch.steps for epoch in epochs):
         raise ValueError("The data must give at least one batch in every epoch. Received: none.")
-    begin_ns = call.called_ns if call.from_call else epochs[0].begin_ns
     steadies = []
     for epoch in epochs:
         end = max(1, len(epoch.steps) - drawn_ahead)
@@ -390,10 +466,8 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
         step_ns=tuple(done - before for before, _, done, _ in steady),
         epochs=len(epochs),
         epoch_images=sum(images for *_, images in all_steps),
-        epoch_ns=call.returned_ns - begin_ns,
-        first_batch_ns=tuple(
-            epoch.steps[0][1] - (begin_ns if epoch is epochs[0] else epoch.begin_ns) for epoch in epochs
-        ),
+        epoch_ns=call.returned_ns - epochs[0].begin_ns,
+        first_batch_ns=tuple(epoch.steps[0][1] - epoch.begin_ns for epoch in epochs),
         outer_ns=call.returned_ns - call.called_ns,
         claimed_ns=set_up_ns + edges_ns + steps_ns + torn_down_ns,
         cpu_ns=call.cpu_ns,
@@ -415,12 +489,3 @@ def _wall_ns(steps: list[tuple[int, int, int, int]]) -> int:
 def _endless(batches: list[Any]) -> Iterator[Any]:
     while True:
         yield from batches
-
-
-def _generator(iterable: Iterable[Any]) -> Iterator[Any]:
-    batches = 0
-    for batch in iterable:
-        batches += 1
-        yield tuple(batch)  # Keras takes a list for several inputs
-    if not batches:  # Keras 3.8 would raise "list index out of range"
-        raise ValueError("The data must yield at least one batch. Received none.")

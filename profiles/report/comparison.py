@@ -14,6 +14,7 @@ from rich.text import Text
 from profiles.report.measurements import SCRIPT, MeasurementDocument, derive
 from profiles.results.result import Result
 from profiles.statistics import Interval, median, range_text, unpaired_ratio_interval
+from profiles.unit import Unit, common_unit
 
 # Runs whose provenance differs in any of these fields were made on different machines.
 _MACHINE = ("cpu", "usable_cores", "keras_backend", "gpus")
@@ -90,7 +91,8 @@ def compare(before: MeasurementDocument, after: MeasurementDocument) -> Comparis
 
 
 def _change(name: str, old: Result, new: Result, before: MeasurementDocument, after: MeasurementDocument) -> Change:
-    work = [_work(result, document) for result, document in ((old, before), (new, after))]
+    unit = common_unit((old.subject.unit, new.subject.unit))  # files of before there were units say "image"
+    work = [_work(result, document, unit) for result, document in ((old, before), (new, after))]
     settings = [{**result.subject.config, **result.subject.training} for result in (old, new)]
     ratio, interval = unpaired_ratio_interval(list(new.by_round().values()), list(old.by_round().values()))
     return Change(
@@ -104,15 +106,15 @@ def _change(name: str, old: Result, new: Result, before: MeasurementDocument, af
     )
 
 
-def _work(result: Result, document: MeasurementDocument) -> dict[str, Any]:
+def _work(result: Result, document: MeasurementDocument, unit: Unit) -> dict[str, Any]:
     """Returns what must be equal for two rates to be of the same work."""
     subject, dataset = result.subject, document.dataset or {}
     return {
-        "images": dataset.get("images"),
+        unit.plural: dataset.get("images"),
         "fingerprint of the data": dataset.get("fingerprint"),
         "batch size": subject.batch_size,
         "parameters": subject.training.get("parameters"),
-        "work per image": ", ".join(subject.work) or "full decode, bilinear, augmented",
+        f"work per {unit.noun}": ", ".join(subject.work) or "full decode, bilinear, augmented",
     }
 
 
@@ -166,10 +168,13 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
                 *(f"{max(result.attribution.loading_ratio, 0):.0%}" for result in (change.before, change.after)),
             )
         console.print(table)
+        unit = common_unit(
+            result.subject.unit for change in comparison.compared for result in (change.before, change.after)
+        )
         console.print(
             Text(
-                "before, after: images/sec of whole epochs. The intervals hold what varied within each run, not what "
-                "changed on the machine between them: unstall gate compare measures side by side.",
+                f"before, after: {unit.plural}/sec of whole epochs. The intervals hold what varied within each run, "
+                "not what changed on the machine between them: unstall gate compare measures side by side.",
                 style="dim",
             )
         )

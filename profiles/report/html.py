@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from profiles.machine.telemetry import Trace
 from profiles.report.charts import Bar, bar_chart, legend_of_parts, share_bar
 from profiles.report.plots import machine_charts
 from profiles.text import printable
+from profiles.unit import IMAGE, Unit, common_unit
 
 # (largest part of its function's time, class) of a line of source; the class gives the background colour.
 _HEAT = ((0.0, ""), (0.05, "heat1"), (0.15, "heat2"), (0.3, "heat3"), (0.5, "heat4"))
@@ -46,7 +47,11 @@ def heat(ratio: float) -> str:
 
 
 def render(
-    document: Mapping[str, Any], verdict_texts: Mapping[tuple[str, str], list[str]], telemetry: Trace | None = None
+    document: Mapping[str, Any],
+    verdict_texts: Mapping[tuple[str, str], list[str]],
+    telemetry: Trace | None = None,
+    *,
+    accounts: Sequence[tuple[str, Sequence[tuple[str, str, str]], Sequence[str]]] = (),
 ) -> str:
     """Renders a document as an HTML page.
 
@@ -54,10 +59,12 @@ def render(
       document: the content of `results.json`.
       verdict_texts: sentences for each (model, device name).
       telemetry: the machine during the run, for charts; None for none.
+      accounts: (name, rows of (part, time, share), findings) of each `fit` of a script.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
         groups.setdefault((result["model"], result["device"]["name"]), []).append(result)
+    units = {key: common_unit(Unit(**result["unit"]) for result in group) for key, group in groups.items()}
     remarks = {
         key: list(dict.fromkeys(remark for result in group for remark in (*result["notes"], *result["flags"])))
         for key, group in groups.items()
@@ -75,11 +82,14 @@ def render(
             open_tables=_OPEN_TABLES,
             machine=machine_charts(telemetry) if telemetry else (),
             groups=groups,
+            units=units,
+            unit=common_unit(units.values()) if units else IMAGE,
             remarks=remarks,
             name=_name,
             bars={key: bar_chart([_bar(result) for result in group]) for key, group in groups.items()},
             legend_of_parts=legend_of_parts(),
             verdicts=verdict_texts,
+            accounts=accounts,
         )
     )
 
@@ -89,5 +99,5 @@ def _name(result: Mapping[str, Any]) -> str:
 
 
 def _bar(result: Mapping[str, Any]) -> Bar:
-    text = f"{1000 / result['epoch_images_per_sec']:.2f} ms/image"
+    text = f"{1000 / result['epoch_images_per_sec']:.2f} ms/{result['unit']['noun']}"
     return Bar(label=_name(result), text=text, seconds=result["seconds_per_image"])

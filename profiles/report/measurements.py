@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +12,11 @@ from rich.text import Text
 from profiles.devices import Device
 from profiles.machine.telemetry import Trace, during, spans, unread_gpu
 from profiles.report import html, text
+from profiles.report.accounts import account_rows, print_account
 from profiles.report.document import Document, Kind, content_of
+from profiles.results.account import Account
+from profiles.results.evidence import Finding
+from profiles.results.fit_rules import fit_findings
 from profiles.results.result import Result, summarise
 from profiles.results.subject import Subject
 from profiles.results.verdict import Verdict, judge
@@ -60,11 +64,13 @@ class Measurements:
       subjects: in the order of the report.
       windows: samples, by the name of the subject or of the model that they were taken of.
       throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run; None where unknown.
+      accounts: where the wall time of each `fit` of a script went, by the name of the `fit`.
     """
 
     subjects: tuple[Measurement, ...]
     windows: Mapping[str, tuple[Sample, ...]]
     throttled_ratio: float | None = None
+    accounts: Mapping[str, Account] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for measurement in self.subjects:
@@ -116,7 +122,21 @@ def _copies(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> dict[
     return {
         "results": [copy(measurement, verdict.result) for measurement, verdict in zip(subjects, verdicts, strict=True)],
         "verdicts": [verdict.to_dict() for verdict in verdicts],
+        "accounts": {
+            name: {**account.to_dict(), "findings": [finding.to_dict() for finding in findings]}
+            for name, account, findings in _accounts(document, verdicts)
+        },
     }
+
+
+def _accounts(
+    document: MeasurementDocument, verdicts: Sequence[Verdict]
+) -> list[tuple[str, Account, tuple[Finding, ...]]]:
+    """Returns (name, account, findings) of each `fit` of a script."""
+    results = {verdict.result.subject.variant: verdict.result for verdict in verdicts}
+    return [
+        (name, account, fit_findings(account, results.get(name))) for name, account in document.samples.accounts.items()
+    ]
 
 
 def _machine(trace: Trace, result: Result) -> dict[str, float | None]:
@@ -136,7 +156,11 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
     for group in _groups(document, verdicts):
         for (model, device), of_device in _by_device(group).items():
             sentences.setdefault((model, device), []).extend(text.verdict_lines(of_device, document.plan.baseline))
-    return html.render(content_of(document, KIND, list(verdicts)), sentences, document.telemetry)
+    accounts = [
+        (name, account_rows(account), [finding.sentences() for finding in findings])
+        for name, account, findings in _accounts(document, verdicts)
+    ]
+    return html.render(content_of(document, KIND, list(verdicts)), sentences, document.telemetry, accounts=accounts)
 
 
 def _by_device(verdicts: Sequence[Verdict]) -> _Groups:
@@ -162,10 +186,12 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
             if result.stages is not None:
                 subject = result.subject
                 place = f" ({subject.model}, {subject.device.name})" if is_compared else ""
-                text.print_stages(console, f"{subject.label}{place}", result.stages)
+                text.print_stages(console, f"{subject.label}{place}", result.stages, subject.unit)
     if not is_compared:
         for who, why in left_out:
             console.print(Text(f"{who}: {why}"))
+    for name, account, findings in _accounts(document, verdicts):
+        print_account(console, name, account, findings)
 
 
 def _heading(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[str]:

@@ -11,22 +11,24 @@ from rich.text import Text
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict, speed_up, what_the_cache_hides
 from profiles.stage_table import Stage, StageTable
+from profiles.unit import Unit, common_unit
 
-# On a narrower terminal, tables have only the most important columns.
-_FULL_WIDTH = 100
+# On a narrower terminal, tables have only the most important columns; below the second width, fewer still.
+_FULL_WIDTH, _NARROW_WIDTH = 100, 72
 # Transfer and device augmentation have a column if their share is this large somewhere. They count in load% anyway.
 _LEAST_SHARE = 0.015
 # No table of stages is printed if each takes less, in microseconds per image: all figures would round to 0.
 _LEAST_US = 0.5
 
 
-def print_stages(console: Console, name: str, table: StageTable) -> None:
+def print_stages(console: Console, name: str, table: StageTable, unit: Unit) -> None:
     """Prints the costs of a loader's stages, or why they are unknown.
 
     Args:
       console: to print to; its width decides the columns.
       name: of the loader.
       table: the stages that were measured.
+      unit: what the loader's batches hold.
     """
     console.print()
     if table.reason is not None:
@@ -35,43 +37,46 @@ def print_stages(console: Console, name: str, table: StageTable) -> None:
     if table.stages and all(
         max(stage.cpu_us_per_image, abs(stage.wait_us_per_image or 0)) < _LEAST_US for stage in table.stages
     ):
-        console.print(Text(f"stages of {name}: none takes {_LEAST_US:g} us of an image."))
+        console.print(Text(f"stages of {name}: none takes {_LEAST_US:g} us of {unit.article} {unit.noun}."))
         return
-    console.print(_stage_table(name, table, full=console.width >= _FULL_WIDTH))
-    for line in _lines(table):
+    console.print(_stage_table(name, table, unit, console.width))
+    for line in _lines(table, unit, rates=console.width >= _NARROW_WIDTH):
         console.print(Text(line, style="dim"))
 
 
-def _stage_table(name: str, table: StageTable, *, full: bool) -> Table:
+def _stage_table(name: str, table: StageTable, unit: Unit, width: int) -> Table:
+    """Returns the table of stages. However narrow the terminal is, it says where the user's functions stand."""
+    full, narrow = width >= _FULL_WIDTH, width < _NARROW_WIDTH
     title = Text(f"stages of {name}", style="bold")
     printed = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    printed.add_column("stage", overflow="fold", ratio=1 if not full else None)
-    if full:
-        printed.add_column("where", overflow="fold")
+    for column in ("stage", "where") if full else ("stage, where",):
+        printed.add_column(column, overflow="fold")
     for column in ("CPU us", "wait us", "share"):
         printed.add_column(column, justify="right", no_wrap=True)
     if full:
         printed.add_column("bytes", justify="right", no_wrap=True)
-    for column in ("img/s", "calls", "buffer"):
-        printed.add_column(column, justify="right", no_wrap=True)
+    if not narrow:
+        printed.add_column(unit.rate, justify="right", no_wrap=True)
+    printed.add_column("calls", justify="right", no_wrap=True)
+    if not narrow:
+        printed.add_column("buffer", justify="right", no_wrap=True)
     for stage in table.stages:
-        cells = [Text(stage.name)]
-        if full:
-            cells.append(Text(stage.location or stage.kind))
-        cells += [
-            Text(f"{stage.cpu_us_per_image:,.0f}"),
-            Text("-" if stage.wait_us_per_image is None else f"{stage.wait_us_per_image:,.0f}"),
-            Text(f"{table.share(stage):.0%}"),
-        ]
-        if full:
-            cells.append(Text("-" if stage.bytes_per_element is None else _bytes(stage.bytes_per_element)))
+        place = [stage.name, stage.location or stage.kind]
         rate = stage.images_per_sec(table.cores)
+        cells = place if full else [" ".join([stage.name] if stage.location is None else place)]
         cells += [
-            Text("-" if rate is None else f"{rate:,.0f}"),
-            Text(_setting(stage, stage.parallelism)),
-            Text(_buffer(stage)),
+            f"{stage.cpu_us_per_image:,.0f}",
+            "-" if stage.wait_us_per_image is None else f"{stage.wait_us_per_image:,.0f}",
+            f"{table.share(stage):.0%}",
         ]
-        printed.add_row(*cells)
+        if full:
+            cells.append("-" if stage.bytes_per_element is None else _bytes(stage.bytes_per_element))
+        if not narrow:
+            cells.append("-" if rate is None else f"{rate:,.0f}")
+        cells.append(_setting(stage, stage.parallelism))
+        if not narrow:
+            cells.append(_buffer(stage) if full else _buffer(stage).replace(", ", ",\n"))
+        printed.add_row(*map(Text, cells))
     return printed
 
 
@@ -97,22 +102,24 @@ def _bytes(count: int) -> str:
     raise AssertionError
 
 
-def _lines(table: StageTable) -> list[str]:
-    lines = [f"us: microseconds per image, one thing at a time; img/s: what {table.cores:g} cores could give a stage."]
+def _lines(table: StageTable, unit: Unit, *, rates: bool) -> list[str]:
+    """Returns the lines below a table of stages; `rates` says whether the table has the column of rates."""
+    rate = f"; {unit.rate}: what {table.cores:g} cores could give a stage" if rates else ""
+    lines = [f"us: microseconds per {unit.with_files}, one thing at a time{rate}."]
     loader_us = table.loader_cpu_us_per_image
     if loader_us is not None and table.effective_parallelism is not None:
         workers = "" if table.workers is None else f", {table.workers} workers asked for, {table.workers_seen} seen"
         lines.append(
-            f"The loader as it runs: {loader_us:,.0f} us of CPU per image (the stages sum to "
+            f"The loader as it runs: {loader_us:,.0f} us of CPU per {unit.noun} (the stages sum to "
             f"{table.cpu_us_per_image:,.0f}), {table.effective_parallelism:.1f} cores busy{workers}."
         )
     if table.tail is not None:
         slowest = ", ".join(f"{image.name} ({image.us / 1e3:,.1f} ms)" for image in table.tail.slowest[:3])
         lines.append(
-            f"An image takes {table.tail.p50_us / 1e3:,.2f} ms (median), {table.tail.p99_us / 1e3:,.2f} ms (p99); "
-            f"slowest: {slowest}."
+            f"{unit.article.title()} {unit.with_files} takes {table.tail.p50_us / 1e3:,.2f} ms (median), "
+            f"{table.tail.p99_us / 1e3:,.2f} ms (p99); slowest: {slowest}."
         )
-    return [*lines, *table.flags, *table.unavailable]
+    return [*lines, *table.remarks(unit)]
 
 
 def print_results(
@@ -138,7 +145,7 @@ def print_results(
         results = [verdict.result for verdict in group]
         over = {result.subject.page_cache: result for result in results if result.subject.variant == baseline}
         console.print()
-        console.print(_table(results, over, f"{model} on {device}", full=console.width >= _FULL_WIDTH))
+        console.print(_table(results, over, f"{model} on {device}", console.width))
         for line in _footnotes(results):
             console.print(Text(line, style="dim"))
     for who, why in left_out:
@@ -185,13 +192,16 @@ def described_results(results: Sequence[Result], baseline: str | None) -> list[R
     return chosen
 
 
-def _table(results: Sequence[Result], over: Mapping[str, Result], title: str, *, full: bool) -> Table:
+def _table(results: Sequence[Result], over: Mapping[str, Result], title: str, width: int) -> Table:
     """Returns the table of results; `over` holds the result that speed-ups are relative to, by page cache."""
     table = Table(title=Text(title, style="bold"), title_justify="left", box=None, padding=(0, 1, 0, 0))
-    table.add_column("variant", overflow="fold", min_width=9 if not full else None)
-    columns = ["img/s", "±", "loader", "model", "load%", "comp%", "stall", "interf", "edges", "1st s"]
-    if not full:
-        columns = ["img/s", "±", "loader", "model", "load%", "stall", "interf", "edges"]
+    table.add_column("variant", overflow="fold", min_width=9 if width < _FULL_WIDTH else None)
+    rate = common_unit(result.subject.unit for result in results).rate
+    columns = [rate, "±", "loader", "model", "load%", "comp%", "stall", "interf", "edges", "1st s"]
+    if width < _FULL_WIDTH:
+        columns = [rate, "±", "loader", "model", "load%", "stall", "interf", "edges"]
+    if width < _NARROW_WIDTH:
+        columns = [rate, "load%", "stall", "interf", "edges"]
     if any(abs(_device_share(result)) >= _LEAST_SHARE for result in results):
         columns.insert(columns.index("edges"), "device")
     if any(result.subject.page_cache == "cold" for result in results):
@@ -202,7 +212,7 @@ def _table(results: Sequence[Result], over: Mapping[str, Result], title: str, *,
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for result in results:
-        cells = _cells(result)
+        cells = _cells(result) | {rate: f"{result.epoch_images_per_sec:,.0f}"}
         if over:
             cells["speed-up"] = _speed_up(result, over.get(result.subject.page_cache))
         table.add_row(Text(_name(result, results)), *(cells[name] for name in columns))
@@ -229,7 +239,6 @@ def _cells(result: Result) -> dict[str, str]:
     loading_ratio = max(attribution.loading_ratio, 0.0)  # below 0 by noise; the verdict prints 0 as well
     stall = (shares.fetch_stall or 0.0) + (shares.prep_stall or 0.0)
     return {
-        "img/s": f"{result.epoch_images_per_sec:,.0f}",
         "±": "-" if result.spread_ratio is None else f"{result.spread_ratio:.0%}",
         "loader": "-" if result.loader_images_per_sec is None else f"{result.loader_images_per_sec:,.0f}",
         "model": "-" if result.model_images_per_sec is None else f"{result.model_images_per_sec:,.0f}",
@@ -267,5 +276,6 @@ def _name(result: Result, results: Sequence[Result]) -> str:
 
 def _footnotes(results: Sequence[Result]) -> list[str]:
     works, remarks = _marks(results)
-    lines = [f"({letter}) other work per image: {work}" for work, letter in works.items()]
+    unit = common_unit(result.subject.unit for result in results)
+    lines = [f"({letter}) other work per {unit.noun}: {work}" for work, letter in works.items()]
     return lines + [f"({digit}) {remark}" for remark, digit in remarks.items()]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from profiles.results.attribution import Attribution
 from profiles.samples import Sample
 from profiles.statistics import LEAST_ROUNDS, median
+from profiles.unit import IMAGE, Unit
 
 # Steps and edges may differ this much from one clock around `fit`. Source: the design of this project; a Keras callback
 # costs less.
@@ -102,12 +103,14 @@ def check_own_steps(samples: Samples, attribution: Attribution) -> tuple[str, ..
     )
 
 
-def check_length(samples: Samples) -> tuple[str, ...]:
+def check_length(samples: Samples, unit: Unit = IMAGE) -> tuple[str, ...]:
     """Checks that every epoch had enough steady steps for a rate."""
     steps = min(len(sample.step_ns) // sample.epochs for sample in samples["train"])
     if steps >= LEAST_STEADY_STEPS:
         return ()
-    return (f"short: {steps} steady steps in an epoch are too few for a rate; use more images or smaller batches",)
+    return (
+        f"short: {steps} steady steps in an epoch are too few for a rate; use more {unit.plural} or smaller batches",
+    )
 
 
 def check_buffers(samples: Samples, buffered_batches: int) -> tuple[str, ...]:
@@ -141,7 +144,12 @@ def check_rounds(samples: Samples) -> tuple[str, ...]:
 
 
 def check_all(
-    samples: Samples, attribution: Attribution, *, typical_canary_ns: float, buffered_batches: int
+    samples: Samples,
+    attribution: Attribution,
+    *,
+    typical_canary_ns: float,
+    buffered_batches: int,
+    unit: Unit = IMAGE,
 ) -> tuple[str, ...]:
     """Runs every check on the samples of one result.
 
@@ -150,10 +158,11 @@ def check_all(
       attribution: of these samples.
       typical_canary_ns: the median of the canary over the whole run.
       buffered_batches: batches that the loader's buffers can hold.
+      unit: what a batch holds.
     """
     return (
         *check_claims(samples),
-        *check_length(samples),
+        *check_length(samples, unit),
         *check_rounds(samples),
         *check_buffers(samples, buffered_batches),
         *check_drift(samples),

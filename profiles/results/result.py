@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from profiles.results.attribution import Attribution, attribute, attribute_one_pass, whole_samples
@@ -12,6 +12,7 @@ from profiles.results.subject import WINDOWS_OF, Subject
 from profiles.samples import Sample
 from profiles.stage_table import AnnotatedFunction, StageTable
 from profiles.statistics import geometric_mean, median, spread_ratio
+from profiles.unit import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,7 @@ class Result:
             "device": {"kind": subject.device.kind, "name": subject.device.name},
             "page_cache": subject.page_cache,
             "batch_size": subject.batch_size,
+            "unit": asdict(subject.unit),
             "config": dict(subject.config),
             "training": dict(subject.training),
             "work": list(subject.work),
@@ -101,21 +103,21 @@ class Result:
             utilization: 1 - self.attribution.loading_ratio,
             "headspace": self.attribution.headspace,
             "host_wait_ratio": self.attribution.host_wait_ratio,
-            **_stages_to_dict(self.stages),
+            **_stages_to_dict(self.stages, subject.unit),
             "lines": [function.to_dict() for function in self.lines],
             "cpu_ms_per_image": dict(self.cpu_ms_per_image),
             "read_bytes_per_sec": subject.storage
             and {"cold": subject.storage.cold_bytes_per_sec, "warm": subject.storage.warm_bytes_per_sec},
             "bytes_per_image": subject.storage and subject.storage.bytes_per_file,
             "notes": list(subject.notes),
-            "flags": [*self.flags, *((*self.stages.flags, *self.stages.unavailable) if self.stages else ())],
+            "flags": [*self.flags, *(self.stages.remarks(subject.unit) if self.stages else ())],
         }
 
 
-def _stages_to_dict(table: StageTable | None) -> dict[str, Any]:
+def _stages_to_dict(table: StageTable | None, unit: Unit) -> dict[str, Any]:
     if table is None:
         return {"stages": [], "stage_table": None}
-    values = table.to_dict()
+    values = table.to_dict(unit)
     return {"stages": values.pop("stages"), "stage_table": values}
 
 
@@ -158,10 +160,11 @@ def summarise(
             attribution,
             typical_canary_ns=typical_canary_ns,
             buffered_batches=subject.buffered_batches,
+            unit=subject.unit,
         )
     else:
         attribution = attribute_one_pass(by_window["train"], images=subject.images)
-        flags = (*check_claims(by_window), *check_length(by_window), *check_rounds(by_window))
+        flags = (*check_claims(by_window), *check_length(by_window, subject.unit), *check_rounds(by_window))
     return _result(subject, samples, attribution, (*flags, *subject.doubts), stages, lines)
 
 

@@ -13,6 +13,7 @@ from profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
 from profiles.results.evidence import Evidence, Finding, Gain
 from profiles.samples import Sample
 from profiles.statistics import LEAST_ROUNDS, median
+from profiles.unit import Unit
 
 # A part of an epoch with at least this share is costly. Source: xprof warns of input that takes 10 % of a step.
 COSTLY_RATIO = BALANCED_FROM
@@ -84,16 +85,16 @@ def culprit_stage(evidence: Evidence) -> Finding | None:
     explained = table.share(stage) * evidence.loader_ratio
     if explained <= MOST_RATIO * evidence.result.attribution.loading_ratio:
         return None
-    place = f" ({stage.location})" if stage.location else ""
+    place, unit = f" ({stage.location})" if stage.location else "", _unit(evidence)
     gain = _gain_of_part(evidence, explained, f"if {stage.name} cost nothing")
     return Finding(
         rule="culprit stage",
-        text=f"{stage.name}{place} takes {table.share(stage):.0%} of the loader's time for an image, "
+        text=f"{stage.name}{place} takes {table.share(stage):.0%} of the loader's time for {unit.article} {unit.noun}, "
         f"{stage.cpu_us_per_image:,.0f} us of CPU",
         cost_ratio=explained,
         advice="make it cheaper, or do it once (a cache behind it, a prepared format)" if gain else None,
         gain=gain,
-        hypothesis=bool(table.flags),  # the stages do not sum to the loader
+        hypothesis=table.excess_ratio is not None,
     )
 
 
@@ -152,7 +153,7 @@ def frozen_augmentation(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="frozen augmentation",
         text=f"Frozen augmentation: {', '.join(names[:3])}{more} before a cache draws once, "
-        "so that every epoch repeats the first one's images; behind the cache it would draw anew",
+        f"so that every epoch repeats the first one's {_unit(evidence).plural}; behind the cache it would draw anew",
         cost_ratio=1.0,  # it spoils what the model learns in the whole epoch
     )
 
@@ -213,13 +214,15 @@ def interference(evidence: Evidence) -> Finding | None:
     share = evidence.lost.interference
     alone = evidence.lost.compute + evidence.lost.device_augment + evidence.lost.transfer
     loader_ms = evidence.result.cpu_ms_per_image["loader"]
-    takes = "" if loader_ms is None else f", which takes {loader_ms:.2f} ms of CPU per image,"
+    takes = "" if loader_ms is None else f", which takes {loader_ms:.2f} ms of CPU per {_unit(evidence).noun},"
     gain = _gain_of_part(evidence, share, "if the loader took no core from the model")
     return Finding(
         rule="interference",
         text=f"Beside the loader{takes} a training step takes {(alone + share) / alone:.2f} times as long as alone",
         cost_ratio=share,
-        advice="do less per image (a cache, a prepared format); more workers cannot help" if gain else None,
+        advice=f"do less per {_unit(evidence).noun} (a cache, a prepared format); more workers cannot help"
+        if gain
+        else None,
         gain=gain,
     )
 
@@ -248,7 +251,7 @@ def costly_transfer(evidence: Evidence) -> Finding | None:
 
 def cores_to_feed(evidence: Evidence) -> Finding | None:
     """Says how many cores this loader needs to keep an accelerator busy."""
-    result, cores = evidence.result, evidence.cores
+    result, cores, unit = evidence.result, evidence.cores, _unit(evidence)
     loader_ms = result.cpu_ms_per_image["loader"]
     waits = evidence.surely_lost.prep_stall + evidence.surely_lost.fetch_stall
     if not result.subject.device.accelerator or loader_ms is None or waits < COSTLY_RATIO:
@@ -258,13 +261,13 @@ def cores_to_feed(evidence: Evidence) -> Finding | None:
     needed_text = f"{needed:.1f}" if needed >= 1 else f"{needed:.2f}"
     text = (
         f"To keep this device busy {UTILIZATION:.0%} of the time, the loader needs {needed_text} cores: "
-        f"{loader_ms:.2f} ms of CPU per image, {rate:,.0f} images/sec"
+        f"{loader_ms:.2f} ms of CPU per {unit.noun}, {rate:,.0f} {unit.plural}/sec"
     )
     if cores is None:
         return Finding(rule="cores to feed", text=text, cost_ratio=evidence.loader_ratio)
     if needed > cores:
         text += f"; {cores:g} are usable"
-        advice = f"give it {needed_text} cores, or at most {1e3 * cores / rate:.2f} ms of work per image"
+        advice = f"give it {needed_text} cores, or at most {1e3 * cores / rate:.2f} ms of work per {unit.noun}"
     else:
         text += f"; {cores:g} are usable, and it does not use them"
         advice = "let more of them work (workers, parallel calls, prefetch)"
@@ -316,7 +319,8 @@ def recompiled(evidence: Evidence) -> Finding | None:
         text=f"The short last batch of each epoch takes {_time(median(lasts) / 1e9)}, "
         f"a full one {_time(typical_ns / 1e9)}: XLA compiles the model for it again",
         cost_ratio=share,
-        advice="drop the remainder (`drop_remainder=True`), or choose a batch size that divides the images"
+        advice="drop the remainder (`drop_remainder=True`), or choose a batch size that divides the "
+        f"{_unit(evidence).plural}"
         if gain
         else None,
         gain=gain,
@@ -428,6 +432,10 @@ def _tuner_off(evidence: Evidence) -> str | None:
     if "arrays" in str(subject.training.get("data")):
         return f"feed the arrays by a tf.data.Dataset of your own without its tuner ({off})"
     return None
+
+
+def _unit(evidence: Evidence) -> Unit:
+    return evidence.result.subject.unit
 
 
 def _batch(evidence: Evidence) -> int:

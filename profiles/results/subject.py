@@ -8,6 +8,7 @@ from typing import Any
 
 from profiles.devices import Device
 from profiles.machine.page_cache import StorageRates
+from profiles.unit import IMAGE, Unit
 
 # The names of the windows that a row of the report is derived from, by the page cache of that row. With a cold page
 # cache only training is measured; the windows of the model alone and the warm `train` are used for both rows.
@@ -37,6 +38,7 @@ class Subject:
       cores: how many the run may use; None where unknown.
       frozen_by_cache: random operations in front of a cache, which repeats their first draws in every epoch.
       decoded_pixels, wanted_pixels: pixels of a mean image as it is decoded in every epoch, and as the model takes it.
+      unit: what its batches hold: images, or samples of other data. All "images" in the names of figures are these.
     """
 
     variant: str
@@ -56,6 +58,7 @@ class Subject:
     frozen_by_cache: tuple[str, ...] = ()
     decoded_pixels: float | None = None
     wanted_pixels: float | None = None
+    unit: Unit = IMAGE  # as in files that were written before there was a unit
 
     def __post_init__(self) -> None:
         if self.page_cache not in WINDOWS_OF:

@@ -85,7 +85,11 @@ class Verdict:
         sentences = []
         for advice in self.printed_advice:
             works = f"{_work(advice.work)}; here: {_work(self.result.subject.work)}"
-            where = "at the same work" if advice.same_work else f"of all, at other work per image ({works})"
+            where = (
+                "at the same work"
+                if advice.same_work
+                else f"of all, at other work per {self.result.subject.unit.noun} ({works})"
+            )
             sentences.append(f"Fastest {where}: {_gain(advice)}")
         return sentences
 
@@ -131,7 +135,9 @@ def what_the_cache_hides(result: Result) -> str:
         hidden = f"too few rounds to tell what the page cache hides ({len(cold)})"
     elif interval[0] > 1:
         hidden = f"the page cache hides {1 - cold_rate / warm_rate:.0%}"
-    sentence = f"{result.subject.variant}: cold {cold_rate:,.0f} img/s, warm {warm_rate:,.0f}: {hidden}"
+    sentence = (
+        f"{result.subject.variant}: cold {cold_rate:,.0f} {result.subject.unit.rate}, warm {warm_rate:,.0f}: {hidden}"
+    )
     storage = result.subject.storage
     if storage is not None:
         most = _rate(max(cold_rate, warm_rate) * storage.bytes_per_file)

@@ -53,8 +53,12 @@ class WatchCallback(keras.callbacks.Callback):
 
     def on_test_begin(self, logs: Any = None) -> None:
         if self.watch is not None:
-            self.watch.end_steps()
+            self.watch.begin_test()
             self.watch.end_if_due()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        if self.watch is not None:
+            self.watch.end_test()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         assert self.watch is not None

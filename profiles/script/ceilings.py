@@ -21,7 +21,8 @@ from profiles.measure.windows import Windows
 from profiles.samples import Sample
 from profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
 from profiles.script.results import LEAST_STEADY_STEPS, Ceilings, is_quiet
-from profiles.script.watch import Watch, traced_as
+from profiles.script.watch import Watch
+from profiles.script.watched import traced_as
 from profiles.stages.tf_graph import CutError, every_node, is_stateful
 from profiles.statistics import median
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from profiles import clock
 from profiles.machine.others import Others
+from profiles.machine.strain import Strain, StrainMeter
 
 # The last so many epochs of a run are kept: enough for any statistic, with bounded memory on long runs.
 KEPT_EPOCHS = 200
@@ -24,11 +25,10 @@ class EpochRecord:
       steps, images: of the whole epoch.
       steady_steps, steady_images: without the first steps of the epoch and without steps that traced the model.
       steady_ns: wall time of the steady steps, and of Keras and callbacks between them.
-      steady_wait_ns: part of `steady_ns` inside `next(iterator)`. On an asynchronous device the host waits there, not
-        the device.
+      steady_wait_ns: part of `steady_ns` inside `next(iterator)` while the device had nothing to compute.
       between_ns: part of `steady_ns` between the steps.
       first_batch_ns: from the beginning of the epoch to the first batch.
-      before_ns: from the beginning of the epoch to the call of the first step.
+      before_ns: from the beginning of the epoch to the call of the first step, without the hooks of callbacks.
       wall_ns: from the call of the first step to the end of the last step.
       after_ns: from the end of the last step to the beginning of validation or the end of the epoch. The iterator is
         torn down in this time.
@@ -36,13 +36,19 @@ class EpochRecord:
       other_ns: from the end of `after_ns` to the end of the epoch: validation.
       cpu_ns: CPU time of this process and its workers in the epoch, without `other_ns`.
       step_ns: times of at most 256 steady steps, drawn evenly, and last the time of the epoch's last step.
-      asynchronous: whether the device runs behind the host, so that the host's wait is not the device's wait.
+      asynchronous: whether the times are those of a host that runs ahead of its device, so that the host's wait is not
+        the device's wait. Only a loop of PyTorch on a GPU is timed so.
       callbacks_ns: part of `between_ns` inside the batch hooks of callbacks; None where the hooks were not timed.
+      all_waits_ns: part of `wall_ns` inside `next(iterator)`, of all steps; None if unknown.
+      all_callbacks_ns: part of `wall_ns` inside the batch hooks of callbacks; 0 where the hooks were not timed.
+      all_between_ns: part of `wall_ns` between the steps, without the hooks where these were timed: Keras' own work.
+      edge_callbacks_ns: inside hooks of callbacks before the first step and behind the last. No other field has it.
       claimed_ns: sum of edges, steps and batch hooks, each timed separately. It should equal `outer_ns`. None where the
-        hooks were not timed, and on an asynchronous device.
+        hooks were not timed.
       whole: whether the epoch ran to its end: False where an error or the user ended `fit` before.
       batch_size: images in the epoch's largest batch.
       others_ratio: part of the cores' time that other programs took during the epoch; None where unknown.
+      strain: on the machine during the epoch; None where unknown.
     """
 
     epoch: int
@@ -67,10 +73,15 @@ class EpochRecord:
     whole: bool = True
     batch_size: int | None = None
     others_ratio: float | None = None
+    strain: Strain | None = None
+    all_waits_ns: int | None = None
+    all_callbacks_ns: int = 0
+    all_between_ns: int = 0
+    edge_callbacks_ns: int = 0
 
     @property
     def outer_ns(self) -> int:
-        """The time of the epoch by one clock, with validation.
+        """The time of the epoch by one clock, with validation, without hooks before its first step and after its last.
 
         Each of the four summands begins where the previous one ends, so that the sum depends on the first and the last
         reading only.
@@ -103,16 +114,18 @@ class EpochRecord:
 
     @property
     def loading_ratio(self) -> float | None:
-        """Part of the epoch in which nothing was computed: waiting and edges. None if unknown.
+        """Part of the epoch in which nothing was computed: waiting and edges, without callbacks. None if unknown.
 
         Does not contain what the loader takes by using the model's cores: that would need the rate of the model alone.
+        Where the hooks of callbacks were not timed, they count as compute.
         """
         if self.asynchronous or self.steady_wait_ns is None or not self.steady_steps:
             return None
-        steps_ns = (self.steady_ns - self.steady_wait_ns) / self.steady_steps * self.steps
+        busy_ns = self.steady_ns - self.steady_wait_ns - (self.callbacks_ns or 0)
+        steps_ns = busy_ns / self.steady_steps * self.steps
         if self.images and self.steady_images:
-            steps_ns = (self.steady_ns - self.steady_wait_ns) / self.steady_images * self.images
-        return 1 - steps_ns / self.epoch_ns
+            steps_ns = busy_ns / self.steady_images * self.images
+        return 1 - steps_ns / (self.epoch_ns - self.all_callbacks_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +158,8 @@ class Tally:
         self._random = random_
         self._others = Others()
         self._others_ratio: float | None = None
+        self._strain_meter = StrainMeter()
+        self._strain: Strain | None = None
         self._begin_ns = clock.now_ns()
         self._cpu_ns = self._first_ns = self._ended_ns = self._read_ns = 0
         self._first_batch_ns: int | None = None
@@ -157,13 +172,25 @@ class Tally:
         self._step_ns: list[int] = []
         self._last_step_ns: int | None = None
         # For `claimed_ns`: each call of the train function and each batch hook has two clock readings of its own.
-        self._calls_ns = self._opening_ns = self._hooks = self._hooks_ns = self._hook_ended_ns = 0
-        self._hooks_before_call_ns = self._callbacks_ns = 0
+        self._calls_ns = self._opening_ns = self._hooks = self._hooks_ns = self._hook_ended_ns = self._left_ns = 0
+        self._callbacks_ns = self._all_callbacks_ns = self._before_hooks_ns = self._after_hooks_ns = 0
+        self._first_hooks_ns = self._last_hooks_ns = 0
+        self._hooks_before_call: list[tuple[int, int]] = []
+        self._all_waits_ns: int | None = 0
+        self._all_between_ns = 0
         # The last early step that did not trace. It stands for the steady steps of an epoch that has none.
         self._instead: tuple[int, int, int | None, int | None] | None = None
 
     def add(
-        self, before_ns: int, fetched_ns: int, done_ns: int, images: int | None, steps: int, *, traced: bool
+        self,
+        before_ns: int,
+        fetched_ns: int,
+        done_ns: int,
+        images: int | None,
+        steps: int,
+        *,
+        traced: bool,
+        hooks_ns: int = 0,
     ) -> None:
         """Adds a call whose fetching of batches was timed.
 
@@ -172,17 +199,23 @@ class Tally:
           images: in its batches; None if unknown.
           steps: that the call made.
           traced: whether the call traced the model.
+          hooks_ns: time of the batch hooks since the call before.
         """
         wait_ns = fetched_ns - before_ns
         if not self.calls:
-            self._first_ns, self._first_batch_ns = before_ns, fetched_ns - self._begin_ns
+            self._first_ns, self._first_hooks_ns = before_ns, hooks_ns
+            self._first_batch_ns = fetched_ns - self._begin_ns - self._before_hooks_ns - hooks_ns
+        else:
+            self._all_callbacks_ns += hooks_ns
+            self._all_between_ns += max(0, before_ns - self.last_ns - hooks_ns)
+        self._all_waits_ns = _plus(self._all_waits_ns, wait_ns)
         if traced:
             self._traced_ns.append(done_ns - fetched_ns)
         elif self.calls < self._ramp_steps:
             self._instead = (steps, done_ns - before_ns, images, wait_ns)
         else:
             self._between_ns += before_ns - self.last_ns
-            self._callbacks_ns += self._hooks_before_call_ns
+            self._callbacks_ns += hooks_ns
             self._steady(steps, done_ns - self.last_ns, images, wait_ns)
             self._draw((done_ns - before_ns) // steps)
         self._images = _plus(self._images, images)
@@ -190,18 +223,26 @@ class Tally:
         self._end_call(done_ns, steps)
 
     def add_whole_call(self, entered_ns: int, left_ns: int) -> None:
-        """Adds the time of a whole call of the train function, including the work of the watch."""
-        self._calls_ns += left_ns - entered_ns
+        """Adds the time of a whole call of the train function on the host, including the work of the watch.
 
-    def add_call(self, before_ns: int, done_ns: int, steps: int, *, traced: bool) -> None:
+        What Keras does for the call behind its batch hook is the call's: on JAX it hands the model's state over there.
+        """
+        self._calls_ns += left_ns - (self._hook_ended_ns if self._hook_ended_ns > self._left_ns else entered_ns)
+        self._left_ns = left_ns
+
+    def add_call(self, before_ns: int, done_ns: int, steps: int, *, traced: bool, hooks_ns: int = 0) -> None:
         """Adds a call whose batches only TensorFlow saw; `read` adds their images later."""
+        self._all_waits_ns = None
         if not self.calls:
-            self._first_ns = self._read_ns = before_ns
+            self._first_ns, self._read_ns, self._first_hooks_ns = before_ns, before_ns, hooks_ns
+        else:
+            self._all_callbacks_ns += hooks_ns
+            self._all_between_ns += max(0, before_ns - self.last_ns - hooks_ns)
         if traced:
             self._traced_ns.append(done_ns - before_ns)
         elif self.calls:
             self._between_ns += before_ns - self.last_ns
-            self._callbacks_ns += self._hooks_before_call_ns
+            self._callbacks_ns += hooks_ns
             self._draw((done_ns - before_ns) // steps)
         self.unread_steps += steps
         self._end_call(done_ns, steps)
@@ -209,11 +250,23 @@ class Tally:
     def add_hook(self, before_ns: int, done_ns: int) -> None:
         """Adds a call of one of Keras' batch hooks, which runs this hook of all callbacks."""
         if not self._hooks:
-            self._opening_ns = before_ns - self._begin_ns
+            self._opening_ns = before_ns - self._begin_ns - self._before_hooks_ns
         self._hooks += 1
         self._hooks_ns += done_ns - before_ns
-        self._hooks_before_call_ns += done_ns - before_ns
+        self._hooks_before_call.append((before_ns, done_ns))
         self._hook_ended_ns = done_ns
+
+    def take_hooks(self) -> tuple[tuple[int, int], ...]:
+        """Returns (beginning, end) of each batch hook since the last call of this method."""
+        hooks, self._hooks_before_call = tuple(self._hooks_before_call), []
+        return hooks
+
+    def leave_out(self, before_ns: int, done_ns: int) -> None:
+        """Leaves out a hook of callbacks that ran before the first step, or behind the last."""
+        if self.ended:
+            self._after_hooks_ns += done_ns - before_ns
+        elif not self._hooks:
+            self._before_hooks_ns += done_ns - before_ns
 
     def read(self, counted: IteratorCount) -> None:
         """Adds the batches and images that tf.data has counted since the last `read`; their waiting stays unknown."""
@@ -228,20 +281,16 @@ class Tally:
         self._read_ns, self.read_steps, self._read_images = self.last_ns, counted.steps, counted.images
         self.unread_steps = 0
 
-    def rest(self) -> None:
-        """Notes that an asynchronous device has finished its steps now, which belong to the epoch."""
-        now_ns = clock.now_ns()
-        if self._steady_steps:
-            self._steady_ns += now_ns - self.last_ns
-        self.last_ns = now_ns
-
     def end_steps(self, *, whole: bool = True) -> None:
         """Notes that the steps of the epoch end now; `whole` says whether all of them were made."""
         self._whole = whole
         self.ended = True
+        hooks = self.take_hooks()
+        self._last_hooks_ns = sum(max(0, end_ns - max(begin_ns, self.last_ns)) for begin_ns, end_ns in hooks)
         self._ended_ns = clock.now_ns()
         self._cpu_ns = self._others.own_cpu_ns()
         self._others_ratio = self._others.ratio()
+        self._strain = self._strain_meter.read()
 
     def record(self, *, asynchronous: bool) -> EpochRecord:
         """Returns the record of the epoch, which ends now."""
@@ -264,20 +313,29 @@ class Tally:
             steady_wait_ns=self._steady_wait_ns if self._steady_steps else None,
             between_ns=self._between_ns,
             first_batch_ns=self._first_batch_ns,
-            before_ns=self._first_ns - self._begin_ns,
+            before_ns=self._first_ns - self._begin_ns - self._before_hooks_ns - self._first_hooks_ns,
             wall_ns=self.last_ns - self._first_ns,
-            after_ns=self._ended_ns - self.last_ns,
+            after_ns=self._ended_ns - self.last_ns - self._last_hooks_ns,
             traced_ns=sum(max(0, ns - step_ns) for ns in self._traced_ns),
-            other_ns=now_ns - self._ended_ns,
+            other_ns=now_ns - self._ended_ns - self._after_hooks_ns,
             cpu_ns=self._cpu_ns,
             step_ns=(*self._step_ns, *(() if self._last_step_ns is None else (self._last_step_ns,))),
             asynchronous=asynchronous,
             callbacks_ns=self._callbacks_ns if hooked else None,
-            claimed_ns=self._claimed_ns(now_ns) if hooked and not asynchronous else None,
+            claimed_ns=self._claimed_ns(now_ns) if hooked else None,
             whole=self._whole,
             batch_size=self._batch_size,
             others_ratio=self._others_ratio,
+            strain=self._strain,
+            all_waits_ns=self._all_waits_ns,
+            all_callbacks_ns=self._all_callbacks_ns,
+            all_between_ns=self._all_between_ns,
+            edge_callbacks_ns=self._edge_callbacks_ns,
         )
+
+    @property
+    def _edge_callbacks_ns(self) -> int:
+        return self._before_hooks_ns + self._first_hooks_ns + self._last_hooks_ns + self._after_hooks_ns
 
     def _claimed_ns(self, now_ns: int) -> int:
         """Returns the sum of the opening edge, the calls, the batch hooks, and the closing edge with validation.
@@ -286,15 +344,15 @@ class Tally:
         the check of this sum finds. So the opening edge ends at Keras' first batch hook, and the closing edge begins
         behind the last hook: edges from and to calls that were seen would contain calls that were not.
         """
-        closing_ns = now_ns - max(self._hook_ended_ns, self.last_ns)
-        return self._opening_ns + self._calls_ns + self._hooks_ns + closing_ns
+        closing_ns = now_ns - max(self._hook_ended_ns, self._left_ns) - self._after_hooks_ns
+        edge_hooks_ns = self._first_hooks_ns + self._last_hooks_ns
+        return self._opening_ns + self._calls_ns + self._hooks_ns - edge_hooks_ns + closing_ns
 
     def _note_batch(self, images: int | None, steps: int) -> None:
         if images and steps:
             self._batch_size = max(self._batch_size or 0, math.ceil(images / steps))
 
     def _end_call(self, done_ns: int, steps: int) -> None:
-        self._hooks_before_call_ns = 0
         self.steps += steps
         self.calls += 1
         self.last_ns = done_ns

@@ -1,4 +1,4 @@
-"""Times the batch hooks of callbacks, which Keras calls before and after each step, so that they count for no step."""
+"""Times the hooks of callbacks, so that their time counts for no step and for no edge of an epoch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from profiles import clock
 from profiles.script.callback import WatchCallback
 from profiles.script.watch import Watch
 
-_HOOKS = ("on_train_batch_begin", "on_train_batch_end")
+_HOOKS = tuple(
+    f"on_{subject}_{moment}"
+    for subject in ("train", "epoch", "train_batch", "test", "test_batch")
+    for moment in ("begin", "end")
+)
 
 
 def time_hooks() -> Callable[[], None]:
-    """Makes each of Keras' callback lists tell its `WatchCallback` how long the batch hooks of the list took.
+    """Makes each of Keras' callback lists tell its `WatchCallback` how long the hooks of the list took.
 
     The hooks of the list are timed, because Keras waits for each step once a callback has batch hooks of its own: so
     `WatchCallback` has none.
@@ -25,27 +29,34 @@ def time_hooks() -> Callable[[], None]:
       A function that restores Keras' own hooks.
     """
     owner = keras.callbacks.CallbackList
-    originals = {name: vars(owner)[name] for name in _HOOKS}
+    originals = {name: getattr(owner, name) for name in _HOOKS}
+    inherited = [name for name in _HOOKS if name not in vars(owner)]
     for name, original in originals.items():
-        setattr(owner, name, _timed(original))
+        setattr(owner, name, _timed(name, original))
 
     def undo() -> None:
         for name, original in originals.items():
-            setattr(owner, name, original)
+            if name in inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
 
     return undo
 
 
-def _timed(original: Callable[..., None]) -> Callable[..., None]:
+def _timed(name: str, original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def hook(callbacks: Any, *arguments: Any, **options: Any) -> None:
-        watch = _watch_of(callbacks)
-        if watch is None:
+        before_ns, watch = clock.now_ns(), _watch_of(callbacks)
+        if watch is not None:
+            watch.in_callbacks = True
+        try:
             original(callbacks, *arguments, **options)
-            return
-        before_ns = clock.now_ns()
-        original(callbacks, *arguments, **options)
-        watch.add_hook(before_ns, clock.now_ns())
+        finally:
+            watch = _watch_of(callbacks)  # `on_train_begin` has made it
+            if watch is not None:
+                watch.in_callbacks = False
+                watch.add_hook(name, before_ns, clock.now_ns())
 
     return hook
 

@@ -21,7 +21,7 @@ def missing_to_count(model: Any) -> str | None:
     """Says that Keras lacks the private name that `images_weighed` reads; None if Keras has it."""
     if hasattr(model, "_loss_tracker"):
         return None
-    return _lacks("counting images needs", "Model._loss_tracker")
+    return _lacks("counting what a batch holds needs", "Model._loss_tracker")
 
 
 def _lacks(needs: str, name: str) -> str:

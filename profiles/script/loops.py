@@ -20,6 +20,7 @@ from profiles.devices import Device
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.results import Ceilings, FitRecord
 from profiles.script.run import wait_for_threads
+from profiles.unit import SAMPLE, Unit, unit_of
 
 # The first steps of an epoch are not steady, as in a `fit`: buffers fill. There are more of them with more workers.
 _RAMP_STEPS = 2
@@ -118,6 +119,7 @@ class _Loop:
     Attributes:
       begun: number of passes that have begun.
       mixed: whether another loader is drawn from on the same line while this one runs.
+      unit: what the batches hold; None before the first.
     """
 
     def __init__(self, place: str, loader: Any) -> None:
@@ -127,6 +129,7 @@ class _Loop:
         self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.begun = 0
         self.mixed = False
+        self.unit: Unit | None = None
         self.device = _device()
         workers = loader.num_workers
         self._data_kind = f"a DataLoader ({workers} worker{'' if workers == 1 else 's'})"
@@ -148,6 +151,7 @@ class _Loop:
             training={"data": self._data_kind},
             why_unknown="several loaders are drawn from in one line, each while a step of the other runs",
             loop=True,
+            unit=self.unit or SAMPLE,
         )
 
 
@@ -183,6 +187,8 @@ class _Pass:
             self.close(whole=isinstance(error, StopIteration))
             raise
         self._drawn = asked_ns, clock.now_ns(), _images_in(batch)
+        if self._loop is not None and self._loop.unit is None:
+            self._loop.unit = _unit_in(batch)
         return batch
 
     def __len__(self) -> int:
@@ -235,6 +241,14 @@ def _images_in(batch: Any) -> int | None:
         return int(batch.shape[0])
     except Exception:  # a batch can be any object of the script, and its attributes can run any code
         return None
+
+
+def _unit_in(batch: Any) -> Unit:
+    """Returns what a batch holds: images or other samples. PyTorch has the channels of an image on its second axis."""
+    try:
+        return unit_of(batch[0] if isinstance(batch, tuple | list) else batch, channels_axis=1)
+    except Exception:  # a batch can be any object of the script, and its attributes can run any code
+        return SAMPLE
 
 
 def _place(frame: Any) -> str | None:

@@ -20,8 +20,8 @@ class StallMonitor(WatchCallback):
       the first step, or behind the last step. Cores that the loader takes from the model do not count;
     - `wait_ms_per_step`: how long a steady step waited for its batch.
 
-    Unknown values are left out: the loading ratio on a GPU, whose host runs ahead; the wait with `steps_per_execution`
-    above 1, because TensorFlow then draws batches while it computes. The training stays the same bit for bit.
+    Unknown values are left out: the wait and the loading ratio with `steps_per_execution` above 1, because TensorFlow
+    then draws batches while it computes. The training stays the same bit for bit.
     """
 
     def __init__(self) -> None:
@@ -53,9 +53,7 @@ class StallMonitor(WatchCallback):
             return self.watch.why_unknown
         if not records:
             return "no epoch has ended"
-        if any(record.asynchronous for record in records):
-            return "the device runs on behind the host, so that the host's wait is not the device's"
-        return "no epoch had a steady step, or its images cannot be counted"
+        return "no epoch had a steady step, or what its batches hold cannot be counted"
 
 
 def _values(record: EpochRecord) -> dict[str, float | None]:

@@ -19,12 +19,14 @@ import numpy as np
 from profiles import clock
 from profiles.devices import Device
 from profiles.measure import backends
+from profiles.results.account import Account
 from profiles.script.callback import WatchCallback
 from profiles.script.ceilings import measure_ceilings
 from profiles.script.hooks import time_hooks
 from profiles.script.results import Ceilings, FitRecord, join_calls
 from profiles.script.run import wait_for_threads
 from profiles.script.watch import Watch
+from profiles.unit import SAMPLE
 
 # How many batches are kept for the ceilings, and the data of how many `fit` are read again for stage tables.
 _KEPT_BATCHES, _READ_AGAIN = 4, 3
@@ -65,7 +67,7 @@ class Profiler:
         self._data: dict[str, _Data] = {}
         self._held: Any = None
         self._fit_s = self._ceilings_s = 0.0
-        self._patched: tuple[type, Callable[..., Any]] | None = None
+        self._patched: tuple[type, Callable[..., Any], Callable[..., Any]] | None = None
         self._untime_hooks: Callable[[], None] | None = None
 
     @property
@@ -89,9 +91,9 @@ class Profiler:
         return data_by_name
 
     def attach(self) -> None:
-        """Replaces `fit` in the class that Keras models inherit it from, and times the hooks of callback lists."""
+        """Replaces `fit` and `evaluate` in the class that Keras models inherit them from, and times callbacks."""
         owner = next(parent for parent in keras.Model.__mro__ if "fit" in vars(parent))
-        original = vars(owner)["fit"]
+        original, evaluate_original = vars(owner)["fit"], vars(owner)["evaluate"]
         profiler, signature = self, inspect.signature(original)
 
         @functools.wraps(original)
@@ -104,15 +106,26 @@ class Profiler:
                 return original(model, *arguments, **options)  # raises Keras' own error
             return profiler._fit(original, bound, _place(sys._getframe(1)))
 
-        owner.fit = fit
-        self._patched = (owner, original)
+        @functools.wraps(evaluate_original)
+        def evaluate(model: Any, *arguments: Any, **options: Any) -> Any:
+            watch = profiler._watch_of(model)
+            if watch is None:
+                return evaluate_original(model, *arguments, **options)
+            watch.begin_validation()
+            try:
+                return evaluate_original(model, *arguments, **options)
+            finally:
+                watch.end_validation()
+
+        owner.fit, owner.evaluate = fit, evaluate
+        self._patched = (owner, original, evaluate_original)
         self._untime_hooks = time_hooks()
 
     def detach(self) -> None:
-        """Restores Keras' own `fit` and hooks."""
+        """Restores Keras' own `fit`, `evaluate` and hooks."""
         if self._patched is not None:
-            owner, original = self._patched
-            owner.fit = original  # type: ignore[attr-defined]
+            owner, fit, evaluate = self._patched
+            owner.fit, owner.evaluate = fit, evaluate  # type: ignore[attr-defined]
             self._patched = None
         if self._untime_hooks is not None:
             self._untime_hooks()
@@ -165,7 +178,8 @@ class Profiler:
         else:
             bound.arguments["callbacks"] = [callback, *keras.tree.flatten(user_callbacks or [])]
         whole = interrupted = False
-        with self._counted_as_running():
+        called_ns = clock.now_ns()
+        with self._counted_as_running(), self._watching(callback):
             try:
                 returned = original(*bound.args, **bound.kwargs)
                 whole = True
@@ -173,15 +187,24 @@ class Profiler:
                 interrupted = True
                 raise
             finally:
-                self._fit_s += (clock.now_ns() - began_ns) / 1e9
+                returned_ns = clock.now_ns()
+                self._fit_s += (returned_ns - began_ns) / 1e9
                 if isinstance(user_callbacks, keras.callbacks.CallbackList):
                     user_callbacks.callbacks.remove(callback)
                 if callback.watch is not None:
                     callback.watch.close()
                     try:
                         if callback.watch.epochs:
+                            account = callback.watch.account(called_ns, returned_ns)
                             self._note(
-                                place, model, data, callback.watch, canary_ns, whole=whole, interrupted=interrupted
+                                place,
+                                model,
+                                data,
+                                callback.watch,
+                                account,
+                                canary_ns,
+                                whole=whole,
+                                interrupted=interrupted,
                             )
                         else:
                             self.why_unwatched = callback.watch.why_unknown
@@ -189,13 +212,38 @@ class Profiler:
                         callback.watch.kept.clear()
         return returned
 
+    @contextmanager
+    def _watching(self, callback: WatchCallback) -> Iterator[None]:
+        """Notes that this thread is inside a `fit` with this callback, until the block ends."""
+        outer, self._thread_state.callback = self._thread_state.callback, callback
+        try:
+            yield
+        finally:
+            self._thread_state.callback = outer
+
+    def _watch_of(self, model: Any) -> Watch | None:
+        """Returns the watch of the `fit` that this thread is inside of, if it trains this model."""
+        callback = self._thread_state.callback
+        if self._ended or self._thread_state.paused or callback is None or callback.model is not model:
+            return None
+        return None if callback.watch is None or callback.watch.in_callbacks else callback.watch
+
     def _count(self, steps: int) -> None:
         self._steps += steps
         if self._max_steps is not None and self._steps >= self._max_steps:
             raise SystemExit(0)
 
     def _note(
-        self, place: str, model: Any, data: Any, watch: Watch, canary_ns: int, *, whole: bool, interrupted: bool
+        self,
+        place: str,
+        model: Any,
+        data: Any,
+        watch: Watch,
+        account: Account,
+        canary_ns: int,
+        *,
+        whole: bool,
+        interrupted: bool,
     ) -> None:
         with self._noting:
             caller = next((other for other in self._callers if other.is_of(place, model, data)), None)
@@ -211,6 +259,8 @@ class Profiler:
                 training=_training(model, data),
                 why_unknown=watch.why_unknown,
                 whole=whole,
+                account=account,
+                unit=watch.unit or SAMPLE,
             )
             if caller is None:
                 self._callers.append(_Caller(place, model, data, at=len(self.fits)))
@@ -245,10 +295,17 @@ class Profiler:
 
 
 class _ThreadState(threading.local):
-    """State of each thread: how many `fit` calls it is inside of, and whether its `fit` calls are not to be watched."""
+    """State of each thread.
+
+    Attributes:
+      depth: how many `fit` calls the thread is inside of.
+      paused: whether its `fit` calls are not to be watched.
+      callback: of the innermost `fit`.
+    """
 
     depth = 0
     paused = False
+    callback: WatchCallback | None = None
 
 
 class _Caller:

@@ -10,6 +10,7 @@ from profiles import provenance
 from profiles.provenance import usable_cores
 from profiles.report.document import Document, LeftOut, now
 from profiles.report.measurements import SCRIPT, Measurement, MeasurementDocument, Measurements, Plan, unlisted_dataset
+from profiles.results.account import Account
 from profiles.results.subject import Subject
 from profiles.samples import Sample
 from profiles.script.results import UnknownError, samples_of
@@ -20,22 +21,29 @@ if TYPE_CHECKING:
     from profiles.script.profiler import Profiler
 
 
-def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bool) -> MeasurementDocument:
+def report_on(
+    watchers: Iterable[Profiler | Loops], *, script: str, complete: bool, files_per_sample: int = 1
+) -> MeasurementDocument:
     """Returns the document of all `fit` calls and loops that were watched. Runs no code of the script.
 
     Args:
       watchers: which watched the script.
       script: file name of the script.
       complete: whether the script ran to its end.
+      files_per_sample: from how many files the script makes a sample, as the user says.
     """
     subjects: list[Measurement] = []
     windows: dict[str, tuple[Sample, ...]] = {}
+    accounts: dict[str, Account] = {}
     left_out: list[LeftOut] = []
     backend: dict[str, Any] = {}
     for watcher in watchers:
         if watcher.fits:
             backend |= watcher.backend()
         for fit in watcher.fits:
+            if fit.account is not None:
+                accounts[fit.name] = fit.account
+            fit = replace(fit, unit=fit.unit.of_files(files_per_sample))
             try:
                 subject, samples = samples_of(fit)
             except UnknownError as error:
@@ -54,7 +62,7 @@ def report_on(watchers: Iterable[Profiler | Loops], *, script: str, complete: bo
         provenance={**provenance.machine(), **backend},
         plan=Plan(rounds=rounds, data=script),
         dataset=unlisted_dataset("what the script loads", script, images),
-        samples=Measurements(subjects=tuple(subjects), windows=windows),
+        samples=Measurements(subjects=tuple(subjects), windows=windows, accounts=accounts),
         left_out=tuple(left_out),
     )
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiles.devices import Device
+from profiles.results.account import Account, later_call
 from profiles.results.attribution import whole_samples
 from profiles.results.subject import Subject
 from profiles.samples import Sample
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
 from profiles.statistics import LEAST_ROUNDS, median
+from profiles.unit import SAMPLE, Unit
 
 # Keras itself takes 0.1 to 0.3 ms between two steps. More time than the first figure between steps is counted as that
 # of callbacks, if it is more than the second part of the steps' time.
@@ -52,6 +54,8 @@ class FitRecord:
       whole: whether `fit` ran to its end.
       calls: how many calls on the same line and model this record sums up.
       loop: whether this is a loop of the script. A step of a loop is the time between two batches.
+      account: where the wall time of the calls went; None for a loop.
+      unit: what the batches hold.
     """
 
     name: str
@@ -66,6 +70,8 @@ class FitRecord:
     whole: bool = True
     calls: int = 1
     loop: bool = False
+    account: Account | None = None
+    unit: Unit = SAMPLE
 
     @property
     def images_per_sec(self) -> float | None:
@@ -93,6 +99,7 @@ def join_calls(before: FitRecord, more: FitRecord) -> FitRecord:
         ceilings=replace(more.ceilings, samples=samples, reason=None if samples else more.ceilings.reason),
         whole=before.whole and more.whole,
         calls=before.calls + more.calls,
+        account=before.account + later_call(more.account) if before.account and more.account else None,
     )
 
 
@@ -111,10 +118,9 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
     ]
     if not measured:
         raise UnknownError(_unknown(fit, fit.why_unknown or "it made too few steps"))
-    asynchronous = any(epoch.asynchronous for epoch in measured)
-    if asynchronous and not fit.ceilings.samples:
+    if any(epoch.asynchronous for epoch in measured) and not fit.ceilings.samples:
         raise UnknownError(_unknown(fit, f"the device runs on behind the host, and {_no_ceilings(fit)}"))
-    callbacks_ratio = 0.0 if asynchronous else _callbacks_ratio(measured)
+    callbacks_ratio = _callbacks_ratio(measured)
     samples = [_sample(epoch, fit, callbacks_ratio) for epoch in measured]
     if len(samples) > 1 and measured[0].epoch == 0:
         samples[0] = replace(samples[0], window="warmup")
@@ -134,8 +140,10 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
     if not any(sample.whole for sample in samples if sample.window == "train"):
         notes.append("no epoch behind the first came to its end: what epochs take at their edges is unknown")
     if not fit.loop and all(epoch.claimed_ns is None for epoch in measured):
-        why = "the device runs on behind the host" if asynchronous else "the batch hooks of callbacks were not timed"
-        notes.append(f"not checked whether steps and edges add up to the time of an epoch: {why}")
+        notes.append(
+            "not checked whether steps and edges add up to the time of an epoch: the batch hooks of callbacks were not "
+            "timed"
+        )
     subject = Subject(
         variant=fit.name,
         model=fit.model,
@@ -143,6 +151,7 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
         batch_size=fit.batch_size or 0,
         training=fit.training,
         images=_images_per_epoch(samples),
+        unit=fit.unit,
     )
     if fit.ceilings.samples:
         samples += _quiet_rounds(fit.ceilings.samples)
@@ -180,7 +189,7 @@ def _no_ceilings(fit: FitRecord) -> str:
 
 def _unknown(fit: FitRecord, why: str) -> str:
     rate = "unknown" if fit.images_per_sec is None else f"{fit.images_per_sec:,.0f}"
-    return f"images/sec {rate}, loading unknown: {why}"
+    return f"{fit.unit.plural}/sec {rate}, loading unknown: {why}"
 
 
 def _callbacks_ratio(records: Sequence[EpochRecord]) -> float:
@@ -221,4 +230,5 @@ def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Samp
         canary_ns=fit.canary_ns,
         others_ratio=record.others_ratio,
         whole=record.whole,
+        strain=record.strain,
     )

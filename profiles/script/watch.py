@@ -2,119 +2,34 @@
 
 from __future__ import annotations
 
-import random
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import keras
-
 from profiles import clock
-from profiles.measure.backends import BACKENDS, check_backend, device_here
-from profiles.measure.batches import REPLAY_BYTES
-from profiles.script.counting import images_in, iterator_count, size_bytes
-from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
-from profiles.script.keras_private import images_weighed, missing_to_count
+from profiles.results.account import Account
+from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
+from profiles.script.stepper import Stepper
+from profiles.unit import Unit
 
 # How many first steps of an epoch are not steady, because buffers fill and workers start.
 RAMP_STEPS = 2
-# The step of a new batch size is taken for one that traces, for so many sizes: beyond, every batch has its own size.
-_TRACED_SIZES = 8
-
-
-class _Ready:
-    """An iterator over one fetched batch, which a watch passes to a train function that may be a watch as well.
-
-    Attributes:
-      entered_ns: when the outermost watch was called.
-      wait_ns: how long the outermost watch waited for the batch.
-    """
-
-    def __init__(self, batch: Any, entered_ns: int, wait_ns: int, element_spec: Any) -> None:
-        self.entered_ns = entered_ns
-        self.wait_ns = wait_ns
-        self.element_spec = element_spec
-        self._batches = [batch]
-
-    def __iter__(self) -> _Ready:
-        return self
-
-    def __next__(self) -> Any:
-        if not self._batches:
-            raise StopIteration
-        return self._batches.pop()
-
-
-class _Watched:
-    """Takes the place of a model's train function until `stop` is called, or until another `fit` begins.
-
-    Only the model holds a reference to this object, so that it is freed with the model.
-
-    Attributes:
-      last_result: of the last step, which an asynchronous device may still be computing.
-      iterator: that the last call drew from, where only TensorFlow sees the batches.
-    """
-
-    def __init__(self, watch: Watch, model: Any) -> None:
-        self.original = model.train_function
-        self.last_result: Any = None
-        self.iterator: Any = None
-        self._watch: Watch | None = watch
-        self._model = model
-        self._history = getattr(model, "history", None)
-
-    @property
-    def active(self) -> bool:
-        return self._watch is not None
-
-    @property
-    def innermost(self) -> Any:
-        """The model's own train function."""
-        return self.original.innermost if isinstance(self.original, _Watched) else self.original
-
-    def __call__(self, *arguments: Any) -> Any:
-        if self._watch is not None and getattr(self._model, "history", None) is not self._history:
-            self.stop()  # an error between two steps has ended the `fit` that was watched
-        if self._watch is None:
-            return self.original(*arguments)
-        try:
-            return self._watch.step(self, arguments)
-        except StopIteration:
-            raise
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Restores the model's train function. An outer watch that is still active stays in its place."""
-        self._watch = None
-        function = self._model.train_function
-        while isinstance(function, _Watched) and not function.active:
-            function = function.original
-        if function is not self._model.train_function:
-            self._model.train_function = function
 
 
 class Watch:
-    """Times the steps of one `fit` of one model, and sums them up by epoch.
+    """Times the epochs of one `fit` of one model, and its validations where `begin_validation` is called.
 
-    The original train function runs on the same batches, in the same trace, so that results stay the same bit for bit.
     A watch holds no reference to the model or its data, except to the batches in `kept`.
 
     Args:
       model: about to be trained.
-      ramp_steps: number of first steps of an epoch that are not steady.
-      keep_batches: how many batches to keep; batches of different sizes are preferred.
-      on_steps: called with the number of steps that were just made. An error that it raises ends `fit`.
+      ramp_steps, keep_batches, on_steps: as for `Stepper`.
 
     Attributes:
+      in_callbacks: whether Keras is running a hook of callbacks: an `evaluate` there is no validation of `fit`.
       records: of the last epochs.
       epochs: number of all epochs so far.
-      kept: batches; the caller empties the list when it has used them.
-      element_spec: of the tf.data iterator of the batches.
-      why_unknown: why the waiting, or everything, is unknown; None if known.
     """
 
     def __init__(
@@ -127,32 +42,49 @@ class Watch:
     ) -> None:
         self.records: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.epochs = 0
-        self.kept: list[Any] = []
-        self.element_spec: Any = None
-        self.why_unknown: str | None = None
-        self._model_ref = weakref.ref(model)
-        self._ramp_steps = ramp_steps
-        self._keep_batches = keep_batches
-        self._on_steps = on_steps
-        self._watched: Callable[[], _Watched | None] = _nothing
-        self._tally: Tally | None = None
-        self._end: BaseException | None = None
-        self._sizes: set[int | None] = set()
-        self._random = random.Random(0)  # not the global random state, which is the user's
-        self._synchronise: Callable[[Any], None] | None = None
-        try:
-            backend = check_backend()
-        except ValueError:
-            self.why_unknown = f"the steps of Keras' {keras.backend.backend()} backend cannot be watched"
-            return
-        self._jax = backend == "jax"
-        device = device_here()
-        if device.asynchronous or self._jax:
-            self._synchronise = BACKENDS[backend](device).synchronise
+        self.in_callbacks = False
+        self._training = Stepper(
+            model, "train_function", ramp_steps=ramp_steps, keep_batches=keep_batches, on_steps=on_steps
+        )
+        self._testing = Stepper(model, "test_function", ramp_steps=ramp_steps)
+        self._validates = False
+        self._account = Account()
+        # When the first epoch began, and when the last one ended with its callbacks.
+        self._first_ns = self._last_ns = self._own_until_ns = clock.now_ns()
+        self._opening_hooks_ns = self._closing_hooks_ns = 0
 
     @property
-    def _model(self) -> Any:
-        return self._model_ref()
+    def kept(self) -> list[Any]:
+        """Batches of training; the caller empties the list when it has used them."""
+        return self._training.kept
+
+    @property
+    def element_spec(self) -> Any:
+        """Of the tf.data iterator of the batches."""
+        return self._training.element_spec
+
+    @property
+    def unit(self) -> Unit | None:
+        """What the batches hold; None before the first."""
+        return self._training.unit
+
+    @property
+    def why_unknown(self) -> str | None:
+        """Why the waiting, or everything, is unknown; None if known."""
+        return self._training.why_unknown
+
+    def account(self, called_ns: int, returned_ns: int) -> Account:
+        """Returns where the time of the `fit` went, which was called and has returned at these times."""
+        set_up_ns = self._first_ns - called_ns - self._opening_hooks_ns
+        torn_down_ns = returned_ns - self._last_ns - self._closing_hooks_ns
+        return replace(
+            self._account,
+            steps_per_execution=self._training.steps_per_execution,
+            wall_ns=returned_ns - called_ns,
+            set_up_ns=set_up_ns + torn_down_ns,
+            callbacks_ns=self._account.callbacks_ns + self._opening_hooks_ns + self._closing_hooks_ns,
+            traces=_sum(self._training.traces, self._testing.traces),
+        )
 
     def begin_epoch(self, epoch: int, steps: int | None) -> None:
         """Begins to watch epoch number `epoch`.
@@ -161,12 +93,11 @@ class Watch:
           steps: of an epoch; None where Keras does not know it.
         """
         self.close()
-        if keras.backend.backend() not in BACKENDS:
-            return
-        self._tally = Tally(epoch=epoch, expected_steps=steps, ramp_steps=self._ramp_steps, random_=self._random)
-        watched = _Watched(self, self._model)
-        self._model.train_function = watched
-        self._watched = weakref.ref(watched)
+        if not self.epochs:
+            self._first_ns = clock.now_ns()
+        self._training.begin(epoch, steps)
+        self._training.replace_function()
+        self._own_until_ns = clock.now_ns()
 
     def end_steps(self, *, whole: bool = True) -> None:
         """Notes that the steps of the epoch have ended. What follows is validation.
@@ -174,193 +105,102 @@ class Watch:
         Args:
           whole: whether all steps were made.
         """
-        watched, self._watched = self._watched(), _nothing
-        if watched is not None:
-            watched.stop()
-        tally = self._tally
-        if tally is None or tally.ended or not tally.steps:
+        self._training.end_steps(whole=whole)
+
+    def begin_validation(self) -> None:
+        """Notes that the steps of the epoch have ended, and that `fit` has called `evaluate`."""
+        self.end_steps()
+        self._validates = True
+        self._testing.begin(self._account.validations, None)
+
+    def begin_test(self) -> None:
+        """Begins to time the steps of a validation: the model has its test function now."""
+        self.end_steps()
+        if self._validates:
+            self._testing.replace_function()
+        self._own_until_ns = clock.now_ns()
+
+    def end_test(self) -> None:
+        """Notes that the steps of a validation have ended."""
+        self._testing.end_steps(whole=True)
+        self._own_until_ns = clock.now_ns()
+
+    def end_validation(self) -> None:
+        """Notes that `evaluate` has returned, or has failed."""
+        self._validates = False
+        record = self._testing.close(whole=True)
+        if record is None:
             return
-        if self._synchronise is not None:
-            self._synchronise(None if watched is None else watched.last_result)
-            tally.rest()
-        if tally.unread_steps:
-            self._read(tally, None if watched is None else watched.iterator)
-        tally.end_steps(whole=whole)
+        steps_ns = record.wall_ns - record.traced_ns - record.all_callbacks_ns - (record.all_waits_ns or 0)
+        self._account += Account(
+            tracing_ns=record.traced_ns,
+            validation_waiting_ns=record.all_waits_ns,
+            validation_compute_ns=steps_ns,
+            validation_edges_ns=record.before_ns + record.after_ns + record.other_ns,
+            callbacks_ns=record.all_callbacks_ns + record.edge_callbacks_ns,
+            validations=1,
+            retracing_ns=record.traced_ns if self._account.validations else 0,
+        )
 
     def close(self, *, whole: bool = False) -> None:
-        """Ends the epoch and restores the model's train function.
+        """Ends the epoch and restores the model's functions.
 
         Args:
           whole: whether all steps were made; ignored after a call of `end_steps`.
         """
-        self.end_steps(whole=whole)
-        tally, self._tally = self._tally, None
-        if tally is not None and tally.steps:
-            self.records.append(tally.record(asynchronous=self._synchronise is not None))
+        if self._validates:
+            self.end_validation()
+        if not self._training.runs:
+            return
+        record = self._training.close(whole=whole)
+        if record is not None:
+            steps_ns = record.wall_ns - record.traced_ns - record.all_callbacks_ns - (record.all_waits_ns or 0)
+            self._account += Account(
+                tracing_ns=record.traced_ns,
+                waiting_ns=record.all_waits_ns,
+                compute_ns=steps_ns,
+                edges_ns=record.before_ns + record.after_ns,
+                callbacks_ns=record.all_callbacks_ns + record.edge_callbacks_ns,
+                epochs=1,
+                between_ns=record.all_between_ns,
+                steps=record.steps,
+                retracing_ns=record.traced_ns if self.epochs else 0,
+            )
+            self.records.append(record)
             self.epochs += 1
-
-    def add_hook(self, before_ns: int, done_ns: int) -> None:
-        """Adds the time of one of Keras' batch hooks."""
-        if self._tally is not None and not self._tally.ended:
-            self._tally.add_hook(before_ns, done_ns)
-
-    def step(self, watched: _Watched, arguments: tuple[Any, ...]) -> Any:
-        """Runs the original train function once and times it."""
-        self.end_if_due()
-        tally, original = self._tally, watched.original
-        assert tally is not None
-        entered_ns = clock.now_ns()
-        *state, iterator = arguments
-        if isinstance(iterator, _Ready):  # an outer watch has drawn the batch already
-            entered_ns = iterator.entered_ns
-        steps_before = tally.steps
-        pulls: list[tuple[int, int | None]] = []
-        if self._jax:
-            before_ns = clock.now_ns()
-            result = original(*state, self._timed(iterator, pulls))
-        elif self._model.steps_per_execution == 1 and _can_be_pulled(self._model, original, iterator):
-            result = self._pull_and_run(tally, original, iterator, entered_ns)
-        else:
-            result = self._run_whole(tally, original, iterator)
-            watched.iterator = iterator
-        try:
-            if self._jax:
-                self._add_pulls(tally, before_ns, pulls)
-            if self._synchronise is not None:
-                # Wait for an asynchronous device only where the steady steps begin and end, since waiting slows steps
-                # down.
-                watched.last_result = result
-                if tally.calls == self._ramp_steps:
-                    self._synchronise(result)
-                    tally.last_ns = clock.now_ns()
-            tally.add_whole_call(entered_ns, clock.now_ns())
-            if self._on_steps is not None:
-                self._on_steps(tally.steps - steps_before)
-        except (KeyboardInterrupt, SystemExit) as end:
-            if not self._jax:
-                raise
-            # On JAX the step has deleted the arrays of the model's variables, and Keras assigns the new ones, which
-            # `result` holds, only if the call returns.
-            self._end = end
-        return result
+        self._last_ns = self._own_until_ns = clock.now_ns()
 
     def end_if_due(self) -> None:
         """Ends `fit` if it was to end behind a step on JAX, whose result Keras had to get first."""
-        end, self._end = self._end, None
-        if end is not None:
-            raise end
+        self._training.end_if_due()
 
-    def _pull_and_run(self, tally: Tally, original: Callable[..., Any], iterator: Any, entered_ns: int) -> Any:
-        before_ns = clock.now_ns()
-        try:
-            batch = next(iterator)
-        except StopIteration:
-            if not self._sizes:
-                return original(iterator)  # without any batch, Keras builds the model's state in this call
-            raise
-        fetched_ns = clock.now_ns()
-        if isinstance(iterator, _Ready):  # an outer watch has drawn the batch already
-            before_ns -= iterator.wait_ns
-        images = images_in(batch, self._model)
-        self._keep(batch, images, iterator.element_spec)
-        if self._model.run_eagerly or isinstance(original, _Watched):
-            result = original(_Ready(batch, entered_ns, fetched_ns - before_ns, iterator.element_spec))
-        else:
-            result = traced_as(original, iterator.element_spec)(batch)
-        self._add(tally, before_ns, fetched_ns, images)
-        return result
-
-    def _timed(self, iterator: Any, pulls: list[tuple[int, int | None]]) -> Iterator[Any]:
-        """Yields the batches of a step on JAX, where the iterator is plain Python, and times each when it is drawn.
+    def add_hook(self, name: str, before_ns: int, done_ns: int) -> None:
+        """Adds the time of one of Keras' hooks, which runs this hook of all callbacks.
 
         Args:
-          pulls: gets (waiting in nanoseconds, images or None if unknown) of each batch.
+          name: of the hook, such as "on_epoch_end".
+          before_ns, done_ns: when the hook of Keras' list of callbacks was called, and when it returned.
         """
-        while True:
-            asked_ns = clock.now_ns()
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
-            pulls.append((clock.now_ns() - asked_ns, images_in(batch, self._model)))
-            self._keep(batch, pulls[-1][1], None)
-            yield batch
-
-    def _add_pulls(self, tally: Tally, before_ns: int, pulls: list[tuple[int, int | None]]) -> None:
-        images = [number for _, number in pulls if number is not None]
-        total = sum(images) if len(images) == len(pulls) else None
-        self._add(tally, before_ns, before_ns + sum(wait for wait, _ in pulls), total, steps=len(pulls))
-
-    def _run_whole(self, tally: Tally, original: Callable[..., Any], iterator: Any) -> Any:
-        """Runs several steps in one call: only TensorFlow sees their batches, but tf.data counts them.
-
-        tf.data also knows the pauses between batches. They do not say how long steps wait, since TensorFlow draws the
-        next batch while it computes.
-        """
-        before_ns = clock.now_ns()
-        result = original(iterator)
-        steps, first = self._model.steps_per_execution, not tally.steps
-        tally.add_call(before_ns, clock.now_ns(), steps, traced=not self._sizes)
-        self._sizes.add(None)
-        if first:
-            self._read(tally, iterator)
-        return result
-
-    def _read(self, tally: Tally, iterator: Any) -> None:
-        self.why_unknown = "batches are drawn where only TensorFlow sees it, several in a call or for several devices"
-        counted = iterator_count(iterator, tally.steps, tally.expected_steps)
-        missing = missing_to_count(self._model) if counted.images is None else None
-        if missing is not None:
-            self.why_unknown += f"; {missing}"
-        tally.read(counted if counted.images is not None else replace(counted, images=images_weighed(self._model)))
-
-    def _add(self, tally: Tally, before_ns: int, fetched_ns: int, images: int | None, steps: int = 1) -> None:
-        traced = images not in self._sizes and len(self._sizes) < _TRACED_SIZES
-        self._sizes.add(images)
-        tally.add(before_ns, fetched_ns, clock.now_ns(), images, steps, traced=traced)
-
-    def _keep(self, batch: Any, images: int | None, element_spec: Any) -> None:
-        self.element_spec = element_spec
-        if len(self.kept) >= self._keep_batches or images is None:
+        if name.startswith("on_train_batch_"):
+            self._training.add_hook(before_ns, done_ns)
             return
-        if images not in self._sizes or len(self.kept) < self._keep_batches - 1:  # the last place is for another size
-            weight = sum(size_bytes(part) for part in keras.tree.flatten(batch))
-            if not self.kept or weight * (len(self.kept) + 1) <= REPLAY_BYTES:
-                self.kept.append(batch)
+        if name.startswith("on_test_batch_"):
+            self._testing.add_hook(before_ns, done_ns)
+            return
+        # The watch's own callback is the first of the list, and what it does is no callback of the user's.
+        before_ns = max(before_ns, self._own_until_ns)
+        if name.startswith("on_test_"):
+            self._testing.leave_out(before_ns, done_ns)
+        elif name == "on_epoch_begin":
+            self._training.leave_out(before_ns, done_ns)
+        elif name == "on_epoch_end":
+            self._account += Account(callbacks_ns=done_ns - before_ns)
+            self._last_ns = done_ns
+        elif name == "on_train_begin":
+            self._opening_hooks_ns = done_ns - before_ns
+        else:
+            self._closing_hooks_ns = done_ns - before_ns
 
 
-def _nothing() -> None:
-    """Takes the place of a weak reference where there is no object to refer to."""
-
-
-def traced_as(original: Callable[..., Any], element_spec: Any) -> Any:
-    """Returns a train function of one batch, traced for the iterator's `element_spec` as `fit` would trace it.
-
-    Traced for the shapes of one batch, it would sum in another order, and be traced again for a short last batch. The
-    function is kept in an attribute of the original, so that it is traced once.
-    """
-    import tensorflow as tf
-
-    traced = vars(original).setdefault("_unstall_traced", [])
-    for spec, function in traced:
-        if spec == element_spec:
-            return function
-    function = tf.function(lambda batch: original(iter((batch,))), input_signature=[element_spec], autograph=False)
-    traced.append((element_spec, function))
-    return function
-
-
-def _can_be_pulled(model: Any, original: Callable[..., Any], iterator: Any) -> bool:
-    """Whether a batch can be drawn before the train function runs: from tf.data, or for several devices of one host.
-
-    False for a train function that is not Keras' own, which may do anything with the iterator.
-    """
-    import tensorflow as tf
-
-    if isinstance(original, _Watched):
-        original = original.innermost
-    if not (getattr(original, "__module__", None) or "").startswith("keras."):
-        return False
-    if isinstance(iterator, tf.distribute.DistributedIterator):
-        return isinstance(model.distribute_strategy, tf.distribute.MirroredStrategy)
-    return isinstance(iterator, (_Ready, tf.data.Iterator))
+def _sum(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    return {cause: counts.get(cause, 0) + more.get(cause, 0) for cause in (*counts, *more)}

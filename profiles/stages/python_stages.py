@@ -17,6 +17,7 @@ from profiles import clock
 from profiles.measure.batches import batch_images
 from profiles.measure.windows import Windows
 from profiles.stage_table import ImageTail, Stage, StageTable, tail_of
+from profiles.stages.progress import Note, unnoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +101,14 @@ class CallTimes:
 
 
 class CallTimer:
-    """Times known calls while a batch is made; threads and forked processes add to the same totals."""
+    """Times known calls while a batch is made; threads and forked processes add to the same totals.
 
-    def __init__(self) -> None:
+    Args:
+      files: from how many files a sample is made: every so many of the calls that name a file, the next sample begins.
+    """
+
+    def __init__(self, files: int = 1) -> None:
+        self._files = files
         self._totals = multiprocessing.RawArray("q", _FIRST + 2 * len(_NAMES))
         self._lock = multiprocessing.Lock()
         self._thread = threading.local()
@@ -134,7 +140,7 @@ class CallTimer:
             if not frames:  # this thread makes no batch
                 return function(*arguments, **options)
             if call.reads and not any(frame.reads for frame in frames):
-                self._next_image(arguments)
+                self._next_file(arguments)
             frames.append(_Frame(call.name, call.reads))
             try:
                 return function(*arguments, **options)
@@ -143,7 +149,11 @@ class CallTimer:
 
         return timed
 
-    def _next_image(self, arguments: tuple[Any, ...]) -> None:
+    def _next_file(self, arguments: tuple[Any, ...]) -> None:
+        """Begins the next image where the file is the first of its files."""
+        self._thread.files += 1
+        if self._thread.files % self._files != 1 % self._files:
+            return
         now_ns = clock.now_ns()
         self._close_image(now_ns)
         name = arguments[0] if arguments else ""
@@ -165,7 +175,7 @@ class CallTimer:
             self._totals[_BUSY] += 1
             self._totals[_MOST_BUSY] = max(self._totals[_MOST_BUSY], self._totals[_BUSY])
         whole = _Frame(REST.name, reads=False)
-        self._thread.frames, self._thread.spent, self._thread.image = [whole], {}, None
+        self._thread.frames, self._thread.spent, self._thread.image, self._thread.files = [whole], {}, None, 0
         try:
             batch = make()
         finally:
@@ -231,7 +241,7 @@ ROUNDS = 3
 ROUND_S, LEAST_BATCHES_PER_WORKER = 0.8, 3
 
 
-def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
+def python_table(data: Any, windows: Windows, *, cores: float, files: int = 1, note: Note = unnoted) -> StageTable:
     """Measures the stages of a PyDataset, read through the queue and the workers that `fit` uses.
 
     Rounds with and without timed calls alternate. The rounds without say what the whole loader costs.
@@ -240,11 +250,14 @@ def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
       data: a `keras.utils.PyDataset`, such as one of Keras' old generators.
       windows: of the model that trains on the data. The model takes no step here.
       cores: number of cores that this process may use.
+      files: from how many files the data makes a sample.
+      note: called with the number of rounds that were made, and of all.
     Returns:
       The table; without stages, and with the reason, where the worker processes are not forked.
     """
     workers = max(int(getattr(data, "workers", 1) or 1), 1)
-    timer = CallTimer()
+    timer = CallTimer(files)
+    note(0, ROUNDS)
     batches = _batches(data, workers)
     plain, timed = _Head(data, batches, None), _Head(data, batches, timer)
     samples = []
@@ -252,6 +265,7 @@ def python_table(data: Any, windows: Windows, *, cores: float) -> StageTable:
         samples.append(windows.loader(plain, epochs=1, ramp_steps=workers, round_=number))
         with timer.installed():
             windows.loader(timed, epochs=1, ramp_steps=workers, round_=number)
+        note(number + 1, ROUNDS)
     times = timer.times
     if not times.batches:
         return StageTable(

@@ -12,6 +12,7 @@ from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 from profiles.stages.lines import annotate
+from profiles.stages.progress import Note, unnoted
 from profiles.stages.python_stages import python_table
 from profiles.stages.tf_graph import CutError, nodes, serial
 
@@ -21,7 +22,13 @@ _WATCHED_S = 15.0
 
 
 def stage_table(
-    data: Any, windows: Windows, *, names: Sequence[str] | None = None, limit_s: float = 20.0
+    data: Any,
+    windows: Windows,
+    *,
+    names: Sequence[str] | None = None,
+    limit_s: float = 20.0,
+    files: int = 1,
+    note: Note = unnoted,
 ) -> StageTable:
     """Measures what each stage of a loader costs.
 
@@ -31,12 +38,14 @@ def stage_table(
         emulated device a sleep takes their place.
       names: names of the images, where a tf.data pipeline begins with an index into them.
       limit_s: about how long the runs of a tf.data pipeline may take.
+      files: from how many files a loader in Python makes a sample.
+      note: called with the number of runs that were made, and of all.
     Returns:
       The table; without stages, and with the reason, where this kind of data cannot be taken apart.
     """
     cores = usable_cores()
     if isinstance(data, keras.utils.PyDataset):
-        return python_table(data, windows, cores=cores)
+        return python_table(data, windows, cores=cores, files=files, note=note)
     if not hasattr(data, "element_spec"):
         reason = f"a {type(data).__name__} is read once, and from outside: only its waiting can be seen"
         return without_stages(reason, cores=cores)
@@ -48,30 +57,36 @@ def stage_table(
         serial(pipeline)  # raises before the model trains, if the pipeline cannot be built again
         running: list[dict[int, NodeState]] = []
 
-        def note(iterator: Any) -> None:
+        def observe(iterator: Any) -> None:
             seen = look(iterator, pipeline)
             if seen is not None:
                 running.append(seen)
 
         batches = int(data.cardinality())
         steps = min(batches, _WATCHED_BATCHES) if batches > 0 else _WATCHED_BATCHES
-        windows.watch(data, note, steps=steps, every=_LOOK_EVERY, limit_s=_WATCHED_S)
-        return tfdata_table(data, cores=cores, running=running, names=names, limit_s=limit_s)
+        windows.watch(data, observe, steps=steps, every=_LOOK_EVERY, limit_s=_WATCHED_S)
+        return tfdata_table(data, cores=cores, running=running, names=names, limit_s=limit_s, note=note)
     except CutError as error:
         return without_stages(str(error), cores=cores)
 
 
 def stages_and_lines(
-    data: Any, windows: Windows, *, lines: bool, names: Sequence[str] | None = None
+    data: Any,
+    windows: Windows,
+    *,
+    lines: bool,
+    names: Sequence[str] | None = None,
+    files: int = 1,
+    note: Note = unnoted,
 ) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
     """Measures what each stage of a loader costs and, if `lines`, times the lines of its slowest Python functions.
 
     Args:
-      data, windows, names: as `stage_table` takes them.
+      data, windows, names, files, note: as `stage_table` takes them.
     Returns:
       (the table, the functions). There are no functions where the loader has no stages.
     """
-    table = stage_table(data, windows, names=names)
+    table = stage_table(data, windows, names=names, files=files, note=note)
     if not lines or table.reason is not None:
         return table, ()
     try:

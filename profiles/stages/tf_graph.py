@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal
 from unittest import mock
 
@@ -274,9 +275,18 @@ def _names(nodes: Iterable[Any], wrapper: Any) -> Iterator[str]:
 
 
 def _function_name(wrapper: Any) -> str:
+    """Returns the name of a user's function, and its place where the name says nothing: "<lambda> train.py:31"."""
     function = user_function(wrapper)
-    name = getattr(function, "__name__", None) or type(function).__name__
-    return "a lambda" if name == "<lambda>" else name
+    name, code = _plain_name(function), getattr(function, "__code__", None)
+    return f"{name} {_place(code)}" if name == "<lambda>" and code is not None else name
+
+
+def _plain_name(function: Any) -> str:
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _place(code: CodeType) -> str:
+    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
 
 # Transformations without work of their own. A pipeline that is built again has their inputs instead.
@@ -286,6 +296,8 @@ _CACHE_CLASSES = {"CacheDataset", "_SnapshotDataset"}
 # Transformations that take `num_parallel_calls`.
 _WITH_CALLS = {"MapDataset", "BatchDataset", "InterleaveDataset"}
 _PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+# Folders of installed packages.
+_LIBRARIES = {"site-packages", "dist-packages"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -565,14 +577,14 @@ def _unwrapped(dataset: Any) -> Any:
 
 def _name(function: Any, kind: str) -> tuple[str, str | None]:
     """Returns a function's name and location; TensorFlow's own functions have the transformation's name, and None."""
-    name = getattr(function, "__name__", None) or type(function).__name__
+    name = _plain_name(function)
     code = getattr(function, "__code__", None)
-    if code is None:  # a callable object, such as a Keras layer
-        return name, None
+    if code is None:  # a callable object: of a class of the user's, or a Keras layer, whose code is no place of theirs
+        code = getattr(type(function).__call__, "__code__", None)
+        return name, None if code is None or _LIBRARIES & {*Path(code.co_filename).parts} else _place(code)
     if code.co_filename.startswith(str(Path(sys.modules["tensorflow"].__file__ or "").parent)):
         return ("from_generator" if name == "flat_map_fn" else kind), None
-    name = "lambda" if name == "<lambda>" else name
-    return name, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    return name, _place(code)
 
 
 def _runs_python(wrapper: Any) -> bool:

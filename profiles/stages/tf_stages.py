@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import tensorflow as tf
 from profiles import clock
 from profiles.measure.batches import batch_images
 from profiles.stage_table import ImageTail, Stage, StageTable, tail_of
+from profiles.stages.progress import Note, unnoted
 from profiles.stages.tf_graph import CutError, Node, nodes, serial
 from profiles.stages.tf_model import NodeState, look, written
 from profiles.statistics import median
@@ -32,6 +34,10 @@ _DRAWS = 4
 TAIL_IMAGES, TAIL_S = 256, 2.0
 # Stages without a function of the user's that take less than this part of an image's time share one row.
 _SMALL_RATIO = 0.01
+# Texts that are taken for the path of a file: with an extension, or with a folder and neither blanks nor commas. Others
+# are the data themselves, such as a line of a table.
+_PATH = re.compile(r"[^\n]*\.[A-Za-z]\w{0,9}|[^\s,;]*[/\\][^\s,;]*")
+_LONGEST_PATH = 4096
 # Nodes that the pipeline is not cut after: they cost almost nothing, which is counted in the next stage.
 _FREE = {"range", "zip", "enumerate", "assert_cardinality", "take", "skip", "repeat", "restructured", "prefetch"}
 
@@ -43,6 +49,7 @@ def tfdata_table(
     running: Sequence[Mapping[int, NodeState]] = (),
     names: Sequence[str] | None = None,
     limit_s: float = 20.0,
+    note: Note = unnoted,
 ) -> StageTable:
     """Measures what each stage of a tf.data pipeline costs.
 
@@ -58,13 +65,14 @@ def tfdata_table(
       running: what was observed of the pipeline while a model trained on it, by position in `nodes(dataset)`.
       names: names of the images, where the pipeline begins with an index into them.
       limit_s: about how long all runs together may take.
+      note: called with the number of runs that were made, and of all.
     Raises:
       CutError: if the pipeline cannot be taken apart, or tf.data keeps no model of it.
     """
     pipeline = nodes(dataset)
     serial_datasets = serial(pipeline)
     counts = _counts(pipeline, serial_datasets)
-    cost = _Cuts(pipeline, dataset, serial_datasets, counts).measure(limit_s)
+    cost = _Cuts(pipeline, dataset, serial_datasets, counts).measure(limit_s, note)
     bytes_per_element = {at: seen.bytes_produced // max(seen.elements, 1) for at, seen in counts.seen.items()}
     stages = []
     for at, node in enumerate(pipeline):
@@ -174,7 +182,7 @@ class _Cuts:
         self._serial = serial_datasets
         self._cut = [node.kind not in _FREE or at == len(pipeline) - 1 for at, node in enumerate(pipeline)]
 
-    def measure(self, limit_s: float) -> _Cost:
+    def measure(self, limit_s: float, note: Note) -> _Cost:
         images = self._images_in(RUN_S)
         elements = [max(1, round(images * ratio)) for ratio in self._counts.per_image]
         cuts = {at: Drain(self._serial[at], elements[at], serial_options()) for at, cut in enumerate(self._cut) if cut}
@@ -183,12 +191,15 @@ class _Cuts:
         empty = {count: Drain(nothing, count, serial_options()) for count in {elements[at] for at in cuts}}
         runs: dict[Drain, list[tuple[float, float]]] = {drain: [] for drain in (*cuts.values(), whole, *empty.values())}
         began_ns = clock.now_ns()
+        total = ROUNDS * len(runs)
+        note(0, total)
         for number in range(ROUNDS):
             if number and (clock.now_ns() - began_ns) * (number + 1) / number > limit_s * 1e9:
                 break
             gc.collect()
-            for drain, times in runs.items():
+            for done, (drain, times) in enumerate(runs.items(), number * len(runs) + 1):
                 times.append(drain.run())
+                note(done, total)
 
         def per_image(drain: Drain, at: int, time_us: Callable[[tuple[float, float]], float]) -> float:
             drawing_us = median([time_us(run) for run in runs[empty[elements[at]]]])
@@ -342,7 +353,8 @@ def _label(element: Sequence[Any], number: int, names: Sequence[str] | None) -> 
     for part in element:
         if part.dtype == tf.string and part.shape.rank == 0:
             text = part.numpy().decode("utf-8", "backslashreplace")
-            return "/".join(text.split("/")[-2:]) if len(text) < 4096 else f"element {number}"
+            if len(text) < _LONGEST_PATH and _PATH.fullmatch(text):
+                return "/".join(text.split("/")[-2:])
         if part.dtype.is_integer and part.shape.rank == 0 and names is not None and 0 <= int(part) < len(names):
             return names[int(part)]
     return f"element {number}"

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -86,3 +87,28 @@ def test_what_is_read_once_has_a_verdict_and_no_stages() -> None:
     found = profiles.profile(batches, a_model(), device="emulated:5000", rounds=1)
     assert found.result.stages is not None
     assert found.result.stages.reason == "a function is read once, and from outside: only its waiting can be seen"
+
+
+def test_data_of_other_kinds_and_samples_of_several_files_are_no_images() -> None:
+    def batches() -> Any:
+        for _ in range(40):
+            yield a_batch()
+
+    def lines_of_a_table() -> Any:
+        for images, labels in batches():
+            yield np.asarray(images).reshape(len(labels), -1), labels
+
+    network = keras.Sequential([keras.Input((12,)), keras.layers.Dense(1)])
+    network.compile("sgd", "mse")
+    settings: dict[str, Any] = {"device": "emulated:5000", "rounds": 1}
+    texts = [
+        str(profiles.profile(batches, a_model(), **settings)),
+        str(profiles.profile(lines_of_a_table, network, **settings)),
+        str(profiles.profile(batches, a_model(), files_per_sample=2, **settings)),
+    ]
+    assert [("img/s" in text, "samples/s" in text) for text in texts] == [(True, False), (False, True), (False, True)]
+
+
+def test_a_sample_of_no_file_is_refused() -> None:
+    with pytest.raises(ValueError, match="`files_per_sample` must be at least 1. Received: files_per_sample=0."):
+        profiles.profile([], a_model(), files_per_sample=0)

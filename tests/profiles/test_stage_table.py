@@ -7,6 +7,7 @@ import json
 import pytest
 
 from profiles.stage_table import ImageTail, SlowImage, Stage, StageTable, tail_of, without_stages
+from profiles.unit import IMAGE, SAMPLE
 
 
 def stage(name: str, cpu_us: float, wait_us: float | None = 0.0) -> Stage:
@@ -40,21 +41,24 @@ def test_images_per_sec_is_what_the_cores_could_give() -> None:
 
 @pytest.mark.parametrize(("loader_us", "flagged"), [(100, False), (110, False), (91, False), (112, True), (90, True)])
 def test_stages_that_miss_the_loaders_cpu_time_by_a_tenth_are_flagged(loader_us: float, flagged: bool) -> None:
-    assert bool(table(stage("decode", 70), stage("batch", 30), loader_cpu_us_per_image=loader_us).flags) is flagged
+    stages = table(stage("decode", 70), stage("batch", 30), loader_cpu_us_per_image=loader_us)
+    assert bool(stages.remarks(IMAGE)) is flagged
 
 
 def test_a_flag_says_what_the_rest_is_where_there_is_more() -> None:
-    more = table(stage("decode", 70), loader_cpu_us_per_image=100, rest="the queue").flags
-    less = table(stage("decode", 130), loader_cpu_us_per_image=100, rest="the queue").flags
+    more = table(stage("decode", 70), loader_cpu_us_per_image=100, rest="the queue").remarks(IMAGE)
+    less = table(stage("decode", 130), loader_cpu_us_per_image=100, rest="the queue").remarks(IMAGE)
     assert more == (
         "stages: their CPU time sums to 70 us per image, the loader's own is 100 us (-30%); the rest is the queue",
     )
     assert less == ("stages: their CPU time sums to 130 us per image, the loader's own is 100 us (+30%)",)
+    rows = table(stage("decode", 130), loader_cpu_us_per_image=100)
+    assert rows.remarks(SAMPLE)[0].startswith("stages: their CPU time sums to 130 us per sample, ")
 
 
 def test_a_loader_that_cannot_be_cut_says_why() -> None:
     empty = without_stages("it is read once", cores=2)
-    assert (empty.stages, empty.reason, empty.flags, empty.culprit) == ((), "it is read once", (), None)
+    assert (empty.stages, empty.reason, empty.remarks(IMAGE), empty.culprit) == ((), "it is read once", (), None)
 
 
 def test_the_tail_names_the_slowest_first() -> None:
@@ -69,9 +73,8 @@ def test_the_tail_names_the_slowest_first() -> None:
 
 def test_a_table_survives_strict_json() -> None:
     tail = tail_of([("a.jpg", 1.0), ("b.jpg", 3.0)])
-    document = json.loads(
-        json.dumps(table(stage("decode", 100, None), loader_cpu_us_per_image=100, tail=tail).to_dict(), allow_nan=False)
-    )
+    measured = table(stage("decode", 100, None), loader_cpu_us_per_image=100, tail=tail)
+    document = json.loads(json.dumps(measured.to_dict(IMAGE), allow_nan=False))
     assert document["stages"][0]["name"] == "decode"
     assert document["stages"][0]["share"] == 1
     assert document["stages"][0]["images_per_sec"] == 20000

@@ -45,6 +45,7 @@ from profiles.report.files import to_json, write_atomically
 from profiles.report.text import print_results, print_stages
 from profiles.results.verdict import judge
 from profiles.text import Terminal, printable
+from profiles.unit import IMAGE
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
@@ -93,8 +94,8 @@ def show_results(console: Terminal, text: str) -> None:
 
 def show_stages(console: Terminal, text: str) -> None:
     stages = tuple(dataclasses.replace(one, name=text, kind=text, location=text) for one in TABLE.stages)
-    print_stages(console, text, dataclasses.replace(TABLE, stages=stages))
-    print_stages(console, text, dataclasses.replace(TABLE, stages=(), reason=text))
+    print_stages(console, text, dataclasses.replace(TABLE, stages=stages), IMAGE)
+    print_stages(console, text, dataclasses.replace(TABLE, stages=(), reason=text), IMAGE)
 
 
 def show_scaling(console: Terminal, text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from profiles.devices import Device
 from profiles.measure import windows
-from profiles.measure.backends import Jax, check_backend, check_device, device_here
+from profiles.measure.backends import BACKENDS, Jax, check_backend, check_device, device_here
 from profiles.measure.measure import measure
 
 CPU, GPU = Device(kind="cpu", name="cpu"), Device(kind="gpu", name="gpu")
@@ -33,7 +33,7 @@ def test_a_gpu_that_is_not_there_is_refused():
 
 
 def test_measuring_the_cpu_where_keras_uses_a_gpu_is_refused(monkeypatch):
-    monkeypatch.setitem(windows.BACKENDS, keras.backend.backend(), WithGpu)
+    monkeypatch.setitem(BACKENDS, keras.backend.backend(), WithGpu)
     check_device(GPU)
     assert device_here() == GPU
     with pytest.raises(ValueError, match="Keras would train on the GPU"):
@@ -81,7 +81,7 @@ def test_steps_that_draw_nothing_are_not_steady(ahead, images, wall_ns):
     epoch = windows._Epoch(begin_ns=0, end_ns=1000)
     epoch.steps = [(100 * number, 100 * number + 40, 100 * number + 100, 10) for number in range(10)]
     window = windows._Window(name="train", round=0, epochs=1, ramp_steps=2)
-    call = windows._Call(called_ns=0, returned_ns=1000, from_call=False, cpu_ns=1, canary_ns=1, others_ratio=None)
+    call = windows._Call(called_ns=0, returned_ns=1000, cpu_ns=1, canary_ns=1, others_ratio=None)
     sample = windows._sample([epoch], window, call, ahead)
     assert (sample.images, sample.wall_ns, sample.epoch_images) == (images, wall_ns, 100)
     assert sample.wait_ns == 40 * len(sample.step_ns)

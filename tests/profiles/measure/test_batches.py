@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.measure.batches import batch_images, first_batches, is_fit_data
+from profiles.measure.batches import batch_images, first_batches, is_fit_data, weighed
 from profiles.measure.measure import measure
-from tests.planted import IMAGES, SleepyDataset, a_batch, a_model
+from tests.planted import SleepyDataset, a_batch, a_model, tensorflow_only
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,49 @@ def test_a_generator_that_can_be_read_only_once_is_refused() -> None:
         measure(once, a_model(), device="emulated:10000", rounds=1)
 
 
+@pytest.mark.parametrize(("batch", "received"), [("cat", "str"), ((None, None), "nothing"), ((), "nothing")])
+def test_a_batch_without_arrays_is_refused(batch: Any, received: str) -> None:
+    with pytest.raises(ValueError, match=rf"A batch must hold arrays: .* Received: {received}\."):
+        first_batches([batch])
+
+
+@tensorflow_only
+@pytest.mark.parametrize(
+    "labels", [np.array([0, 2, 1]), np.array([[0.0], [2.0], [1.0]]), np.array([[1, 0, 0], [0, 0, 1], [0, 1, 0]])]
+)
+def test_class_weights_are_found_in_any_labels(labels: np.ndarray) -> None:
+    images = np.zeros((3, 2, 2, 3))
+    weights = weighed((images, labels), {1: 3.0, 2: 5.0})[2]
+    assert weights.tolist() == [1, 5, 3]
+    assert weights.tolist() == make_weights(labels, {1: 3.0, 2: 5.0}).tolist()
+
+
 @pytest.mark.parametrize(
     ("batch", "received"),
-    [(a_batch()[0], "ndarray"), ("cat", "str"), ((*a_batch(), np.ones(IMAGES)), "3"), (a_batch()[:1], "1")],
-    ids=["images", "text", "triple", "single"],
+    [
+        ((*a_batch(), np.ones(10)), "a tuple of 3"),
+        ((a_batch()[0], {"cat": np.ones(10)}), "a tuple of 2"),
+        (a_batch()[0], "a ndarray of 10"),
+    ],
 )
-def test_a_batch_that_is_no_pair_is_refused(batch: Any, received: str) -> None:
-    with pytest.raises(ValueError, match=rf"must be \(images, labels\). Received: .*{received}"):
-        first_batches([batch])
+def test_class_weights_for_anything_but_labels_are_refused(batch: Any, received: str) -> None:
+    with pytest.raises(ValueError, match=rf"`class_weight` needs batches of .* Received: {received}\."):
+        weighed(batch, {1: 3.0})
+
+
+def make_weights(labels: np.ndarray, class_weight: dict[int, float]) -> np.ndarray:
+    """Returns the weights that Keras hands to a train step."""
+    model = a_model()
+    seen = []
+
+    def train_function(iterator: Any) -> Any:
+        seen.append(next(iterator)[2].numpy())
+        return {}
+
+    model.train_function = train_function
+    data = tf.data.Dataset.from_tensors((np.zeros((3, 2, 2, 3)), labels))
+    model.fit(data, class_weight=class_weight, verbose=0)
+    return seen[0]
 
 
 def test_the_first_batches_end_with_the_data() -> None:

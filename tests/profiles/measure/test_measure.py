@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from profiles.measure import schedule
+from profiles.measure.ahead import Ahead
 from profiles.measure.measure import measure, shapes
 from profiles.measure.schedule import epochs_for
 from profiles.report.files import to_json
@@ -118,16 +119,20 @@ def test_the_result_says_who_was_measured(result: Result) -> None:
     assert document["model"].startswith("sequential")
 
 
-def test_steps_before_the_workers_have_filled_up_are_not_steady(short_windows: Any) -> None:
-    data = SleepyDataset(1, steps=10, workers=4)
-    (sample,) = measure(data, a_model(), device="emulated:5000", rounds=1).of("train")
-    assert len(sample.step_ns) == sample.epochs * (10 - 4)
+@pytest.mark.parametrize(("steps", "steady"), [(12, 8), (14, 8)])
+def test_steps_before_the_workers_have_filled_up_are_not_steady(steps: int, steady: int, short_windows: Any) -> None:
+    data = SleepyDataset(1, steps=steps, workers=4)
+    result = measure(data, a_model(), device="emulated:5000", rounds=1)
+    (sample,) = result.of("train")
+    assert len(sample.step_ns) == sample.epochs * steady
+    assert result.subject.buffered_batches == 10
 
 
-def test_batches_in_the_making_can_be_told(short_windows: Any) -> None:
-    data = sequential(Sleeper(1), 10)
-    (sample,) = measure(data, a_model(), device="emulated:5000", rounds=1, parallel_batches=3).of("train")
-    assert len(sample.step_ns) == sample.epochs * (10 - 3)
+def test_how_far_a_loader_works_ahead_can_be_told(short_windows: Any) -> None:
+    data = sequential(Sleeper(1), 12)
+    result = measure(data, a_model(), device="emulated:5000", rounds=1, ahead=Ahead(parallel_batches=3))
+    (sample,) = result.of("train")
+    assert len(sample.step_ns) == sample.epochs * (12 - 3)
 
 
 @pytest.mark.parametrize("kind", ["list", "callable"])

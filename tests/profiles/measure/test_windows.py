@@ -292,6 +292,37 @@ def test_an_epoch_edge_is_as_long_as_planted(model: keras.Model, fake_clock: Fak
     assert sample.first_batch_ns == ((5 + planted_ms) * MS,) * 3
 
 
+class SetUpSlowly(keras.Sequential):
+    """Takes half a second for the set-up of each `fit`, before the first epoch begins."""
+
+    set_up: Callable[[float], None]
+
+    def make_train_function(self, force: bool = False) -> Any:
+        self.set_up(0.5)
+        return super().make_train_function(force)
+
+
+@pytest.mark.parametrize("kind", ["list", "callable"])
+def test_the_set_up_of_fit_is_in_no_edge_of_an_epoch(fake_clock: FakeClock, kind: str) -> None:
+    """The first of twelve batches takes 200 ms, the others 10 ms, a step 5 ms."""
+
+    class Batches:
+        def __iter__(self) -> Iterator[Any]:
+            for number in range(STEPS):
+                fake_clock.sleep(0.01 if number else 0.2)
+                yield a_batch()
+
+    data: Any = Batches() if kind == "list" else lambda: iter(Batches())
+    model = SetUpSlowly([keras.Input((2, 2, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.set_up = fake_clock.sleep
+    model.compile(optimizer="sgd", loss="mse")
+    sample = Windows(model, emulated(5)).train(data, epochs=1, ramp_steps=1, round_=0)
+    epoch_ms = 200 + (STEPS - 1) * 10 + STEPS * 5
+    assert (sample.epoch_images, sample.epoch_ns) == (STEPS * IMAGES, epoch_ms * MS)
+    assert sample.outer_ns == (500 + epoch_ms) * MS
+    assert check_claims({"train": [sample]}) == ()
+
+
 @planted
 def test_steps_and_edges_account_for_the_time_of_fit(model: keras.Model) -> None:
     sample = Windows(model, emulated(10)).train(SleepyDataset(5, end_ms=100), epochs=2, ramp_steps=1, round_=0)

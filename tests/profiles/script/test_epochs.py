@@ -93,7 +93,7 @@ def test_a_single_call_of_several_steps_stands_for_the_epoch(tally):
     assert (record.steady_steps, record.steady_images, record.steady_wait_ns) == (4, 64, None)
 
 
-def an_epoch(monkeypatch, *, unseen=(), gap_ns=0, hooks=True, asynchronous=False):
+def an_epoch(monkeypatch, *, unseen=(), gap_ns=0, hooks=True):
     """Six calls of 100 ns with hooks of 10 ns on both sides, edges of 70 and 30 ns, and 200 ns of validation.
 
     Args:
@@ -116,20 +116,24 @@ def an_epoch(monkeypatch, *, unseen=(), gap_ns=0, hooks=True, asynchronous=False
         hook()
         now_ns += 100
         if number not in unseen:
-            tally.add(now_ns - 100, now_ns - 60, now_ns, 8, 1, traced=False)
+            hooks_ns = sum(end_ns - begin_ns for begin_ns, end_ns in tally.take_hooks())
+            tally.add(now_ns - 100, now_ns - 60, now_ns, 8, 1, traced=False, hooks_ns=hooks_ns)
             tally.add_whole_call(now_ns - 100, now_ns)
         hook()
         now_ns += gap_ns
     now_ns += 30 - gap_ns
     tally.end_steps()
     now_ns += 200
-    return tally.record(asynchronous=asynchronous)
+    return tally.record(asynchronous=False)
 
 
 def test_edges_calls_and_hooks_claim_the_whole_epoch(monkeypatch):
     record = an_epoch(monkeypatch)
-    assert (record.outer_ns, record.claimed_ns) == (70 + 6 * 120 + 30 + 200, 1020)
+    # The first hook and the last one are callbacks' and no edge.
+    assert (record.outer_ns, record.claimed_ns) == (70 + 6 * 120 + 30 + 200 - 20, 1000)
     assert (record.between_ns, record.callbacks_ns) == (4 * 20, 4 * 20)
+    assert (record.before_ns, record.after_ns) == (70, 30)
+    assert (record.all_callbacks_ns, record.edge_callbacks_ns) == (5 * 20, 20)
 
 
 @pytest.mark.parametrize("unseen", [(0,), (2, 3), (5,), (0, 5)])
@@ -144,11 +148,25 @@ def test_time_that_is_neither_call_nor_hook_is_unclaimed(monkeypatch):
     assert (record.between_ns, record.callbacks_ns) == (4 * 45, 4 * 20)
 
 
-def test_without_hooks_and_on_an_asynchronous_device_nothing_is_claimed(monkeypatch):
+def test_without_hooks_nothing_is_claimed(monkeypatch):
     record = an_epoch(monkeypatch, hooks=False)
     assert (record.callbacks_ns, record.claimed_ns) == (None, None)
-    record = an_epoch(monkeypatch, asynchronous=True)
-    assert (record.callbacks_ns, record.claimed_ns) == (80, None)
+
+
+def test_hooks_of_callbacks_at_the_edges_of_an_epoch_are_no_edge(monkeypatch):
+    now_ns = 0
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns)
+    monkeypatch.setattr(clock, "own_cpu_ns", lambda: 0)
+    tally = Tally(epoch=0, expected_steps=None, ramp_steps=2, random_=random.Random(0))
+    tally.leave_out(0, 500)  # on_epoch_begin
+    tally.add(530, 540, 600, 8, 1, traced=False)
+    now_ns = 620
+    tally.end_steps()
+    tally.leave_out(620, 1620)  # on_test_end
+    now_ns = 1650
+    record = tally.record(asynchronous=False)
+    assert (record.before_ns, record.first_batch_ns, record.after_ns, record.other_ns) == (30, 40, 20, 30)
+    assert record.edge_callbacks_ns == 1500
 
 
 def test_parts_of_an_epoch_are_exact():

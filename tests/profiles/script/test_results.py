@@ -86,15 +86,6 @@ def test_only_what_callbacks_were_seen_to_take_is_left_out() -> None:
     assert "callbacks took" not in " ".join(unseen.subject.notes)
 
 
-def test_a_device_that_runs_on_behind_the_host_is_said_to_be_unchecked() -> None:
-    ceilings = (*rounds_of("resident", 10, 10, 10), *rounds_of("replay", 10, 10, 10))
-    fit = replace(a_fit(asynchronous=True), ceilings=Ceilings(samples=ceilings))
-    result = result_of(replace(fit, device=Device(kind="gpu", name="gpu")))
-    assert unclaimed(result) == []
-    unchecked = "not checked whether steps and edges add up to the time of an epoch"
-    assert f"{unchecked}: the device runs on behind the host" in result.subject.notes
-
-
 def test_the_model_alone_beside_a_fit_does_not_hide_what_is_unclaimed() -> None:
     ceilings = (*rounds_of("resident", 1e-5, 1e-5, 1e-5), *rounds_of("replay", 1e-5, 1e-5, 1e-5))
     fit = replace(a_fit(claimed_ns=1150), ceilings=Ceilings(samples=ceilings))
@@ -288,9 +279,9 @@ def test_an_ordinary_fit_is_claimed_whole() -> None:
     assert check_claims({"train": result.of("train")}) == ()
 
 
-@pytest.mark.parametrize(("validation", "epoch_ms"), [({}, 210), (VALIDATION, 214)])
+@pytest.mark.parametrize(("validation", "epoch_ms"), [({}, 195), (VALIDATION, 199)])
 def test_what_callbacks_take_is_claimed(validation: dict[str, Any], epoch_ms: int, fake_clock: FakeClock) -> None:
-    """20 steps of 5 ms, and 110 ms in callbacks; what they do behind the end of an epoch is not in it."""
+    """20 steps of 5 ms, and 95 ms in callbacks between them; what these do at the edges of an epoch is not in it."""
     model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
     result = watched(model, [Ordinary(fake_clock.sleep)], **validation)
     assert {(sample.outer_ns, sample.claimed_ns) for sample in result.samples} == {(epoch_ms * MS, epoch_ms * MS)}

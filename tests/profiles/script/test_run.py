@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -266,6 +268,7 @@ def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
     ("words", "line"),
     [
         (["--max-steps", "0", "train.py"], "--max-steps must be at least 1. Received: 0."),
+        (["--files-per-sample", "0", "train.py"], "--files-per-sample must be at least 1. Received: 0."),
         (["--max-step", "3", "train.py"], "unrecognized arguments: --max-step"),
         ([], "the following arguments are required: SCRIPT.py"),
         (["x" * 300], f"{'x' * 300}: File name too long."),
@@ -368,6 +371,40 @@ def test_data_that_blocks_when_it_is_read_again_is_given_up(tmp_path):
     assert (shown.stdout, shown.returncode) == ("at exit\n", 5), shown.stderr[-3000:]
     (one,) = results(tmp_path)["results"]
     assert one["stage_table"]["reason"] == "reading the data again did not end within 3 s"
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_data_are_read_again_ends_the_command_and_leaves_its_results(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        def slow(x):
+            time.sleep(0.01)
+            return x
+        data = tf.data.Dataset.from_tensor_slices((images, labels))
+        data = data.map(lambda x, y: (tf.ensure_shape(tf.numpy_function(slow, [x], tf.float32), (16, 16, 3)), y))
+        network().fit(data.batch(32), epochs=2, verbose=0)
+        print("ended", flush=True)
+        """,
+    )
+    command = [sys.executable, "-m", "profiles", "--no-ceilings", "--out", "out", str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        said = next(line for line in running.stderr if line.startswith("reading the stages of fit 1 (train.py:"))
+        time.sleep(1)
+        running.send_signal(signal.SIGINT)
+        interrupted = time.monotonic()
+        stdout, stderr = running.communicate(timeout=120)
+    assert time.monotonic() - interrupted < 20  # reading would take longer
+    assert said.endswith("; Ctrl-C leaves them out\n")
+    assert (running.returncode, stdout) == (0, "ended\n")
+    assert "reading the stages of fit 1 (train.py:" in stderr and " s\n" in stderr
+    assert "no stages: reading the data again was interrupted." in " ".join(stderr.split())
+    (one,) = results(tmp_path)["results"]
+    assert one["images_per_sec"] > 0
+    assert one["stage_table"]["reason"] == "reading the data again was interrupted"
 
 
 def test_a_closed_stderr_changes_nothing(tmp_path):

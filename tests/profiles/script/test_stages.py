@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -12,6 +13,9 @@ import tensorflow as tf
 
 from profiles import __main__ as command
 from profiles.measure import backends
+from profiles.report.document import load
+from profiles.report.measurements import KINDS
+from profiles.script import stages
 from profiles.script.profiler import Profiler
 from profiles.script.report import report_on
 from profiles.script.stages import with_stages
@@ -57,3 +61,47 @@ def test_a_fit_on_a_backend_that_cannot_be_watched_is_named(
     assert not watched.fits
     command._report([watched], [], "train.py", tmp_path, None, lines=False)
     assert "nothing measured, the steps of Keras' tensorflow backend cannot be watched." in capsys.readouterr().err
+
+
+def test_an_interrupted_reading_keeps_what_was_read_before(
+    watched: Profiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    quick, slow = a_dataset(), a_dataset().prefetch(1)
+    a_model().fit(quick, epochs=3, verbose=0)
+    a_model().fit(slow, epochs=3, verbose=0)
+    within, readings = stages._within, []
+
+    def interrupted_in_the_second(limit_s: float, read: Any) -> Any:
+        readings.append(read)
+        if len(readings) == 2:
+            raise KeyboardInterrupt
+        return within(limit_s, read)
+
+    monkeypatch.setattr(stages, "_within", interrupted_in_the_second)
+    assert command._report([watched], [], "train.py", tmp_path, None, lines=False)  # a thread may still read
+    document, _ = load(tmp_path, KINDS)
+    first, second = (measurement.stages for measurement in document.samples.subjects)
+    assert [stage.name for stage in first.stages] == ["from_tensor_slices", "batch"]
+    assert second.reason == "reading the data again was interrupted"
+    printed = capsys.readouterr().err
+    assert "stages of fit 1 (test_stages.py:" in printed and "no stages: reading the data again was" in printed
+    assert "results and report:" in printed
+
+
+def test_a_sample_of_several_files_is_called_one(
+    watched: Profiler, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    photos = np.zeros((64, 8, 8, 3), np.float32)
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    pairs = tf.data.Dataset.from_tensor_slices((photos, np.zeros(64, np.float32))).map(halved).batch(8)
+    model.fit(pairs, epochs=3, verbose=0)
+    command._report([watched], [], "train.py", tmp_path, None, lines=False, files_per_sample=2)
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "us: microseconds per sample (2 files), one thing at a time" in printed
+    assert "A sample (2 files) takes " in printed and "samples/s" in printed
+    assert "One sample (2 files) takes " in (tmp_path / "report.html").read_text()
+
+
+def halved(photo: Any, label: Any) -> Any:
+    return photo / 2, label

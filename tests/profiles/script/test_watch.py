@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 
 from profiles.script.callback import WatchCallback
+from profiles.script.completion import Completion
+from profiles.script.stepper import Stepper
 from profiles.script.watch import Watch
 from tests.builders import MS
 from tests.planted import sleepy_model
@@ -124,9 +126,9 @@ def test_a_subclassed_model_comes_to_the_same(eager):
 def test_images_and_steps_are_counted():
     _, _, watch = trained(small_network(), {"x": dataset()}, watched=True)
     assert [(one.epoch, one.steps, one.images) for one in watch.records] == [(0, 5, 70), (1, 5, 70), (2, 5, 70)]
-    # The first two steps of an epoch are its ramp; the last of the first epoch was of a new size.
-    assert [one.steady_images for one in watch.records] == [32, 38, 38]
-    assert [one.steady_steps for one in watch.records] == [2, 3, 3]
+    # The first two steps of an epoch are its ramp; the last, of a smaller batch, is traced for no size of its own.
+    assert [one.steady_images for one in watch.records] == [38, 38, 38]
+    assert [one.steady_steps for one in watch.records] == [3, 3, 3]
     assert [len(one.step_ns) for one in watch.records] == [2, 3, 3]
 
 
@@ -327,22 +329,24 @@ def test_on_jax_fit_ends_behind_the_step_whose_result_keras_must_get(end):
 
     model = small_network()
     model.make_train_function()
-    watch = Watch(model, on_steps=on_steps)
-    watch._jax = True
+    stepper = Stepper(model, "train_function", ramp_steps=2, on_steps=on_steps)
+    stepper._jax, stepper._completion = True, Completion(lambda result: None, lambda result: True)
     model.train_function = lambda state, iterator: ("logs", (state, *next(iterator)))
-    watch.begin_epoch(0, 2)
+    stepper.begin(0, 2)
+    stepper.replace_function()
     batch = IMAGES[:4], LABELS[:4]
     logs, result = model.train_function("state", iter([batch]))
     assert (logs, result[0]) == ("logs", "state") and result[1] is batch[0] and calls == [1]
     with pytest.raises(end):
         model.train_function("state", iter([batch]))
+    assert stepper.close(whole=False).steps == 1
 
 
 def test_on_jax_fit_ends_with_the_epoch_where_no_step_follows():
     callback = WatchCallback()
     callback.set_model(small_network())
     callback.on_train_begin()
-    callback.watch._end = SystemExit(0)
+    callback.watch._training._end = SystemExit(0)
     with pytest.raises(SystemExit):
         callback.on_epoch_end(0)
     callback.on_epoch_end(1)  # once

@@ -15,7 +15,9 @@ import tensorflow as tf
 from profiles.measure.windows import Windows
 from profiles.stage_table import StageTable
 from profiles.stages import python_stages, tf_stages
+from profiles.stages.python_stages import CallTimer
 from profiles.stages.take_apart import stage_table
+from tests.fakes import FakeClock
 from tests.planted import IMAGES, a_batch, a_model, emulated, planted, tensorflow_only
 
 
@@ -114,6 +116,23 @@ def test_slow_files_of_a_py_dataset_are_named(windows: Windows, photo: str) -> N
     tail = stage_table(Photographs(photo, 1), windows).tail
     assert tail is not None
     assert tail.slowest[0].name.endswith("/photo.jpg")
+
+
+@pytest.mark.parametrize(("files", "samples"), [(1, 4), (2, 2), (4, 1)])
+def test_the_time_of_a_sample_is_that_of_all_its_files(
+    photo: str, monkeypatch: pytest.MonkeyPatch, files: int, samples: int
+) -> None:
+    clock = FakeClock(monkeypatch)
+    timer = CallTimer(files)
+
+    def a_batch_of_four_files() -> None:
+        for _ in range(4):
+            cv2.imread(photo)
+            clock.spend(cpu_s=0.002)
+
+    with timer.installed():
+        timer.batch(a_batch_of_four_files, lambda _: samples)
+    assert [ns for _, ns in timer.times.image_ns] == [files * 2_000_000] * samples
 
 
 def test_a_py_dataset_is_told_when_its_epochs_end(windows: Windows, photo: str) -> None:

@@ -120,11 +120,20 @@ def test_a_partial_a_lambda_and_an_object_are_named() -> None:
         def __call__(self, x: Any) -> Any:
             return x
 
-    names = [
-        nodes(tf.data.Dataset.range(2).map(function))[-1].name
-        for function in (functools.partial(add, number=2), lambda x: x + 2, Layer())
+    @tf.function
+    def compiled(x: Any) -> Any:
+        return x + 1
+
+    line = add.__code__.co_firstlineno
+    functions = (functools.partial(add, number=2), lambda x: x + 2, Layer(), compiled, tf.keras.layers.Rescaling(1.0))
+    pipeline = [nodes(tf.data.Dataset.range(2).map(function))[-1] for function in functions]
+    assert [(node.name, node.location) for node in pipeline] == [
+        ("add", f"test_tf_graph.py:{line}"),
+        ("<lambda>", f"test_tf_graph.py:{line + 12}"),
+        ("Layer", f"test_tf_graph.py:{line + 4}"),
+        ("compiled", f"test_tf_graph.py:{line + 7}"),
+        ("Rescaling", None),  # Keras' own code is no place in the script
     ]
-    assert names == ["add", "lambda", "Layer"]
 
 
 def test_python_code_in_a_stage_is_seen() -> None:

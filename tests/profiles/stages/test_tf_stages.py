@@ -156,7 +156,7 @@ def test_bytes_are_those_of_an_element(one_round: None) -> None:
     image = np.zeros((10, 10, 3), np.float32)
     dataset = tf.data.Dataset.range(64).map(lambda _: tf.constant(image)).batch(4)
     table = tfdata_table(dataset, cores=2)
-    assert found(table, "lambda").bytes_per_element == pytest.approx(image.nbytes, abs=64)
+    assert found(table, "<lambda>").bytes_per_element == pytest.approx(image.nbytes, abs=64)
 
 
 @planted
@@ -176,6 +176,22 @@ def test_slow_images_are_found_by_their_file(one_round: None, tmp_path: Path) ->
     assert tail.slowest[0].name == f"{tmp_path.name}/17.jpg"
     assert tail.slowest[0].us == pytest.approx(30e3, rel=0.3)
     assert 1e3 < tail.p50_us < 15e3
+
+
+@pytest.mark.parametrize(
+    ("element", "name"),
+    [
+        (b"/data/train/cats/1.jpg", "cats/1.jpg"),
+        (b"C:\\photos\\1.png", "C:\\photos\\1.png"),
+        (b"gs://bucket/part-00001", "bucket/part-00001"),
+        (b"my photos/cat 1.jpeg", "my photos/cat 1.jpeg"),
+        (b"0.607,0.361,0.179", "element 7"),
+        (b"A film and/or a play. I liked the end.", "element 7"),
+        (b"d/" + b"x" * 5000 + b".jpg", "element 7"),
+    ],
+)
+def test_only_a_path_names_a_sample(element: bytes, name: str) -> None:
+    assert tf_stages._label([tf.constant(element)], 7, None) == name
 
 
 def test_an_index_is_named_by_the_list_of_names(one_round: None) -> None:

@@ -1,0 +1,71 @@
+"""Times of training by hand: one clock around Keras' own `fit`, or around plain steps, and none of what is tested."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from profiles import clock
+
+# Steps before the clock starts: they trace the model's step.
+_WARM_UP_STEPS = 3
+
+
+def step_s(model: Any, batches: Iterator[Any], steps: int) -> float:
+    """Returns the seconds of a training step: one clock around plain calls of the model's train function.
+
+    Args:
+      batches: gives the batch of each step.
+    """
+    model.make_train_function()
+    for _ in range(_WARM_UP_STEPS):
+        _wait_for(model.train_function(batches))
+    began_ns = clock.now_ns()
+    for _ in range(steps):
+        logs = model.train_function(batches)
+    _wait_for(logs)
+    return (clock.now_ns() - began_ns) / steps / 1e9
+
+
+def _wait_for(logs: Any) -> None:
+    """Waits until the device has computed what a step returned."""
+    keras.tree.map_structure(np.asarray, logs)
+
+
+def epoch_s(model: Any, data: Any) -> float:
+    """Returns the seconds of an epoch of `fit`, its edges included: from its beginning until `fit` returns."""
+    began_ns = 0
+
+    def begin(epoch: int, logs: Any = None) -> None:
+        nonlocal began_ns
+        began_ns = clock.now_ns()
+
+    model.fit(data, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=begin)])
+    return (clock.now_ns() - began_ns) / 1e9
+
+
+class Beside:
+    """Reads a loader again and again in a thread, and drops its batches, until stopped."""
+
+    def __init__(self, data: Iterable[Any]) -> None:
+        self._data = data
+        self._go_on = True
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Beside:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._go_on = False
+        self._thread.join()
+
+    def _read(self) -> None:
+        while self._go_on:
+            for _ in itertools.takewhile(lambda _: self._go_on, self._data):
+                pass

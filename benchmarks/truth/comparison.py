@@ -1,0 +1,113 @@
+"""Compares what is measured of a planted load with the same training timed by hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.truth.planted import a_batch
+from benchmarks.truth.promises import PLANTED
+from benchmarks.truth.samples import Figure
+from profiles.measure.measure import measure_samples
+from profiles.measure.windows import Windows
+from profiles.results import Result, summarise
+from profiles.statistics import median
+
+# Rounds of a measurement.
+ROUNDS = 2
+
+# The figures of a case.
+Figures = tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """An epoch of a planted load, timed by hand.
+
+    Attributes:
+      s: seconds of the epoch, edges included.
+      images: of the epoch.
+      parts_s: seconds of its parts, by the names of `profiles.results.Parts`; `compute` at least.
+      loader_cpu_s: what the loader burned in the epoch, as the loader counts it.
+    """
+
+    s: float
+    images: int
+    parts_s: Mapping[str, float]
+    loader_cpu_s: float = 0.0
+
+    def percent(self, part: str) -> float:
+        return 100 * self.parts_s[part] / self.s
+
+
+def _part_figure(part: str) -> tuple[Callable[[Epoch], float], Callable[[Result, Epoch], float]]:
+    return lambda epoch: epoch.percent(part), lambda result, _: 100 * (result.attribution.shares[part] or 0.0)
+
+
+# By the name of a figure: how the figure follows from an epoch by hand, and how from a result that users are shown.
+_FIGURES: Mapping[str, tuple[Callable[[Epoch], float], Callable[[Result, Epoch], float]]] = {
+    "loading, %": (
+        lambda epoch: 100 - epoch.percent("compute"),
+        lambda result, _: 100 * result.attribution.loading_ratio,
+    ),
+    "images/sec": (lambda epoch: epoch.images / epoch.s, lambda result, _: result.epoch_images_per_sec),
+    "edges, %": _part_figure("epoch_overhead"),
+    "edges, ms": (
+        lambda epoch: 1e3 * epoch.parts_s["epoch_overhead"],
+        lambda result, epoch: 1e3 * epoch.images * (result.attribution.seconds_per_image.epoch_overhead or 0.0),
+    ),
+    "augmentation, %": _part_figure("device_augment"),
+    "transfer, %": _part_figure("transfer"),
+    "interference, %": _part_figure("interference"),
+    "loader's CPU, ms/image": (
+        lambda epoch: 1e3 * epoch.loader_cpu_s / epoch.images,
+        lambda result, _: result.cpu_ms_per_image["loader"] or 0.0,
+    ),
+}
+
+
+def compare(
+    group: str, case: str, time_epoch: Callable[[], Epoch], measure_result: Callable[[], Result], turns: int = 1
+) -> Figures:
+    """Times a load by hand, measures it, and times it by hand again, so that both meet the same machine.
+
+    Args:
+      turns: how often. The figures are the means over all turns.
+    """
+    epochs, results = [time_epoch()], []
+    for _ in range(turns):
+        results.append(measure_result())
+        epochs.append(time_epoch())
+    figures = []
+    for name in PLANTED[group].bounds:
+        of_epoch, of_result = _FIGURES[name]
+        # A turn lies between two epochs by hand.
+        truths = [(of_epoch(before) + of_epoch(after)) / 2 for before, after in itertools.pairwise(epochs)]
+        measured = [of_result(result, epoch) for result, epoch in zip(results, epochs, strict=False)]
+        figures.append(figure_of(case, name, truth=_mean(truths), measured=_mean(measured)))
+    return tuple(figures)
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def figure_of(case: str, name: str, *, truth: float, measured: float) -> Figure:
+    return Figure(case=case, name=name, truth=(float(truth),), measured=(float(measured),))
+
+
+def measure_load(data: Any, model: Any, device: str, bare: Any = None) -> Result:
+    """Measures a loader and a model.
+
+    Args:
+      bare: the same model without the layers that its loader put in front of it, where there are any.
+    """
+    subject, samples, _ = measure_samples(data, model, device=device, rounds=ROUNDS, name="planted")
+    if bare is not None:
+        windows, batch = Windows(bare, subject.device), a_batch()
+        windows.prepare([batch])
+        steps = max(len(sample.step_ns) for sample in samples if sample.window == "resident")
+        samples += [windows.resident(batch, steps=steps, round_=number, window="bare") for number in range(ROUNDS)]
+    return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))

@@ -1,0 +1,96 @@
+"""Says on the terminal which data of a script are read again, how far that is, and how long it took."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from profiles import clock
+
+
+class ReadingProgress:
+    """A line that changes on a terminal; elsewhere, a line before the reading and a line after it.
+
+    The line changes only in `begin` and `note`, and not by a thread of its own, which would take CPU time from the runs
+    that are timed.
+
+    Args:
+      console: to print to.
+      names: of the `fit` whose data are read; nothing is printed if there is none.
+    """
+
+    def __init__(self, console: Console, names: Sequence[str]) -> None:
+        self._console = console
+        self._names = names
+        self._left = list(names)
+        self._name = ""
+        self._changes = console.is_terminal and not console.is_dumb_terminal
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._began_ns = self._runs_began_ns = 0
+        # A thread that still reads data, after it was given up, prints nothing more.
+        self._lock = threading.Lock()
+        self._shows = False
+
+    def __enter__(self) -> ReadingProgress:
+        self._began_ns = clock.now_ns()
+        if self._names and self._changes:
+            with _if_possible():
+                self._live.start()
+                self._shows = True
+        elif self._names:
+            self._say(f"reading the stages of {self._what()}; Ctrl-C leaves them out")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock, _if_possible():
+            if self._shows:
+                self._shows = False
+                self._live.stop()
+        if self._names:
+            self._say(f"reading the stages of {self._what()} took {(clock.now_ns() - self._began_ns) / 1e9:.0f} s")
+
+    def begin(self, name: str) -> None:
+        """Notes that the data of a `fit` is read from now on."""
+        self._name = name
+        self._left.remove(name)
+        self._show("")
+
+    def note(self, done: int, total: int) -> None:
+        """Notes that so many runs of all were made. The time left is that of the runs so far."""
+        now_ns = clock.now_ns()
+        if not done:
+            self._runs_began_ns = now_ns
+            return
+        left_s = (now_ns - self._runs_began_ns) / 1e9 / done * (total - done)
+        self._show(f": {done} of {total}, about {max(round(left_s), 1)} s left")
+
+    def _show(self, far: str) -> None:
+        short = self._name.partition(" (")[0]
+        more = f"; then {' and '.join(name.partition(' (')[0] for name in self._left)}" if self._left else ""
+        lines = [
+            f"reading the stages of {self._name}{far}{more} (Ctrl-C leaves them out)",
+            f"reading the stages of {self._name}{far}{more}",
+            f"reading the stages of {short}{far}{more}",
+            f"reading {short}{far}",
+        ]
+        line = next((line for line in lines if len(line) <= self._console.width), lines[-1])
+        with self._lock, _if_possible():
+            if self._shows:
+                self._live.update(Text(line, style="dim", no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def _what(self) -> str:
+        return self._names[0] if len(self._names) == 1 else f"{len(self._names)} fits"
+
+    def _say(self, line: str) -> None:
+        with _if_possible():
+            self._console.print(Text(line, style="dim"), soft_wrap=True)
+
+
+def _if_possible() -> contextlib.suppress:
+    """A closed terminal must not keep the results from being measured and written. Rich ends by SystemExit then."""
+    return contextlib.suppress(OSError, ValueError, SystemExit)

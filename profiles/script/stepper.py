@@ -1,0 +1,355 @@
+"""Times the calls of a model's train or test function, and how long each of them waits for its batch."""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import keras
+
+from profiles import clock
+from profiles.measure.backends import BACKENDS, check_backend, device_here
+from profiles.measure.batches import REPLAY_BYTES, unit_in
+from profiles.script.completion import Completion, HostStep, on_device
+from profiles.script.counting import images_in, iterator_count, size_bytes
+from profiles.script.epochs import EpochRecord, Tally
+from profiles.script.keras_private import images_weighed, missing_to_count
+from profiles.script.watched import Ready, Watched, can_be_pulled, traced_as
+from profiles.unit import Unit
+
+# The step of a new batch size is taken for one that traces, for so many sizes: beyond, every batch has its own size.
+_TRACED_SIZES = 8
+
+
+class Stepper:
+    """Times the steps of the epochs of one `fit`, or of its validations, and sums them up.
+
+    The original function runs on the same batches, in the same trace, so that results stay the same bit for bit.
+    A stepper holds no reference to the model or its data, except to the batches in `kept`.
+
+    Keras on TensorFlow converts the logs of every step to numbers and so waits for the device: a stepper waits, too. On
+    JAX the device computes behind the host; a thread notes when each step is done, and no step waits for it.
+
+    Args:
+      model: about to be trained.
+      name: of the attribute that holds the function: "train_function" or "test_function".
+      ramp_steps: number of first steps of an epoch that are not steady.
+      keep_batches: how many batches to keep; batches of different sizes are preferred.
+      on_steps: called with the number of steps that were just made. An error that it raises ends `fit`.
+
+    Attributes:
+      kept: batches; the caller empties the list when it has used them.
+      element_spec: of the tf.data iterator of the batches.
+      unit: what the batches hold; None before the first.
+      why_unknown: why the waiting, or everything, is unknown; None if known.
+      traces: number of steps that traced or compiled, by the cause.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        name: str,
+        *,
+        ramp_steps: int,
+        keep_batches: int = 0,
+        on_steps: Callable[[int], None] | None = None,
+    ) -> None:
+        self.kept: list[Any] = []
+        self.element_spec: Any = None
+        self.unit: Unit | None = None
+        self.why_unknown: str | None = None
+        self.traces: dict[str, int] = {}
+        self._name = name
+        self._model_ref = weakref.ref(model)
+        self._ramp_steps = ramp_steps
+        self._keep_batches = keep_batches
+        self._on_steps = on_steps
+        self._watched: Callable[[], Watched | None] = _nothing
+        self._tally: Tally | None = None
+        self._end: BaseException | None = None
+        self._sizes: set[int | None] = set()
+        self._random = random.Random(0)  # not the global random state, which is the user's
+        self._synchronise: Callable[[Any], None] | None = None
+        # Steps that the device may not have finished, and what waits for them; None where the host waits for each step.
+        self._completion: Completion | None = None
+        self._pending: deque[HostStep] = deque()
+        self._supported = False
+        try:
+            backend = check_backend()
+        except ValueError:
+            self.why_unknown = f"the steps of Keras' {keras.backend.backend()} backend cannot be watched"
+            return
+        self._supported = True
+        self._jax = backend == "jax"
+        device = device_here()
+        if device.asynchronous or self._jax:
+            self._synchronise = BACKENDS[backend](device).synchronise
+        if self._jax:
+            self._completion = Completion(BACKENDS[backend](device).synchronise, BACKENDS[backend].is_ready)
+
+    @property
+    def _model(self) -> Any:
+        return self._model_ref()
+
+    @property
+    def runs(self) -> bool:
+        """Whether an epoch was begun and not closed."""
+        return self._tally is not None
+
+    @property
+    def steps_per_execution(self) -> int:
+        """How many steps Keras makes in a call of the function."""
+        return int(getattr(self._model, "steps_per_execution", 1))
+
+    @property
+    def steps(self) -> int:
+        """Steps of the epoch so far."""
+        return 0 if self._tally is None else self._tally.steps + sum(step.steps for step in self._pending)
+
+    def begin(self, epoch: int, steps: int | None) -> None:
+        """Begins to time an epoch; the function of the model is replaced by `replace_function`.
+
+        Args:
+          epoch: number of the epoch, or of the validation.
+          steps: of it; None where Keras does not know their number.
+        """
+        if self._supported:
+            self._tally = Tally(epoch=epoch, expected_steps=steps, ramp_steps=self._ramp_steps, random_=self._random)
+
+    def replace_function(self) -> None:
+        """Takes the place of the model's function, until `end_steps` or an error."""
+        if self._tally is not None:
+            watched = Watched(self, self._model, self._name)
+            setattr(self._model, self._name, watched)
+            self._watched = weakref.ref(watched)
+
+    def end_steps(self, *, whole: bool) -> None:
+        """Notes that the steps have ended, and restores the model's function.
+
+        Args:
+          whole: whether all steps were made.
+        """
+        watched, self._watched = self._watched(), _nothing
+        if watched is not None:
+            watched.stop()
+        tally = self._tally
+        if tally is None or tally.ended:
+            return
+        if self._completion is not None:
+            self._settle(self._completion.take_all())
+        if not tally.steps:
+            return
+        if tally.unread_steps:
+            self._read(tally, None if watched is None else watched.iterator)
+        tally.end_steps(whole=whole)
+
+    def close(self, *, whole: bool) -> EpochRecord | None:
+        """Ends the epoch, and returns its record; None if it made no step.
+
+        Args:
+          whole: as for `end_steps`; ignored after a call of `end_steps`.
+        """
+        self.end_steps(whole=whole)
+        tally, self._tally = self._tally, None
+        return tally.record(asynchronous=False) if tally is not None and tally.steps else None
+
+    def add_hook(self, before_ns: int, done_ns: int) -> None:
+        """Adds the time of one of Keras' batch hooks."""
+        if self._tally is not None and not self._tally.ended:
+            self._tally.add_hook(before_ns, done_ns)
+
+    def leave_out(self, before_ns: int, done_ns: int) -> None:
+        """Leaves out a hook of callbacks before the first step or behind the last."""
+        if self._tally is not None:
+            self._tally.leave_out(before_ns, done_ns)
+
+    def step(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:
+        """Runs the original function once and times it."""
+        self.end_if_due()
+        tally, original = self._tally, watched.original
+        assert tally is not None
+        entered_ns = clock.now_ns()
+        *state, iterator = arguments
+        if isinstance(iterator, Ready):  # an outer watch has drawn the batch already
+            entered_ns = iterator.entered_ns
+        steps_before = self.steps
+        if self._jax:
+            result = self._run_on_jax(tally, original, state, iterator)
+        elif self._model.steps_per_execution == 1 and can_be_pulled(self._model, original, iterator):
+            result = self._pull_and_run(tally, original, iterator, entered_ns)
+        else:
+            result = self._run_whole(tally, original, iterator)
+            watched.iterator = iterator
+        tally.add_whole_call(entered_ns, clock.now_ns())
+        try:
+            if self._on_steps is not None:
+                self._on_steps(self.steps - steps_before)
+        except (KeyboardInterrupt, SystemExit) as end:
+            if not self._jax:
+                raise
+            # On JAX the step has deleted the arrays of the model's variables, and Keras assigns the new ones, which
+            # `result` holds, only if the call returns.
+            self._end = end
+        return result
+
+    def end_if_due(self) -> None:
+        """Ends `fit` if it was to end behind a step on JAX, whose result Keras had to get first."""
+        end, self._end = self._end, None
+        if end is not None:
+            raise end
+
+    def _pull_and_run(self, tally: Tally, original: Callable[..., Any], iterator: Any, entered_ns: int) -> Any:
+        before_ns = clock.now_ns()
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            if not self._sizes:
+                return original(iterator)  # without any batch, Keras builds the model's state in this call
+            raise
+        fetched_ns = clock.now_ns()
+        if isinstance(iterator, Ready):  # an outer watch has drawn the batch already
+            before_ns -= iterator.wait_ns
+        images = images_in(batch, self._model)
+        self._keep(batch, images, iterator.element_spec)
+        is_new = self._is_new_size(images)
+        if self._model.run_eagerly or isinstance(original, Watched):
+            result, traced = original(Ready(batch, entered_ns, fetched_ns - before_ns, iterator.element_spec)), is_new
+        else:
+            function = traced_as(original, iterator.element_spec)
+            traces = function.experimental_get_tracing_count()
+            result = function(batch)
+            # XLA compiles for each size of a batch, in one trace for all sizes.
+            traced = function.experimental_get_tracing_count() > traces or (is_new and bool(self._model.jit_compile))
+        if self._synchronise is not None:
+            self._synchronise(result)
+        self._note_size(images, traced=traced)
+        hooks = tally.take_hooks()
+        tally.add(
+            before_ns, fetched_ns, clock.now_ns(), images, 1, traced=traced, hooks_ns=sum(e - b for b, e in hooks)
+        )
+        return result
+
+    def _run_on_jax(self, tally: Tally, original: Callable[..., Any], state: list[Any], iterator: Any) -> Any:
+        assert self._completion is not None
+        pulls: list[tuple[int, int | None]] = []
+        asked_ns = clock.now_ns()
+        self._completion.look(asked_ns)
+        result = original(*state, self._timed(iterator, pulls))
+        images = [number for _, number in pulls if number is not None]
+        total = sum(images) if len(images) == len(pulls) else None
+        traced = self._is_new_size(total)
+        self._note_size(total, traced=traced)
+        self._pending.append(
+            HostStep(
+                asked_ns=asked_ns,
+                fetched_ns=asked_ns + sum(wait for wait, _ in pulls),
+                hooks_ns=tally.take_hooks(),
+                images=total,
+                steps=len(pulls),
+                traced=traced,
+            )
+        )
+        if self._synchronise is not None and (self._model.run_eagerly or not self._model.jit_compile):
+            self._synchronise(result)  # the step is many computations, and its logs are not the last of them
+        # The logs, and not the state, whose arrays the next step deletes.
+        self._completion.add(result[0])
+        self._settle(self._completion.take())
+        return result
+
+    def _settle(self, done_ns: Sequence[int]) -> None:
+        """Adds the steps that the device has finished, at the given times."""
+        tally = self._tally
+        assert tally is not None
+        for moment_ns in done_ns:
+            host_step = self._pending.popleft()
+            step = on_device(host_step, tally.last_ns if tally.calls else None, moment_ns)
+            tally.add(
+                step.asked_ns,
+                step.fetched_ns,
+                step.done_ns,
+                host_step.images,
+                host_step.steps,
+                traced=host_step.traced,
+                hooks_ns=step.hooks_ns,
+            )
+
+    def _timed(self, iterator: Any, pulls: list[tuple[int, int | None]]) -> Iterator[Any]:
+        """Yields the batches of a step on JAX, where the iterator is plain Python, and times each when it is drawn.
+
+        Args:
+          pulls: gets (waiting in nanoseconds, images or None if unknown) of each batch.
+        """
+        assert self._completion is not None
+        while True:
+            asked_ns = clock.now_ns()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            came_ns = clock.now_ns()
+            self._completion.look(came_ns)
+            pulls.append((came_ns - asked_ns, images_in(batch, self._model)))
+            self._keep(batch, pulls[-1][1], None)
+            yield batch
+
+    def _run_whole(self, tally: Tally, original: Callable[..., Any], iterator: Any) -> Any:
+        """Runs several steps in one call: only TensorFlow sees their batches, but tf.data counts them.
+
+        tf.data also knows the pauses between batches. They do not say how long steps wait, since TensorFlow draws the
+        next batch while it computes.
+        """
+        before_ns = clock.now_ns()
+        result = original(iterator)
+        if self._synchronise is not None:
+            self._synchronise(result)
+        done_ns, traced = clock.now_ns(), self._is_new_size(None)
+        self._note_size(None, traced=traced)
+        steps, first, hooks = self._model.steps_per_execution, not tally.steps, tally.take_hooks()
+        tally.add_call(before_ns, done_ns, steps, traced=traced, hooks_ns=sum(e - b for b, e in hooks))
+        if first:
+            self.unit = unit_in(iterator.element_spec)
+            self._read(tally, iterator)
+        return result
+
+    def _read(self, tally: Tally, iterator: Any) -> None:
+        self.why_unknown = "batches are drawn where only TensorFlow sees it, several in a call or for several devices"
+        counted = iterator_count(iterator, tally.steps, tally.expected_steps)
+        missing = missing_to_count(self._model) if counted.images is None else None
+        if missing is not None:
+            self.why_unknown += f"; {missing}"
+        tally.read(counted if counted.images is not None else replace(counted, images=images_weighed(self._model)))
+
+    def _is_new_size(self, images: int | None) -> bool:
+        """Whether no batch had this size before. JAX traces a step anew for each size."""
+        return images not in self._sizes and len(self._sizes) < _TRACED_SIZES
+
+    def _note_size(self, images: int | None, *, traced: bool) -> None:
+        """Notes the size of a batch, and why its step traced or compiled if it did."""
+        if traced:
+            largest = max((size for size in self._sizes if size), default=0)
+            if not self._sizes:
+                cause = "the first step"
+            elif images in self._sizes:
+                cause = "a size that was seen before"
+            else:
+                cause = "a smaller batch" if (images or 0) < largest else "a larger batch"
+            self.traces[cause] = self.traces.get(cause, 0) + 1
+        self._sizes.add(images)
+
+    def _keep(self, batch: Any, images: int | None, element_spec: Any) -> None:
+        self.element_spec = element_spec
+        self.unit = self.unit or unit_in(batch)
+        if len(self.kept) >= self._keep_batches or images is None:
+            return
+        if images not in self._sizes or len(self.kept) < self._keep_batches - 1:  # the last place is for another size
+            weight = sum(size_bytes(part) for part in keras.tree.flatten(batch))
+            if not self.kept or weight * (len(self.kept) + 1) <= REPLAY_BYTES:
+                self.kept.append(batch)
+
+
+def _nothing() -> None:
+    """Takes the place of a weak reference where there is no object to refer to."""

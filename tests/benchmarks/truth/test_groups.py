@@ -1,0 +1,208 @@
+"""A case of every part that `truth` measures, and a bias of five points in what the tool shows.
+
+Loaders and models sleep on a fake clock, in turn, so that the figures are exact; one case sleeps on the real clock.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from benchmarks.truth import by_hand, groups
+from benchmarks.truth import planted as planted_loads
+from benchmarks.truth.planted import Metronome, Sleeper, a_batch, a_loader, a_model
+from benchmarks.truth.promises import PLANTED
+from benchmarks.truth.results import Check, derive
+from benchmarks.truth.samples import Figure, Group
+from profiles.measure.backends import TensorFlow
+from profiles.measure.windows import Windows
+from profiles.results import result as results
+from profiles.results.attribution import Attribution
+from profiles.samples import Sample
+from profiles.stage_table import StageTable
+from tests.builders import a_truth_document
+from tests.checks import OURS
+from tests.fakes import FakeClock
+from tests.planted import planted
+
+# As a part of the epoch; of the rate of `counting`: as a part of it.
+BIAS = 0.05
+
+
+def checks_of(group: str, figures: tuple[Figure, ...]) -> dict[str, Check]:
+    (checks,) = derive(a_truth_document(Group(name=group, figures=figures))).groups.values()
+    return {f"{check.figure}, {check.case}" if group == "stages" else check.figure: check for check in checks}
+
+
+def plant_bias(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """Adds five points of the epoch to a part of each attribution."""
+    attribute = results.attribute
+
+    def biased(*arguments: Any, **options: Any) -> Attribution:
+        attribution = attribute(*arguments, **options)
+        more_s = BIAS * attribution.epoch_s_per_image
+        seconds, shares = attribution.seconds_per_image, attribution.shares
+        return replace(
+            attribution,
+            seconds_per_image=replace(seconds, **{part: seconds[part] + more_s}),
+            shares=replace(shares, **{part: shares[part] + BIAS}),
+            loading_ratio=attribution.loading_ratio + BIAS,
+        )
+
+    monkeypatch.setattr(results, "attribute", biased)
+
+
+class Crowd:
+    """A loader and a model, of which the model's step takes longer beside the loader; on the fake clock."""
+
+    def __init__(self, fake_clock: FakeClock) -> None:
+        self._clock = fake_clock
+        self._beside = self._loaded = False
+
+    def __enter__(self) -> None:
+        self._beside = True
+
+    def __exit__(self, *_: object) -> None:
+        self._beside = False
+
+    def load(self) -> None:
+        self._clock.spend(cpu_s=0.015)
+        self._loaded = True
+
+    def step(self) -> None:
+        self._clock.sleep(0.050 if self._beside or self._loaded else 0.040)
+        self._loaded = False
+
+
+def crowded(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Figure, ...]:
+    """Measures a model to which each step takes 10 ms more where its loader works as well."""
+    crowd = Crowd(fake_clock)
+    monkeypatch.setattr(groups.by_hand, "Beside", lambda data: crowd)
+    data = a_loader(crowd.load, 30)
+    return groups.crowded("crowd", a_model(crowd.step), a_batch(), data, lambda: 0.015)
+
+
+def crossing_a_bus(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Figure, ...]:
+    """Measures a model to which each batch takes 5 ms, from a loader that takes 5 ms as well."""
+    bus, step, load = Sleeper(0.005), Sleeper(0.010), Sleeper(0.010)
+
+    def carry(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            bus()
+            yield batch
+
+    monkeypatch.setattr(TensorFlow, "as_fit_passes", lambda self, batches: carry(batches))
+    batch = a_batch()
+    host = carry(itertools.repeat(batch))
+    return groups.carried("bus", a_model(step), "cpu", a_loader(load, 20), batch, host)
+
+
+Planted = Callable[[FakeClock, pytest.MonkeyPatch], tuple[Figure, ...]]
+# By group: a case of it on the fake clock, and the part of the epoch that the case is about.
+EXACT: dict[str, tuple[Planted, str]] = {
+    "grid-cpu": (lambda *_: groups.grid_cell("grid-cpu", 10.0, 10.0), "prep_stall"),
+    "grid-emulated": (lambda *_: groups.grid_cell("grid-emulated", 10.0, 10.0), "prep_stall"),
+    "edges": (lambda *_: groups.edges(150.0, 250.0), "epoch_overhead"),
+    "augmentation": (lambda *_: groups.augmentation(), "device_augment"),
+    "interference": (crowded, "interference"),
+    "transfer": (crossing_a_bus, "transfer"),
+}
+
+
+@pytest.mark.parametrize("group", EXACT)
+def test_each_part_is_found_and_a_bias_of_five_points_as_well(
+    group: str, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, part = EXACT[group]
+    checks = checks_of(group, measure(fake_clock, monkeypatch))
+    assert set(checks) == set(PLANTED[group].bounds)
+    for check in checks.values():
+        # By hand the last step is not crowded: the loader has nothing left to load. Here it is: 10 of 1,950 ms.
+        assert check.off == pytest.approx(0, abs=0.6 if check.in_points else 0.001), check
+    assert checks["loading, %"].truth > 20
+    plant_bias(monkeypatch, part)
+    biased = checks_of(group, measure(fake_clock, monkeypatch))
+    assert [name for name, check in biased.items() if check.holds and name != "loader's CPU, ms/image"] == []
+
+
+def test_the_rate_of_a_metronome_is_found_and_a_bias_of_five_per_cent_as_well(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checks_of("counting", groups.counting(20))["images/sec"].off == pytest.approx(0)
+
+    class Slower(Windows):
+        def train(self, *arguments: Any, **options: Any) -> Sample:
+            sample = super().train(*arguments, **options)
+            return replace(sample, wall_ns=int((1 + BIAS) * sample.wall_ns))
+
+    monkeypatch.setattr(groups, "Windows", Slower)
+    assert not checks_of("counting", groups.counting(20))["images/sec"].holds
+
+
+def test_stages_are_found_and_a_bias_of_five_points_as_well(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(x: Any) -> Any:
+        fake_clock.spend(cpu_s=0.010)
+        return x
+
+    monkeypatch.setattr(groups, "_busy", busy)
+    checks = checks_of("stages", groups.stages("sequential", None))
+    assert len(checks) == 4
+    for check in checks.values():
+        assert check.off == pytest.approx(0, abs=0.1 if check.in_points else 0.001), check
+    table_of = groups.tfdata_table
+
+    def biased(dataset: tf.data.Dataset, **options: Any) -> StageTable:
+        """Takes as much time from one stage as it gives to the other."""
+        table = table_of(dataset, **options)
+        moved_us = BIAS * sum(stage.busy_us_per_image for stage in table.stages)
+        more = {"burning": {"cpu_us_per_image": moved_us}, "waiting": {"wait_us_per_image": -moved_us}}
+        stages = (
+            replace(stage, **{name: getattr(stage, name) + us for name, us in more.get(stage.name, {}).items()})
+            for stage in table.stages
+        )
+        return replace(table, stages=tuple(stages))
+
+    monkeypatch.setattr(groups, "tfdata_table", biased)
+    assert not checks_of("stages", groups.stages("sequential", None))["stage, %, burning, sequential"].holds
+
+
+@planted
+def test_a_case_of_the_grid_is_near_the_truth_on_a_real_clock() -> None:
+    share, rate = checks_of("grid-emulated", groups.grid_cell("grid-emulated", 20.0, 20.0)).values()
+    assert share.truth == pytest.approx(50, abs=8)
+    assert rate.truth == pytest.approx(250, rel=0.15)
+    assert abs(share.off) < 2
+    assert abs(rate.off) < 0.03
+
+
+def test_a_metronome_keeps_its_time_whatever_comes_between() -> None:
+    metronome, between = Metronome(0.02), Sleeper(0.01)
+    metronome()
+    before = metronome._next_ns
+    for _ in range(5):
+        between()
+        metronome()
+    assert before is not None and metronome._next_ns is not None
+    assert metronome._next_ns - before == pytest.approx(5 * 0.02e9)
+
+
+@pytest.mark.parametrize("module", [by_hand, planted_loads])
+def test_training_by_hand_uses_nothing_of_what_is_tested(module: ModuleType) -> None:
+    imports = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.ImportFrom)]
+    ours = [(node.module, [alias.name for alias in node.names]) for node in imports if node.module in OURS]
+    assert ours == [("profiles", ["clock"])]
+    assert not [node.module for node in imports if str(node.module).partition(".")[0] in OURS - {node.module}]
+
+
+def test_every_group_has_cases_and_one_of_them_is_repeated() -> None:
+    assert set(groups._GROUPS) == set(groups._TYPICAL) == set(PLANTED)

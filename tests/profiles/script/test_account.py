@@ -1,0 +1,244 @@
+"""The account of a watched `fit`: exact on a fake clock, and whole on the real one, for scripts of many kinds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from profiles.report.accounts import account_lines, account_rows
+from profiles.results.account import PART_TEXTS, UNEXPLAINED_RATIO, Account
+from profiles.script.profiler import Profiler
+from tests.builders import MS
+from tests.fakes import FakeClock
+from tests.planted import planted, sleepy_model, tensorflow_only
+
+IMAGES = np.random.default_rng(0).random((320, 8, 8, 3)).astype(np.float32)
+LABELS = IMAGES.mean((1, 2, 3))
+
+
+@pytest.fixture
+def profiler() -> Iterator[Profiler]:
+    profiler = Profiler(ceilings=False, max_steps=None)
+    profiler.attach()
+    yield profiler
+    profiler.detach()
+
+
+class Data(keras.utils.PyDataset):
+    """Ten batches of 32 images."""
+
+    def __init__(self, *, fails_at: int | None = None) -> None:
+        super().__init__()
+        self.fails_at = fails_at
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        if index == self.fails_at:
+            raise ValueError("the disk is gone")
+        return IMAGES[:32], LABELS[:32]
+
+
+class Hooks(keras.callbacks.Callback):
+    """Takes 1, 2, 3, ... ms in its hooks."""
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        super().__init__()
+        self.sleep = sleep
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.sleep(0.001)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.sleep(0.002)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.sleep(0.003)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self.sleep(0.004)
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.sleep(0.005)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.sleep(0.006)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.sleep(0.007)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.sleep(0.008)
+
+
+@tensorflow_only
+def test_every_part_of_a_planted_fit_is_found(profiler: Profiler, fake_clock: FakeClock) -> None:
+    """On a clock that stands still but for what is planted, so that each part is exact."""
+    model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
+    training = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(32)
+    model.fit(
+        training, validation_data=(IMAGES[:64], LABELS[:64]), epochs=3, verbose=0, callbacks=[Hooks(fake_clock.sleep)]
+    )
+    account = profiler.fits[0].account
+    assert account is not None
+    assert account.wall_ns == fake_clock.passed_ns
+    assert (account.compute_ns, account.validation_compute_ns, account.rest_ns) == (3 * 10 * 5 * MS, 0, 0)
+    assert account.callbacks_ns == (1 + 3 * (2 + 10 * 3 + 4 + 2 * 5 + 6 + 7) + 8) * MS
+    assert (account.epochs, account.validations, account.steps) == (3, 3, 30)
+    assert (account.waiting_ns, account.edges_ns, account.set_up_ns) == (0, 0, 0)
+
+
+@tensorflow_only
+def test_an_evaluation_outside_of_fit_is_in_no_account(profiler: Profiler, fake_clock: FakeClock) -> None:
+    model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
+    model.fit(IMAGES, LABELS, batch_size=32, epochs=2, verbose=0)
+    model.evaluate(IMAGES, LABELS, verbose=0)
+    account = profiler.fits[0].account
+    assert account is not None and (account.validations, account.wall_ns) == (0, 2 * 10 * 5 * MS)
+
+
+class Evaluates(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.evaluate(IMAGES, LABELS, verbose=0)
+        self.sleep(0.1)
+
+
+@tensorflow_only
+def test_an_evaluation_by_a_callback_is_the_callbacks(profiler: Profiler, fake_clock: FakeClock) -> None:
+    evaluates = Evaluates()
+    evaluates.sleep = fake_clock.sleep
+    sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:]).fit(
+        IMAGES, LABELS, batch_size=32, epochs=2, verbose=0, callbacks=[evaluates]
+    )
+    account = profiler.fits[0].account
+    assert account is not None
+    assert (account.validations, account.callbacks_ns, account.rest_ns) == (0, 200 * MS, 0)
+
+
+def test_a_validation_that_fails_ends_and_the_model_has_its_own_functions(profiler: Profiler) -> None:
+    model = network()
+    with pytest.raises(Exception, match="the disk is gone"):
+        model.fit(IMAGES, LABELS, validation_data=Data(fails_at=8), epochs=2, verbose=0)
+    assert model.train_function.__module__.startswith("keras.") and model.test_function.__module__.startswith("keras.")
+
+
+def network(**options: Any) -> keras.Model:
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("adam", "mse", **options)
+    return model
+
+
+def as_dataset(batch: int = 32) -> Any:
+    return tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(320).batch(batch).prefetch(2)
+
+
+def batches() -> Iterator[Any]:
+    while True:
+        yield IMAGES[:32], LABELS[:32]
+
+
+class Stops(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.stop_training = batch == 4
+
+
+KINDS: dict[str, Callable[[Any], None]] = {
+    "arrays": lambda folder: network().fit(IMAGES, LABELS, epochs=3, verbose=0),
+    "arrays, validation split": lambda folder: network().fit(IMAGES, LABELS, validation_split=0.2, epochs=3, verbose=0),
+    "dataset, validation dataset": lambda folder: network().fit(
+        as_dataset(), validation_data=as_dataset(100), epochs=3, verbose=0
+    ),
+    "generator": lambda folder: network().fit(batches(), steps_per_epoch=10, epochs=3, verbose=0),
+    "PyDataset with workers": lambda folder: network().fit(Data(), validation_data=Data(), epochs=3, verbose=0),
+    "several steps a call": lambda folder: network(steps_per_execution=4).fit(as_dataset(), epochs=3, verbose=0),
+    "eager": lambda folder: network(run_eagerly=True).fit(as_dataset(), epochs=2, verbose=0),
+    "checkpoints": lambda folder: network().fit(
+        as_dataset(), epochs=3, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(folder / "{epoch}.keras")]
+    ),
+    "left in an epoch": lambda folder: network().fit(as_dataset(), epochs=3, verbose=0, callbacks=[Stops()]),
+    "compiled by XLA, a short last batch": lambda folder: network(jit_compile=True).fit(
+        as_dataset(60), epochs=3, verbose=0
+    ),
+    "one validation example": lambda folder: network().fit(
+        as_dataset(), validation_data=(IMAGES[:1], LABELS[:1]), epochs=5, verbose=0
+    ),
+}
+
+
+@planted
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_parts_of_every_kind_of_fit_sum_to_its_wall_time(kind: str, profiler: Profiler, tmp_path: Any) -> None:
+    KINDS[kind](tmp_path)
+    account = profiler.fits[0].account
+    assert account is not None
+    # These are short; where other programs run as well, one of them may have the core for some milliseconds.
+    assert abs(account.rest_ns) <= max(UNEXPLAINED_RATIO * account.wall_ns, 15 * MS), account
+    assert all(ns >= 0 for ns in account.parts.values())
+
+
+def test_the_table_has_a_row_for_each_part_and_sums_to_the_whole() -> None:
+    account = Account(
+        wall_ns=2 * 10**9,
+        set_up_ns=10**8,
+        waiting_ns=10**9,
+        compute_ns=8 * 10**8,
+        callbacks_ns=10**5,
+        epochs=3,
+        traces={"the first step": 1},
+    )
+    assert account_rows(account) == [
+        (PART_TEXTS["set_up_ns"], "0.10 s", "5.0%"),
+        (PART_TEXTS["waiting_ns"], "1.00 s", "50.0%"),
+        (PART_TEXTS["compute_ns"], "0.80 s", "40.0%"),
+        ("what is left", "0.10 s", "5.0%"),
+        ("fit, from call to return", "2.00 s", "100.0%"),
+    ]
+    assert account_lines(account) == [
+        "3 epochs; traced or compiled in 1 step (the first step)",
+        "not trustworthy: 5.0% of the wall time is in no part, or in two; at most 2% is right",
+    ]
+
+
+@pytest.mark.claims
+def test_a_validation_of_one_image_is_explained_within_3_points(profiler: Profiler) -> None:
+    """keras#17328: one validation example makes `fit` many times slower, because each validation has its own set-up."""
+    model = network()
+    data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(32)
+    one = tf.data.Dataset.from_tensor_slices((IMAGES[:1], LABELS[:1])).shuffle(100).batch(1)
+    for _ in range(2):  # the first trace
+        model.fit(data, validation_data=one, epochs=2, verbose=0)
+    with_s = without_s = 0.0
+    for _ in range(5):
+        before_s = time.perf_counter()
+        model.fit(data, validation_data=one, epochs=20, verbose=0)
+        between_s = time.perf_counter()
+        model.fit(data, epochs=20, verbose=0)
+        with_s += between_s - before_s
+        without_s += time.perf_counter() - between_s
+    account = profiler.fits[1].account
+    assert account is not None and account.validations == 100
+    planted_ratio = 1 - without_s / with_s
+    print(f"a validation of one image: {planted_ratio:.1%} of fit planted, {account.validation_ratio:.1%} found")
+    assert account.validation_ratio == pytest.approx(planted_ratio, abs=0.03)
+
+
+@tensorflow_only
+def test_steps_that_trace_are_counted_by_their_cause(profiler: Profiler) -> None:
+    by_xla = network(jit_compile=True)
+    by_xla.fit(as_dataset(60), epochs=2, verbose=0)  # five batches of 60 and one of 20
+    plain = network(jit_compile=False)
+    plain.fit(as_dataset(60), epochs=2, verbose=0)
+    plain.fit(as_dataset(60), epochs=1, verbose=0)  # traced already
+    for _ in range(2):
+        plain.compile("adam", "mse", jit_compile=False)
+        plain.fit(as_dataset(60), epochs=1, verbose=0)
+    traces = [fit.account.traces for fit in profiler.fits if fit.account is not None]
+    first = {"the first step": 1}
+    assert traces == [{**first, "a smaller batch": 1}, first, {}, first, first]

@@ -1,0 +1,166 @@
+"""When a device that computes behind the host has finished its steps, with exact numbers and with planted devices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from profiles.script.completion import Completion, HostStep, on_device
+from tests.planted import planted
+
+
+def a_step(**changes: Any) -> HostStep:
+    values = {"asked_ns": 100, "fetched_ns": 130, "hooks_ns": ((80, 90),), "images": 8, "steps": 1, "traced": False}
+    return HostStep(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("free_ns", "wait_ns", "hooks_ns"),
+    [
+        (None, 30, 10),  # the first step: the device was idle
+        (70, 30, 10),  # idle before the hooks
+        (85, 30, 5),  # idle from the middle of the hook on
+        (110, 20, 0),  # idle from the middle of the wait on
+        (150, 0, 0),  # still computing when the batch came
+    ],
+)
+def test_only_what_the_host_does_while_the_device_is_idle_counts(
+    free_ns: int | None, wait_ns: int, hooks_ns: int
+) -> None:
+    step = on_device(a_step(), free_ns, 200)
+    assert (step.fetched_ns - step.asked_ns, step.hooks_ns, step.done_ns) == (wait_ns, hooks_ns, 200)
+
+
+def test_steps_and_waits_and_hooks_fill_the_time_of_the_device() -> None:
+    """A host that takes 10 for hooks, 20 for a batch and 1 to hand over, and a device that takes 25."""
+    free_ns: int | None = None
+    sums = [0, 0, 0]
+    for number in range(10):
+        begin_ns = 31 * number
+        host_step = a_step(hooks_ns=((begin_ns, begin_ns + 10),), asked_ns=begin_ns + 10, fetched_ns=begin_ns + 30)
+        step = on_device(host_step, free_ns, begin_ns + 30 + 25)
+        for place, value in enumerate((step.fetched_ns - step.asked_ns, step.hooks_ns, step.done_ns - step.fetched_ns)):
+            sums[place] += value
+        free_ns = step.done_ns
+    # Every step but the first finds the device busy with the step before: for 24 of the 31, so that 6 of waiting show.
+    assert sums == [20 + 9 * 6, 10, 10 * 25]
+    assert free_ns == sum(sums)
+
+
+class Device:
+    """Finishes each step when the test says so."""
+
+    def __init__(self, steps: int) -> None:
+        self.finished = [threading.Event() for _ in range(steps)]
+
+    def wait(self, number: int) -> None:
+        assert self.finished[number].wait(10)
+
+    def is_ready(self, number: int) -> bool:
+        return self.finished[number].is_set()
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device(3)
+
+
+def test_each_step_is_noted_once_and_in_its_order(device: Device, fake_clock: Any) -> None:
+    completion = Completion(device.wait, device.is_ready)
+    for number in range(3):
+        completion.add(number)
+    assert list(completion.take()) == []
+    moments = []
+    for number in range(3):
+        fake_clock.sleep(1)
+        device.finished[number].set()
+        while not (done_ns := completion.take()):
+            threading.Event().wait(0.001)
+        moments += done_ns
+    assert [moment - moments[0] for moment in moments] == [0, 10**9, 2 * 10**9]
+    assert list(completion.take_all()) == []
+
+
+def test_the_host_notes_a_step_that_its_thread_has_not_noted_yet(device: Device, fake_clock: Any) -> None:
+    blocked = threading.Event()
+    completion = Completion(lambda number: blocked.wait(10), device.is_ready)
+    completion.add(0)
+    completion.look(5)
+    assert list(completion.take()) == []
+    device.finished[0].set()
+    completion.look(7)
+    assert list(completion.take()) == [7]
+    completion.look(9)
+    blocked.set()
+    completion.add(1)
+    assert len(completion.take_all()) == 1
+
+
+def test_a_step_that_fails_is_noted_as_well() -> None:
+    def fails(result: Any) -> None:
+        raise RuntimeError("the device is out of memory")
+
+    completion = Completion(fails, lambda result: False)
+    completion.add(0)
+    assert len(completion.take_all()) == 1
+    completion.add(1)  # the next epoch
+    assert len(completion.take_all()) == 1
+
+
+JAX = """
+import os, sys, time
+os.environ["KERAS_BACKEND"] = "jax"
+import keras, numpy as np
+from profiles.script.hooks import time_hooks
+from profiles.script.monitor import StallMonitor
+
+class Data(keras.utils.PyDataset):
+    def __init__(self, wait_s, end_s):
+        super().__init__(workers=1)
+        self.wait_s, self.end_s = wait_s, end_s
+        self.batch = np.zeros((64, 16, 16, 3), np.float32), np.zeros(64, np.float32)
+    def __len__(self):
+        return 20
+    def __getitem__(self, index):
+        time.sleep(self.wait_s)
+        return self.batch
+    def on_epoch_end(self):
+        time.sleep(self.end_s)
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        time.sleep(0.03)
+
+time_hooks()
+model = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+for data, callbacks in ((Data(0.03, 0), []), (Data(0, 0.5), []), (Data(0, 0), [Slow()])):
+    monitor = StallMonitor()
+    model.fit(data, epochs=2, verbose=0, callbacks=[monitor, *callbacks])
+    epoch = monitor.watch.records[-1]
+    ratio = -1 if epoch.loading_ratio is None else epoch.loading_ratio
+    print(epoch.steady_wait_ns / 1e6 / epoch.steady_steps, epoch.after_ns / 1e6, epoch.before_ns / 1e6, ratio)
+sys.stdout.flush()
+os._exit(0)  # the client of JAX's CPU device may wait for ever at Python's end
+"""
+
+
+@planted
+@pytest.mark.library("jax")
+@pytest.mark.parametrize("platform", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_on_jax_waits_edges_and_callbacks_are_found_behind_the_host(platform: str) -> None:
+    environment = {**os.environ, "JAX_PLATFORMS": platform}
+    process = subprocess.run([sys.executable, "-c", JAX], env=environment, capture_output=True, text=True, timeout=200)
+    rows = [[float(value) for value in line.split()] for line in process.stdout.splitlines()]
+    assert len(rows) == 3, process.stderr[-2000:]
+    waits, edges, callbacks = rows
+    assert waits[0] == pytest.approx(30, abs=3) and waits[1] < 50
+    # What the data do at the end of an epoch is an edge; it was booked as steps: 0 ms of edge, 25 ms a step.
+    assert edges[1] == pytest.approx(500, abs=50) and edges[0] < 5
+    # The first hook of a callback was an edge of 30 ms, and the loading ratio was left out.
+    assert callbacks[2] < 15 and -0.1 < callbacks[3] < 0.3 and waits[3] > 0.8
