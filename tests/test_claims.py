@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,8 +25,10 @@ def function_of(test: str) -> Callable[..., Any]:
 
 
 def marks_of_cases(function: Callable[..., Any]) -> list[list[pytest.Mark]]:
-    """Returns the marks of each case of a test: those of the function, with those of a value that it is run with."""
-    own = list(getattr(function, "pytestmark", []))
+    """Returns the marks of each case: those of the module and the function, and those of a value that it is run with."""
+    of_module = getattr(sys.modules[function.__module__], "pytestmark", [])
+    own = [*(of_module if isinstance(of_module, list) else [of_module]), *getattr(function, "pytestmark", [])]
+    own = [getattr(mark, "mark", mark) for mark in own]
     values = [value for mark in own if mark.name == "parametrize" for value in mark.args[1]]
     of_values = [[getattr(mark, "mark", mark) for mark in getattr(value, "marks", ())] for value in values]
     return [[*own, *marks] for marks in of_values] or [own]
