@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +26,10 @@ def function_of(test: str) -> Callable[..., Any]:
 
 
 def marks_of_cases(function: Callable[..., Any]) -> list[list[pytest.Mark]]:
-    """Returns the marks of each case of a test: those of the function, with those of a value that it is run with."""
-    own = list(getattr(function, "pytestmark", []))
+    """Returns the marks of each case: those of the module, of the function, and of a value that it is run with."""
+    of_module = getattr(sys.modules[function.__module__], "pytestmark", [])
+    own = [*(of_module if isinstance(of_module, list) else [of_module]), *getattr(function, "pytestmark", [])]
+    own = [getattr(mark, "mark", mark) for mark in own]
     values = [value for mark in own if mark.name == "parametrize" for value in mark.args[1]]
     of_values = [[getattr(mark, "mark", mark) for mark in getattr(value, "marks", ())] for value in values]
     return [[*own, *marks] for marks in of_values] or [own]
@@ -58,7 +62,7 @@ def test_every_full_case_stands_on_the_page():
     named = {test for claim in CLAIMS for test in claim.full}
     there = set()
     for path in sorted((PROJECT_ROOT / "tests").rglob("test_*.py")):
-        if path.name != "test_claims.py" and "mark.claims" in path.read_text(encoding="utf-8"):
+        if path != Path(__file__) and "mark.claims" in path.read_text(encoding="utf-8"):
             file = str(path.relative_to(PROJECT_ROOT))
             module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
             there |= {

@@ -81,3 +81,12 @@ def test_the_cells_are_named_and_others_refused() -> None:
     assert cells().stdout.split() == ["newest", "oldest", "colab", "python3.13", "tensorflow-cpu"]
     refused = cells("nightly")
     assert (refused.returncode, refused.stderr.startswith("There is no cell nightly.")) == (2, True)
+
+
+def test_the_second_step_installs_what_its_tests_need_in_versions_that_setup_cfg_asks_for() -> None:
+    libraries = pinned(CONSTRAINTS / "libraries.txt")
+    [named] = re.findall(r"--libraries ([\w,]+)", (PROJECT_ROOT / ".ci" / "run").read_text())
+    assert set(libraries) == set(named.split(","))
+    wanted = asked_for("peers", "gpu-jax")
+    too_old = [name for name, version in libraries.items() if version not in wanted[name].specifier]
+    assert too_old == []
