@@ -208,6 +208,7 @@ def test_jax_is_asked_for_a_cpu_and_may_not_answer(
     assert (counted.forward_flops, counted.reason) == expected
 
 
+@pytest.mark.claims
 @pytest.mark.library("jax")
 def test_jax_counts_on_jax() -> None:
     passes_on_jax(__file__, "jax_counts_the_products")
