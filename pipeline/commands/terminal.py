@@ -6,17 +6,22 @@ terminal.
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import contextlib
 import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from pipeline.text import printable
+
+# How long after a signal was lost it comes again, in seconds.
+_AGAIN_S = 0.01
 
 
 class Stopped(BaseException):
@@ -41,10 +46,22 @@ def signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise Stopped(received)
 
+    def stop_again(swallowed: Any) -> None:
+        # Python drops an exception that is raised while it frees an object. The signal comes again a moment later.
+        if not isinstance(swallowed.exc_value, Stopped):
+            unraisable(swallowed)
+            return
+        for number in numbers:
+            signal.signal(number, stop)
+        number = swallowed.exc_value.exit_code - 128
+        threading.Timer(_AGAIN_S, _thread.interrupt_main, (number,)).start()
+
     before = {number: signal.signal(number, stop) for number in numbers}
+    unraisable, sys.unraisablehook = sys.unraisablehook, stop_again
     try:
         yield
     finally:
+        sys.unraisablehook = unraisable
         for number, handler in before.items():
             signal.signal(number, handler)
 

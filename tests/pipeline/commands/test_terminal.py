@@ -1,13 +1,15 @@
 """What C libraries say of damaged files is counted and stays off the terminal; what Python says gets there."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from pipeline.commands import materialize
-from pipeline.commands.terminal import Noise, decoders_unheard
+from pipeline.commands.terminal import Noise, Stopped, decoders_unheard, signals
 from tests import bad_files
 
 
@@ -48,3 +50,24 @@ def test_materialize_says_once_that_files_are_damaged(form, tmp_path, capfd):
     printed = " ".join(capfd.readouterr().err.split())
     assert printed.count("Corrupt JPEG data") == 1
     assert "of damaged files, first: Corrupt JPEG data: 221 extraneous bytes before marker 0xd9." in printed
+
+
+class Frees:
+    """Sends the process a signal while Python frees it, where an exception has no caller to go to."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):  # the handler runs between two instructions
+            pass
+
+
+def test_a_signal_that_comes_while_an_object_is_freed_ends_the_run_as_well() -> None:
+    def frees() -> None:
+        freed = Frees()
+        del freed
+        time.sleep(5)
+
+    with pytest.raises(Stopped) as stopped, signals():
+        frees()
+    assert stopped.value.exit_code == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
