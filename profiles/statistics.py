@@ -189,3 +189,11 @@ def share_interval(hits: int, trials: int) -> Interval:
         raise ValueError(f"`hits` must be from 0 to `trials`, of at least 1. Received: hits={hits}, trials={trials}.")
     interval = scipy.stats.binomtest(hits, trials).proportion_ci(CONFIDENCE, method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def falls(values: Sequence[float]) -> float:
+    """Returns the p-value of values in their order falling by accident.
+
+    Source: Kendall's test of tau, one-sided (`scipy.stats.kendalltau`).
+    """
+    return float(scipy.stats.kendalltau(range(len(values)), values, alternative="less").pvalue)

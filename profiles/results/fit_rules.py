@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import scipy.stats
-
 from profiles.results.account import Account
 from profiles.results.evidence import Finding, Gain
 from profiles.results.result import Result
 from profiles.samples import Sample
-from profiles.statistics import median
+from profiles.statistics import falls, median
 
 # A part of a `fit` with at least this share is costly. Source: as for parts of an epoch (`rules.COSTLY_RATIO`).
 _COSTLY_RATIO = 0.1
@@ -128,12 +126,10 @@ def _slower_epochs(result: Result) -> Finding | None:
     if len(train) < _LEAST_EPOCHS:
         return None
     rates = [1 / sample.epoch_s_per_image for sample in train]
-    rounds = [sample.round for sample in train]
-    falls = scipy.stats.kendalltau(rounds, rates, alternative="less")
     third = len(train) // 3
     first, last = train[:third], train[-third:]
     before_s, after_s = (median([sample.epoch_s_per_image for sample in part]) for part in (first, last))
-    if falls.pvalue >= _SLOWER_P or after_s < (1 + _SLOWER_RATIO) * before_s:
+    if falls(rates) >= _SLOWER_P or after_s < (1 + _SLOWER_RATIO) * before_s:
         return None
     slower_s = after_s - before_s
     return Finding(

@@ -10,6 +10,7 @@ import scipy.stats
 
 from profiles.statistics import (
     delta_interval,
+    falls,
     geometric_mean,
     median,
     median_interval,
@@ -165,3 +166,11 @@ def test_ratios_without_partners_are_refused(ours: list[float], theirs: list[flo
 def test_ratios_of_what_is_not_above_zero_are_refused(ours: list[float], theirs: list[float]) -> None:
     with pytest.raises(ValueError, match="above 0"):
         ratio_interval(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("values", "p_value"),
+    [((5, 4, 3, 2, 1), 1 / 120), ((1, 2, 3, 4, 5), 1.0), ((5, 4, 3, 1, 2), 5 / 120)],
+)
+def test_a_fall_is_as_likely_as_its_order_among_all_orders(values: tuple[float, ...], p_value: float) -> None:
+    assert falls(values) == pytest.approx(p_value)

@@ -88,7 +88,7 @@ def test_a_pipeline_of_long_whole_epochs_is_refused_in_one_line(windows, monkeyp
     monkeypatch.setattr(own_child, "_WHOLE_EPOCH_S", 0.0)
     dataset = tf.data.Dataset.range(IMAGES).map(decode).shuffle(IMAGES).filter(lambda *_: True).batch(BATCH)
     pipeline = UserPipeline(dataset, windows, 1e9)
-    match = "the shuffle in front of `lambda` lets only whole epochs be measured. An epoch must end within 0 s. "
+    match = "the shuffle in front of `<lambda>` lets only whole epochs be measured. An epoch must end within 0 s. "
     with pytest.raises(PipelineError, match=match) as caught:
         pipeline.facts()
     assert "\n" not in str(caught.value)

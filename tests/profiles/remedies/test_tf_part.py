@@ -121,7 +121,7 @@ def test_an_epoch_is_scaled_where_filling_a_buffer_takes_much_of_it(make, scales
 
 def test_a_large_shuffle_in_front_of_the_cut_allows_whole_epochs_only():
     _, part = part_of(source().map(double).shuffle(100).filter(lambda x: x % 8 == 0).batch(4))
-    assert part.held_by == "the shuffle in front of `lambda`"
+    assert part.held_by == "the shuffle in front of `<lambda>`"
     assert part.is_whole(1) and part.behind(1) == part.buffers(1) == {}
 
 
