@@ -53,8 +53,7 @@ def signals() -> Iterator[None]:
             return
         for number in numbers:
             signal.signal(number, stop)
-        number = swallowed.exc_value.exit_code - 128
-        threading.Timer(_AGAIN_S, _thread.interrupt_main, (number,)).start()
+        threading.Timer(_AGAIN_S, _thread.interrupt_main, (swallowed.exc_value.exit_code - 128,)).start()
 
     before = {number: signal.signal(number, stop) for number in numbers}
     unraisable, sys.unraisablehook = sys.unraisablehook, stop_again
