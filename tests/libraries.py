@@ -1,6 +1,6 @@
 """Tests that need a library which the README's test command does not install: PyTorch, Grain, JAX and others.
 
-`@pytest.mark.library("torch")` names the library of a test. Where that library is missing, the test is skipped.
+`@pytest.mark.needs("torch")` names the library of a test. Where that library is missing, the test is skipped.
 `pytest --libraries torch,grain` runs only the tests of these libraries, and each of them fails where its library is
 missing. So `.ci/run`, which installs them for that run, cannot pass without the tests.
 """
@@ -17,7 +17,7 @@ def _named(config: pytest.Config) -> list[str]:
 
 
 def _library_of(item: pytest.Item) -> str | None:
-    marker = item.get_closest_marker("library")
+    marker = item.get_closest_marker("needs")
     return None if marker is None else str(marker.args[0])
 
 
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "library(name): needs a library that setup.cfg does not require")
+    config.addinivalue_line("markers", "needs(name): needs a library that setup.cfg does not require")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -36,7 +36,7 @@ def marks_of_cases(function: Callable[..., Any]) -> list[list[pytest.Mark]]:
 
 
 def runs_in_ci(marks: list[pytest.Mark]) -> bool:
-    libraries = {mark.args[0] for mark in marks if mark.name == "library"}
+    libraries = {mark.args[0] for mark in marks if mark.name == "needs"}
     return not {mark.name for mark in marks} & {"slow", "claims", "gpu"} and libraries <= INSTALLED
 
 
@@ -75,7 +75,7 @@ def test_every_full_case_stands_on_the_page():
 
 def test_a_mark_of_a_value_counts_for_its_case():
     @pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.claims)])
-    @pytest.mark.library("torch")
+    @pytest.mark.needs("torch")
     def both(number):
         pass
 

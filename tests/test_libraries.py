@@ -9,7 +9,7 @@ pytest_plugins = ["pytester"]
 TWO_TESTS = """
 import pytest
 
-@pytest.mark.library({library!r})
+@pytest.mark.needs({library!r})
 def test_with_it():
     pass
 

@@ -203,7 +203,7 @@ def test_a_network_trains_one_step(name, learning):
 
 
 @pytest.mark.claims
-@pytest.mark.library("jax")
+@pytest.mark.needs("jax")
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="the child of this very test")
 def test_every_network_is_built_and_trains_on_jax():
     passes_on_jax(__file__, "counted_by_hand or trains_one_step")

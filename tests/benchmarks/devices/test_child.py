@@ -241,7 +241,7 @@ def test_the_check_names_every_device_of_jax_and_not_those_of_its_fastest_kind(
 
 
 @pytest.mark.claims
-@pytest.mark.library("jax")
+@pytest.mark.needs("jax")
 def test_the_check_computes_on_jax() -> None:
     passes_on_jax(__file__, "every_device_that_is_seen")
 

@@ -209,7 +209,7 @@ def test_jax_is_asked_for_a_cpu_and_may_not_answer(
 
 
 @pytest.mark.claims
-@pytest.mark.library("jax")
+@pytest.mark.needs("jax")
 def test_jax_counts_on_jax() -> None:
     passes_on_jax(__file__, "jax_counts_the_products")
 

@@ -985,7 +985,7 @@ def material(photos, tmp_path_factory):
 @pytest.mark.parametrize(
     "name",
     [
-        *(pytest.param(name, marks=pytest.mark.library(library)) for library, name in OTHERS),
+        *(pytest.param(name, marks=pytest.mark.needs(library)) for library, name in OTHERS),
         pytest.param("tfrecord", marks=pytest.mark.claims),
     ],
 )

@@ -319,7 +319,7 @@ def test_the_catalogue_says_how_many_passes():
 
 
 @pytest.mark.claims
-@pytest.mark.library("jax")
+@pytest.mark.needs("jax")
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="the child of this very test")
 def test_training_and_testing_hold_on_jax():
     passes_on_jax(__file__, "trains or evaluation or no_number or trained_kept_and_predicts")

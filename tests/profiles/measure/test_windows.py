@@ -514,6 +514,6 @@ ON_JAX = (
 
 @planted
 @tensorflow_only
-@pytest.mark.library("jax")
+@pytest.mark.needs("jax")
 def test_planted_truth_holds_on_jax() -> None:
     passes_on_jax(__file__, ON_JAX)

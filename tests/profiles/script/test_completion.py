@@ -151,7 +151,7 @@ os._exit(0)  # the client of JAX's CPU device may wait for ever at Python's end
 
 
 @planted
-@pytest.mark.library("jax")
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize("platform", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_on_jax_waits_edges_and_callbacks_are_found_behind_the_host(platform: str) -> None:
     environment = {**os.environ, "JAX_PLATFORMS": platform}

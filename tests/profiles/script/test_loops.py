@@ -93,7 +93,7 @@ print(seen)
 @pytest.fixture(
     params=[
         "a stand-in",
-        pytest.param("PyTorch", marks=pytest.mark.library("torch")),
+        pytest.param("PyTorch", marks=pytest.mark.needs("torch")),
     ]
 )
 def folder(request, tmp_path):

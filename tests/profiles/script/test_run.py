@@ -430,7 +430,7 @@ def test_examples_run_under_the_profiler(tmp_path, photos, name):
     assert results(tmp_path)["results"]
 
 
-@pytest.mark.library("jax")
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize("steps", [5, *(pytest.param(steps, marks=pytest.mark.claims) for steps in (1, 8))])
 def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps):
     script = write(
