@@ -22,14 +22,6 @@ IMAGES = np.random.default_rng(0).random((320, 8, 8, 3)).astype(np.float32)
 LABELS = IMAGES.mean((1, 2, 3))
 
 
-@pytest.fixture
-def profiler() -> Iterator[Profiler]:
-    profiler = Profiler(ceilings=False, max_steps=None)
-    profiler.attach()
-    yield profiler
-    profiler.detach()
-
-
 class Data(keras.utils.PyDataset):
     """Ten batches of 32 images."""
 
@@ -79,14 +71,14 @@ class Hooks(keras.callbacks.Callback):
 
 
 @tensorflow_only
-def test_every_part_of_a_planted_fit_is_found(profiler: Profiler, fake_clock: FakeClock) -> None:
+def test_every_part_of_a_planted_fit_is_found(watched: Profiler, fake_clock: FakeClock) -> None:
     """On a clock that stands still but for what is planted, so that each part is exact."""
     model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
     training = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(32)
     model.fit(
         training, validation_data=(IMAGES[:64], LABELS[:64]), epochs=3, verbose=0, callbacks=[Hooks(fake_clock.sleep)]
     )
-    account = profiler.fits[0].account
+    account = watched.fits[0].account
     assert account is not None
     assert account.wall_ns == fake_clock.passed_ns
     assert (account.compute_ns, account.validation_compute_ns, account.rest_ns) == (3 * 10 * 5 * MS, 0, 0)
@@ -96,11 +88,11 @@ def test_every_part_of_a_planted_fit_is_found(profiler: Profiler, fake_clock: Fa
 
 
 @tensorflow_only
-def test_an_evaluation_outside_of_fit_is_in_no_account(profiler: Profiler, fake_clock: FakeClock) -> None:
+def test_an_evaluation_outside_of_fit_is_in_no_account(watched: Profiler, fake_clock: FakeClock) -> None:
     model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
     model.fit(IMAGES, LABELS, batch_size=32, epochs=2, verbose=0)
     model.evaluate(IMAGES, LABELS, verbose=0)
-    account = profiler.fits[0].account
+    account = watched.fits[0].account
     assert account is not None and (account.validations, account.wall_ns) == (0, 2 * 10 * 5 * MS)
 
 
@@ -111,18 +103,18 @@ class Evaluates(keras.callbacks.Callback):
 
 
 @tensorflow_only
-def test_an_evaluation_by_a_callback_is_the_callbacks(profiler: Profiler, fake_clock: FakeClock) -> None:
+def test_an_evaluation_by_a_callback_is_the_callbacks(watched: Profiler, fake_clock: FakeClock) -> None:
     evaluates = Evaluates()
     evaluates.sleep = fake_clock.sleep
     sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:]).fit(
         IMAGES, LABELS, batch_size=32, epochs=2, verbose=0, callbacks=[evaluates]
     )
-    account = profiler.fits[0].account
+    account = watched.fits[0].account
     assert account is not None
     assert (account.validations, account.callbacks_ns, account.rest_ns) == (0, 200 * MS, 0)
 
 
-def test_a_validation_that_fails_ends_and_the_model_has_its_own_functions(profiler: Profiler) -> None:
+def test_a_validation_that_fails_ends_and_the_model_has_its_own_functions(watched: Profiler) -> None:
     model = network()
     with pytest.raises(Exception, match="the disk is gone"):
         model.fit(IMAGES, LABELS, validation_data=Data(fails_at=8), epochs=2, verbose=0)
@@ -174,9 +166,9 @@ KINDS: dict[str, Callable[[Any], None]] = {
 
 @planted
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_parts_of_every_kind_of_fit_sum_to_its_wall_time(kind: str, profiler: Profiler, tmp_path: Any) -> None:
+def test_the_parts_of_every_kind_of_fit_sum_to_its_wall_time(kind: str, watched: Profiler, tmp_path: Any) -> None:
     KINDS[kind](tmp_path)
-    account = profiler.fits[0].account
+    account = watched.fits[0].account
     assert account is not None
     # These are short; where other programs run as well, one of them may have the core for some milliseconds.
     assert abs(account.rest_ns) <= max(UNEXPLAINED_RATIO * account.wall_ns, 15 * MS), account
@@ -207,7 +199,7 @@ def test_the_table_has_a_row_for_each_part_and_sums_to_the_whole() -> None:
 
 
 @pytest.mark.claims
-def test_a_validation_of_one_image_is_explained_within_3_points(profiler: Profiler) -> None:
+def test_a_validation_of_one_image_is_explained_within_3_points(watched: Profiler) -> None:
     """keras#17328: one validation example makes `fit` many times slower, because each validation has its own set-up."""
     model = network()
     data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(32)
@@ -222,7 +214,7 @@ def test_a_validation_of_one_image_is_explained_within_3_points(profiler: Profil
         model.fit(data, epochs=20, verbose=0)
         with_s += between_s - before_s
         without_s += time.perf_counter() - between_s
-    account = profiler.fits[1].account
+    account = watched.fits[1].account
     assert account is not None and account.validations == 100
     planted_ratio = 1 - without_s / with_s
     print(f"a validation of one image: {planted_ratio:.1%} of fit planted, {account.validation_ratio:.1%} found")
@@ -230,7 +222,7 @@ def test_a_validation_of_one_image_is_explained_within_3_points(profiler: Profil
 
 
 @tensorflow_only
-def test_steps_that_trace_are_counted_by_their_cause(profiler: Profiler) -> None:
+def test_steps_that_trace_are_counted_by_their_cause(watched: Profiler) -> None:
     by_xla = network(jit_compile=True)
     by_xla.fit(as_dataset(60), epochs=2, verbose=0)  # five batches of 60 and one of 20
     plain = network(jit_compile=False)
@@ -239,6 +231,6 @@ def test_steps_that_trace_are_counted_by_their_cause(profiler: Profiler) -> None
     for _ in range(2):
         plain.compile("adam", "mse", jit_compile=False)
         plain.fit(as_dataset(60), epochs=1, verbose=0)
-    traces = [fit.account.traces for fit in profiler.fits if fit.account is not None]
+    traces = [fit.account.traces for fit in watched.fits if fit.account is not None]
     first = {"the first step": 1}
     assert traces == [{**first, "a smaller batch": 1}, first, {}, first, first]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,6 @@ from profiles.script import stages
 from profiles.script.profiler import Profiler
 from profiles.script.report import report_on
 from profiles.script.stages import with_stages
-
-
-@pytest.fixture
-def watched() -> Iterator[Profiler]:
-    profiler = Profiler(ceilings=False, max_steps=None)
-    profiler.attach()
-    yield profiler
-    profiler.detach()
 
 
 def a_model() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -24,14 +24,6 @@ from profiles.text import Terminal
 from profiles.unit import IMAGE, SAMPLE
 
 _IMAGE = re.compile(r"\bimages?\b|\bimg\b", re.IGNORECASE)
-
-
-@pytest.fixture
-def watched() -> Iterator[Profiler]:
-    profiler = Profiler(ceilings=False, max_steps=None)
-    profiler.attach()
-    yield profiler
-    profiler.detach()
 
 
 def a_model(*shape: int, **settings: Any) -> Any:

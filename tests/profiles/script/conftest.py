@@ -1,0 +1,17 @@
+"""A profiler that watches every `fit` of a test in this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from profiles.script.profiler import Profiler
+
+
+@pytest.fixture
+def watched() -> Iterator[Profiler]:
+    profiler = Profiler(ceilings=False, max_steps=None)
+    profiler.attach()
+    yield profiler
+    profiler.detach()
