@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles import clock
+from profiles.script.epochs import hooks_since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,11 @@ def on_device(step: HostStep, free_ns: int | None, done_ns: int) -> DeviceStep:
       done_ns: when the device had finished this step.
     """
     free_ns = min(0 if free_ns is None else free_ns, done_ns)
-    hooks_ns = sum(max(0, end_ns - max(begin_ns, free_ns)) for begin_ns, end_ns in step.hooks_ns)
     return DeviceStep(
         asked_ns=max(step.asked_ns, free_ns),
         fetched_ns=max(step.fetched_ns, free_ns),
         done_ns=done_ns,
-        hooks_ns=hooks_ns,
+        hooks_ns=hooks_since(free_ns, step.hooks_ns),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiles import clock
@@ -89,6 +90,11 @@ class EpochRecord:
         return self.before_ns + self.wall_ns + self.after_ns + self.other_ns
 
     @property
+    def steps_ns(self) -> int:
+        """The part of `wall_ns` without waiting, tracing and callbacks; with the waiting where that is unknown."""
+        return self.wall_ns - self.traced_ns - self.all_callbacks_ns - (self.all_waits_ns or 0)
+
+    @property
     def images_per_sec(self) -> float | None:
         """Images per second in steady steps; None if unknown."""
         if not self.steady_images or not self.steady_ns:
@@ -134,6 +140,11 @@ class IteratorCount:
 
     steps: int
     images: int | None
+
+
+def hooks_since(moment_ns: int, hooks: Sequence[tuple[int, int]]) -> int:
+    """Returns the time of batch hooks, each (beginning, end), behind a moment, in nanoseconds."""
+    return sum(max(0, end_ns - max(begin_ns, moment_ns)) for begin_ns, end_ns in hooks)
 
 
 class Tally:
@@ -285,8 +296,7 @@ class Tally:
         """Notes that the steps of the epoch end now; `whole` says whether all of them were made."""
         self._whole = whole
         self.ended = True
-        hooks = self.take_hooks()
-        self._last_hooks_ns = sum(max(0, end_ns - max(begin_ns, self.last_ns)) for begin_ns, end_ns in hooks)
+        self._last_hooks_ns = hooks_since(self.last_ns, self.take_hooks())
         self._ended_ns = clock.now_ns()
         self._cpu_ns = self._others.own_cpu_ns()
         self._others_ratio = self._others.ratio()

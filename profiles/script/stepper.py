@@ -16,7 +16,7 @@ from profiles.measure.backends import BACKENDS, check_backend, device_here
 from profiles.measure.batches import REPLAY_BYTES, unit_in
 from profiles.script.completion import Completion, HostStep, on_device
 from profiles.script.counting import images_in, iterator_count, size_bytes
-from profiles.script.epochs import EpochRecord, Tally
+from profiles.script.epochs import EpochRecord, Tally, hooks_since
 from profiles.script.keras_private import images_weighed, missing_to_count
 from profiles.script.watched import Ready, Watched, can_be_pulled, traced_as
 from profiles.unit import Unit
@@ -227,10 +227,8 @@ class Stepper:
         if self._synchronise is not None:
             self._synchronise(result)
         self._note_size(images, traced=traced)
-        hooks = tally.take_hooks()
-        tally.add(
-            before_ns, fetched_ns, clock.now_ns(), images, 1, traced=traced, hooks_ns=sum(e - b for b, e in hooks)
-        )
+        hooks_ns = hooks_since(0, tally.take_hooks())
+        tally.add(before_ns, fetched_ns, clock.now_ns(), images, 1, traced=traced, hooks_ns=hooks_ns)
         return result
 
     def _run_on_jax(self, tally: Tally, original: Callable[..., Any], state: list[Any], iterator: Any) -> Any:
@@ -308,8 +306,8 @@ class Stepper:
             self._synchronise(result)
         done_ns, traced = clock.now_ns(), self._is_new_size(None)
         self._note_size(None, traced=traced)
-        steps, first, hooks = self._model.steps_per_execution, not tally.steps, tally.take_hooks()
-        tally.add_call(before_ns, done_ns, steps, traced=traced, hooks_ns=sum(e - b for b, e in hooks))
+        steps, first, hooks_ns = self._model.steps_per_execution, not tally.steps, hooks_since(0, tally.take_hooks())
+        tally.add_call(before_ns, done_ns, steps, traced=traced, hooks_ns=hooks_ns)
         if first:
             self.unit = unit_in(iterator.element_spec)
             self._read(tally, iterator)
