@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from profiles import clock
@@ -77,14 +76,14 @@ class Watch:
         """Returns where the time of the `fit` went, which was called and has returned at these times."""
         set_up_ns = self._first_ns - called_ns - self._opening_hooks_ns
         torn_down_ns = returned_ns - self._last_ns - self._closing_hooks_ns
-        return replace(
-            self._account,
-            steps_per_execution=self._training.steps_per_execution,
+        around = Account(
             wall_ns=returned_ns - called_ns,
             set_up_ns=set_up_ns + torn_down_ns,
-            callbacks_ns=self._account.callbacks_ns + self._opening_hooks_ns + self._closing_hooks_ns,
-            traces=_sum(self._training.traces, self._testing.traces),
+            callbacks_ns=self._opening_hooks_ns + self._closing_hooks_ns,
+            traces=self._training.traces,
+            steps_per_execution=self._training.steps_per_execution,
         )
+        return around + self._account + Account(traces=self._testing.traces)
 
     def begin_epoch(self, epoch: int, steps: int | None) -> None:
         """Begins to watch epoch number `epoch`.
@@ -99,23 +98,15 @@ class Watch:
         self._training.replace_function()
         self._own_until_ns = clock.now_ns()
 
-    def end_steps(self, *, whole: bool = True) -> None:
-        """Notes that the steps of the epoch have ended. What follows is validation.
-
-        Args:
-          whole: whether all steps were made.
-        """
-        self._training.end_steps(whole=whole)
-
     def begin_validation(self) -> None:
         """Notes that the steps of the epoch have ended, and that `fit` has called `evaluate`."""
-        self.end_steps()
+        self._training.end_steps(whole=True)
         self._validates = True
         self._testing.begin(self._account.validations, None)
 
     def begin_test(self) -> None:
         """Begins to time the steps of a validation: the model has its test function now."""
-        self.end_steps()
+        self._training.end_steps(whole=True)
         if self._validates:
             self._testing.replace_function()
         self._own_until_ns = clock.now_ns()
@@ -131,11 +122,10 @@ class Watch:
         record = self._testing.close(whole=True)
         if record is None:
             return
-        steps_ns = record.wall_ns - record.traced_ns - record.all_callbacks_ns - (record.all_waits_ns or 0)
         self._account += Account(
             tracing_ns=record.traced_ns,
             validation_waiting_ns=record.all_waits_ns,
-            validation_compute_ns=steps_ns,
+            validation_compute_ns=record.steps_ns,
             validation_edges_ns=record.before_ns + record.after_ns + record.other_ns,
             callbacks_ns=record.all_callbacks_ns + record.edge_callbacks_ns,
             validations=1,
@@ -154,11 +144,10 @@ class Watch:
             return
         record = self._training.close(whole=whole)
         if record is not None:
-            steps_ns = record.wall_ns - record.traced_ns - record.all_callbacks_ns - (record.all_waits_ns or 0)
             self._account += Account(
                 tracing_ns=record.traced_ns,
                 waiting_ns=record.all_waits_ns,
-                compute_ns=steps_ns,
+                compute_ns=record.steps_ns,
                 edges_ns=record.before_ns + record.after_ns,
                 callbacks_ns=record.all_callbacks_ns + record.edge_callbacks_ns,
                 epochs=1,
@@ -200,7 +189,3 @@ class Watch:
             self._opening_hooks_ns = done_ns - before_ns
         else:
             self._closing_hooks_ns = done_ns - before_ns
-
-
-def _sum(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
-    return {cause: counts.get(cause, 0) + more.get(cause, 0) for cause in (*counts, *more)}
