@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,8 @@ from profiles.measure.windows import Windows
 from profiles.results import Result, summarise
 from profiles.statistics import median
 
-# Rounds of a measurement.
-ROUNDS = 2
+# Rounds of a measurement, unless a case wants more.
+_ROUNDS = 2
 
 # The figures of a case.
 Figures = tuple[Figure, ...]
@@ -68,46 +67,31 @@ _FIGURES: Mapping[str, tuple[Callable[[Epoch], float], Callable[[Result, Epoch],
 }
 
 
-def compare(
-    group: str, case: str, time_epoch: Callable[[], Epoch], measure_result: Callable[[], Result], turns: int = 1
-) -> Figures:
-    """Times a load by hand, measures it, and times it by hand again, so that both meet the same machine.
-
-    Args:
-      turns: how often. The figures are the means over all turns.
-    """
-    epochs, results = [time_epoch()], []
-    for _ in range(turns):
-        results.append(measure_result())
-        epochs.append(time_epoch())
+def compare(group: str, case: str, time_epoch: Callable[[], Epoch], measure_result: Callable[[], Result]) -> Figures:
+    """Times a load by hand, measures it, and times it by hand again, so that both meet the same machine."""
+    before, result, after = time_epoch(), measure_result(), time_epoch()
     figures = []
     for name in PLANTED[group].bounds:
         of_epoch, of_result = _FIGURES[name]
-        # A turn lies between two epochs by hand.
-        truths = [(of_epoch(before) + of_epoch(after)) / 2 for before, after in itertools.pairwise(epochs)]
-        measured = [of_result(result, epoch) for result, epoch in zip(results, epochs, strict=False)]
-        figures.append(figure_of(case, name, truth=_mean(truths), measured=_mean(measured)))
+        truth = (of_epoch(before) + of_epoch(after)) / 2
+        figures.append(figure_of(case, name, truth, of_result(result, before)))
     return tuple(figures)
 
 
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
-def figure_of(case: str, name: str, *, truth: float, measured: float) -> Figure:
+def figure_of(case: str, name: str, truth: float, measured: float) -> Figure:
     return Figure(case=case, name=name, truth=(float(truth),), measured=(float(measured),))
 
 
-def measure_load(data: Any, model: Any, device: str, bare: Any = None) -> Result:
+def measure_load(data: Any, model: Any, device: str, bare: Any = None, *, rounds: int = _ROUNDS) -> Result:
     """Measures a loader and a model.
 
     Args:
       bare: the same model without the layers that its loader put in front of it, where there are any.
     """
-    subject, samples, _ = measure_samples(data, model, device=device, rounds=ROUNDS, name="planted")
+    subject, samples, _ = measure_samples(data, model, device=device, rounds=rounds, name="planted")
     if bare is not None:
         windows, batch = Windows(bare, subject.device), a_batch()
         windows.prepare([batch])
         steps = max(len(sample.step_ns) for sample in samples if sample.window == "resident")
-        samples += [windows.resident(batch, steps=steps, round_=number, window="bare") for number in range(ROUNDS)]
+        samples += [windows.resident(batch, steps=steps, round_=number, window="bare") for number in range(rounds)]
     return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))

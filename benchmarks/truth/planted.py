@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -19,13 +20,20 @@ _BLOCK = bytes(2**20)
 
 
 class Sleeper:
-    """Sleeps for a given time at each call."""
+    """Sleeps for a given time at each call, and records how long each sleep really took."""
 
     def __init__(self, s: float) -> None:
         self._s = s
+        self._slept_ns: list[int] = []
 
     def __call__(self) -> None:
-        clock.sleep_until_ns(clock.now_ns() + int(self._s * 1e9))
+        began_ns = clock.now_ns()
+        clock.sleep_until_ns(began_ns + int(self._s * 1e9))
+        self._slept_ns.append(clock.now_ns() - began_ns)
+
+    @property
+    def mean_s(self) -> float:
+        return sum(self._slept_ns) / len(self._slept_ns) / 1e9
 
 
 class Metronome:
@@ -42,23 +50,27 @@ class Metronome:
 
 
 class Burner:
-    """Keeps a core busy for a given CPU time at each call, without the interpreter's lock, and counts that time."""
+    """Keeps cores busy for a given CPU time each at each call, without the interpreter's lock.
 
-    def __init__(self, s: float) -> None:
-        self._s = s
-        self._calls, self._burned_ns = 0, 0
+    Args:
+      s: CPU time that a call takes of each core.
+      cores: how many threads burn at the same time.
+    """
+
+    def __init__(self, s: float, cores: int = 1) -> None:
+        self._s, self._cores = s, cores
+        self._threads = ThreadPoolExecutor(cores)
 
     def __call__(self) -> None:
-        began_ns = clock.thread_cpu_ns()
-        while clock.thread_cpu_ns() < began_ns + self._s * 1e9:
-            hashlib.sha256(_BLOCK)
-        self._burned_ns += clock.thread_cpu_ns() - began_ns
-        self._calls += 1
+        others = [self._threads.submit(self._burn) for _ in range(self._cores - 1)]
+        self._burn()
+        for other in others:
+            other.result()
 
-    @property
-    def cpu_s(self) -> float:
-        """The CPU time of a call, in the mean of all calls so far."""
-        return self._burned_ns / self._calls / 1e9
+    def _burn(self) -> None:
+        until_ns = clock.thread_cpu_ns() + self._s * 1e9
+        while clock.thread_cpu_ns() < until_ns:
+            hashlib.sha256(_BLOCK)
 
 
 def a_batch(images: int = IMAGES, side: int = _SIDE) -> tuple[tf.Tensor, ...]:

@@ -12,11 +12,14 @@ import numpy as np
 from profiles import clock
 from profiles.devices import Device
 from profiles.gate.decision import EPOCH, STEADY
+from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
 from profiles.measure.batches import first_batches, is_fit_data
 from profiles.measure.measure import shapes
 from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
 from profiles.measure.windows import Windows
 from profiles.samples import Sample
+from profiles.stages.ahead import ahead_of
+from profiles.stages.tf_graph import CutError
 
 
 class Feed:
@@ -27,7 +30,8 @@ class Feed:
         new batches at each call, or a function that does some work and returns how many images it went through.
       model: a compiled model, which is trained in each window. Without a model the feed alone is measured.
       device: the device that trains.
-      parallel_batches: how many batches may be prepared at once; by default a PyDataset's workers, else 1.
+      parallel_batches: how many batches may be prepared at once. Unless given, this is read from a Dataset's graph or
+        a PyDataset's workers.
     Raises:
       ValueError: if `feed` is none of these, or gives no image.
     """
@@ -61,12 +65,14 @@ class Feed:
             raise ValueError(f"A feed must be batches, or a function. Received: {type(feed).__name__}.")
         if hasattr(self.data, "cardinality") and int(self.data.cardinality()) == -1:
             raise ValueError("A feed must come to an end. Received a tf.data.Dataset that repeats for ever.")
-        self._ramp_steps = parallel_batches or getattr(self.data, "workers", None) or 1
+        self._ramp_steps = 1
         self.windows = Windows(model or _smallest_model(), device or Device(kind="cpu", name="cpu"))
         self.windows.prepare(shapes(first_batches(self.data)) if self._train else [_smallest_batch()])
         # The first epoch may be slower, because it fills caches; the second tells how long an epoch takes from then on.
         self._epochs = 1
         self.images_served = self._sample().epoch_images
+        ahead = _ahead_of(self.data) if parallel_batches is None else Ahead(parallel_batches=parallel_batches)
+        self._ramp_steps, _ = ramp_of(ahead, self.windows.steps_of(self.data))
         if is_fit_data(self.data):
             self._epochs = epochs_for(self._sample())
 
@@ -106,6 +112,13 @@ class Feed:
         if images < 1:
             raise ValueError(f"A feed must go through at least 1 image. Received: {images}.")
         return images
+
+
+def _ahead_of(data: Any) -> Ahead:
+    try:
+        return ahead_of(data)
+    except CutError:  # this TensorFlow does not let its graphs be read
+        return ahead_of_workers(data)
 
 
 def _smallest_model() -> Any:

@@ -6,6 +6,7 @@ Loaders and models sleep on a fake clock, in turn, so that the figures are exact
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
@@ -87,7 +88,7 @@ def crowded(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Fig
     crowd = Crowd(fake_clock)
     monkeypatch.setattr(groups.by_hand, "Beside", lambda data: crowd)
     data = a_loader(crowd.load, 30)
-    return groups.crowded("crowd", a_model(crowd.step), a_batch(), data, lambda: 0.015)
+    return groups.crowded("crowd", a_model(crowd.step), data, rounds=2)
 
 
 def crossing_a_bus(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Figure, ...]:
@@ -150,11 +151,7 @@ def test_the_rate_of_a_metronome_is_found_and_a_bias_of_five_per_cent_as_well(
 def test_stages_are_found_and_a_bias_of_five_points_as_well(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def busy(x: Any) -> Any:
-        fake_clock.spend(cpu_s=0.010)
-        return x
-
-    monkeypatch.setattr(groups, "_busy", busy)
+    monkeypatch.setattr(groups, "Burner", lambda s: functools.partial(fake_clock.spend, cpu_s=s))
     checks = checks_of("stages", groups.stages("sequential", None))
     assert len(checks) == 4
     for check in checks.values():

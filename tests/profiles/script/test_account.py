@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,9 +13,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from profiles.machine.page_cache import drop
 from profiles.report.accounts import account_lines, account_rows
+from profiles.results import summarise
 from profiles.results.account import PART_TEXTS, UNEXPLAINED_RATIO, Account
+from profiles.results.fit_rules import fit_findings
 from profiles.script.profiler import Profiler
+from profiles.script.results import samples_of
 from tests.builders import MS
 from tests.fakes import FakeClock
 from tests.planted import planted, sleepy_model, tensorflow_only
@@ -219,6 +225,60 @@ def test_a_validation_of_one_image_is_explained_within_3_points(watched: Profile
     planted_ratio = 1 - without_s / with_s
     print(f"a validation of one image: {planted_ratio:.1%} of fit planted, {account.validation_ratio:.1%} found")
     assert account.validation_ratio == pytest.approx(planted_ratio, abs=0.03)
+
+
+class Files(keras.utils.PyDataset):
+    """Reads a file for each batch. After each epoch the page cache loses three files more."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._paths = [folder / f"{number}.bin" for number in range(30)]
+        for path in self._paths:
+            with path.open("wb") as file:
+                file.write(os.urandom(2_000_000))
+                os.fsync(file.fileno())
+        self._lost = 0
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        self._paths[index].read_bytes()
+        return IMAGES[:32], LABELS[:32]
+
+    def on_epoch_end(self) -> None:
+        self._lost += 3
+        drop(self._paths[: self._lost])
+
+
+@planted
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="pages of files can be dropped on Linux only")
+def test_epochs_whose_files_leave_the_page_cache_are_found_to_get_slower(watched: Profiler, tmp_path: Path) -> None:
+    network().fit(Files(tmp_path), epochs=9, verbose=0)
+    (fit,) = watched.fits
+    subject, samples = samples_of(fit)
+    assert fit.account is not None
+    findings = fit_findings(fit.account, summarise(subject, samples, typical_canary_ns=fit.canary_ns))
+    (slower,) = [finding.text for finding in findings if finding.rule == "slower epochs"]
+    assert "waiting for batches" in slower and slower.endswith("the page cache has lost the files")
+
+
+@pytest.mark.claims
+@tensorflow_only
+def test_what_several_steps_in_a_call_gain_is_predicted(watched: Profiler, record_property) -> None:  # type: ignore[no-untyped-def]
+    """The gain that one step in a call predicts, against that of a model that makes 16."""
+    data = as_dataset().repeat(10).cache()
+    models = {calls: network(steps_per_execution=calls) for calls in (1, 16)}
+    seconds = dict.fromkeys(models, 0.0)
+    for turn in range(6):
+        for calls, model in models.items():
+            began_s = time.perf_counter()
+            model.fit(data, epochs=3, verbose=0)
+            seconds[calls] += (time.perf_counter() - began_s) * (turn > 0)  # the first traces
+    one = watched.fits[0].account
+    assert one is not None
+    gains = [finding.gain for finding in fit_findings(one, None) if finding.rule == "steps per execution"]
+    record_property("measured", f"{gains[0]} predicted, {seconds[1] / seconds[16]:.2f} measured")
 
 
 @tensorflow_only
