@@ -216,10 +216,11 @@ def carried(
 
 
 def stages(name: str, calls: int | None) -> Figures:
-    """Measures the costs of a stage that burns and of one that sleeps.
+    """Measures the costs of a stage that sleeps and of one that burns.
 
     By hand a stage burns what plain reading takes more CPU time with the stage than without it, TensorFlow's call of it
-    included, and sleeps as long as its sleeps really took.
+    included, and sleeps as long as its sleeps really took. The stage that sleeps comes first: the other's wait would be
+    in its own, and on a shared machine other programs make what burns wait.
 
     Args:
       calls: of each stage at once; None for one after the other.
@@ -243,15 +244,15 @@ def stages(name: str, calls: int | None) -> Figures:
         more_s = by_hand.cpu_s(pipeline(*stages, calls=calls)) - by_hand.cpu_s(pipeline(calls=calls))
         return 1e6 * more_s / elements
 
-    table = tfdata_table(pipeline(burning, waiting), cores=usable_cores())
+    table = tfdata_table(pipeline(waiting, burning), cores=usable_cores())
     found = {stage.name: stage for stage in table.stages}
-    burned_us, slept_us = cpu_us(burning, calls=None), 1e6 * sleep.mean_s
+    burned_us, both_us, slept_us = cpu_us(burning, calls=None), cpu_us(waiting, burning, calls=None), 1e6 * sleep.mean_s
     share = 100 * table.share(found["burning"])
     return (
         figure_of(f"burning, {name}", "CPU us/image", burned_us, found["burning"].cpu_us_per_image),
         figure_of(f"waiting, {name}", "wait us/image", slept_us, found["waiting"].wait_us_per_image or 0.0),
-        figure_of(f"burning, {name}", "stage, %", 100 * burned_us / (burned_us + slept_us), share),
-        figure_of(f"all stages, {name}", "CPU us/image", cpu_us(burning, waiting, calls=calls), table.cpu_us_per_image),
+        figure_of(f"burning, {name}", "stage, %", 100 * burned_us / (both_us + slept_us), share),
+        figure_of(f"all stages, {name}", "CPU us/image", cpu_us(waiting, burning, calls=calls), table.cpu_us_per_image),
     )
 
 

@@ -18,6 +18,8 @@ PART_TEXTS: Mapping[str, str] = {
     "validation_edges_ns": "validation: its edges",
     "callbacks_ns": "callbacks",
 }
+# Steps in a call, where several are tried. As many leave a sixteenth of what a call costs beside its steps.
+STEPS_TOGETHER = 16
 VALIDATION = ("validation_waiting_ns", "validation_compute_ns", "validation_edges_ns")
 # The parts sum to the wall within this ratio of it; otherwise the account is not trusted.
 UNEXPLAINED_RATIO = 0.02
@@ -40,9 +42,9 @@ class Account:
       epochs, validations: how many there were.
       traces: how many steps traced or compiled, by the cause.
       retracing_ns: part of `tracing_ns` behind the first epoch of the first call.
-      between_ns: part of `compute_ns` that Keras takes between the steps of training.
       steps: of training.
       steps_per_execution: how many steps Keras makes in a call of the train function.
+      step_ns: of a step in `fit` of the model alone: (one a call, `STEPS_TOGETHER` a call); None where not measured.
     """
 
     wall_ns: int = 0
@@ -59,22 +61,27 @@ class Account:
     validations: int = 0
     traces: Mapping[str, int] = field(default_factory=dict)
     retracing_ns: int = 0
-    between_ns: int = 0
     steps: int = 0
     steps_per_execution: int = 1
+    step_ns: tuple[int, int] | None = None
 
     def __add__(self, more: Account) -> Account:
         """Returns the account of the time of both."""
         sums: dict[str, int | None] = {}
         for part in fields(self):
-            if part.name in ("traces", "steps_per_execution"):
+            if part.name in ("traces", "steps_per_execution", "step_ns"):
                 continue
             ours, theirs = getattr(self, part.name), getattr(more, part.name)
             sums[part.name] = None if ours is None or theirs is None else ours + theirs
         traces = dict(self.traces)
         for cause, count in more.traces.items():
             traces[cause] = traces.get(cause, 0) + count
-        return Account(traces=traces, steps_per_execution=self.steps_per_execution, **sums)  # type: ignore[arg-type]
+        return Account(
+            traces=traces,
+            steps_per_execution=self.steps_per_execution,
+            step_ns=self.step_ns or more.step_ns,
+            **sums,  # type: ignore[arg-type]
+        )
 
     @property
     def parts(self) -> dict[str, int]:

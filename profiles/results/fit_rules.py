@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from profiles.results.account import Account
+from profiles.results.account import STEPS_TOGETHER, Account
 from profiles.results.evidence import Finding, Gain
 from profiles.results.result import Result
 from profiles.samples import Sample
@@ -14,8 +14,6 @@ from profiles.statistics import falls, median
 _COSTLY_RATIO = 0.1
 # With validation in every second epoch only, half of its time is gone.
 _VALIDATION_FREQ = 2
-# As many steps in one call leave a sixteenth of what Keras takes between steps.
-_STEPS_PER_EXECUTION = 16
 # Epochs get slower if the order of their rates is as unlikely as this by accident, and the fall is this large.
 _SLOWER_P, _SLOWER_RATIO, _LEAST_EPOCHS = 0.01, 0.1, 6
 # Fewer bytes than this are read from storage in any epoch, by Python itself. Memory that grows by less is a warm-up.
@@ -98,16 +96,20 @@ def _retracing(account: Account) -> Finding | None:
 
 
 def _steps_per_execution(account: Account) -> Finding | None:
-    share = account.ratio("between_ns")
-    if account.steps_per_execution > 1 or share < _COSTLY_RATIO or not account.steps:
+    if account.step_ns is None or not account.wall_ns:
         return None
-    each_ms = account.between_ns / account.steps / 1e6
+    alone_ns, together_ns = account.step_ns
+    share = min(account.steps * (alone_ns - together_ns), account.compute_ns) / account.wall_ns
+    if share < _COSTLY_RATIO:
+        return None
     return Finding(
         rule="steps per execution",
-        text=f"Between two steps Keras itself takes {each_ms:.2f} ms, {share:.0%} of the fit",
+        text=f"A step of the model alone takes {alone_ns / 1e6:.2f} ms in `fit`, and {together_ns / 1e6:.2f} ms where "
+        f"Keras makes {STEPS_TOGETHER} steps in a call: {share:.0%} of the fit is spent on calls",
         cost_ratio=share,
-        advice=f"make several steps in a call (`compile(..., steps_per_execution={_STEPS_PER_EXECUTION})`)",
-        gain=_gain(share * (1 - 1 / _STEPS_PER_EXECUTION), "over the whole fit, by what is saved between the steps"),
+        advice=f"make several steps in a call (`compile(..., steps_per_execution={STEPS_TOGETHER})`); callbacks then "
+        "run, and losses are shown, once for each call",
+        gain=_gain(share, "over the whole fit, by what steps of the model alone gain"),
     )
 
 

@@ -1,4 +1,7 @@
-"""Measures the rate of a user's model without its loader after its `fit`, and restores the model."""
+"""Measures the rate of a user's model without its loader after its `fit`, and restores the model.
+
+Also what a step of the model takes where Keras makes several steps in a call (`steps_per_execution`).
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from profiles import clock
 from profiles.measure.backends import device_here
 from profiles.measure.schedule import READY_WINDOW_S
 from profiles.measure.windows import Windows
+from profiles.results.account import STEPS_TOGETHER
 from profiles.samples import Sample
 from profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
 from profiles.script.results import LEAST_STEADY_STEPS, Ceilings, is_quiet
@@ -31,6 +35,9 @@ _ROUNDS, _MOST_ROUNDS = 3, 12
 # The shortest window. Its first two steps are not steady, so that three rounds have 12 steady steps.
 _SHORTEST_WINDOW_STEPS = 6
 _WARM_STEPS = 3
+# What a call costs beside its steps is lost in longer steps. Source: `steps_per_execution` saved 1 to 2 ms a step of
+# a small network on the machine of the README.
+_LONGEST_STEP_TOGETHER_S = 0.02
 # Stateful operations that a step may use: those that read and write variables, which are saved before; those that call
 # functions, whose own operations are checked as well; and those without lasting effects. The effects of all others
 # cannot be undone: Python functions, queues, tables, random numbers without a seed of their own.
@@ -63,10 +70,11 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
       The samples; none, and the reason, where the model could not be measured. Errors are not raised.
     """
     try:
-        step, used = _own_step(model, watch)
+        step, on_batch, used = _own_step(model, watch)
         # Keras warns of the data that the windows pass to `fit`.
         with put_back(model, used), warnings.catch_warnings(action="ignore"):
-            return Ceilings(samples=tuple(_run(model, watch, step, first_round, limit_s)))
+            samples = tuple(_run(model, watch, step, first_round, limit_s))
+            return Ceilings(samples=samples, step_ns=_step_ns(model, watch, on_batch) if on_batch else None)
     except (NotPossible, CutError) as error:
         return Ceilings(samples=(), reason=str(error))
     except Exception as error:  # a user's model can raise anything here, and the user's script must go on
@@ -140,8 +148,10 @@ def _itemsize(variable: Any) -> int:
     return int(getattr(variable.dtype, "size", 0) or np.dtype(str(variable.dtype)).itemsize)
 
 
-def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """Returns (the model's train function as `fit` has traced it, the variables that it uses).
+def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Callable[[Any], Any] | None, Sequence[Any]]:
+    """Returns the model's train function as `fit` has traced it, the same for a batch, and the variables that it uses.
+
+    There is no function for a batch, and no variables, on another backend than TensorFlow.
 
     Raises:
       NotPossible: if running the train function could have effects that cannot be undone.
@@ -158,7 +168,7 @@ def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Sequence[An
     if model.run_eagerly or _functions_run_eagerly():
         raise NotPossible("it runs eagerly, so that a step may change anything in Python")
     if keras.backend.backend() != "tensorflow":
-        return original, ()
+        return original, None, ()
     if model.distribute_strategy.num_replicas_in_sync > 1:
         raise NotPossible("it is spread over several devices by a distribution strategy")
     traced = traced_as(original, watch.element_spec)
@@ -166,7 +176,7 @@ def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Sequence[An
     lasting = _lasting(concrete.graph.as_graph_def())
     if lasting:
         raise NotPossible(f"its step uses {', '.join(lasting)}, whose state cannot be put back")
-    return (lambda iterator: traced(next(iterator))), concrete.variables
+    return (lambda iterator: traced(next(iterator))), traced, concrete.variables
 
 
 def _functions_run_eagerly() -> bool:
@@ -189,11 +199,20 @@ def _lasting(graph: Any) -> list[str]:
     return sorted({node.op for node in every_node(graph) if lasts(node.op)})
 
 
-def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, limit_s: float) -> list[Sample]:
+def _step_s(watch: Watch) -> float:
+    """Returns how long a step took in `fit`, without its wait.
+
+    Raises:
+      NotPossible: if no epoch had a steady step.
+    """
     steady = [record for record in watch.records if record.steady_steps]
     if not steady:
         raise NotPossible("it made too few steps")
-    step_s = median([(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]) / 1e9
+    return median([(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]) / 1e9
+
+
+def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, limit_s: float) -> list[Sample]:
+    step_s = _step_s(watch)
     steps = _plan(step_s, limit_s, len(watch.kept))
     if not steps:
         raise NotPossible(f"a step takes {step_s:.2g} s, so that too few fit into {limit_s:g} s to tell its rate")
@@ -220,6 +239,57 @@ def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, l
     if steady_steps < LEAST_STEADY_STEPS:
         raise NotPossible(f"{steady_steps} steady steps were made in {limit_s:g} s, too few to tell its rate")
     return samples
+
+
+def _step_ns(model: Any, watch: Watch, on_batch: Callable[[Any], Any]) -> tuple[int, int] | None:
+    """Measures `fit` of the model alone, one step a call and several, in turns.
+
+    Args:
+      on_batch: the step, traced. Several steps call this function, so that no code of the user's runs again.
+    Returns:
+      Nanoseconds of a step, (one a call, `STEPS_TOGETHER` a call); None where steps are too long to gain from it.
+    """
+    step_s = _step_s(watch)
+    if step_s > _LONGEST_STEP_TOGETHER_S:
+        return None
+    functions = {calls: _in_one_call(on_batch, calls) for calls in (1, STEPS_TOGETHER)}
+    for calls, function in functions.items():  # traces it
+        _fit_ns(model, watch.kept[0], function, calls, STEPS_TOGETHER)
+    steps = STEPS_TOGETHER * math.ceil(READY_WINDOW_S / step_s / STEPS_TOGETHER)
+    taken_ns: dict[int, list[float]] = {calls: [] for calls in functions}
+    for _ in range(_ROUNDS):
+        for calls, function in functions.items():
+            taken_ns[calls].append(_fit_ns(model, watch.kept[0], function, calls, steps) / steps)
+    return round(median(taken_ns[1])), round(median(taken_ns[STEPS_TOGETHER]))
+
+
+def _fit_ns(model: Any, batch: Any, function: Callable[..., Any], calls: int, steps: int) -> int:
+    """Returns how long an epoch of `fit` takes that makes so many steps on one batch, so many in each call."""
+    import tensorflow as tf
+
+    edges_ns: list[int] = []
+
+    def note(epoch: int, logs: Any = None) -> None:
+        edges_ns.append(clock.now_ns())
+
+    model.steps_per_execution, model.train_function = calls, function
+    data = tf.data.Dataset.from_tensors(batch).repeat(steps)
+    callback = keras.callbacks.LambdaCallback(on_epoch_begin=note, on_epoch_end=note)
+    keras.Model.fit(model, data, verbose=0, callbacks=[callback])
+    began_ns, ended_ns = edges_ns
+    return ended_ns - began_ns
+
+
+def _in_one_call(on_batch: Callable[[Any], Any], calls: int) -> Callable[..., Any]:
+    """Returns a train function that makes so many steps in a call."""
+    import tensorflow as tf
+
+    def train_function(iterator: Any) -> Any:
+        for _ in range(calls):
+            logs = on_batch(iterator.get_next())
+        return logs
+
+    return tf.function(train_function, autograph=False)
 
 
 def _plan(step_s: float, limit_s: float, kept: int) -> int:

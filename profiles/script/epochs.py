@@ -42,7 +42,6 @@ class EpochRecord:
       callbacks_ns: part of `between_ns` inside the batch hooks of callbacks; None where the hooks were not timed.
       all_waits_ns: part of `wall_ns` inside `next(iterator)`, of all steps; None if unknown.
       all_callbacks_ns: part of `wall_ns` inside the batch hooks of callbacks; 0 where the hooks were not timed.
-      all_between_ns: part of `wall_ns` between the steps, without the hooks where these were timed: Keras' own work.
       edge_callbacks_ns: inside hooks of callbacks before the first step and behind the last. No other field has it.
       claimed_ns: sum of edges, steps and batch hooks, each timed separately. It should equal `outer_ns`. None where the
         hooks were not timed.
@@ -77,7 +76,6 @@ class EpochRecord:
     strain: Strain | None = None
     all_waits_ns: int | None = None
     all_callbacks_ns: int = 0
-    all_between_ns: int = 0
     edge_callbacks_ns: int = 0
 
     @property
@@ -188,7 +186,6 @@ class Tally:
         self._first_hooks_ns = self._last_hooks_ns = 0
         self._hooks_before_call: list[tuple[int, int]] = []
         self._all_waits_ns: int | None = 0
-        self._all_between_ns = 0
         # The last early step that did not trace. It stands for the steady steps of an epoch that has none.
         self._instead: tuple[int, int, int | None, int | None] | None = None
 
@@ -218,7 +215,6 @@ class Tally:
             self._first_batch_ns = fetched_ns - self._begin_ns - self._before_hooks_ns - hooks_ns
         else:
             self._all_callbacks_ns += hooks_ns
-            self._all_between_ns += max(0, before_ns - self.last_ns - hooks_ns)
         self._all_waits_ns = _plus(self._all_waits_ns, wait_ns)
         if traced:
             self._traced_ns.append(done_ns - fetched_ns)
@@ -248,7 +244,6 @@ class Tally:
             self._first_ns, self._read_ns, self._first_hooks_ns = before_ns, before_ns, hooks_ns
         else:
             self._all_callbacks_ns += hooks_ns
-            self._all_between_ns += max(0, before_ns - self.last_ns - hooks_ns)
         if traced:
             self._traced_ns.append(done_ns - before_ns)
         elif self.calls:
@@ -339,7 +334,6 @@ class Tally:
             strain=self._strain,
             all_waits_ns=self._all_waits_ns,
             all_callbacks_ns=self._all_callbacks_ns,
-            all_between_ns=self._all_between_ns,
             edge_callbacks_ns=self._edge_callbacks_ns,
         )
 

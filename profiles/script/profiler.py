@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +259,7 @@ class Profiler:
                 training=_training(model, data),
                 why_unknown=watch.why_unknown,
                 whole=whole,
-                account=account,
+                account=replace(account, step_ns=ceilings.step_ns),
                 unit=watch.unit or SAMPLE,
             )
             if caller is None:

@@ -31,10 +31,12 @@ class Ceilings:
 
     Attributes:
       samples: `resident` and `replay`, some rounds of each; empty where `reason` says why there are none.
+      step_ns: of a step in `fit`: (one a call, `STEPS_TOGETHER` a call); None where this was not measured.
     """
 
     samples: tuple[Sample, ...]
     reason: str | None = None
+    step_ns: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

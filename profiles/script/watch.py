@@ -151,7 +151,6 @@ class Watch:
                 edges_ns=record.before_ns + record.after_ns,
                 callbacks_ns=record.all_callbacks_ns + record.edge_callbacks_ns,
                 epochs=1,
-                between_ns=record.all_between_ns,
                 steps=record.steps,
                 retracing_ns=record.traced_ns if self.epochs else 0,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from profiles.machine.strain import Strain
 from profiles.results.account import Account, later_call
 from profiles.results.fit_rules import fit_findings
 from profiles.samples import Sample
-from tests.builders import a_result, a_sample
+from tests.builders import MS, a_result, a_sample
 
 S = 10**9
 
@@ -18,8 +19,7 @@ S = 10**9
 def an_account(**seconds: Any) -> Account:
     """Returns the account of a `fit` of 100 s whose parts take these seconds, and the rest compute."""
     parts = {f"{name}_ns": round(value * S) for name, value in seconds.items()}
-    inside = ("retracing_ns", "between_ns")
-    rest_ns = 100 * S - sum(value for name, value in parts.items() if name not in inside)
+    rest_ns = 100 * S - sum(value for name, value in parts.items() if name != "retracing_ns")
     return Account(wall_ns=100 * S, compute_ns=rest_ns, epochs=10, validations=10, steps=1000, **parts)
 
 
@@ -55,7 +55,7 @@ def test_waiting_that_is_unknown_once_is_unknown_in_the_sum() -> None:
 
 
 def test_a_fit_whose_parts_are_cheap_has_no_finding() -> None:
-    account = an_account(validation_edges=9, validation_waiting=4, validation_compute=6, between=9, retracing=9)
+    account = an_account(validation_edges=9, validation_waiting=4, validation_compute=6, retracing=9)
     assert rules_of(account) == {}
 
 
@@ -66,11 +66,23 @@ def test_a_fit_whose_parts_are_cheap_has_no_finding() -> None:
         ({"validation_waiting": 20}, "validation waits", 1.25),
         ({"validation_compute": 40}, "validation in every epoch", 1.25),
         ({"tracing": 25, "retracing": 20}, "retracing", 1.25),
-        ({"between": 32}, "steps per execution", 1.429),
     ],
 )
 def test_each_costly_part_has_a_rule_with_a_gain(seconds: dict[str, float], rule: str, gain: float) -> None:
     assert rules_of(an_account(**seconds))[rule] == gain
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "gain"),
+    [((50, 20), 1.429), ((50, 42), None), ((20, 50), None), (None, None)],  # of 1,000 steps
+)
+def test_several_steps_in_a_call_gain_what_they_gained_without_the_loader(
+    step_ms: tuple[int, int] | None, gain: float | None
+) -> None:
+    step_ns = None if step_ms is None else (step_ms[0] * MS, step_ms[1] * MS)
+    account = replace(an_account(waiting=20), step_ns=step_ns)
+    assert rules_of(account).get("steps per execution") == gain
+    assert (account + an_account()).step_ns == (an_account() + account).step_ns == step_ns
 
 
 def test_a_validation_that_is_rare_already_is_not_to_be_rarer() -> None:
