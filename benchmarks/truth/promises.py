@@ -28,6 +28,10 @@ class Bound:
     def holds(self, off: float) -> bool:
         return abs(off) <= self.most
 
+    def off(self, truth: float, measured: float) -> float:
+        """Returns how far a figure is from the truth, in what the bound is in."""
+        return measured - truth if self.in_points else measured / truth - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:

@@ -149,8 +149,7 @@ def _bounded(group: Group) -> tuple[Check, ...]:
 
 
 def _within(group: str, figure: Figure, bound: Bound) -> Check:
-    pairs = zip(figure.measured, figure.truth, strict=True)
-    errors = [measured - truth if bound.in_points else measured / truth - 1 for measured, truth in pairs]
+    errors = [bound.off(truth, measured) for truth, measured in zip(figure.truth, figure.measured, strict=True)]
     bias = _bias(errors, bound) if group in PLANTED and len(errors) >= LEAST_REPEATS else None
     off = median(errors)
     return Check(

@@ -255,7 +255,7 @@ def _step_ns(model: Any, watch: Watch, on_batch: Callable[[Any], Any]) -> tuple[
     functions = {calls: _in_one_call(on_batch, calls) for calls in (1, STEPS_TOGETHER)}
     for calls, function in functions.items():  # traces it
         _fit_ns(model, watch.kept[0], function, calls, STEPS_TOGETHER)
-    steps = STEPS_TOGETHER * math.ceil(READY_WINDOW_S / step_s / STEPS_TOGETHER)
+    steps = STEPS_TOGETHER * max(1, math.ceil(READY_WINDOW_S / step_s / STEPS_TOGETHER))
     taken_ns: dict[int, list[float]] = {calls: [] for calls in functions}
     for _ in range(_ROUNDS):
         for calls, function in functions.items():

@@ -124,8 +124,9 @@ def test_a_model_that_was_profiled_goes_on_as_one_that_was_not(kind):
             windows = [sample.window for sample in found.samples]
             assert all(sorted(windows[at : at + 2]) == ["replay", "resident"] for at in range(0, 2 * rounds, 2))
             assert [sample.round for sample in found.samples] == [3 + at // 2 for at in range(2 * rounds)]
+            assert found.step_ns is not None and min(found.step_ns) > 0
             assert state(model) == before
-            assert model.train_function is function
+            assert (model.train_function, model.steps_per_execution) == (function, 1)
         drawn = (random.random(), np.random.random(), float(tf.random.uniform(())), float(keras.random.uniform(())))
         history = model.fit(data(), epochs=2, verbose=0).history
         ran_on.append((state(model)[0], history, drawn))
@@ -265,6 +266,11 @@ def test_a_copy_that_does_not_fit_is_not_made(monkeypatch):
 
     monkeypatch.setattr(ceilings.psutil, "virtual_memory", lambda: Full)
     assert "would not fit into memory" in measure_ceilings(model, watch, first_round=0).reason
+
+
+def test_long_steps_are_not_tried_several_in_a_call(fitted, monkeypatch):
+    monkeypatch.setattr(ceilings, "_LONGEST_STEP_TOGETHER_S", 0.0)
+    assert measure_ceilings(*fitted, first_round=3).step_ns is None
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.001, 300), (0.05, 6), (0.11, 6), (0.13, 0), (2.0, 0)])
