@@ -11,7 +11,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from benchmarks.truth import by_hand, groups
 from benchmarks.truth import planted as planted_loads
+from benchmarks.truth.comparison import Epoch, compare
 from benchmarks.truth.planted import Metronome, Sleeper, a_batch, a_loader, a_model
 from benchmarks.truth.promises import PLANTED
 from benchmarks.truth.results import Check, derive
@@ -171,6 +172,31 @@ def test_stages_are_found_and_a_bias_of_five_points_as_well(
 
     monkeypatch.setattr(groups, "tfdata_table", biased)
     assert not checks_of("stages", groups.stages("sequential", None))["stage, %, burning, sequential"].holds
+
+
+@pytest.mark.parametrize(
+    ("compute_s", "tries", "truth"),
+    [
+        ([0.50, 0.52], 1, 49),
+        ([0.50, 0.60, 0.50, 0.51], 2, 49.5),  # in the first try the machine has changed
+        ([0.50, 0.60] * 3, 3, 45),  # it goes on changing
+    ],
+)
+def test_a_case_is_measured_anew_where_the_times_by_hand_differ(
+    compute_s: list[float], tries: int, truth: float
+) -> None:
+    by_hand_s, results = iter(compute_s), []
+
+    def time_epoch() -> Epoch:
+        return Epoch(s=1.0, images=100, parts_s={"compute": next(by_hand_s)})
+
+    def measure_result() -> Any:
+        results.append(SimpleNamespace(attribution=SimpleNamespace(loading_ratio=0.5), epoch_images_per_sec=100.0))
+        return results[-1]
+
+    loading, rate = compare("grid-cpu", "case", time_epoch, measure_result)
+    assert len(results) == tries
+    assert (loading.truth[0], loading.measured[0], rate.truth[0]) == pytest.approx((truth, 50, 100))
 
 
 @planted
