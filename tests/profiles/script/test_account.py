@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from profiles.results.fit_rules import fit_findings
 from profiles.script.profiler import Profiler
 from tests.builders import MS
 from tests.fakes import FakeClock
-from tests.planted import planted, sleepy_model, tensorflow_only
+from tests.planted import as_written, planted, sleepy_model, tensorflow_only
 
 MEGABYTE = 2**20
 IMAGES = np.random.default_rng(0).random((320, 8, 8, 3)).astype(np.float32)
@@ -204,25 +205,33 @@ def test_the_table_has_a_row_for_each_part_and_sums_to_the_whole() -> None:
 
 
 @pytest.mark.claims
-def test_a_validation_of_one_image_is_explained_within_3_points(watched: Profiler) -> None:
+def test_a_validation_of_one_image_is_explained_within_3_points(  # type: ignore[no-untyped-def]
+    watched: Profiler, record_property
+) -> None:
     """keras#17328: one validation example makes `fit` many times slower, because each validation has its own set-up."""
     model = network()
-    data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(32)
-    one = tf.data.Dataset.from_tensor_slices((IMAGES[:1], LABELS[:1])).shuffle(100).batch(1)
+    # tf.data's autotuner can hold up the end of any epoch, by chance.
+    data = as_written(tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(32))
+    one = as_written(tf.data.Dataset.from_tensor_slices((IMAGES[:1], LABELS[:1])).shuffle(100).batch(1))
     for _ in range(2):  # the first trace
         model.fit(data, validation_data=one, epochs=2, verbose=0)
-    with_s = without_s = 0.0
-    for _ in range(5):
-        before_s = time.perf_counter()
-        model.fit(data, validation_data=one, epochs=20, verbose=0)
-        between_s = time.perf_counter()
-        model.fit(data, epochs=20, verbose=0)
-        with_s += between_s - before_s
-        without_s += time.perf_counter() - between_s
-    account = watched.fits[1].account
-    assert account is not None and account.validations == 100
-    planted_ratio = 1 - without_s / with_s
-    print(f"a validation of one image: {planted_ratio:.1%} of fit planted, {account.validation_ratio:.1%} found")
+    ratios = []
+    for _ in range(20):
+        seconds = {}
+        for validates in random.sample((False, True), 2):
+            began_s = time.perf_counter()
+            # On a line for each, since a line has an account of its own.
+            if validates:
+                model.fit(data, validation_data=one, epochs=10, verbose=0)
+            else:
+                model.fit(data, epochs=10, verbose=0)
+            seconds[validates] = time.perf_counter() - began_s
+        ratios.append(1 - seconds[False] / seconds[True])
+    accounts = [fit.account for fit in watched.fits[1:] if fit.account is not None]
+    (account,) = [account for account in accounts if account.validations]
+    assert account.validations == 200
+    planted_ratio = float(np.median(ratios))
+    record_property("measured", f"validation: {planted_ratio:.1%} of fit planted, {account.validation_ratio:.1%} found")
     assert account.validation_ratio == pytest.approx(planted_ratio, abs=0.03)
 
 
@@ -258,8 +267,8 @@ def test_what_an_epoch_reads_from_storage_is_in_its_record(watched: Profiler, tm
         pytest.skip(f"the filesystem of {tmp_path} keeps its pages: a RAM disk")
     network().fit(data, epochs=5, verbose=0)
     read = [record.strain.read_bytes for record in watched.fits[0].epochs if record.strain is not None]
-    # Keras reads some files of the first epoch before it begins, to learn the shapes of the batches.
-    assert read[1:] == pytest.approx([2 * MEGABYTE, 4 * MEGABYTE, 6 * MEGABYTE, 8 * MEGABYTE], rel=0.1)
+    # Keras reads some files before the first epoch, to learn the shapes of the batches.
+    assert np.diff(read[1:]) == pytest.approx([2 * MEGABYTE] * 3, rel=0.1)
 
 
 @pytest.mark.claims
