@@ -84,9 +84,10 @@ def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeyp
 
 @planted
 @pytest.mark.claims
-def test_fresh_processes_find_it_too(monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize(("a", "b"), SLOWER)
+def test_fresh_processes_find_it_too(monkeypatch, tmp_path, capsys, a, b):
     monkeypatch.chdir(PROJECT_ROOT)
-    (a, b), out = SLOWER[1], tmp_path / "out"
+    out = tmp_path / "out"
     assert gate.main(["compare", f"tests.edges:{a}", f"tests.edges:{b}", "--out", str(out)]) == 1
     (comparison,) = json.loads((out / "results.json").read_text())["comparisons"].values()
     assert comparison["decision"]["figure"] == "epoch"
