@@ -35,8 +35,7 @@ _ROUNDS, _MOST_ROUNDS = 3, 12
 # The shortest window. Its first two steps are not steady, so that three rounds have 12 steady steps.
 _SHORTEST_WINDOW_STEPS = 6
 _WARM_STEPS = 3
-# What a call costs beside its steps is lost in longer steps. Source: `steps_per_execution` saved 1 to 2 ms a step of
-# a small network on the machine of the README.
+# What a call costs beside its steps, about a millisecond, is little of a longer step.
 _LONGEST_STEP_TOGETHER_S = 0.02
 # Stateful operations that a step may use: those that read and write variables, which are saved before; those that call
 # functions, whose own operations are checked as well; and those without lasting effects. The effects of all others
@@ -65,7 +64,7 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
       model: after its `fit`.
       watch: of that `fit`.
       first_round: number of the first round.
-      limit_s: how long the windows may take; a round that has begun is completed.
+      limit_s: how long the windows may take; a round that has begun is completed. Several steps in a call come on top.
     Returns:
       The samples; none, and the reason, where the model could not be measured. Errors are not raised.
     """
@@ -73,8 +72,12 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
         step, on_batch, used = _own_step(model, watch)
         # Keras warns of the data that the windows pass to `fit`.
         with put_back(model, used), warnings.catch_warnings(action="ignore"):
-            samples = tuple(_run(model, watch, step, first_round, limit_s))
-            return Ceilings(samples=samples, step_ns=_step_ns(model, watch, on_batch) if on_batch else None)
+            step_s = _step_s(watch)
+            samples = tuple(_run(model, watch, step, step_s, first_round, limit_s))
+            step_ns = None
+            if on_batch is not None and step_s <= _LONGEST_STEP_TOGETHER_S:
+                step_ns = _step_ns(model, watch, on_batch, step_s)
+            return Ceilings(samples=samples, step_ns=step_ns)
     except (NotPossible, CutError) as error:
         return Ceilings(samples=(), reason=str(error))
     except Exception as error:  # a user's model can raise anything here, and the user's script must go on
@@ -211,8 +214,9 @@ def _step_s(watch: Watch) -> float:
     return median([(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]) / 1e9
 
 
-def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, limit_s: float) -> list[Sample]:
-    step_s = _step_s(watch)
+def _run(
+    model: Any, watch: Watch, step: Callable[..., Any], step_s: float, first_round: int, limit_s: float
+) -> list[Sample]:
     steps = _plan(step_s, limit_s, len(watch.kept))
     if not steps:
         raise NotPossible(f"a step takes {step_s:.2g} s, so that too few fit into {limit_s:g} s to tell its rate")
@@ -241,17 +245,15 @@ def _run(model: Any, watch: Watch, step: Callable[..., Any], first_round: int, l
     return samples
 
 
-def _step_ns(model: Any, watch: Watch, on_batch: Callable[[Any], Any]) -> tuple[int, int] | None:
+def _step_ns(model: Any, watch: Watch, on_batch: Callable[[Any], Any], step_s: float) -> tuple[int, int]:
     """Measures `fit` of the model alone, one step a call and several, in turns.
 
     Args:
       on_batch: the step, traced. Several steps call this function, so that no code of the user's runs again.
+      step_s: how long a step took in `fit`, without its wait.
     Returns:
-      Nanoseconds of a step, (one a call, `STEPS_TOGETHER` a call); None where steps are too long to gain from it.
+      Nanoseconds of a step, (one a call, `STEPS_TOGETHER` a call).
     """
-    step_s = _step_s(watch)
-    if step_s > _LONGEST_STEP_TOGETHER_S:
-        return None
     functions = {calls: _in_one_call(on_batch, calls) for calls in (1, STEPS_TOGETHER)}
     for calls, function in functions.items():  # traces it
         _fit_ns(model, watch.kept[0], function, calls, STEPS_TOGETHER)
