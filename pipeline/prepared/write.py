@@ -62,7 +62,7 @@ def _undecodable(source: ImageSource, config: PipelineConfig, indices: np.ndarra
         except tf.errors.InvalidArgumentError as error:
             name = printable(source.files[index]) if source.files else f"image {index}"
             return f"{name} cannot be decoded: {error.message.splitlines()[0]}"
-    return f"an image of {source.name} could not be decoded at first, but then it could."
+    return f"{source.name} changed while it was prepared: an image that could not be decoded at first now can be."
 
 
 def _whole_levels(images: Any) -> Any:
