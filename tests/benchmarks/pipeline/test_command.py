@@ -103,8 +103,8 @@ def test_the_samples_give_the_published_rate_again(finished):
 def test_an_emulated_device_computes_at_its_rate(finished):
     _, document, _, _ = finished
     rates = [one["compute_images_per_sec"] for one in document["results"] if one["device"]["kind"] == "emulated"]
-    # On a busy machine sleeping takes longer, by up to a millisecond of the 10 that a batch takes.
-    assert len(rates) == 2 and all(360 < rate < 420 for rate in rates)
+    # A device is never faster than its rate; on a busy machine its sleep of 10 ms a batch takes some milliseconds longer.
+    assert len(rates) == 2 and all(200 < rate < 404 for rate in rates)
 
 
 def test_skipped_files_are_named_and_kept_and_skipped_is_the_total(finished):
