@@ -273,6 +273,15 @@ def test_long_steps_are_not_tried_several_in_a_call(fitted, monkeypatch):
     assert measure_ceilings(*fitted, first_round=3).step_ns is None
 
 
+def test_an_error_with_several_steps_in_a_call_leaves_the_rate_of_the_model(fitted, monkeypatch):
+    def fail(*_):
+        raise ValueError("no such batch")
+
+    monkeypatch.setattr(ceilings, "_fit_ns", fail)
+    found = measure_ceilings(*fitted, first_round=3)
+    assert (found.step_ns, found.reason) == (None, None) and found.samples
+
+
 @pytest.mark.parametrize(("step_s", "steps"), [(0.001, 300), (0.05, 6), (0.11, 6), (0.13, 0), (2.0, 0)])
 def test_slow_steps_get_short_windows_and_those_of_which_ten_do_not_fit_none(step_s, steps):
     assert ceilings._plan(step_s, 5.0, kept=4) == steps
