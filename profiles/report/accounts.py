@@ -32,6 +32,8 @@ def account_lines(account: Account) -> list[str]:
         for cause, count in account.traces.items()
     ]
     lines = ["; ".join(text for text in (*counts, *traces) if text)]
+    if account.watch_ns >= _LEAST_RATIO * account.wall_ns:
+        lines.append(f"the profiler's readings took {_seconds(account.watch_ns)} more, which no part has")
     if account.unexplained:
         lines.append(
             f"not trustworthy: {account.rest_ns / account.wall_ns:.1%} of the wall time is in no part, or in two; at "

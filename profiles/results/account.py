@@ -30,7 +30,8 @@ class Account:
     """Where the wall time of one or several calls of `fit` went, in nanoseconds. Each part was timed by itself.
 
     Attributes:
-      wall_ns: from each call to its return, by one clock.
+      wall_ns: from each call to its return, by one clock, without `watch_ns`.
+      watch_ns: what the profiler took for its readings at the ends of epochs and validations, on top of `wall_ns`.
       set_up_ns: before the first epoch and behind the last, without callbacks: Keras builds the model and its iterator.
       tracing_ns: what steps that traced or compiled took longer than other steps, in training and in validation.
       waiting_ns: of training steps for their batches while the device had nothing to compute; None if unknown.
@@ -48,6 +49,7 @@ class Account:
     """
 
     wall_ns: int = 0
+    watch_ns: int = 0
     set_up_ns: int = 0
     tracing_ns: int = 0
     waiting_ns: int | None = 0
@@ -112,6 +114,7 @@ class Account:
         parts = {**self.parts, "rest_ns": self.rest_ns}
         return {
             "wall_s": self.wall_ns / 1e9,
+            "watch_s": self.watch_ns / 1e9,
             "seconds": {name.removesuffix("_ns"): value / 1e9 for name, value in parts.items()},
             "ratios": {name.removesuffix("_ns"): self.ratio(name) for name in parts},
             "epochs": self.epochs,

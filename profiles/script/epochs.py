@@ -34,7 +34,8 @@ class EpochRecord:
       after_ns: from the end of the last step to the beginning of validation or the end of the epoch. The iterator is
         torn down in this time.
       traced_ns: part of `wall_ns`: what steps that traced and compiled took longer than steady steps.
-      other_ns: from the end of `after_ns` to the end of the epoch: validation.
+      other_ns: from the end of `after_ns` to the end of the epoch: validation. Without `watch_ns`.
+      watch_ns: what the watch took for readings at both ends of the epoch. No other field has it.
       cpu_ns: CPU time of this process and its workers in the epoch, without `other_ns`.
       step_ns: times of at most 256 steady steps, drawn evenly, and last the time of the epoch's last step.
       asynchronous: whether the times are those of a host that runs ahead of its device, so that the host's wait is not
@@ -77,13 +78,14 @@ class EpochRecord:
     all_waits_ns: int | None = None
     all_callbacks_ns: int = 0
     edge_callbacks_ns: int = 0
+    watch_ns: int = 0
 
     @property
     def outer_ns(self) -> int:
         """The time of the epoch by one clock, with validation, without hooks before its first step and after its last.
 
-        Each of the four summands begins where the previous one ends, so that the sum depends on the first and the last
-        reading only.
+        Each of the four summands begins where the previous one ends, but for `watch_ns` before the last, so that the
+        sum depends on the first and the last reading only.
         """
         return self.before_ns + self.wall_ns + self.after_ns + self.other_ns
 
@@ -157,6 +159,7 @@ class Tally:
     """
 
     def __init__(self, *, epoch: int, expected_steps: int | None, ramp_steps: int, random_: random.Random) -> None:
+        made_ns = clock.now_ns()
         self.expected_steps = expected_steps
         self.steps = self.calls = self.unread_steps = self.read_steps = self.last_ns = 0
         self.ended = False
@@ -170,6 +173,7 @@ class Tally:
         self._strain_meter = StrainMeter()
         self._strain: Strain | None = None
         self._begin_ns = clock.now_ns()
+        self._opening_watch_ns, self._closing_watch_ns = self._begin_ns - made_ns, 0
         self._cpu_ns = self._first_ns = self._ended_ns = self._read_ns = 0
         self._first_batch_ns: int | None = None
         self._images: int | None = 0
@@ -296,6 +300,7 @@ class Tally:
         self._cpu_ns = self._others.own_cpu_ns()
         self._others_ratio = self._others.ratio()
         self._strain = self._strain_meter.read()
+        self._closing_watch_ns = clock.now_ns() - self._ended_ns
 
     def record(self, *, asynchronous: bool) -> EpochRecord:
         """Returns the record of the epoch, which ends now."""
@@ -322,7 +327,7 @@ class Tally:
             wall_ns=self.last_ns - self._first_ns,
             after_ns=self._ended_ns - self.last_ns - self._last_hooks_ns,
             traced_ns=sum(max(0, ns - step_ns) for ns in self._traced_ns),
-            other_ns=now_ns - self._ended_ns - self._after_hooks_ns,
+            other_ns=now_ns - self._ended_ns - self._closing_watch_ns - self._after_hooks_ns,
             cpu_ns=self._cpu_ns,
             step_ns=(*self._step_ns, *(() if self._last_step_ns is None else (self._last_step_ns,))),
             asynchronous=asynchronous,
@@ -335,6 +340,7 @@ class Tally:
             all_waits_ns=self._all_waits_ns,
             all_callbacks_ns=self._all_callbacks_ns,
             edge_callbacks_ns=self._edge_callbacks_ns,
+            watch_ns=self._opening_watch_ns + self._closing_watch_ns,
         )
 
     @property
@@ -348,7 +354,7 @@ class Tally:
         the check of this sum finds. So the opening edge ends at Keras' first batch hook, and the closing edge begins
         behind the last hook: edges from and to calls that were seen would contain calls that were not.
         """
-        closing_ns = now_ns - max(self._hook_ended_ns, self._left_ns) - self._after_hooks_ns
+        closing_ns = now_ns - max(self._hook_ended_ns, self._left_ns) - self._closing_watch_ns - self._after_hooks_ns
         edge_hooks_ns = self._first_hooks_ns + self._last_hooks_ns
         return self._opening_ns + self._calls_ns + self._hooks_ns - edge_hooks_ns + closing_ns
 

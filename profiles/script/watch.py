@@ -77,7 +77,7 @@ class Watch:
         set_up_ns = self._first_ns - called_ns - self._opening_hooks_ns
         torn_down_ns = returned_ns - self._last_ns - self._closing_hooks_ns
         around = Account(
-            wall_ns=returned_ns - called_ns,
+            wall_ns=returned_ns - called_ns - self._account.watch_ns,
             set_up_ns=set_up_ns + torn_down_ns,
             callbacks_ns=self._opening_hooks_ns + self._closing_hooks_ns,
             traces=self._training.traces,
@@ -128,6 +128,7 @@ class Watch:
             validation_compute_ns=record.steps_ns,
             validation_edges_ns=record.before_ns + record.after_ns + record.other_ns,
             callbacks_ns=record.all_callbacks_ns + record.edge_callbacks_ns,
+            watch_ns=record.watch_ns,
             validations=1,
             retracing_ns=record.traced_ns if self._account.validations else 0,
         )
@@ -150,6 +151,7 @@ class Watch:
                 compute_ns=record.steps_ns,
                 edges_ns=record.before_ns + record.after_ns,
                 callbacks_ns=record.all_callbacks_ns + record.edge_callbacks_ns,
+                watch_ns=record.watch_ns,
                 epochs=1,
                 steps=record.steps,
                 retracing_ns=record.traced_ns if self.epochs else 0,
