@@ -103,7 +103,7 @@ def test_the_samples_give_the_published_rate_again(finished):
 def test_an_emulated_device_computes_at_its_rate(finished):
     _, document, _, _ = finished
     rates = [one["compute_images_per_sec"] for one in document["results"] if one["device"]["kind"] == "emulated"]
-    # A device is never faster than its rate; on a busy machine its sleep of 10 ms a batch takes some milliseconds longer.
+    # A device is never faster than its rate; on a busy machine its sleep of 10 ms takes some milliseconds longer.
     assert len(rates) == 2 and all(200 < rate < 404 for rate in rates)
 
 

@@ -111,7 +111,8 @@ def test_the_profilers_own_readings_are_in_no_part(
     monkeypatch.setattr(epochs, "StrainMeter", Slow)
     model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
     data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(32)
-    model.fit(data, validation_data=(IMAGES[:64], LABELS[:64]), epochs=3, verbose=0, callbacks=[Hooks(fake_clock.sleep)])
+    validation, hooks = (IMAGES[:64], LABELS[:64]), Hooks(fake_clock.sleep)
+    model.fit(data, validation_data=validation, epochs=3, verbose=0, callbacks=[hooks])
     account = watched.fits[0].account
     assert account is not None
     assert account.watch_ns == (3 + 3) * (2 + 3) * MS
