@@ -39,17 +39,20 @@ def _wait_for(logs: Any) -> None:
     keras.tree.map_structure(np.asarray, logs)
 
 
-def epoch_s(model: Any, data: Any) -> float:
-    """Returns the seconds of an epoch of `fit`, its edges included: from its beginning until `fit` returns."""
-    began_ns = 0
+def epoch_s(model: Any, data: Any, epochs: int = 3) -> float:
+    """Returns the median of the seconds of epochs of one `fit`, their edges included.
+
+    An epoch lasts from its beginning until the next one begins, or until `fit` returns.
+    """
+    moments_ns = []
 
     def begin(epoch: int, logs: Any = None) -> None:
-        nonlocal began_ns
-        began_ns = clock.now_ns()
+        moments_ns.append(clock.now_ns())
 
     gc.collect()
-    model.fit(data, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=begin)])
-    return (clock.now_ns() - began_ns) / 1e9
+    model.fit(data, epochs=epochs, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=begin)])
+    moments_ns.append(clock.now_ns())
+    return float(np.median(np.diff(moments_ns))) / 1e9
 
 
 def cpu_s(data: Iterable[Any]) -> float:

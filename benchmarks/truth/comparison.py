@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,21 +67,28 @@ _FIGURES: Mapping[str, tuple[Callable[[Epoch], float], Callable[[Result, Epoch],
 }
 
 
-def compare(group: str, case: str, time_epoch: Callable[[], Epoch], measure_result: Callable[[], Result]) -> Figures:
+def compare(
+    group: str, case: str, time_epoch: Callable[[], Epoch], measure_result: Callable[[], Result]
+) -> Iterator[Figures]:
     """Times a load by hand, measures it, and times it by hand again, so that both meet the same machine.
 
-    Where the times by hand differ by more than what is promised, the machine has changed meanwhile, and all is done
-    anew: whatever was measured in between, so that this hides noise and no bias.
+    Where the times by hand differ by more than what is promised, the machine has changed meanwhile, and the load is
+    measured anew: whatever was measured in between, so that this hides noise and no bias.
+
+    Yields:
+      The figures of each repeat, without end. The second time by hand of a repeat is the first one of the next.
     """
     bounds = PLANTED[group].bounds
-    for _ in range(_TRIES):
-        before, result, after = time_epoch(), measure_result(), time_epoch()
-        truths = {name: (_FIGURES[name][0](before), _FIGURES[name][0](after)) for name in bounds}
-        if all(bound.holds(bound.off(*truths[name])) for name, bound in bounds.items()):
-            break
-    return tuple(
-        figure_of(case, name, sum(truth) / 2, _FIGURES[name][1](result, before)) for name, truth in truths.items()
-    )
+    after = time_epoch()
+    while True:
+        for _ in range(_TRIES):
+            before, result, after = after, measure_result(), time_epoch()
+            truths = {name: (_FIGURES[name][0](before), _FIGURES[name][0](after)) for name in bounds}
+            if all(bound.holds(bound.off(*truths[name])) for name, bound in bounds.items()):
+                break
+        yield tuple(
+            figure_of(case, name, sum(truth) / 2, _FIGURES[name][1](result, before)) for name, truth in truths.items()
+        )
 
 
 def figure_of(case: str, name: str, truth: float, measured: float) -> Figure:

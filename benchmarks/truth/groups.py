@@ -37,8 +37,8 @@ _STEPS_BESIDE = 20
 # An epoch lasts about so long, and so do the plain steps between two measurements.
 _EPOCH_S, _STEPS_S = 0.5, 0.3
 
-# Measures a case once.
-Measure = Callable[[], Figures]
+# Gets ready to measure a case; measures it once for each of the figures that are taken from what this returns.
+Case = Callable[[], Iterator[Figures]]
 
 
 def measure(plan: Plan) -> Generator[Group, None, None]:
@@ -46,11 +46,12 @@ def measure(plan: Plan) -> Generator[Group, None, None]:
     repeats = plan.number("repeats")
     for name in plan.asked.groups:
         figures: dict[tuple[str, str], Figure] = {}
-        for measure_case in [_TYPICAL[name]] * repeats if repeats > 1 else _GROUPS[name]:
-            for figure in measure_case():
-                key = figure.case, figure.name
-                figures[key] = figures[key].followed_by(figure) if key in figures else figure
-            yield Group(name=name, figures=tuple(figures.values()))
+        for case in (_TYPICAL[name],) if repeats > 1 else _GROUPS[name]:
+            for measured in itertools.islice(case(), repeats):
+                for figure in measured:
+                    key = figure.case, figure.name
+                    figures[key] = figures[key].followed_by(figure) if key in figures else figure
+                yield Group(name=name, figures=tuple(figures.values()))
 
 
 def _warmed(model: Any, data: tf.data.Dataset) -> Any:
@@ -66,7 +67,7 @@ def _steps(step_ms: float) -> int:
 # Loaders and models that sleep
 
 
-def grid_cell(group: str, load_ms: float, step_ms: float) -> Figures:
+def grid_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
     """Measures a loader and a model that sleep.
 
     Args:
@@ -101,7 +102,7 @@ def counting(steps: int) -> Figures:
     return (figure_of(f"{steps} steps", "images/sec", IMAGES / period_s, 1 / sample.s_per_image),)
 
 
-def edges(first_ms: float, end_ms: float) -> Figures:
+def edges(first_ms: float, end_ms: float) -> Iterator[Figures]:
     """Measures epochs whose first batch and whose end take long, on an emulated device."""
     steps, brief_steps, step_ms = 50, 5, 10.0
     first, end, load, step = (Sleeper(ms / 1e3) for ms in (first_ms, end_ms, 1.0, step_ms))
@@ -120,7 +121,7 @@ def edges(first_ms: float, end_ms: float) -> Figures:
     return compare("edges", case, time_epoch, lambda: measure_load(data, a_model(), emulated))
 
 
-def augmentation() -> Figures:
+def augmentation() -> Iterator[Figures]:
     """Measures a model with a layer in front that takes half as long as the model."""
     steps, load_ms, step_ms, layer_ms = 20, 5.0, 20.0, 10.0
     data = a_loader(Sleeper(load_ms / 1e3), steps)
@@ -140,7 +141,7 @@ def augmentation() -> Figures:
 # Loaders that take cores, and batches on their way to a device
 
 
-def interference() -> Figures:
+def interference() -> Iterator[Figures]:
     """Measures a model that burns all cores, beside a loader that burns one of them for longer than a step takes.
 
     A real network in the place of the planted model gives no truth: by hand, its interference had a standard deviation
@@ -152,7 +153,7 @@ def interference() -> Figures:
     return crowded("one core burned throughout", a_model(Burner(step_s, usable_threads())), data, rounds=6)
 
 
-def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Figures:
+def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Iterator[Figures]:
     """Measures a model whose steps take longer beside its loader.
 
     Args:
@@ -160,7 +161,6 @@ def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Fig
     """
     steps, ready = len(data), itertools.repeat(a_batch())
     _warmed(model, data)
-    loader_cpu_s = by_hand.cpu_s(data)
 
     def time_epoch() -> Epoch:
         # As many steps as in the windows: the scheduler of the system makes these two times vary most.
@@ -169,13 +169,13 @@ def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Fig
             beside_s = by_hand.step_s(model, ready, rounds * steps)
         # During the last step the loader has nothing left to load.
         parts_s = {"compute": steps * alone_s, "interference": (steps - 1) * (beside_s - alone_s)}
-        epoch_s = by_hand.epoch_s(model, data)
+        epoch_s, loader_cpu_s = by_hand.epoch_s(model, data), by_hand.cpu_s(data)
         return Epoch(s=epoch_s, images=steps * IMAGES, parts_s=parts_s, loader_cpu_s=loader_cpu_s)
 
     return compare("interference", case, time_epoch, lambda: measure_load(data, model, "cpu", rounds=rounds))
 
 
-def transfer() -> Figures:
+def transfer() -> Iterator[Figures]:
     """Measures batches of 12 MB on their way to a GPU, on which a tiny model trains.
 
     Raises:
@@ -193,7 +193,7 @@ def transfer() -> Figures:
 
 def carried(
     case: str, model: Any, device: str, data: tf.data.Dataset, batch: tuple[tf.Tensor, ...], host: Iterator[Any]
-) -> Figures:
+) -> Iterator[Figures]:
     """Measures a model whose steps take longer on batches that lie in the host's memory.
 
     Args:
@@ -247,12 +247,13 @@ def stages(name: str, calls: int | None) -> Figures:
     table = tfdata_table(pipeline(waiting, burning), cores=usable_cores())
     found = {stage.name: stage for stage in table.stages}
     burned_us, both_us, slept_us = cpu_us(burning, calls=None), cpu_us(waiting, burning, calls=None), 1e6 * sleep.mean_s
+    all_us = both_us if calls is None else cpu_us(waiting, burning, calls=calls)
     share = 100 * table.share(found["burning"])
     return (
         figure_of(f"burning, {name}", "CPU us/image", burned_us, found["burning"].cpu_us_per_image),
         figure_of(f"waiting, {name}", "wait us/image", slept_us, found["waiting"].wait_us_per_image or 0.0),
         figure_of(f"burning, {name}", "stage, %", 100 * burned_us / (both_us + slept_us), share),
-        figure_of(f"all stages, {name}", "CPU us/image", cpu_us(waiting, burning, calls=calls), table.cpu_us_per_image),
+        figure_of(f"all stages, {name}", "CPU us/image", all_us, table.cpu_us_per_image),
     )
 
 
@@ -266,7 +267,12 @@ def _called(call: Callable[[], None], x: Any) -> Any:
     return tf.ensure_shape(tf.numpy_function(called, [x], tf.int64), x.shape)
 
 
-_GRIDS: dict[str, tuple[Measure, ...]] = {
+def _again(measure_case: Callable[..., Figures], *arguments: Any) -> Case:
+    """Returns a case that measures all anew each time."""
+    return lambda: (measure_case(*arguments) for _ in itertools.count())
+
+
+_GRIDS: dict[str, tuple[Case, ...]] = {
     group: tuple(
         functools.partial(grid_cell, group, load_ms, step_ms)
         for load_ms, step_ms in itertools.product(TIMES_MS, TIMES_MS)
@@ -274,24 +280,24 @@ _GRIDS: dict[str, tuple[Measure, ...]] = {
     for group in GRIDS
 }
 # The cases of each group, and the case that stands for the group where it is repeated.
-_GROUPS: dict[str, tuple[Measure, ...]] = {
+_GROUPS: dict[str, tuple[Case, ...]] = {
     **_GRIDS,
-    "counting": tuple(functools.partial(counting, steps) for steps in _STEPS_TO_COUNT),
+    "counting": tuple(_again(counting, steps) for steps in _STEPS_TO_COUNT),
     "edges": tuple(functools.partial(edges, *case) for case in ((200, 0), (0, 200), (150, 250))),
     "augmentation": (augmentation,),
     "interference": (interference,),
     TRANSFER: (transfer,),
     "stages": tuple(
-        functools.partial(stages, name, calls)
+        _again(stages, name, calls)
         for name, calls in (("sequential", None), ("4 calls", 4), ("AUTOTUNE", tf.data.AUTOTUNE))
     ),
 }
-_TYPICAL: dict[str, Measure] = {
+_TYPICAL: dict[str, Case] = {
     **{group: functools.partial(grid_cell, group, 10.0, 10.0) for group in GRIDS},
-    "counting": functools.partial(counting, 100),
+    "counting": _again(counting, 100),
     "edges": functools.partial(edges, 150, 250),
     "augmentation": augmentation,
     "interference": interference,
     TRANSFER: transfer,
-    "stages": functools.partial(stages, "sequential", None),
+    "stages": _again(stages, "sequential", None),
 }

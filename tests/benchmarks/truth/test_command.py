@@ -177,7 +177,7 @@ def test_a_typical_case_is_measured_as_often_as_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     rates = itertools.cycle((998.0, 1002.0, 1004.0))
-    monkeypatch.setitem(groups._TYPICAL, "counting", lambda: a_counting_group(next(rates)).figures)
+    monkeypatch.setitem(groups._TYPICAL, "counting", lambda: (a_counting_group(rate).figures for rate in rates))
     assert main(["--only", "counting", "--repeats", "21", "--out", str(tmp_path / "out")]) == 0
     assert "21     21 +0.1%" in capsys.readouterr().out
     document, _ = load(tmp_path / "out", _Kinds())
@@ -208,7 +208,7 @@ def test_the_exit_code_says_whether_every_figure_holds(
 ) -> None:
     cases = (f"{number} steps" for number in range(2))
     measured = [a_counting_group(rate, case=case).figures for rate, case in zip(rates, cases, strict=True)]
-    monkeypatch.setitem(groups._GROUPS, "counting", [lambda figures=figures: figures for figures in measured])
+    monkeypatch.setitem(groups._GROUPS, "counting", [lambda figures=figures: iter([figures]) for figures in measured])
     assert main(["--only", "counting", "--out", str(tmp_path / "out")]) == exit_code
     assert f"{2 - exit_code} of 2 figures are as near to the truth as promised." in capsys.readouterr().out
     content = json.loads((tmp_path / "out" / "results.json").read_text())

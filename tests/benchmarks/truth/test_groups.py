@@ -19,11 +19,11 @@ import tensorflow as tf
 
 from benchmarks.truth import by_hand, groups
 from benchmarks.truth import planted as planted_loads
-from benchmarks.truth.comparison import Epoch, compare
+from benchmarks.truth.comparison import Epoch, Figures, compare
 from benchmarks.truth.planted import Metronome, Sleeper, a_batch, a_loader, a_model
 from benchmarks.truth.promises import PLANTED
 from benchmarks.truth.results import Check, derive
-from benchmarks.truth.samples import Figure, Group
+from benchmarks.truth.samples import Group
 from profiles.measure.backends import TensorFlow
 from profiles.measure.windows import Windows
 from profiles.results import result as results
@@ -39,7 +39,7 @@ from tests.planted import planted
 BIAS = 0.05
 
 
-def checks_of(group: str, figures: tuple[Figure, ...]) -> dict[str, Check]:
+def checks_of(group: str, figures: Figures) -> dict[str, Check]:
     (checks,) = derive(a_truth_document(Group(name=group, figures=figures))).groups.values()
     return {f"{check.figure}, {check.case}" if group == "stages" else check.figure: check for check in checks}
 
@@ -84,7 +84,7 @@ class Crowd:
         self._loaded = False
 
 
-def crowded(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Figure, ...]:
+def crowded(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Figures]:
     """Measures a model to which each step takes 10 ms more where its loader works as well."""
     crowd = Crowd(fake_clock)
     monkeypatch.setattr(groups.by_hand, "Beside", lambda data: crowd)
@@ -92,7 +92,7 @@ def crowded(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Fig
     return groups.crowded("crowd", a_model(crowd.step), data, rounds=2)
 
 
-def crossing_a_bus(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Figure, ...]:
+def crossing_a_bus(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Figures]:
     """Measures a model to which each batch takes 5 ms, from a loader that takes 5 ms as well."""
     bus, step, load = Sleeper(0.005), Sleeper(0.010), Sleeper(0.010)
 
@@ -107,7 +107,7 @@ def crossing_a_bus(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> tu
     return groups.carried("bus", a_model(step), "cpu", a_loader(load, 20), batch, host)
 
 
-Planted = Callable[[FakeClock, pytest.MonkeyPatch], tuple[Figure, ...]]
+Planted = Callable[[FakeClock, pytest.MonkeyPatch], Iterator[Figures]]
 # By group: a case of it on the fake clock, and the part of the epoch that the case is about.
 EXACT: dict[str, tuple[Planted, str]] = {
     "grid-cpu": (lambda *_: groups.grid_cell("grid-cpu", 10.0, 10.0), "prep_stall"),
@@ -124,14 +124,14 @@ def test_each_part_is_found_and_a_bias_of_five_points_as_well(
     group: str, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure, part = EXACT[group]
-    checks = checks_of(group, measure(fake_clock, monkeypatch))
+    checks = checks_of(group, next(measure(fake_clock, monkeypatch)))
     assert set(checks) == set(PLANTED[group].bounds)
     for check in checks.values():
         # By hand the last step is not crowded: the loader has nothing left to load. Here it is: 10 of 1,950 ms.
         assert check.off == pytest.approx(0, abs=0.6 if check.in_points else 0.001), check
     assert checks["loading, %"].truth > 20
     plant_bias(monkeypatch, part)
-    biased = checks_of(group, measure(fake_clock, monkeypatch))
+    biased = checks_of(group, next(measure(fake_clock, monkeypatch)))
     assert [name for name, check in biased.items() if check.holds and name != "loader's CPU, ms/image"] == []
 
 
@@ -178,8 +178,8 @@ def test_stages_are_found_and_a_bias_of_five_points_as_well(
     ("compute_s", "tries", "truth"),
     [
         ([0.50, 0.52], 1, 49),
-        ([0.50, 0.60, 0.50, 0.51], 2, 49.5),  # in the first try the machine has changed
-        ([0.50, 0.60] * 3, 3, 45),  # it goes on changing
+        ([0.50, 0.60, 0.62], 2, 39),  # in the first try the machine has changed
+        ([0.50, 0.60] * 2, 3, 45),  # it goes on changing
     ],
 )
 def test_a_case_is_measured_anew_where_the_times_by_hand_differ(
@@ -194,14 +194,14 @@ def test_a_case_is_measured_anew_where_the_times_by_hand_differ(
         results.append(SimpleNamespace(attribution=SimpleNamespace(loading_ratio=0.5), epoch_images_per_sec=100.0))
         return results[-1]
 
-    loading, rate = compare("grid-cpu", "case", time_epoch, measure_result)
+    loading, rate = next(compare("grid-cpu", "case", time_epoch, measure_result))
     assert len(results) == tries
     assert (loading.truth[0], loading.measured[0], rate.truth[0]) == pytest.approx((truth, 50, 100))
 
 
 @planted
 def test_a_case_of_the_grid_is_near_the_truth_on_a_real_clock() -> None:
-    share, rate = checks_of("grid-emulated", groups.grid_cell("grid-emulated", 50.0, 50.0)).values()
+    share, rate = checks_of("grid-emulated", next(groups.grid_cell("grid-emulated", 50.0, 50.0))).values()
     assert share.truth == pytest.approx(50, abs=5)
     assert rate.truth == pytest.approx(100, rel=0.1)
     assert abs(share.off) < 2.4  # with a bias of 5 points more
