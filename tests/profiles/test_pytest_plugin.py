@@ -268,17 +268,21 @@ def run_edges(pytester, monkeypatch):
     return run
 
 
-REGRESSION = "images/sec: regression: images/sec with epoch edges 0.*"
+# By the slower loader. Behind a shuffle that holds the epoch no step is steady: both figures are the epoch's own.
+REGRESSION = {
+    "decoded_twice": "images/sec: regression: *images/sec* 0.*",
+    "slow_start": "images/sec: regression: images/sec with epoch edges 0.*",
+}
 
 
 @planted
 @pytest.mark.claims
 @pytest.mark.parametrize(("name", "least"), [("decoded_twice", 1.0), ("slow_start", 2.0)])
-def test_a_slower_epoch_behind_steady_steps_above_the_floor_fails(run_edges, name, least):
-    """Steady: 1,500 images/sec at best; whole epochs: 370 behind the shuffle, 590 with a slow start."""
+def test_a_slower_epoch_than_the_floor_fails(run_edges, name, least):
+    """Without the edges 1,500 images/sec at best; whole epochs: 370 behind the shuffle, 590 with a slow start."""
     failed = run_edges(f"at_least={least}", name)
     failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines([REGRESSION])
+    failed.stdout.fnmatch_lines([REGRESSION[name]])
 
 
 @planted
@@ -286,8 +290,8 @@ def test_a_slower_epoch_behind_steady_steps_above_the_floor_fails(run_edges, nam
     ("name", "slower"),
     [pytest.param("decoded_once", "decoded_twice", marks=pytest.mark.claims), ("quick_start", "slow_start")],
 )
-def test_a_slower_epoch_behind_the_same_steady_steps_fails(run_edges, name, slower):
+def test_a_slower_epoch_fails(run_edges, name, slower):
     run_edges("baseline='mine'", name, "--images-per-sec-record").assert_outcomes(passed=1)
     failed = run_edges("baseline='mine'", slower)
     failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines([REGRESSION])
+    failed.stdout.fnmatch_lines([REGRESSION[slower]])
