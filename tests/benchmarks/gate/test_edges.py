@@ -20,7 +20,7 @@ from tests.fakes import GateChildHere
 from tests.planted import planted
 
 SLOWER = [("decoded_once", "decoded_twice"), ("quick_start", "slow_start")]
-# Figures that may decide. Behind a shuffle that holds the epoch no step is steady, and both figures are the epoch's own.
+# Figures that may decide. Behind a shuffle that holds the epoch no step is steady: both figures are the epoch's own.
 JUDGED = {"decoded_twice": {"steady", "epoch"}, "slow_start": {"epoch"}}
 
 
