@@ -219,13 +219,14 @@ def stages(name: str, calls: int | None) -> Figures:
     """Measures the costs of a stage that sleeps and of one that burns.
 
     By hand a stage burns what plain reading takes more CPU time with the stage than without it, TensorFlow's call of it
-    included, and sleeps as long as its sleeps really took. The stage that sleeps comes first: the other's wait would be
-    in its own, and on a shared machine other programs make what burns wait.
+    included, and sleeps as long as its sleeps really took. Readings of two lengths leave out what a reading costs once,
+    and all elements are drawn at once, so that no batch costs Python anything. The stage that sleeps comes first: the other's
+    wait would be in its own, and on a shared machine other programs make what burns wait.
 
     Args:
       calls: of each stage at once; None for one after the other.
     """
-    elements = 100
+    few, many = 20, 120
     burn, sleep = Burner(0.010), Sleeper(0.008)
 
     def burning(x: Any) -> Any:
@@ -234,26 +235,30 @@ def stages(name: str, calls: int | None) -> Figures:
     def waiting(x: Any) -> Any:
         return _called(sleep, x)
 
-    def pipeline(*stages: Callable[[Any], Any], calls: int | None = calls) -> tf.data.Dataset:
+    def pipeline(*stages: Callable[[Any], Any], elements: int, calls: int | None = calls) -> tf.data.Dataset:
         dataset = tf.data.Dataset.range(elements)
         for stage in stages:
             dataset = dataset.map(stage, num_parallel_calls=calls)
         return dataset.batch(2).prefetch(2)
 
-    def cpu_us(*stages: Callable[[Any], Any], calls: int | None) -> float:
-        more_s = by_hand.cpu_s(pipeline(*stages, calls=calls)) - by_hand.cpu_s(pipeline(calls=calls))
-        return 1e6 * more_s / elements
+    def cpu_us(*stages: Callable[[Any], Any], calls: int | None = None) -> float:
+        few_s, many_s = (
+            by_hand.cpu_s(pipeline(*stages, elements=count, calls=calls).batch(count)) for count in (few, many)
+        )
+        return 1e6 * (many_s - few_s) / (many - few)
 
-    table = tfdata_table(pipeline(waiting, burning), cores=usable_cores())
+    table = tfdata_table(pipeline(waiting, burning, elements=many), cores=usable_cores())
     found = {stage.name: stage for stage in table.stages}
-    burned_us, both_us, slept_us = cpu_us(burning, calls=None), cpu_us(waiting, burning, calls=None), 1e6 * sleep.mean_s
+    reading_us, waiting_us, both_us = cpu_us(), cpu_us(waiting), cpu_us(waiting, burning)
     all_us = both_us if calls is None else cpu_us(waiting, burning, calls=calls)
+    burned_us, slept_us = both_us - waiting_us, 1e6 * sleep.mean_s
+    stages_us = both_us - reading_us + slept_us
     share = 100 * table.share(found["burning"])
     return (
         figure_of(f"burning, {name}", "CPU us/image", burned_us, found["burning"].cpu_us_per_image),
         figure_of(f"waiting, {name}", "wait us/image", slept_us, found["waiting"].wait_us_per_image or 0.0),
-        figure_of(f"burning, {name}", "stage, %", 100 * burned_us / (both_us + slept_us), share),
-        figure_of(f"all stages, {name}", "CPU us/image", all_us, table.cpu_us_per_image),
+        figure_of(f"burning, {name}", "stage, %", 100 * burned_us / stages_us, share),
+        figure_of(f"all stages, {name}", "CPU us/image", all_us - reading_us, table.cpu_us_per_image),
     )
 
 
