@@ -218,10 +218,10 @@ def carried(
 def stages(name: str, calls: int | None) -> Figures:
     """Measures the costs of a stage that sleeps and of one that burns.
 
-    By hand a stage burns what plain reading takes more CPU time with the stage than without it, TensorFlow's call of it
-    included, and sleeps as long as its sleeps really took. Readings of two lengths leave out what a reading costs once,
-    and all elements are drawn at once, so that no batch costs Python anything. The stage that sleeps comes first: the other's
-    wait would be in its own, and on a shared machine other programs make what burns wait.
+    By hand a stage burns what plain reading takes more CPU time with the stage than without it, TensorFlow's call
+    of it included, and sleeps as long as its sleeps really took. Readings of two lengths leave out what a reading
+    costs once, and all elements are drawn at once, so that no batch costs Python anything. The stage that sleeps
+    comes first: the other's wait would be in its own, and on a shared machine other programs make what burns wait.
 
     Args:
       calls: of each stage at once; None for one after the other.
