@@ -110,8 +110,8 @@ class StageTable:
     def share(self, stage: Stage) -> float:
         """Returns the stage's part of an image's time in all stages.
 
-        Noise makes the shares of costly stages some points too small, because stages below 0 count as 0 in the sum. With
-        their noise in the sum, one disturbed stage made another's share too large by up to 47 points.
+        Noise makes the shares of costly stages some points too small, because stages below 0 count as 0 in the sum.
+        With their noise in the sum, one disturbed stage made another's share too large by up to 47 points.
         """
         total_us = sum(other.busy_us_per_image for other in self.stages)
         return stage.busy_us_per_image / total_us if total_us else 0.0
