@@ -62,7 +62,11 @@ def _undecodable(source: ImageSource, config: PipelineConfig, indices: np.ndarra
         except tf.errors.InvalidArgumentError as error:
             name = printable(source.files[index]) if source.files else f"image {index}"
             return f"{name} cannot be decoded: {error.message.splitlines()[0]}"
-    return f"{source.name} changed while it was prepared: an image that could not be decoded at first now can be."
+    return _changed(source)  # the image that could not be decoded can be by now
+
+
+def _changed(source: ImageSource) -> str:
+    return f"{source.name} changed while it was prepared."
 
 
 def _whole_levels(images: Any) -> Any:
@@ -261,7 +265,7 @@ def materialize(
         with _tensorflow_errors(out), built_aside(out) as folder:
             index = WRITERS[form](source, config, folder, dtype, progress or (lambda done, total: None))
             if content_digest(source) != before:
-                raise PreparedError(f"{source.name} changed while it was prepared.")
+                raise PreparedError(_changed(source))
             write_index(folder, replace(index, content=before))
         _check_ours(out, before, form)
         prepared_bytes = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())

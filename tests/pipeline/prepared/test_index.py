@@ -440,8 +440,7 @@ def test_photos_that_change_while_they_are_copied_are_noticed(greys, tmp_path):
     def change(done, total):
         shutil.copy(folder / greys.files[1], folder / greys.files[0])
 
-    # The copied file may be read while it is half written: then the message goes on to say that.
-    with pytest.raises(PreparedError, match=r"^photos changed while it was prepared(\.$|: an image )"):
+    with pytest.raises(PreparedError, match=r"^photos changed while it was prepared\.$"):
         materialize(from_folder(folder), tmp_path / "out", "raw", PipelineConfig(image_size=(16, 16)), progress=change)
     assert not (tmp_path / "out").exists()
 
