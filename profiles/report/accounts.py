@@ -33,7 +33,7 @@ def account_lines(account: Account) -> list[str]:
     ]
     lines = ["; ".join(text for text in (*counts, *traces) if text)]
     if account.watch_ns >= _LEAST_RATIO * account.wall_ns:
-        lines.append(f"the profiler's readings took {_seconds(account.watch_ns)} more, which no part has")
+        lines.append(f"the profiler's own readings took {_seconds(account.watch_ns)} beside the times above")
     if account.unexplained:
         lines.append(
             f"not trustworthy: {account.rest_ns / account.wall_ns:.1%} of the wall time is in no part, or in two; at "
@@ -67,4 +67,4 @@ def _text(name: str, account: Account) -> str:
 
 
 def _seconds(ns: int) -> str:
-    return f"{ns / 1e9:,.2f} s"
+    return f"{ns / 1e9:,.2f} s" if ns >= 10**8 else f"{ns / 1e6:.0f} ms"

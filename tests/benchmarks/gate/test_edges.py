@@ -57,7 +57,7 @@ def assert_a_regression(words, slower, capsys):
 @pytest.mark.parametrize(("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.claims), SLOWER[1]])
 def test_a_slower_epoch_is_a_regression(in_this_process, capsys, a, b):
     figures = assert_a_regression(("compare", f"tests.edges:{a}", f"tests.edges:{b}"), b, capsys)
-    assert figures["epoch"]["ratio"] < 0.8
+    assert figures["epoch"]["ratio"] < 0.7
     steady = figures["epoch"]["ratio"] if "steady" in JUDGED[b] else 1.0
     assert figures["steady"]["ratio"] == pytest.approx(steady, abs=0.1)
 
@@ -86,8 +86,9 @@ def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeyp
 
 
 @planted
-@pytest.mark.claims
-@pytest.mark.parametrize(("a", "b"), SLOWER)
+@pytest.mark.parametrize(
+    ("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.slow), pytest.param(*SLOWER[1], marks=pytest.mark.claims)]
+)
 def test_fresh_processes_find_it_too(monkeypatch, tmp_path, capsys, a, b):
     monkeypatch.chdir(PROJECT_ROOT)
     out = tmp_path / "out"

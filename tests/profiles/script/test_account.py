@@ -220,6 +220,7 @@ def test_the_table_has_a_row_for_each_part_and_sums_to_the_whole() -> None:
         callbacks_ns=10**5,
         epochs=3,
         traces={"the first step": 1},
+        watch_ns=2 * 10**6,
     )
     assert account_rows(account) == [
         (PART_TEXTS["set_up_ns"], "0.10 s", "5.0%"),
@@ -230,6 +231,7 @@ def test_the_table_has_a_row_for_each_part_and_sums_to_the_whole() -> None:
     ]
     assert account_lines(account) == [
         "3 epochs; traced or compiled in 1 step (the first step)",
+        "the profiler's own readings took 2 ms beside the times above",
         "not trustworthy: 5.0% of the wall time is in no part, or in two; at most 2% is right",
     ]
 
@@ -276,11 +278,15 @@ class Files(keras.utils.PyDataset):
                 file.write(os.urandom(MEGABYTE))
                 os.fsync(file.fileno())
         self._lost = 0
+        # Bytes that the page cache had lost when an epoch began.
+        self.lost_bytes: list[int] = []
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        if index == 0:
+            self.lost_bytes.append(len(self.paths[: self._lost]) * MEGABYTE)
         self.paths[index].read_bytes()
         return IMAGES[:32], LABELS[:32]
 
@@ -297,8 +303,9 @@ def test_what_an_epoch_reads_from_storage_is_in_its_record(watched: Profiler, tm
         pytest.skip(f"the filesystem of {tmp_path} keeps its pages: a RAM disk")
     network().fit(data, epochs=5, verbose=0)
     read = [record.strain.read_bytes for record in watched.fits[0].epochs if record.strain is not None]
-    # Keras reads some files before the first epoch, to learn the shapes of the batches.
-    assert np.diff(read[1:]) == pytest.approx([2 * MEGABYTE] * 3, rel=0.1)
+    # Keras reads some files before the first epoch, to learn the shapes of the batches, and may end an epoch there.
+    assert data.lost_bytes[-1] >= 8 * MEGABYTE and len(read) == 5
+    assert read[1:] == pytest.approx(data.lost_bytes[-4:], rel=0.1)
 
 
 @pytest.mark.claims
