@@ -54,7 +54,8 @@ def tfdata_table(
     """Measures what each stage of a tf.data pipeline costs.
 
     The pipeline is built again without parallelism, and runs cut after each stage. A stage's CPU time is the difference
-    between the cuts behind and before it; its waiting is the difference of their wall time less CPU time. In the same
+    between the cuts behind and before it; its waiting is the difference of their wall time less CPU time. The median of
+    the rounds counts, and for waiting the least, because other programs can only add to it. In the same
     rounds the whole pipeline runs as written: the stages must sum to its CPU time. Elements are drawn and dropped
     inside tf.data. The cost of this is measured on an empty pipeline and subtracted. Timing begins after some elements,
     so that filling a shuffle buffer counts for no stage.
@@ -201,20 +202,18 @@ class _Cuts:
                 times.append(drain.run())
                 note(done, total)
 
-        def per_image(drain: Drain, at: int, time_us: Callable[[tuple[float, float]], float]) -> float:
-            drawing_us = median([time_us(run) for run in runs[empty[elements[at]]]])
-            us = median([time_us(run) for run in runs[drain]]) - drawing_us
-            return us * self._counts.per_image[at]
+        def per_image(drain: Drain, at: int, time_us: Callable[[Sequence[tuple[float, float]]], float]) -> float:
+            return (time_us(runs[drain]) - time_us(runs[empty[elements[at]]])) * self._counts.per_image[at]
 
         last = len(self._pipeline) - 1
-        cpu = {at: per_image(cut, at, lambda run: run[0]) for at, cut in cuts.items()}
-        wait = {at: per_image(cut, at, lambda run: run[1] - run[0]) for at, cut in cuts.items()}
+        cpu = {at: per_image(cut, at, _cpu_us) for at, cut in cuts.items()}
+        wait = {at: per_image(cut, at, _wait_us) for at, cut in cuts.items()}
         positions = range(len(self._pipeline))
         return _Cost(
             cpu_us=tuple(self._own(cpu, at) for at in positions),
             wait_us=tuple(self._own(wait, at) for at in positions),
-            loader_cpu_us=per_image(whole, last, lambda run: run[0]),
-            loader_wall_us=per_image(whole, last, lambda run: run[1]),
+            loader_cpu_us=per_image(whole, last, _cpu_us),
+            loader_wall_us=per_image(whole, last, _wall_us),
         )
 
     def _own(self, totals: Mapping[int, float], at: int) -> float:
@@ -239,6 +238,20 @@ class _Cuts:
             wall_us = drain.run()[1] * drain.elements
         wanted = batches * run_s * 1e6 / max(wall_us, 1.0)
         return round(max(wanted, LEAST_BATCHES) / batches_per_image)
+
+
+def _cpu_us(rounds: Sequence[tuple[float, float]]) -> float:
+    """Returns the CPU time of an element, of its (CPU, wall) times in each round."""
+    return median([cpu for cpu, _ in rounds])
+
+
+def _wall_us(rounds: Sequence[tuple[float, float]]) -> float:
+    return median([wall for _, wall in rounds])
+
+
+def _wait_us(rounds: Sequence[tuple[float, float]]) -> float:
+    """Returns what an element waits."""
+    return min(wall - cpu for cpu, wall in rounds)
 
 
 class Drain:
