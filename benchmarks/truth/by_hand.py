@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,6 +16,8 @@ from profiles import clock
 
 # Steps before the clock starts: they trace the model's step.
 _WARM_UP_STEPS = 3
+# Epochs, and stretches of plain steps, of which the median is taken.
+_EPOCHS = _STRETCHES = 3
 
 
 def step_s(model: Any, batches: Iterator[Any], steps: int) -> float:
@@ -22,16 +25,20 @@ def step_s(model: Any, batches: Iterator[Any], steps: int) -> float:
 
     Args:
       batches: gives the batch of each step.
+      steps: that are timed, in stretches of equal length; the median stretch counts.
     """
     model.make_train_function()
     for _ in range(_WARM_UP_STEPS):
         _wait_for(model.train_function(batches))
     gc.collect()
-    began_ns = clock.now_ns()
-    for _ in range(steps):
-        logs = model.train_function(batches)
-    _wait_for(logs)
-    return (clock.now_ns() - began_ns) / steps / 1e9
+    moments_ns = [clock.now_ns()]
+    stretch = math.ceil(steps / _STRETCHES)
+    for _ in range(_STRETCHES):
+        for _ in range(stretch):
+            logs = model.train_function(batches)
+        _wait_for(logs)
+        moments_ns.append(clock.now_ns())
+    return float(np.median(np.diff(moments_ns))) / stretch / 1e9
 
 
 def _wait_for(logs: Any) -> None:
@@ -39,7 +46,7 @@ def _wait_for(logs: Any) -> None:
     keras.tree.map_structure(np.asarray, logs)
 
 
-def epoch_s(model: Any, data: Any, epochs: int = 3) -> float:
+def epoch_s(model: Any, data: Any) -> float:
     """Returns the median of the seconds of epochs of one `fit`, their edges included.
 
     An epoch lasts from its beginning until the next one begins, or until `fit` returns.
@@ -50,7 +57,7 @@ def epoch_s(model: Any, data: Any, epochs: int = 3) -> float:
         moments_ns.append(clock.now_ns())
 
     gc.collect()
-    model.fit(data, epochs=epochs, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=begin)])
+    model.fit(data, epochs=_EPOCHS, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=begin)])
     moments_ns.append(clock.now_ns())
     return float(np.median(np.diff(moments_ns))) / 1e9
 

@@ -9,13 +9,17 @@ from typing import Any
 from benchmarks.truth.planted import a_batch
 from benchmarks.truth.promises import PLANTED
 from benchmarks.truth.samples import Figure
+from profiles.devices import parse_device
 from profiles.measure.measure import measure_samples
 from profiles.measure.windows import Windows
 from profiles.results import Result, summarise
+from profiles.samples import Sample
 from profiles.statistics import median
 
 # Rounds of a measurement, unless a case wants more; and how often it is tried to meet one machine all the time.
 _ROUNDS, _TRIES = 2, 3
+# Steps of a window of a model without its layers.
+_BARE_STEPS = 10
 
 # The figures of a case.
 Figures = tuple[Figure, ...]
@@ -95,16 +99,21 @@ def figure_of(case: str, name: str, truth: float, measured: float) -> Figure:
     return Figure(case=case, name=name, truth=(float(truth),), measured=(float(measured),))
 
 
+def _bare(model: Any, device: str, rounds: int) -> list[Sample]:
+    windows, batch = Windows(model, parse_device(device)), a_batch()
+    windows.prepare([batch])
+    return [windows.resident(batch, steps=_BARE_STEPS, round_=number, window="bare") for number in range(rounds)]
+
+
 def measure_load(data: Any, model: Any, device: str, bare: Any = None, *, rounds: int = _ROUNDS) -> Result:
     """Measures a loader and a model.
 
     Args:
       bare: the same model without the layers that its loader put in front of it, where there are any.
     """
+    alone = [] if bare is None else _bare(bare, device, rounds)
     subject, samples, _ = measure_samples(data, model, device=device, rounds=rounds, name="planted")
     if bare is not None:
-        windows, batch = Windows(bare, subject.device), a_batch()
-        windows.prepare([batch])
-        steps = max(len(sample.step_ns) for sample in samples if sample.window == "resident")
-        samples += [windows.resident(batch, steps=steps, round_=number, window="bare") for number in range(rounds)]
+        # Before and behind the rest, so that a machine that gets slower meanwhile is in the mean of both.
+        samples += [*alone, *_bare(bare, device, rounds)]
     return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import keras
@@ -50,27 +51,38 @@ class Metronome:
 
 
 class Burner:
-    """Keeps cores busy for a given CPU time each at each call, without the interpreter's lock.
+    """Keeps a core busy for a given CPU time at each call, without the interpreter's lock."""
 
-    Args:
-      s: CPU time that a call takes of each core.
-      cores: how many threads burn at the same time.
-    """
-
-    def __init__(self, s: float, cores: int = 1) -> None:
-        self._s, self._cores = s, cores
-        self._threads = ThreadPoolExecutor(cores)
+    def __init__(self, s: float) -> None:
+        self._s = s
 
     def __call__(self) -> None:
-        others = [self._threads.submit(self._burn) for _ in range(self._cores - 1)]
-        self._burn()
-        for other in others:
-            other.result()
-
-    def _burn(self) -> None:
         until_ns = clock.thread_cpu_ns() + self._s * 1e9
         while clock.thread_cpu_ns() < until_ns:
             hashlib.sha256(_BLOCK)
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Keeps all threads of this process on one core until the block ends, where the system can: on Linux.
+
+    Threads that start meanwhile stay on the core of the thread that starts them.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    _bind_threads({max(cores)})
+    try:
+        yield
+    finally:
+        _bind_threads(cores)
+
+
+def _bind_threads(cores: set[int]) -> None:
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(int(thread), cores)
 
 
 def a_batch(images: int = IMAGES, side: int = _SIDE) -> tuple[tf.Tensor, ...]:
