@@ -17,7 +17,7 @@ from profiles.samples import Sample
 from profiles.statistics import median
 
 # Rounds of a measurement, unless a case wants more; and how often it is tried to meet one machine all the time.
-_ROUNDS, _TRIES = 2, 3
+_ROUNDS, _TRIES = 2, 2
 # Steps of a window of a model without its layers.
 _BARE_STEPS = 10
 

@@ -51,7 +51,7 @@ RATE_BOUND = Bound(most=0.03)
 _COLUMN_BOUND = Bound(most=0.10)
 
 # Of the grids: milliseconds that a loader takes for a batch, and a model for a step.
-TIMES_MS = (2.0, 10.0, 50.0)
+TIMES_MS = (2.0, 10.0, 30.0)
 _GRID = Promise(
     title="Loaders and models that sleep, against an epoch of `fit` and plain steps by one clock.",
     bounds={"loading, %": SHARE_BOUND, "images/sec": RATE_BOUND},

@@ -86,11 +86,11 @@ RUNS = {
     "photos": ["benchmarks.truth", "--only", "photos", "--against", "PHOTOS", "--rounds", "1"],
     "tune": ["benchmarks.tune", "--budget", "5"],
 }
+# The tuner takes minutes for what it cannot do in less.
+_MARKS = {"materialize": (), "tune": pytest.mark.slow}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "materialize" else pytest.mark.claims) for name in RUNS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_MARKS.get(name, pytest.mark.claims)) for name in RUNS])
 def test_a_whole_run_talks_to_nobody(name, photos, tmp_path):
     words = [str(photos) if word == "PHOTOS" else word for word in RUNS[name]]
     if "PHOTOS" not in RUNS[name]:

@@ -85,10 +85,9 @@ def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeyp
     assert_a_regression(("ratios",), b, capsys)
 
 
+@pytest.mark.slow
 @planted
-@pytest.mark.parametrize(
-    ("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.slow), pytest.param(*SLOWER[1], marks=pytest.mark.claims)]
-)
+@pytest.mark.parametrize(("a", "b"), SLOWER)
 def test_fresh_processes_find_it_too(monkeypatch, tmp_path, capsys, a, b):
     monkeypatch.chdir(PROJECT_ROOT)
     out = tmp_path / "out"

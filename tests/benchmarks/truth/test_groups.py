@@ -179,7 +179,7 @@ def test_stages_are_found_and_a_bias_of_five_points_as_well(
     [
         ([0.50, 0.52], 1, 49),
         ([0.50, 0.60, 0.62], 2, 39),  # in the first try the machine has changed
-        ([0.50, 0.60] * 2, 3, 45),  # it goes on changing
+        ([0.50, 0.60, 0.50], 2, 45),  # it goes on changing
     ],
 )
 def test_a_case_is_measured_anew_where_the_times_by_hand_differ(
