@@ -1,6 +1,9 @@
 """Profiles an unmodified script: how much of each Keras `fit`, or loop over a `DataLoader`, is loading or compute.
 
-python -m profiles [--max-steps N] [--no-ceilings] [--lines] [--files-per-sample N] [--out DIR] train.py ARGS
+Afterwards remedies are tried on the script's own data and model.
+
+python -m profiles [--budget S | --no-trial] [--max-steps N] [--lines] [--out DIR] train.py ARGS
+python -m profiles --apply=NAME,...|RESULTS [--write fix.diff] train.py ARGS
 python -m profiles show runs/TIME/results.json
 python -m profiles compare runs/BEFORE runs/AFTER
 """
@@ -18,73 +21,254 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from profiles.script.guard import Guard, guarded
 from profiles.script.run import after_import, run_script
 
 if TYPE_CHECKING:
+    from profiles.report.measurements import MeasurementDocument
+    from profiles.script.applying import Applied
     from profiles.script.loops import Loops
     from profiles.script.profiler import Profiler
+    from profiles.text import Terminal
 
 _NAME = "python -m profiles"
+# A day: a longer trial is a slip of the pen.
+_LONGEST_BUDGET_S = 86_400.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns the script's exit code, or 2 for invalid arguments."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Runs the command in this process. Returns the script's exit code, or 2 for invalid arguments."""
+    prepared = _prepared(list(sys.argv[1:] if argv is None else argv))
+    return prepared if isinstance(prepared, int) else prepared.run(None)
+
+
+def guarded_main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command as `main` does, in a child process, whose trials of remedies cannot change the exit code."""
+    prepared = _prepared(list(sys.argv[1:] if argv is None else argv))
+    return prepared if isinstance(prepared, int) else guarded(prepared.run, _say)
+
+
+def _prepared(words: list[str]) -> _Run | int:
+    """Returns what is to be run; an exit code where that is known already."""
     if words[:1] in (["show"], ["compare"]):  # a script named "show" is run as ./show
         from profiles.report.show import main as show
 
         return show(words)
     arguments = _parser().parse_args(words)
     out = Path(arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")).absolute()
-    script = Path(arguments.script)
-    refusal = _refusal(script, arguments.max_steps, arguments.files_per_sample, out)
+    refusal = _refusal(arguments, out)
     if refusal:
         _say(refusal)
         return 2
-    profilers: list[Profiler] = []
-    loops: list[Loops] = []
+    try:
+        if arguments.apply is None:
+            return _Run(arguments, out)
+        from profiles.script.applying import Applied, edited_source, wanted
 
-    def watch_keras() -> None:
+        script = Path(arguments.script)
+        wants = wanted(arguments.apply, script.name)
+        if arguments.write:
+            return _Run(arguments, out, texts=edited_source(wants, script))
+        return _Run(arguments, out, applied=Applied(wants))
+    except ValueError as error:
+        _say(str(error))
+        return 2
+
+
+def _note_datasets() -> None:
+    """Notes for each tf.data.Dataset from now on which call of the script made it."""
+    from profiles.stages.places import note_places
+
+    with contextlib.suppress(AttributeError):  # another package of that name
+        note_places(sys.modules["tensorflow"].data.Dataset)
+
+
+class _Run:
+    """One run of a script: what watches it, and the report at its end.
+
+    Attributes:
+      blocked: whether a thread still reads the script's data, so that Python could not end by itself.
+    """
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        out: Path,
+        *,
+        applied: Applied | None = None,
+        texts: tuple[str, str] | None = None,
+    ) -> None:
+        self.blocked = False
+        self.tries = not (arguments.no_trial or arguments.no_ceilings)
+        self._arguments = arguments
+        self._out = out
+        self._guard: Guard | None = None
+        self._applied = applied
+        self._texts = texts
+        self._script = Path(arguments.script)
+        self._profilers: list[Profiler] = []
+        self._loops: list[Loops] = []
+        self._pid = 0
+
+    def run(self, guard: Guard | None) -> int:
+        """Runs the script, and reports on it. Returns its exit code.
+
+        Args:
+          guard: tells a parent process how the script has ended, before remedies are tried; None without a parent.
+        """
+        self._guard, self._pid = guard, os.getpid()
+        after_import("keras", self.watch_keras)
+        after_import("torch.utils.data", self.watch_data_loaders)
+        if self.tries or self._applied is not None:
+            after_import("tensorflow", _note_datasets)
+        source = None if self._texts is None else self._texts[1]
+        code = run_script(self._arguments.script, self._arguments.arguments, self.report, source=source)
+        if self.blocked:
+            _leave(code)
+        return code
+
+    def watch_keras(self) -> None:
         if hasattr(sys.modules["keras"], "Model"):
             from profiles.script.profiler import Profiler
 
-            profilers.append(Profiler(ceilings=not arguments.no_ceilings, max_steps=arguments.max_steps))
-            profilers[0].attach()
+            profiler = Profiler(
+                ceilings=not self._arguments.no_ceilings,
+                max_steps=self._arguments.max_steps,
+                tries=self.tries,
+                applies=self._applied,
+            )
+            self._profilers.append(profiler)
+            profiler.attach()
 
-    def watch_data_loaders() -> None:
+    def watch_data_loaders(self) -> None:
         from profiles.script.loops import Loops
 
-        loops.append(Loops(max_steps=arguments.max_steps))
-        loops[0].attach()
+        loops = Loops(max_steps=self._arguments.max_steps, tries=self.tries, applies=self._applied)
+        self._loops.append(loops)
+        loops.attach()
 
-    pid = os.getpid()
-    blocked = False
+    def report(self, ended_by: BaseException | None, code: int) -> None:
+        """Reports on the script, which has ended with this exception, or None, and this exit code."""
+        if os.getpid() != self._pid:  # a child process that the script forked also runs this at its end
+            return
+        with contextlib.suppress(KeyboardInterrupt):
+            for profiler in self._profilers:
+                profiler.wait()
+            for loops in self._loops:
+                loops.wait()
+        with _quiet_stdout():
+            try:
+                self._report(ended_by, code)
+            except KeyboardInterrupt:
+                _say(f"interrupted. What was watched is in {self._out} if it was written by then.")
+                self.blocked = True
+            except Exception as error:  # an error here loses the report and must not change how the script ended
+                _say(f"no report: {type(error).__name__}: {error}")
 
-    def report(ended_by: BaseException | None) -> None:
-        nonlocal blocked
-        if os.getpid() == pid:  # a child process that the script forked also runs this at its end
-            with contextlib.suppress(KeyboardInterrupt):
-                for profiler in profilers:
-                    profiler.wait()
-                for loop in loops:
-                    loop.wait()
-            with _quiet_stdout():
-                blocked = _report(
-                    profilers,
-                    loops,
-                    script.name,
-                    out,
-                    ended_by,
-                    lines=arguments.lines,
-                    files_per_sample=arguments.files_per_sample,
-                )
+    def _report(self, ended_by: BaseException | None, code: int) -> None:
+        """Prints to stderr what was measured, and writes the files."""
+        ended_well = ended_by is None or isinstance(ended_by, SystemExit)
+        watchers: list[Profiler | Loops] = [*self._profilers, *self._loops]
+        for watcher in watchers:
+            watcher.pause()
+        if not any(watcher.fits for watcher in watchers):
+            why = "" if watchers else " (it imported neither Keras 3 nor PyTorch's DataLoader)"
+            steps = f"{self._script.name} made no step of fit, nor of a loop over a DataLoader{why}"
+            unwatched = next((profiler.why_unwatched for profiler in self._profilers if profiler.why_unwatched), None)
+            _say(f"nothing measured, {unwatched or steps}.")
+            return
+        from profiles.report.document import write
+        from profiles.report.measurements import KIND
+        from profiles.script.report import report_on
+        from profiles.text import Terminal, print_files
 
-    after_import("keras", watch_keras)
-    after_import("torch.utils.data", watch_data_loaders)
-    code = run_script(arguments.script, arguments.arguments, report)
-    if blocked:
-        _leave(code)
-    return code
+        document = report_on(
+            watchers,
+            script=self._script.name,
+            complete=ended_well,
+            files_per_sample=self._arguments.files_per_sample,
+        )
+        write(self._out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block
+        if ended_well and self._profilers and self._profilers[0].fits:
+            from profiles.script.stages import with_stages
+
+            document, self.blocked = with_stages(document, self._profilers[0], lines=self._arguments.lines)
+            write(self._out, document, KIND, KIND.derive(document))
+        console = Terminal(stderr=True)
+        KIND.print(console, document, KIND.derive(document))
+        if ended_well and not self.blocked:
+            self._try(document, console, watchers, code)
+        print_files(console, "results and report", self._out / "results.json", self._out / "report.html")
+        if self._texts is not None:
+            self._write_diff(*self._texts, ended_well and code == 0)
+
+    def _try(
+        self, document: MeasurementDocument, console: Terminal, watchers: list[Profiler | Loops], code: int
+    ) -> None:
+        """Tries remedies for the data of the longest `fit` or loop, and reports on them."""
+        from profiles.report.document import write, write_results
+        from profiles.report.measurements import KIND
+        from profiles.report.remedies import print_trial
+        from profiles.script.progress import TrialProgress
+        from profiles.script.trying import longest, with_trial
+
+        if self._applied is not None:
+            self._say_applied()
+        held = longest(watchers) if self.tries and self._texts is None else None
+        only = self._applied.only(held.name) if self._applied is not None and held is not None else ()
+        if held is None or (self._applied is not None and not only):
+            return
+
+        def begins(limit_s: float) -> None:
+            if self._guard is not None:
+                self._guard.fix(code, limit_s)
+
+        verdicts = KIND.derive(document)
+        last = document
+        for last in with_trial(
+            document,
+            held,
+            budget_s=self._arguments.budget,
+            digest=self._digest(),
+            only=only,
+            begins=begins,
+            progress=TrialProgress(console, held.name, self._arguments.budget),
+        ):
+            write_results(self._out, last, KIND, verdicts)
+        if self._guard is not None:
+            self._guard.release()
+        write(self._out, last, KIND, verdicts)
+        if held.name in last.samples.trials:
+            print_trial(console, held.name, last.samples.trials[held.name], self._arguments.script)
+
+    def _digest(self) -> str | None:
+        from profiles.script.applying import digest_of
+
+        try:
+            return digest_of(self._script.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def _say_applied(self) -> None:
+        assert self._applied is not None
+        for place, names in self._applied.done.items():
+            _say(f"in place at {place}: {names}")
+        for place, reason in self._applied.failed.items():
+            _say(f"not in place at {place}: {reason}")
+        if not self._applied.done and not self._applied.failed:
+            _say("no remedy is in place: no fit or loop was at the place that it is for")
+
+    def _write_diff(self, before: str, after: str, ended_well: bool) -> None:
+        """Writes what was changed, if the script with the changes has run to its end."""
+        from profiles.remedies.edits import diff
+        from profiles.report.files import write_atomically
+
+        target = Path(self._arguments.write)
+        if not ended_well:
+            _say(f"{target} is not written: {self._script.name} with the remedies did not run to its end")
+            return
+        write_atomically(target, diff(before, after, self._script.name))
+        _say(f"written: {target}. {self._script.name} with it has run to its end; git apply {target} puts it in place")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -96,8 +280,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_NAME,
-        usage=f"{_NAME} [--max-steps N] [--no-ceilings] [--lines] [--files-per-sample N] [--out DIR] SCRIPT.py "
-        "[ARG ...]\n"
+        usage=f"{_NAME} [OPTION ...] SCRIPT.py [ARG ...]\n"
         f"       {_NAME} show FILE [--html OUT | --json | --csv]\n"
         f"       {_NAME} compare A B",
         description="Runs a Keras or PyTorch script as it is and says how much of each fit, or of each loop over a "
@@ -110,6 +293,24 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="leave the script by SystemExit after N steps, inside fit",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="how many seconds trying remedies may take, once the script has ended [60]",
+    )
+    parser.add_argument("--no-trial", action="store_true", help="try no remedies")
+    parser.add_argument(
+        "--apply",
+        metavar="NAMES|RESULTS",
+        help="run the script with remedies in place: NAME,... or the results of an earlier run, whose best is taken",
+    )
+    parser.add_argument(
+        "--write",
+        metavar="DIFF",
+        help="with --apply=RESULTS: run the script with its text edited, and write a diff if that went well",
     )
     parser.add_argument("--no-ceilings", action="store_true", help="do not run the model by itself after each fit")
     parser.add_argument("--lines", action="store_true", help="time the lines of the data's Python functions")
@@ -126,12 +327,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refusal(script: Path, max_steps: int | None, files_per_sample: int, out: Path) -> str | None:
+def _refusal(arguments: argparse.Namespace, out: Path) -> str | None:
     """Returns why the command cannot run with these arguments, in one line; None if it can."""
-    if max_steps is not None and max_steps < 1:
-        return f"--max-steps must be at least 1. Received: {max_steps}."
-    if files_per_sample < 1:
-        return f"--files-per-sample must be at least 1. Received: {files_per_sample}."
+    script = Path(arguments.script)
+    for name in ("max_steps", "files_per_sample"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            return f"--{name.replace('_', '-')} must be at least 1. Received: {value}."
+    if not 1 <= arguments.budget <= _LONGEST_BUDGET_S:
+        return f"--budget must be from 1 to {_LONGEST_BUDGET_S:g} seconds. Received: {arguments.budget:g}."
+    if arguments.write and not (arguments.apply and Path(arguments.apply).exists()):
+        return f"--write needs --apply=RESULTS, the results of an earlier run. Received: --apply={arguments.apply}."
+    if arguments.write and os.path.lexists(arguments.write):
+        return f"--write {arguments.write} exists already: nothing is overwritten. Choose another name."
     try:
         if not script.is_file():
             return f"{script}: no such script."
@@ -174,57 +382,6 @@ def _quiet_stdout() -> Iterator[None]:
         os.close(stdout_copy)
 
 
-def _report(
-    profilers: Sequence[Profiler],
-    loops: Sequence[Loops],
-    script: str,
-    out: Path,
-    ended_by: BaseException | None,
-    *,
-    lines: bool,
-    files_per_sample: int = 1,
-) -> bool:
-    """Prints to stderr what was measured, and writes the files. Never raises: the exit code must stay the script's.
-
-    Returns:
-      Whether a thread still reads the script's data, so that Python could not end by itself.
-    """
-    ended_well = ended_by is None or isinstance(ended_by, SystemExit)
-    try:
-        watchers: list[Profiler | Loops] = [*profilers, *loops]
-        for watcher in watchers:
-            watcher.pause()
-        if not any(watcher.fits for watcher in watchers):
-            why = "" if watchers else " (it imported neither Keras 3 nor PyTorch's DataLoader)"
-            steps = f"{script} made no step of fit, nor of a loop over a DataLoader{why}"
-            unwatched = next((profiler.why_unwatched for profiler in profilers if profiler.why_unwatched), None)
-            _say(f"nothing measured, {unwatched or steps}.")
-            return False
-        from profiles.report.document import write
-        from profiles.report.measurements import KIND
-        from profiles.script.report import report_on
-        from profiles.text import Terminal, print_files
-
-        document = report_on(watchers, script=script, complete=ended_well, files_per_sample=files_per_sample)
-        write(out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block
-        blocked = False
-        if ended_well and profilers and profilers[0].fits:
-            from profiles.script.stages import with_stages
-
-            document, blocked = with_stages(document, profilers[0], lines=lines)
-            write(out, document, KIND, KIND.derive(document))
-        console = Terminal(stderr=True)
-        KIND.print(console, document, KIND.derive(document))
-        print_files(console, "results and report", out / "results.json", out / "report.html")
-        return blocked
-    except KeyboardInterrupt:
-        _say(f"interrupted. What was watched is in {out} if it was written by then.")
-        return True
-    except Exception as error:  # an error here loses the report and must not change how the script ended
-        _say(f"no report: {type(error).__name__}: {error}")
-        return False
-
-
 def _leave(code: int) -> NoReturn:
     """Ends the process as Python would, but without waiting for the thread that reading the data blocks."""
     threading._shutdown()  # type: ignore[attr-defined]  # joins the script's threads; no public function does
@@ -236,4 +393,4 @@ def _leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded_main())

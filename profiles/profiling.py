@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,13 @@ from profiles import provenance
 from profiles.devices import Device
 from profiles.measure import backends
 from profiles.measure.ahead import Ahead
+from profiles.measure.batches import FitData
 from profiles.measure.measure import measure_samples
 from profiles.measure.schedule import ROUNDS
+from profiles.measure.windows import Windows
+from profiles.remedies import Need, Trial, gains_of
+from profiles.remedies.fit_data import data_of, measure_with, random_states_put_back
+from profiles.remedies.turns import Data, Measure
 from profiles.report.document import REPORT, RESULTS, Document, content_of, now, write
 from profiles.report.measurements import (
     CALL,
@@ -30,17 +36,45 @@ from profiles.report.measurements import (
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict
 from profiles.script.report import with_facts_of
+from profiles.script.trying import BUDGET_S, with_trial
 from profiles.stages.ahead import ahead_of
 from profiles.stages.take_apart import stages_and_lines
 from profiles.stages.tf_graph import CutError
+from profiles.statistics import Interval
 from profiles.text import Terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remedied:
+    """Data with remedies that made training faster.
+
+    Attributes:
+      name: of the remedies, joined by " + ".
+      ratio: how many times as fast whole epochs are.
+      ci95: its 95 % interval.
+      effect: what the remedies do to the batches: "identical", "other order", "close" or "other draws".
+      code: how the code reads with them.
+      dataset: the data, to be given to `fit`; or, for remedies of `fit` itself, its arguments.
+    """
+
+    name: str
+    ratio: float
+    ci95: Interval | None
+    effect: str
+    code: str
+    dataset: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What `profile` measured. Print it, or let a notebook show it."""
+    """What `profile` measured. Print it, or let a notebook show it.
+
+    Attributes:
+      remedies: data with the remedies that helped: the best first, where one is chosen, and then the fastest first.
+    """
 
     document: MeasurementDocument
+    remedies: tuple[Remedied, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -93,8 +127,11 @@ def profile(
     class_weight: Mapping[int, float] | None = None,
     image_names: Sequence[str] | None = None,
     files_per_sample: int = 1,
+    budget_s: float = BUDGET_S,
 ) -> Profile:
     """Measures how much of training `model` on `data` is loading and how much compute, and what each stage costs.
+
+    Then tries remedies on the data and the model, if loading costs training time: `remedies` of what is returned.
 
     Trains the model for some epochs of the data, which changes weights, optimizer and metrics. To keep a model, profile
     a copy (`keras.models.clone_model`).
@@ -112,6 +149,7 @@ def profile(
       class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
       image_names: names of the images, where a tf.data pipeline begins with an index into them.
       files_per_sample: from how many files the data makes a sample, such as 2 for a photo and its mask.
+      budget_s: how long trying remedies may take; 0 for none. A trial that crashes or hangs does so in this process.
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
@@ -130,14 +168,55 @@ def profile(
     subject = replace(subject, doubts=(*subject.doubts, *unread), unit=subject.unit.of_files(files_per_sample))
     stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names, files=files_per_sample)
     measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
-    return Profile(
-        document=Document(
-            command=CALL,
-            created=created,
-            complete=True,
-            provenance={**provenance.machine(), **backends.backend()},
-            plan=Plan(rounds=rounds, data=name),
-            dataset=unlisted_dataset("given", name, subject.images),
-            samples=Measurements(subjects=(measurement,), windows={name: tuple(samples)}),
-        )
+    document = Document(
+        command=CALL,
+        created=created,
+        complete=True,
+        provenance={**provenance.machine(), **backends.backend()},
+        plan=Plan(rounds=rounds, data=name),
+        dataset=unlisted_dataset("given", name, subject.images),
+        samples=Measurements(subjects=(measurement,), windows={name: tuple(samples)}),
     )
+    if not budget_s:
+        return Profile(document=document)
+    held = _HeldData(name=name, arguments={"x": data}, windows=windows)
+    *_, last = document, *with_trial(document, held, budget_s=budget_s)
+    return Profile(document=last, remedies=held.remedied(last.samples.trials.get(name, Trial())))
+
+
+@dataclass(slots=True, kw_only=True)
+class _HeldData:
+    """The data of `profile`, as `profiles.script.trying.Held`."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    windows: Windows
+    took_ns: int = 0
+    epochs: int = 0
+    data: Any = None
+
+    @contextmanager
+    def opened(self, needs: frozenset[Need]) -> Iterator[tuple[Data, Measure]]:
+        with random_states_put_back():
+            self.data = data_of(self.arguments, needs)
+            yield self.data, measure_with(self.windows)
+
+    def remedied(self, trial: Trial) -> tuple[Remedied, ...]:
+        """Returns the data with each of the remedies that helped."""
+        gains = gains_of(trial)
+        helped = sorted(gains.helped(), key=lambda gain: gain is not gains.chosen)
+        return tuple(
+            Remedied(
+                name=gain.name,
+                ratio=gain.best[0],
+                ci95=gain.best[1],
+                effect=gain.effect,
+                code="\n".join(trial.remedy(name).code for name in gain.contender.remedies),
+                dataset=_given(self.data.whole(gain.contender.remedies)),
+            )
+            for gain in helped
+        )
+
+
+def _given(data: Any) -> Any:
+    return data.arguments if isinstance(data, FitData) else data

@@ -86,3 +86,13 @@ def _shapes(inputs: Any) -> list[tuple[int | None, ...]]:
         return [tuple(inputs.shape)]
     except (AttributeError, TypeError, ValueError):  # a `TensorShape` of unknown rank cannot be iterated over
         return []
+
+
+def images_in(batch: Any) -> int | None:
+    """Returns the length of the first tensor of a batch; None if there is no tensor."""
+    try:
+        while isinstance(batch, dict | tuple | list):
+            batch = next(iter(batch.values() if isinstance(batch, dict) else batch), None)
+        return int(batch.shape[0])
+    except Exception:  # a batch can be any object of the script, and its attributes can run any code
+        return None

@@ -62,8 +62,7 @@ from benchmarks.truth.samples import Measurements as TruthMeasurements
 from benchmarks.tune.check.results import CheckDocument
 from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
 from benchmarks.tune.exactness import Exactness
-from benchmarks.tune.own.results import AdviceDocument
-from benchmarks.tune.own.samples import AdviceSamples, MeasuredChange, PipelineFacts
+from benchmarks.tune.own.report import AdviceDocument
 from benchmarks.tune.plan import AdviceAsked, CheckAsked, Limits, Target
 from benchmarks.tune.plan import Asked as SearchAsked
 from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument, name_of
@@ -76,7 +75,8 @@ from profiles.devices import Device, parse_device
 from profiles.gate import RECORDED, Invariants
 from profiles.machine.page_cache import StorageRates
 from profiles.machine.telemetry import Mark, Trace
-from profiles.remedies import AS_WRITTEN
+from profiles.remedies import AS_WRITTEN, Contender, Remedy, Trial, Untried
+from profiles.remedies.remedy import Effect
 from profiles.report.document import SCHEMA_VERSION, Document, LeftOut
 from profiles.report.files import to_json
 from profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements
@@ -880,20 +880,69 @@ def a_search_document(
     return Document(**(values | changes))
 
 
-def an_advice_document(
-    facts: PipelineFacts | None,
+def a_trial(
     samples: Mapping[str, Sequence[Sample]],
     again: Mapping[str, Sequence[Sample]] | None = None,
+    effects: Mapping[str, Effect] | None = None,
     **changes: Any,
-) -> AdviceDocument:
+) -> Trial:
+    """Returns a trial of remedies.
+
+    Args:
+      samples: of the rounds before the choice, by the name of a contender: its remedies, joined by " + ".
+      again: of the rounds after the choice, if there were any: of the data as written, and of the chosen contender.
+      effects: of remedies, by name; "identical" unless given.
+      changes: fields of the trial that differ.
+    """
+    again, effects = again or {}, effects or {}
+    parts = {name: () if name == AS_WRITTEN else tuple(name.split(" + ")) for name in samples}
+    names = dict.fromkeys(part for some in parts.values() for part in some)
+    values: dict[str, Any] = {
+        "remedies": tuple(
+            Remedy(name=name, text=f"what {name} does", code=f"code of {name}", effect=effects.get(name, "identical"))
+            for name in names
+        ),
+        "contenders": tuple(
+            Contender(name=name, remedies=parts[name], samples=tuple(some), again=_later(again.get(name, ())))
+            for name, some in samples.items()
+        ),
+        "chosen_first": next((name for name in again if name != AS_WRITTEN), None),
+        "stages": ("range", "decode", "batch"),
+        "epoch_images": 96.0,
+        "seconds": 20.0,
+        "ended": True,
+    }
+    return Trial(**(values | changes))
+
+
+def a_hostile_trial(text: str) -> Trial:
+    """Returns a trial in which a remedy gains, and every text of a user's is this one."""
+    remedy = Remedy(name=text, text=text, code=text, effect="close", place=text, memory_bytes=7, warms_up=True)
+    trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "b": samples_at(*[200.0] * 4)})
+    as_written, changed = trial.contenders
+    changed = replace(changed, name=text, remedies=(text,), difference=0.5, first=samples_at(50.0)[0])
+    return replace(
+        trial,
+        remedies=(remedy,),
+        contenders=(as_written, changed),
+        untried=(Untried(name=text, reason=text),),
+        stages=(text,),
+        notes=(text,),
+        epochs=5,
+    )
+
+
+def _later(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Returns samples as those of later rounds."""
+    return tuple(replace(sample, round=sample.round + 100) for sample in samples)
+
+
+def an_advice_document(trial: Trial, **changes: Any) -> AdviceDocument:
     """Returns the document of advice on a user's own pipeline.
 
     Args:
-      samples: of the rounds before the choice, by the name of a change.
-      again: of the rounds after the choice, if there were any: of the pipeline as written, and of the chosen change.
       changes: fields of the document that differ.
     """
-    again = again or {}
     values: dict[str, Any] = {
         "command": "tune --pipeline",
         "created": "2026-01-02T03:04:05+00:00",
@@ -901,15 +950,7 @@ def an_advice_document(
         "provenance": a_document([])["provenance"],
         "plan": AdviceAsked(pipeline="mine:make", model="a-model", classes=2, device=CPU, batch_size=32, limits=LIMITS),
         "dataset": None,
-        "samples": AdviceSamples(
-            facts=facts,
-            changes=tuple(
-                MeasuredChange(name=name, samples=tuple(of_change), again=tuple(again.get(name, ())))
-                for name, of_change in samples.items()
-            ),
-            chosen_first=next((name for name in again if name != AS_WRITTEN), None),
-            seconds=20.0,
-        ),
+        "samples": trial,
     }
     return Document(**(values | changes))
 

@@ -23,6 +23,7 @@ from profiles.gate.feed import Feed
 from profiles.gate.inspection import inspect
 from profiles.measure import schedule
 from profiles.measure.windows import Windows
+from profiles.remedies.room import Room
 from profiles.report.measurements import derive
 from profiles.script import ceilings
 from profiles.script.callback import WatchCallback
@@ -164,7 +165,7 @@ def test_what_is_no_dataset_needs_no_name_of_tensorflow(monkeypatch: pytest.Monk
 def test_a_profile_without_stages_has_all_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = a_pipeline()
     of_wrapper("_func")(monkeypatch, dataset)
-    profile = profiles.profile(dataset, a_model(), device="emulated:2000", rounds=1, lines=True)
+    profile = profiles.profile(dataset, a_model(), device="emulated:2000", rounds=1, lines=True, budget_s=0)
     text = " ".join(str(profile).split())
     assert f"no stages: stage costs need tf.data's private StructuredFunctionWrapper._func, {TENSORFLOW}" in text
     assert "looking for random operations before a cache needs tf.data's private Str" in text
@@ -189,9 +190,9 @@ def test_lines_that_cannot_be_timed_leave_the_stages(windows: Windows, monkeypat
 def test_a_pipeline_of_the_users_is_refused_by_name(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = a_pipeline()
     the_wrapper(monkeypatch, dataset)
-    match = f"taken apart: changing a pipeline needs tf.data's private StructuredFunctionWrapper, {TENSORFLOW}"
+    match = f"taken apart: trying remedies needs tf.data's private StructuredFunctionWrapper, {TENSORFLOW}"
     with pytest.raises(PipelineError, match=match):
-        UserPipeline(dataset, windows, memory_limit_bytes=1e9)
+        UserPipeline(dataset, windows, Room(calls=2, memory_bytes=1e9, disk_bytes=1e9), 1.0)
 
 
 def test_the_gate_goes_on_without_the_stages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ pipeline. A stage is measured once and alone, and its cost is used for all pipel
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,7 @@ import tensorflow as tf
 from benchmarks.lab.backend import Refused
 from benchmarks.lab.session import Session, noise_batch
 from benchmarks.tune.exactness import Exactness, compare
-from benchmarks.tune.own.child import PipelineError, UserPipeline, call
-from benchmarks.tune.own.samples import PipelineFacts
+from benchmarks.tune.own.child import PipelineError, UserPipeline, call, room_within
 from pipeline import ImageSource, PipelineConfig, build
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.cost_model import Consumer, StageCost, StageKey
@@ -29,7 +29,7 @@ from profiles import Device
 from profiles.measure import LOADER_ROUNDS, TRIAL_STEPS, steps_for
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
-from profiles.samples import Sample
+from profiles.remedies import Trial
 from profiles.stages.tf_stages import Drain, serial_options
 from profiles.statistics import median
 
@@ -251,16 +251,19 @@ class TuneSession(Session):
         """Returns the seconds per image that a pipeline needs before its first epoch."""
         return seconds_to_prepare(config, self._source)
 
-    def open_pipeline(self, text: str, model: str, memory_limit_bytes: float) -> PipelineFacts:
-        """Calls the user's function that returns a pipeline, and builds the pipeline with each possible change."""
+    def open_pipeline(self, text: str, model: str, memory_bytes: float, budget_s: float) -> None:
+        """Calls the user's function that returns a pipeline, and gets ready to try remedies for it."""
         try:
             windows = Windows(self._models[model], self._device)
-            self._pipeline = UserPipeline(call(text), windows, memory_limit_bytes)
-            return self._pipeline.facts()
+            room = room_within(memory_bytes, tempfile.gettempdir())
+            self._pipeline = UserPipeline(call(text), windows, room, budget_s)
         except PipelineError as error:
             raise Refused(str(error)) from error
 
-    def pipeline_window(self, name: str, round_: int) -> Sample:
-        """Measures one window of one variant of the user's pipeline."""
+    def advance_pipeline(self) -> Trial:
+        """Measures the next round of the trial, and returns all that was measured so far."""
         assert self._pipeline is not None
-        return self._pipeline.window(name, round_)
+        try:
+            return self._pipeline.advance()
+        except PipelineError as error:
+            raise Refused(str(error)) from error

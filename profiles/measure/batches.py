@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -12,6 +13,17 @@ from profiles.unit import Unit, unit_of
 
 # Size of the batches that are held in host memory for `replay`: at least one batch, and no further one beyond this.
 REPLAY_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitData:
+    """Data as `fit` takes them, with what else `fit` is told of them.
+
+    Attributes:
+      arguments: of `fit`: `x`, and any of `y`, `sample_weight`, `batch_size`, `shuffle`, `steps_per_epoch`.
+    """
+
+    arguments: Mapping[str, Any]
 
 
 def batch_images(batch: Any) -> int:
@@ -37,8 +49,8 @@ def unit_in(batch: Any) -> Unit:
 
 
 def is_fit_data(data: Any) -> bool:
-    """Whether `fit` itself can read the data again in each epoch: a tf.data.Dataset or a PyDataset."""
-    return isinstance(data, keras.utils.PyDataset) or hasattr(data, "element_spec")
+    """Whether `fit` itself can read the data again in each epoch: a tf.data.Dataset, a PyDataset, a `FitData`."""
+    return isinstance(data, (keras.utils.PyDataset, FitData)) or hasattr(data, "element_spec")
 
 
 def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:

@@ -19,7 +19,7 @@ from profiles import clock
 from profiles.devices import Device
 from profiles.machine.others import Others
 from profiles.measure.backends import backend_of, each
-from profiles.measure.batches import by_hand, is_fit_data
+from profiles.measure.batches import FitData, by_hand, is_fit_data
 from profiles.samples import Sample
 
 Pull = Callable[[], Any]
@@ -231,7 +231,8 @@ class Windows:
         """Measures training: each step fetches a batch and trains on it.
 
         Args:
-          data: what `fit` can read, or an iterable that can be read again, or a function that returns an iterable.
+          data: what `fit` can read, also as a `FitData`; or an iterable that can be read again, or a function that
+            returns an iterable.
           ramp_steps: number of first steps of an epoch that are not steady.
           limit_s: how long an epoch may take.
         Raises:
@@ -350,15 +351,15 @@ class Windows:
 
             return timer.step(pull, run_batch)
 
+        arguments: dict[str, Any] = {
+            "x": data if fits else self._from_epoch(data, timer),
+            "steps_per_epoch": window.first_steps,
+            "shuffle": False,  # `fit` would shuffle the batches of a PyDataset by Python's global random state
+        }
+        if isinstance(data, FitData):
+            arguments |= data.arguments
         sample = self._fit(
-            timer,
-            train_function,
-            window,
-            x=data if fits else self._from_epoch(data, timer),
-            epochs=window.epochs,
-            steps_per_epoch=window.first_steps,
-            shuffle=False,  # `fit` would shuffle the batches of a PyDataset by Python's global random state
-            class_weight=self._class_weight,
+            timer, train_function, window, epochs=window.epochs, class_weight=self._class_weight, **arguments
         )
         if window.first_steps is None:
             self._steps[id(data)] = (data, len(timer.epochs[-1].steps))

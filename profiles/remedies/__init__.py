@@ -1,5 +1,27 @@
-"""Remedies for slow tf.data pipelines: builds a pipeline again with each change that may help, on equal elements."""
+"""Remedies for slow data: what can be changed, data built again with each change, and the gain of each, measured."""
 
-from profiles.remedies.changes import AS_WRITTEN, Change
+from profiles.remedies.gains import EQUAL_RATIO, Gain, Gains, gains_of, is_a_gain
+from profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
+from profiles.remedies.room import Room, room_here
+from profiles.remedies.trial import Contender, Trial
+from profiles.remedies.turns import Failed, Turns
 
-__all__ = ["AS_WRITTEN", "Change"]
+__all__ = [
+    "AS_WRITTEN",
+    "EQUAL_RATIO",
+    "NEEDS",
+    "Contender",
+    "Edit",
+    "Failed",
+    "Gain",
+    "Gains",
+    "Need",
+    "Remedy",
+    "Room",
+    "Trial",
+    "Turns",
+    "Untried",
+    "gains_of",
+    "is_a_gain",
+    "room_here",
+]

@@ -17,6 +17,7 @@ from profiles.report.document import (
 )
 from profiles.report.files import to_json, write_atomically
 from profiles.report.plots import machine_charts
+from profiles.report.remedies import trial_copies, trial_sentences
 from profiles.report.text import print_stages
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "show",
     "text",
     "to_json",
+    "trial_copies",
+    "trial_sentences",
     "write",
     "write_atomically",
     "write_results",

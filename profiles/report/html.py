@@ -11,6 +11,7 @@ import jinja2
 from profiles.machine.telemetry import Trace
 from profiles.report.charts import Bar, bar_chart, legend_of_parts, share_bar
 from profiles.report.plots import machine_charts
+from profiles.report.remedies import HEADINGS
 from profiles.text import printable
 from profiles.unit import IMAGE, Unit, common_unit
 
@@ -52,6 +53,7 @@ def render(
     telemetry: Trace | None = None,
     *,
     accounts: Sequence[tuple[str, Sequence[tuple[str, str, str]], Sequence[str]]] = (),
+    trials: Sequence[tuple[str, Sequence[Sequence[str]], Sequence[str]]] = (),
 ) -> str:
     """Renders a document as an HTML page.
 
@@ -60,6 +62,7 @@ def render(
       verdict_texts: sentences for each (model, device name).
       telemetry: the machine during the run, for charts; None for none.
       accounts: (name, rows of (part, time, share), findings) of each `fit` of a script.
+      trials: (name, rows of gains, sentences) of each `fit` or loop whose remedies were tried.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
@@ -90,6 +93,8 @@ def render(
             legend_of_parts=legend_of_parts(),
             verdicts=verdict_texts,
             accounts=accounts,
+            trials=trials,
+            trial_headings=HEADINGS,
         )
     )
 

@@ -11,9 +11,11 @@ from rich.text import Text
 
 from profiles.devices import Device
 from profiles.machine.telemetry import Trace, during, spans, unread_gpu
+from profiles.remedies import Trial
 from profiles.report import html, text
 from profiles.report.accounts import account_rows, print_account
 from profiles.report.document import Document, Kind, content_of
+from profiles.report.remedies import gain_rows, print_trial, trial_copies, trial_sentences
 from profiles.results.account import Account
 from profiles.results.evidence import Finding
 from profiles.results.fit_rules import fit_findings
@@ -65,12 +67,14 @@ class Measurements:
       windows: samples, by the name of the subject or of the model that they were taken of.
       throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run; None where unknown.
       accounts: where the wall time of each `fit` of a script went, by the name of the `fit`.
+      trials: what remedies for the data gained, by the name of the `fit` or loop.
     """
 
     subjects: tuple[Measurement, ...]
     windows: Mapping[str, tuple[Sample, ...]]
     throttled_ratio: float | None = None
     accounts: Mapping[str, Account] = field(default_factory=dict)
+    trials: Mapping[str, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for measurement in self.subjects:
@@ -122,6 +126,7 @@ def _copies(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> dict[
     return {
         "results": [copy(measurement, verdict.result) for measurement, verdict in zip(subjects, verdicts, strict=True)],
         "verdicts": [verdict.to_dict() for verdict in verdicts],
+        "trials": {name: trial_copies(trial) for name, trial in document.samples.trials.items()},
         "accounts": {
             name: {**account.to_dict(), "findings": [finding.to_dict() for finding in findings]}
             for name, account, findings in _accounts(document, verdicts)
@@ -160,7 +165,13 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
         (name, account_rows(account), [finding.sentences() for finding in findings])
         for name, account, findings in _accounts(document, verdicts)
     ]
-    return html.render(content_of(document, KIND, list(verdicts)), sentences, document.telemetry, accounts=accounts)
+    script = document.plan.data if document.command == SCRIPT else None
+    trials = [
+        (name, gain_rows(trial), trial_sentences(trial, script=script))
+        for name, trial in document.samples.trials.items()
+    ]
+    content = content_of(document, KIND, list(verdicts))
+    return html.render(content, sentences, document.telemetry, accounts=accounts, trials=trials)
 
 
 def _by_device(verdicts: Sequence[Verdict]) -> _Groups:
@@ -192,6 +203,8 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
             console.print(Text(f"{who}: {why}"))
     for name, account, findings in _accounts(document, verdicts):
         print_account(console, name, account, findings)
+    for name, trial in document.samples.trials.items():
+        print_trial(console, name, trial, document.plan.data if document.command == SCRIPT else None)
 
 
 def _heading(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[str]:

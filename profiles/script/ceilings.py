@@ -169,13 +169,34 @@ def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Callable[[A
         raise NotPossible("its fit or its train function is not Keras' own")
     if not watch.kept:
         raise NotPossible("none of its batches could be kept")
+    step, traced, variables = _traced_step(model, watch.element_spec)
+    return step, traced, variables
+
+
+def own_step(model: Any, element_spec: Any) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """Returns the train function of a model, as its `fit` has traced it, and the variables that it uses.
+
+    Args:
+      model: whose `fit` was watched.
+      element_spec: of the iterator of that `fit`.
+    Raises:
+      NotPossible: if running the train function could have effects that cannot be undone.
+    """
+    step, _, variables = _traced_step(model, element_spec)
+    return step, variables
+
+
+def _traced_step(
+    model: Any, element_spec: Any
+) -> tuple[Callable[..., Any], Callable[[Any], Any] | None, Sequence[Any]]:
+    original = model.train_function
     if model.run_eagerly or _functions_run_eagerly():
         raise NotPossible("it runs eagerly, so that a step may change anything in Python")
     if keras.backend.backend() != "tensorflow":
         return original, None, ()
     if model.distribute_strategy.num_replicas_in_sync > 1:
         raise NotPossible("it is spread over several devices by a distribution strategy")
-    traced = traced_as(original, watch.element_spec)
+    traced = traced_as(original, element_spec)
     concrete = traced.get_concrete_function()
     lasting = _lasting(concrete.graph.as_graph_def())
     if lasting:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import random
 import sys
-import sysconfig
 import threading
 import weakref
 from collections import deque
@@ -13,19 +12,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profiles import clock
 from profiles.devices import Device
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
+from profiles.script.loop_trial import HeldLoop
 from profiles.script.results import Ceilings, FitRecord
 from profiles.script.run import wait_for_threads
-from profiles.unit import SAMPLE, Unit, unit_of
+from profiles.stages.places import is_library, note_places
+from profiles.unit import SAMPLE, Unit, images_in, unit_of
+
+if TYPE_CHECKING:
+    from profiles.script.applying import Applied
 
 # The first steps of an epoch are not steady, as in a `fit`: buffers fill. There are more of them with more workers.
 _RAMP_STEPS = 2
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
-_LIBRARIES = ("site-packages", "dist-packages")
 
 
 class Loops:
@@ -36,6 +38,8 @@ class Loops:
 
     Args:
       max_steps: number of steps, over the whole script, after which the loop raises SystemExit(0); None for no limit.
+      tries: whether remedies are to be tried afterwards. Then the last loader of each place is held.
+      applies: puts remedies in place before each loop; None where none are wanted.
 
     Attributes:
       fits: a record for each place in the script with a loop that made a step, in order.
@@ -44,7 +48,9 @@ class Loops:
 
     readable_data: Mapping[str, Any] = {}
 
-    def __init__(self, *, max_steps: int | None) -> None:
+    def __init__(self, *, max_steps: int | None, tries: bool = False, applies: Applied | None = None) -> None:
+        self._tries = tries
+        self._applies = applies
         self._max_steps = max_steps
         self._steps = 0
         self._ended = False
@@ -57,9 +63,29 @@ class Loops:
         loops = [loop for loop in self._loops.values() if loop.epochs]
         return [loop.record(f"loop {number} ({loop.place})") for number, loop in enumerate(loops, 1)]
 
+    @property
+    def held(self) -> HeldLoop | None:
+        """The loop that took longest, of those whose waiting is known; None unless remedies are to be tried."""
+        loops = [loop for loop in self._loops.values() if loop.epochs]
+        candidates = [
+            HeldLoop(
+                name=fit.name,
+                took_ns=sum(epoch.outer_ns for epoch in fit.epochs),
+                epochs=loop.begun,
+                loader=loop.loader,
+                record=fit,
+                threads=loop.step_threads,
+            )
+            for fit, loop in zip(self.fits, loops, strict=True)
+            if loop.loader is not None and not loop.mixed
+        ]
+        return max(candidates, key=lambda loop: loop.took_ns, default=None)
+
     def attach(self) -> None:
         """Replaces `DataLoader.__iter__`."""
         from torch.utils.data import DataLoader
+
+        note_places(DataLoader)
 
         original, loops = DataLoader.__iter__, self
 
@@ -68,6 +94,8 @@ class Loops:
             place = _place(sys._getframe(1))
             if loops._ended or place is None:
                 return original(loader)
+            if loops._applies is not None:
+                loader = loops._applies.to_loop(Path(place).name, loader)
             return loops._watched(loader, original, place)
 
         DataLoader.__iter__ = __iter__
@@ -105,6 +133,7 @@ class Loops:
                     loop.mixed = True
             watched = _Pass(place, loader, original, loop, self._count)
             self._running.add(watched)
+            loop.loader = loader if self._tries else None
         return watched
 
     def _count(self) -> None:
@@ -120,6 +149,7 @@ class _Loop:
       begun: number of passes that have begun.
       mixed: whether another loader is drawn from on the same line while this one runs.
       unit: what the batches hold; None before the first.
+      loader: of the last pass, where remedies are to be tried.
     """
 
     def __init__(self, place: str, loader: Any) -> None:
@@ -130,11 +160,23 @@ class _Loop:
         self.begun = 0
         self.mixed = False
         self.unit: Unit | None = None
+        self.loader: Any = None
+        self._steps_ns = self._steps_cpu_ns = 0
         self.device = _device()
         workers = loader.num_workers
         self._data_kind = f"a DataLoader ({workers} worker{'' if workers == 1 else 's'})"
         self._model = "a loop" if torch.is_grad_enabled() else "a loop without gradients"
         self._canary_ns = clock.canary_ns()
+
+    def note_step(self, wall_ns: int, cpu_ns: int) -> None:
+        """Adds the time of a step, and the CPU time of this process in it."""
+        self._steps_ns += wall_ns
+        self._steps_cpu_ns += cpu_ns
+
+    @property
+    def step_threads(self) -> int:
+        """How many threads a step keeps busy, on average; at least 1."""
+        return max(1, round(self._steps_cpu_ns / self._steps_ns)) if self._steps_ns else 1
 
     def record(self, name: str) -> FitRecord:
         epochs = tuple(self.epochs)
@@ -165,6 +207,7 @@ class _Pass:
         self._loop: _Loop | None = loop
         self._count = count
         self._drawn: tuple[int, int, int | None] | None = None
+        self._step_cpu_ns = 0
         self._tally = Tally(
             epoch=loop.begun,
             expected_steps=None,
@@ -186,7 +229,8 @@ class _Pass:
         except BaseException as error:
             self.close(whole=isinstance(error, StopIteration))
             raise
-        self._drawn = asked_ns, clock.now_ns(), _images_in(batch)
+        self._drawn = asked_ns, clock.now_ns(), images_in(batch)
+        self._step_cpu_ns = clock.own_cpu_ns()
         if self._loop is not None and self._loop.unit is None:
             self._loop.unit = _unit_in(batch)
         return batch
@@ -229,18 +273,10 @@ class _Pass:
         if self._drawn is None:
             return False
         (asked_ns, came_ns, images), self._drawn = self._drawn, None
+        if self._loop is not None:
+            self._loop.note_step(now_ns - came_ns, clock.own_cpu_ns() - self._step_cpu_ns)
         self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=False)
         return True
-
-
-def _images_in(batch: Any) -> int | None:
-    """Returns the length of the first tensor of a batch; None if there is no tensor."""
-    try:
-        while isinstance(batch, dict | tuple | list):
-            batch = next(iter(batch.values() if isinstance(batch, dict) else batch), None)
-        return int(batch.shape[0])
-    except Exception:  # a batch can be any object of the script, and its attributes can run any code
-        return None
 
 
 def _unit_in(batch: Any) -> Unit:
@@ -259,13 +295,9 @@ def _place(frame: Any) -> str | None:
             return None
         places.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
-    of_script = (place for place in places if not _is_library(place[0]))
+    of_script = (place for place in places if not is_library(place[0]))
     file, line = next(of_script, places[0])
     return f"{file}:{line}"
-
-
-def _is_library(file: str) -> bool:
-    return file.startswith((_STANDARD_LIBRARY, "<")) or any(part in _LIBRARIES for part in Path(file).parts)
 
 
 def _device() -> Device:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -22,12 +22,19 @@ from profiles.measure import backends
 from profiles.results.account import Account
 from profiles.script.callback import WatchCallback
 from profiles.script.ceilings import measure_ceilings
+from profiles.script.fit_trial import HeldFit
 from profiles.script.hooks import time_hooks
 from profiles.script.results import Ceilings, FitRecord, join_calls
 from profiles.script.run import wait_for_threads
 from profiles.script.watch import Watch
+from profiles.stages.places import Place, users_call
 from profiles.unit import SAMPLE
 
+if TYPE_CHECKING:
+    from profiles.script.applying import Applied
+
+# Arguments of `fit` that say what it is fed with.
+_FED = ("x", "y", "sample_weight", "batch_size", "shuffle", "class_weight", "steps_per_epoch", "validation_split")
 # How many batches are kept for the ceilings, and the data of how many `fit` are read again for stage tables.
 _KEPT_BATCHES, _READ_AGAIN = 4, 3
 # How long measuring all ceilings of a script may take: these seconds, plus this part of the time of its `fit` calls.
@@ -37,22 +44,32 @@ _CEILINGS_S, _CEILINGS_RATIO = 20.0, 0.1
 class Profiler:
     """Collects a record of each `fit` of a script.
 
-    Once a `fit` has ended, no reference to its model or its batches is held. For the stage tables, data are read again
-    after the script has ended. So a reference is held to the data of the `fit` that took longest; other data are read
-    again if the script still holds them.
+    Once a `fit` has ended, no reference to its batches is held, nor to its model. For the stage tables, data are read
+    again after the script has ended. So a reference is held to the data of the `fit` that took longest; other data are
+    read again if the script still holds them.
 
     Args:
       ceilings: whether to measure the model without its loader after each `fit`.
       max_steps: number of steps, over the whole script, after which `fit` raises SystemExit(0); None for no limit.
+      tries: whether remedies are to be tried afterwards. Then the model of the longest `fit` is held as well, and what
+        that `fit` was given.
+      applies: puts remedies in place before each `fit`; None where none are wanted.
 
     Attributes:
+      held: the `fit` that took longest; None unless remedies are to be tried.
       fits: a record for each place in the script where `fit` made a step, in order. Calls on one line with the same
         model and kind of data share a record.
       why_unwatched: why the steps of a `fit` could not be watched at all; None if all could.
     """
 
-    def __init__(self, *, ceilings: bool, max_steps: int | None) -> None:
+    def __init__(
+        self, *, ceilings: bool, max_steps: int | None, tries: bool = False, applies: Applied | None = None
+    ) -> None:
         self.fits: list[FitRecord] = []
+        self.held: HeldFit | None = None
+        self._tries = tries
+        self._applies = applies
+        self._took_ns: dict[str, int] = {}
         self.why_unwatched: str | None = None
         self._ceilings = ceilings
         self._max_steps = max_steps
@@ -104,7 +121,7 @@ class Profiler:
                 bound = signature.bind(model, *arguments, **options)
             except TypeError:
                 return original(model, *arguments, **options)  # raises Keras' own error
-            return profiler._fit(original, bound, _place(sys._getframe(1)))
+            return profiler._fit(original, bound, _place(sys._getframe(1)), users_call(sys._getframe(1)))
 
         @functools.wraps(evaluate_original)
         def evaluate(model: Any, *arguments: Any, **options: Any) -> Any:
@@ -161,8 +178,12 @@ class Profiler:
                     self._running.discard(thread)
                 self._changed.notify_all()
 
-    def _fit(self, original: Callable[..., Any], bound: inspect.BoundArguments, place: str) -> Any:
-        model, data = bound.arguments["self"], bound.arguments.get("x")
+    def _fit(self, original: Callable[..., Any], bound: inspect.BoundArguments, place: str, call: Place | None) -> Any:
+        model = bound.arguments["self"]
+        given = {name: value for name, value in bound.arguments.items() if name != "self"}
+        if self._applies is not None:
+            bound.arguments |= self._applies.to_fit(place, call, given)
+        data = bound.arguments.get("x")
         canary_ns, began_ns = clock.canary_ns(), clock.now_ns()
         workers = getattr(data, "workers", None)
         callback = WatchCallback(
@@ -206,6 +227,7 @@ class Profiler:
                                 whole=whole,
                                 interrupted=interrupted,
                             )
+                            self._hold(place, model, given, callback.watch, call)
                         else:
                             self.why_unwatched = callback.watch.why_unknown
                     finally:  # if the script keeps an error, the error's frames keep the callback and its batches alive
@@ -273,6 +295,28 @@ class Profiler:
                 fed.took_ns += _took_ns(watch)
                 if fed is max(self._data.values(), key=lambda other: other.took_ns):
                     self._held = data
+
+    def _hold(self, place: str, model: Any, given: dict[str, Any], watch: Watch, call: Place | None) -> None:
+        """Keeps what a `fit` was given, and its model, if remedies can be tried for it and it took longest so far."""
+        with self._noting:
+            caller = next((other for other in self._callers if other.is_of(place, model, given.get("x"))), None)
+            if not self._tries or caller is None:
+                return
+            fit = self.fits[caller.at]
+            self._took_ns[fit.name] = self._took_ns.get(fit.name, 0) + _took_ns(watch)
+            longest = self._took_ns[fit.name] == max(self._took_ns.values())
+            if longest and fit.ceilings.samples:
+                self.held = HeldFit(
+                    name=fit.name,
+                    took_ns=self._took_ns[fit.name],
+                    epochs=0 if fit.account is None else fit.account.epochs,
+                    model=model,
+                    arguments={name: given[name] for name in _FED if name in given},
+                    element_spec=watch.element_spec,
+                    place=call,
+                )
+            elif longest:
+                self.held = None
 
     def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, caller: _Caller | None) -> Ceilings:
         if not self._ceilings:

@@ -94,3 +94,46 @@ class ReadingProgress:
 def _if_possible() -> contextlib.suppress:
     """A closed terminal must not keep the results from being measured and written. Rich ends by SystemExit then."""
     return contextlib.suppress(OSError, ValueError, SystemExit)
+
+
+class TrialProgress:
+    """Says before a trial of remedies how long it may take, on a terminal what it does, and how long it took.
+
+    Args:
+      console: to print to.
+      name: of the `fit` or loop whose data are tried.
+      budget_s: of the trial.
+    """
+
+    def __init__(self, console: Console, name: str, budget_s: float) -> None:
+        self._console = console
+        self._name = name
+        self._budget_s = budget_s
+        self._changes = console.is_terminal and not console.is_dumb_terminal
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._began_ns = 0
+
+    def __enter__(self) -> TrialProgress:
+        self._began_ns = clock.now_ns()
+        with _if_possible():
+            line = f"trying remedies for {self._name} on its own data and model, for up to {self._budget_s:.0f} s"
+            self._console.print()
+            self._console.print(Text(f"{line} (--budget; Ctrl-C ends it; --no-trial)", style="dim"), soft_wrap=True)
+            if self._changes:
+                self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with _if_possible():
+            if self._changes:
+                self._live.stop()
+            seconds = (clock.now_ns() - self._began_ns) / 1e9
+            self._console.print(Text(f"trying remedies took {seconds:.0f} s", style="dim"), soft_wrap=True)
+
+    def say(self, what: str) -> None:
+        """Says what is measured from now on. The line changes in this call only, and no thread changes it."""
+        seconds = (clock.now_ns() - self._began_ns) / 1e9
+        with _if_possible():
+            if self._changes:
+                line = f"{seconds:.0f} of {self._budget_s:.0f} s: {what}"
+                self._live.update(Text(line, style="dim", no_wrap=True, overflow="ellipsis"), refresh=True)

@@ -60,7 +60,13 @@ class _After:
         return spec
 
 
-def run_script(path: str, arguments: Sequence[str], before_end: Callable[[BaseException | None], None]) -> int:
+def run_script(
+    path: str,
+    arguments: Sequence[str],
+    before_end: Callable[[BaseException | None, int], None],
+    *,
+    source: str | None = None,
+) -> int:
     """Runs a script as the main program and returns its exit code.
 
     An uncaught error of the script is printed as Python prints it, without the frames of this package.
@@ -68,7 +74,8 @@ def run_script(path: str, arguments: Sequence[str], before_end: Callable[[BaseEx
     Args:
       path: of the script, as given at the command line.
       arguments: of the script.
-      before_end: called when the script has ended, with the exception that ended it, or None.
+      before_end: called when the script has ended, with the exception that ended it, or None, and the exit code.
+      source: run this text in the place of the script's.
     """
     module = types.ModuleType("__main__")
     absolute = os.path.abspath(path)
@@ -87,14 +94,14 @@ def run_script(path: str, arguments: Sequence[str], before_end: Callable[[BaseEx
     ended_by: BaseException | None = None
     try:
         with io.open_code(absolute) as file:
-            source = file.read()
-        exec(compile(source, absolute, "exec", dont_inherit=True), module.__dict__)
+            content: bytes | str = file.read()
+        exec(compile(source or content, absolute, "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:  # also SystemExit and KeyboardInterrupt, which decide the exit code
         ended_by = error
     with suppress(Exception):
         sys.stdout.flush()
     code = _exit_code(ended_by)
-    before_end(ended_by)
+    before_end(ended_by, code)
     return code
 
 

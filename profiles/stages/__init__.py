@@ -1,5 +1,6 @@
 """The costs of each stage of a pipeline, in tf.data and in Python. Here: reading and rebuilding tf.data pipelines."""
 
+from profiles.stages.places import note_places
 from profiles.stages.tf_graph import (
     CutError,
     Node,
@@ -11,6 +12,8 @@ from profiles.stages.tf_graph import (
     random_in,
     rebuilt,
     shuffle_buffer_of,
+    source_of,
+    user_code,
 )
 
 __all__ = [
@@ -19,9 +22,12 @@ __all__ = [
     "batch_size_of",
     "every_node",
     "nodes",
+    "note_places",
     "python_in",
     "random_before_cache",
     "random_in",
     "rebuilt",
     "shuffle_buffer_of",
+    "source_of",
+    "user_code",
 ]

@@ -234,6 +234,18 @@ def user_function(wrapper: Any) -> Any:
     return inspect.unwrap(function)
 
 
+def source_of(dataset: Any) -> Any:
+    """Returns the dataset that a transformation of one dataset reads, also that of a cache."""
+    (source,) = dataset._inputs()
+    return source
+
+
+def user_code(dataset: Any) -> Any:
+    """Returns what a user passed to a transformation as its function, to be traced for other elements."""
+    (wrapper,) = functions_of(dataset)
+    return wrapper._func
+
+
 def _before_inner_caches(graph: Any) -> Iterator[Any]:
     """Yields the nodes before a cache inside a function that itself makes datasets, such as that of an `interleave`."""
     library = {function.signature.name: function for function in graph.library.function}
@@ -385,6 +397,7 @@ def rebuilt(
     behind: Mapping[int, Callable[[Any], Any]] | None = None,
     buffers: Mapping[int, int] | None = None,
     without: Collection[int] = (),
+    calls_of: Mapping[int, int] | None = None,
 ) -> list[Any]:
     """Builds the pipeline again, from its traced functions: Python does not trace them a second time.
 
@@ -397,8 +410,9 @@ def rebuilt(
         cases prefetches are left out. "as written" keeps the settings and the prefetches of the user.
       replaced: datasets to put in the place of some nodes, by position.
       behind: functions to apply to the dataset of some nodes, by position.
-      buffers: sizes of shuffle buffers, in elements, by position; as written unless given.
+      buffers: sizes of the buffers of shuffles and prefetches, in elements, by position; as written unless given.
       without: positions of nodes to leave out; each must have one input.
+      calls_of: parallel calls of some nodes, by position, where `calls` is "as written".
     Returns:
       A dataset for each node. A node that was left out has the dataset of its input.
     Raises:
@@ -417,7 +431,10 @@ def rebuilt(
             buffer_size = None if buffers is None else buffers.get(position)
             new = {id(pipeline[at].dataset): built[at] for at in node.inputs}
             with _traced_functions():
-                if calls == "as written":
+                if calls == "as written" and position in (calls_of or {}):
+                    assert calls_of is not None
+                    dataset = _again(node, inputs, new, False, calls_of[position], buffer_size)
+                elif calls == "as written":
                     dataset = _as_written(node, inputs, new, same, buffer_size)
                 else:
                     dataset = _again(node, inputs, new, same, calls, buffer_size)
@@ -473,7 +490,7 @@ def _as_written(node: Node, inputs: list[Any], new: Mapping[int, Any], same: boo
             raise CutError(
                 _lacks("a prefetch as it is written needs", "tf.data's private _PrefetchDataset._buffer_size")
             )
-        return inputs[0].prefetch(int(dataset._buffer_size))
+        return inputs[0].prefetch(int(dataset._buffer_size) if buffer_size is None else buffer_size)
     return _by_constructor(dataset, new)
 
 

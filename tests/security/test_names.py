@@ -25,6 +25,7 @@ from pipeline.sources import tfds
 from pipeline.sources.folder import check_folder_name, folder_of_links
 from profiles.devices import Device
 from profiles.gate import write
+from profiles.remedies import Trial
 from profiles.report.files import write_atomically
 from tests import bad_files
 from tests.builders import ONE_VARIANT, a_gate_check_document, an_advice_document
@@ -207,7 +208,7 @@ def ladder(photos, folder):
 
 
 def advice(photos, folder):
-    asked = an_advice_document(None, {}).plan
+    asked = an_advice_document(Trial()).plan
     some = AdvicePlan(asked=asked, pipeline=asked.pipeline, model="cats-dogs-64", out=folder)
     advice_run.Run(some, lambda text: None).measure(lambda: None)
 

@@ -25,9 +25,7 @@ from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.truth.report import KIND as TRUTH
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
-from benchmarks.tune.own.samples import PipelineFacts
 from benchmarks.tune.report import KIND as TUNE
-from profiles.remedies import AS_WRITTEN, Change
 from profiles.report.document import LeftOut
 from profiles.report.files import write_atomically
 from profiles.report.html import render
@@ -45,6 +43,7 @@ from tests.builders import (
     a_devices_document,
     a_doctor_document,
     a_document,
+    a_hostile_trial,
     a_measured_case,
     a_measured_peer,
     a_measured_pipeline,
@@ -61,7 +60,6 @@ from tests.builders import (
     an_advice_document,
     gate_measurements,
     gate_provenance,
-    samples_at,
 )
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_measured_augmentation as a_measured
@@ -184,12 +182,7 @@ def tune_report(text: str) -> str:
 
 
 def advice_report(text: str) -> str:
-    changes = tuple(Change(name=name, code=text) for name in (AS_WRITTEN, text))
-    facts = PipelineFacts(
-        stages=(text,), changes=changes, refused=(text,), epoch_images=None, scaled=False, notes=(text,)
-    )
-    samples = {AS_WRITTEN: samples_at(*[100.0] * 4), text: samples_at(*[200.0] * 4)}
-    document = an_advice_document(facts, samples, **hostile_parts(text))
+    document = an_advice_document(a_hostile_trial(text), **hostile_parts(text))
     document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, pipeline=text, model=text))
     return ADVICE.page(document, ADVICE.derive(document))
 

@@ -38,6 +38,7 @@ NETWORK = {
 ALLOWED_CALLS = {
     ("profiles/script/run.py", "exec"): "the user's own script, which is what the command is asked to run",
     ("profiles/script/run.py", "compile"): "the same script",
+    ("profiles/remedies/edits.py", "compile"): "whether edited text is valid; what it compiles is never run",
     ("unstall.py", "import_module"): "modules of ours, and module:function from the command line",
     ("unstall.py", "__import__"): "what an import statement of ours calls",
     ("benchmarks/gate/child.py", "import_module"): "A and B as module:function, from the command line",

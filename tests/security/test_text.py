@@ -30,7 +30,6 @@ from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.truth.report import KIND as TRUTH
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
-from benchmarks.tune.own.samples import PipelineFacts
 from benchmarks.tune.report import KIND as TUNE
 from pipeline import PipelineConfig
 from pipeline.commands.materialize import Rates, describe
@@ -38,7 +37,6 @@ from pipeline.export import export
 from pipeline.prepared.write import Prepared
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
-from profiles.remedies import AS_WRITTEN, Change
 from profiles.report import LeftOut, write
 from profiles.report.document import content_of
 from profiles.report.files import to_json, write_atomically
@@ -56,6 +54,7 @@ from tests.builders import (
     a_counting_group,
     a_doctor_document,
     a_gate_check_document,
+    a_hostile_trial,
     a_measured_peer,
     a_measured_pipeline,
     a_peer,
@@ -67,7 +66,6 @@ from tests.builders import (
     a_truth_document,
     an_advice_document,
     gate_measurements,
-    samples_at,
 )
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_measured_augmentation as a_measured
@@ -163,11 +161,7 @@ def show_tuner(console: Terminal, text: str) -> None:
 
 
 def show_advice(console: Terminal, text: str) -> None:
-    change = Change(name=AS_WRITTEN, code="")
-    facts = PipelineFacts(
-        stages=(text,), changes=(change,), refused=(text,), epoch_images=None, scaled=False, notes=(text,)
-    )
-    document = an_advice_document(facts, {AS_WRITTEN: samples_at(100.0)})
+    document = an_advice_document(a_hostile_trial(text))
     gpu = Device(kind="gpu", name=text)
     plan = dataclasses.replace(document.plan, pipeline=text, model=text, device=gpu)
     document = dataclasses.replace(document, plan=plan, left_out=(LeftOut(who=text, reason=text),))

@@ -1,30 +1,22 @@
-"""Builds a user's own tf.data pipeline with each possible change, and measures each with the same model.
+"""Tries remedies for a user's own tf.data pipeline, each with the same model.
 
 Runs in a measuring child: see `benchmarks.tune.child`.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
 import unstall
-from benchmarks.tune.own.samples import PipelineFacts
-from profiles.measure import TRAIN_WINDOW_S, epochs_for
-from profiles.measure.batches import batch_images
 from profiles.measure.windows import Windows
-from profiles.provenance import usable_cores
-from profiles.remedies.tf_rebuilding import Rebuilding
-from profiles.samples import Sample
-from profiles.stages import CutError
-
-# An epoch of the measurement lasts about so many seconds and has at least so many batches. Then it matters little that
-# nothing else happens while the first batch is prepared, and while the model trains on the last.
-_EPOCH_S, _LEAST_BATCHES = 2 * TRAIN_WINDOW_S, 16
-# The longest epoch, in seconds, of a pipeline that can only be measured in whole epochs.
-_WHOLE_EPOCH_S = 20.0
+from profiles.remedies import NEEDS, Failed, Room, Trial, Turns, room_here
+from profiles.remedies.fit_data import measure_with
+from profiles.remedies.tf_remedies import TfData
+from profiles.stages import note_places
 
 
 class PipelineError(ValueError):
@@ -37,6 +29,7 @@ def call(text: str) -> Any:
     Raises:
       PipelineError: if there is no such function, it fails, or gives something else.
     """
+    note_places(tf.data.Dataset)
     try:
         dataset = unstall.of_users(text)()
     except Exception as error:  # the user's code may raise anything; they get its first line
@@ -48,89 +41,41 @@ def call(text: str) -> Any:
 
 
 class UserPipeline:
-    """The variants of one pipeline, each fed to the same model.
+    """A pipeline, and the trial of its remedies on a model.
 
     Raises:
       PipelineError: if the pipeline cannot be taken apart, or gives no batch.
     """
 
-    def __init__(self, dataset: Any, windows: Windows, memory_limit_bytes: float) -> None:
-        self._windows = windows
+    def __init__(self, dataset: Any, windows: Windows, room: Room, budget_s: float) -> None:
         try:
-            self._rebuilding = Rebuilding(
-                dataset, calls=max(1, round(usable_cores())), memory_limit_bytes=memory_limit_bytes
-            )
-        except CutError as error:
-            raise PipelineError(f"this pipeline cannot be taken apart: {error}.") from error
-        self._built: dict[str, Any] = {}
-        self._epochs: dict[str, int] = {}
-        batch = next(iter(self._rebuilding.as_written(1)), None)
-        if batch is None:
-            raise PipelineError("this pipeline gives no batch.")
-        self._images_per_batch = batch_images(batch)
-        windows.prepare([batch])
+            self._data = TfData(dataset, needs=NEEDS, room=room)
+        except Failed as error:
+            raise PipelineError(f"{error}.") from error
+        windows.prepare([next(iter(self._data.built((), 1)))])
+        self._trials: Iterator[Trial] = Turns(self._data, measure_with(windows), budget_s=budget_s).run()
+        self._last = Trial()
 
-    def facts(self) -> PipelineFacts:
-        """Builds the pipeline with each change, each with as many batches as an epoch of the measurement needs.
+    def advance(self) -> Trial:
+        """Measures the next round, and returns all that was measured so far; its `ended` says whether that is all.
 
         Raises:
-          PipelineError: if the pipeline can be measured in whole epochs only, and these take too long.
+          PipelineError: if the pipeline as written cannot be measured.
         """
-        changes = self._rebuilding.changes(self._batches())
-        self._built = {change.name: dataset for change, dataset in changes.items()}
-        part = self._rebuilding.part
-        images = part.images(self._images_per_batch)
-        notes: tuple[str, ...] = ()
-        if not part.length_known:
-            notes = ("The length of an epoch was not found: what it does once at its edges is in no rate.",)
-        return PipelineFacts(
-            stages=self._rebuilding.stages,
-            changes=tuple(changes),
-            refused=tuple(self._rebuilding.refused),
-            epoch_images=None if math.isinf(images) else images,
-            scaled=part.scales,
-            notes=notes,
-        )
-
-    def window(self, name: str, round_: int) -> Sample:
-        """Measures one window of training of one variant.
-
-        Before the first window, two epochs of warm-up fill the variant's caches and tell how many epochs a window has.
-        """
-        dataset = self._built[name]
-        if name not in self._epochs:
-            self._windows.train(dataset, epochs=1, ramp_steps=2, round_=0, window="warmup")
-            self._epochs[name] = epochs_for(
-                self._windows.train(dataset, epochs=1, ramp_steps=2, round_=0, window="warmup")
-            )
-        return self._windows.train(dataset, epochs=self._epochs[name], ramp_steps=4, round_=round_)
-
-    def _batches(self) -> int:
-        """Returns how many batches an epoch of the measurement needs: more and more are timed until it is known."""
-        part = self._rebuilding.part
-        batches = _LEAST_BATCHES
-        while True:
-            epoch_s = self._epoch_s(batches)
-            if part.is_whole(batches):
-                return batches
-            if epoch_s > _EPOCH_S / 4:
-                return max(_LEAST_BATCHES, math.ceil(batches * _EPOCH_S / epoch_s))
-            batches *= 4
-
-    def _epoch_s(self, batches: int) -> float:
-        held_by = self._rebuilding.part.held_by
-        limit_s = math.inf if held_by is None else _WHOLE_EPOCH_S
         try:
-            sample = self._windows.train(
-                self._rebuilding.as_written(batches),
-                epochs=1,
-                ramp_steps=1,
-                round_=0,
-                window="warmup",
-                limit_s=limit_s,
-            )
+            self._last = next(self._trials)
+        except Failed as error:
+            raise PipelineError(f"{error}.") from error
         except ValueError as error:
-            if held_by is None:
+            if self._data.held_by is None:
                 raise
-            raise PipelineError(f"{held_by} lets only whole epochs be measured. {error}") from error
-        return sample.epoch_ns / 1e9
+            raise PipelineError(f"{self._data.held_by} lets only whole epochs be measured. {error}") from error
+        finally:
+            if self._last.ended:
+                self._data.close()
+        return self._last
+
+
+def room_within(memory_bytes: float, folder: str) -> Room:
+    """Returns what remedies may take of this machine, with a limit of the user's for memory."""
+    return replace(room_here(folder), memory_bytes=memory_bytes)

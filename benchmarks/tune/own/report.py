@@ -7,125 +7,95 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.tune.own.results import AdviceDocument, Results, derive
-from benchmarks.tune.own.samples import AdviceSamples, PipelineFacts
 from benchmarks.tune.plan import AdviceAsked
-from benchmarks.tune.results import EQUAL_RATIO
 from benchmarks.tune.tables import Table, page, print_line, print_table
-from profiles.report import Kind
-from profiles.statistics import Interval, range_cell, range_text
+from profiles.remedies import Gains, Trial, gains_of
+from profiles.report import Document, Kind, trial_copies, trial_sentences
+from profiles.statistics import range_cell
+
+AdviceDocument = Document[AdviceAsked, Trial]
 
 
-def _facts(document: AdviceDocument) -> PipelineFacts:
-    assert document.samples.facts is not None
-    return document.samples.facts
+def derive(document: AdviceDocument) -> Gains:
+    """Derives the gains of remedies, and chooses."""
+    return gains_of(document.samples)
 
 
-def _table(document: AdviceDocument, results: Results) -> Table:
-    rows = sorted(results.results, key=lambda result: result.rate)
+def _table(document: AdviceDocument, gains: Gains) -> Table:
+    rows = sorted(gains.all, key=lambda gain: gain.rate)
     return Table(
         title=f"{document.plan.model} on {document.plan.device.name}",
-        columns=("pipeline", "img/s", "of as written", "95 %"),
+        columns=("pipeline", "img/s", "of as written", "95 %", "batches"),
         rows=tuple(
             (
-                result.name + (" *" if result is results.chosen else ""),
-                f"{result.rate:,.0f}",
-                f"{result.against[0]:.2f}x",
-                range_cell(result.against[1]),
+                gain.name + (" *" if gain is gains.chosen else ""),
+                f"{gain.rate:,.0f}",
+                f"{gain.against[0]:.2f}x",
+                range_cell(gain.against[1]),
+                gain.effect,
             )
-            for result in rows
+            for gain in rows
         ),
-        chosen=next((number for number, result in enumerate(rows) if result is results.chosen), None),
+        chosen=next((number for number, gain in enumerate(rows) if gain is gains.chosen), None),
     )
 
 
 def _stages(document: AdviceDocument) -> str:
-    return f"{document.plan.pipeline}: {', '.join(_facts(document).stages)}"
+    return f"{document.plan.pipeline}: {', '.join(document.samples.stages)}"
 
 
 def _epoch(document: AdviceDocument) -> list[str]:
     """Returns a line that says how many images the rates' epochs have; no line where that is not known."""
-    images = _facts(document).epoch_images
+    images = document.samples.epoch_images
     return [] if images is None else [f"img/s: of whole epochs of {images:,.0f} images"]
 
 
-def _sentences(document: AdviceDocument, results: Results) -> list[str]:
-    """Returns the advised change as code, notes, the changes that must not be made, and those that failed."""
-    facts, chosen = _facts(document), results.chosen
-    if chosen is None:
-        sentences = [
-            "Nothing that was measured is significantly faster than the pipeline as it is written, "
-            f"by {100 * EQUAL_RATIO:g} % or more."
-        ]
-    else:
-        ratio, interval = chosen.again or chosen.against
-        again = "; measured again" if chosen.again else ""
-        sentences = [f"(*) {ratio:.2f} times as fast ({range_text(interval)}{again}): {chosen.change.code}"]
-        if chosen.change.memory_bytes:
-            sentences.append(f"Its cache takes {chosen.change.memory_bytes / 1e6:,.0f} MB of memory.")
-    return [
-        *sentences,
-        *facts.notes,
-        *(f"refused: {reason}" for reason in facts.refused),
-        *(f"could not be measured: {left_out.who}: {left_out.reason}" for left_out in document.left_out),
-    ]
-
-
-def _print(console: Console, document: AdviceDocument, results: Results) -> None:
+def _print(console: Console, document: AdviceDocument, gains: Gains) -> None:
     print_line(console, _stages(document))
-    print_table(console, _table(document, results))
-    for line in (*_epoch(document), "", *_sentences(document, results)):
+    if gains.all:
+        print_table(console, _table(document, gains))
+    for line in (*_epoch(document), "", *trial_sentences(document.samples)):
         print_line(console, line)
 
 
-def _page(document: AdviceDocument, results: Results) -> str:
+def _page(document: AdviceDocument, gains: Gains) -> str:
     limits = document.plan.limits
     facts = {
-        "rounds": "each change trains in each round, in an order that is drawn anew",
+        "rounds": "each remedy trains in each round, in an order that is drawn anew",
         "limits": f"{limits.memory_bytes / 1e9:,.1f} GB of memory, {limits.budget_s:g} s of measuring",
-        "changes": "; ".join(f"{change.name}: {change.code}" for change in _facts(document).changes),
+        "remedies": "; ".join(f"{remedy.name}: {remedy.code}" for remedy in document.samples.remedies),
     }
-    sentences = [_stages(document), *_epoch(document), *_sentences(document, results)]
-    return page("What could be changed in your pipeline", document, [_table(document, results)], sentences, facts)
+    sentences = [_stages(document), *_epoch(document), *_paragraphs(trial_sentences(document.samples))]
+    return page("What could be changed in your pipeline", document, [_table(document, gains)], sentences, facts)
 
 
-def _copies(document: AdviceDocument, results: Results) -> dict[str, Any]:
-    return {
-        "chosen": results.chosen and results.chosen.name,
-        "results": [
-            {
-                "name": result.name,
-                "code": result.change.code,
-                "memory_bytes": result.change.memory_bytes,
-                "images_per_sec": result.rate,
-                "epoch_images_per_sec": result.epoch_images_per_sec,
-                "against": _ratio(result.against),
-                "again": result.again and _ratio(result.again),
-            }
-            for result in results.results
-        ],
-        "sentences": _sentences(document, results),
-    }
+def _paragraphs(lines: Sequence[str]) -> list[str]:
+    """Returns lines as paragraphs: an indented line belongs to the one before it."""
+    paragraphs: list[str] = []
+    for line in lines:
+        if line.startswith(" ") and paragraphs:
+            paragraphs[-1] += f"\n{line}"
+        else:
+            paragraphs.append(line)
+    return paragraphs
 
 
-def _ratio(against: tuple[float, Interval | None]) -> dict[str, Any]:
-    return {"ratio": against[0], "ci95": against[1]}
+def _copies(document: AdviceDocument, gains: Gains) -> dict[str, Any]:
+    return {**trial_copies(document.samples), "sentences": trial_sentences(document.samples)}
 
 
-def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
+def _flat(gains: Gains) -> Sequence[Mapping[str, Any]]:
     return [
         {
-            "pipeline": result.name,
-            "chosen": result is results.chosen,
-            "images_per_sec": result.rate,
-            "of_as_written": result.against[0],
-            "ci95_low": result.against[1] and result.against[1][0],
-            "ci95_high": result.against[1] and result.against[1][1],
+            "pipeline": gain.name,
+            "chosen": gain is gains.chosen,
+            "images_per_sec": gain.rate,
+            "of_as_written": gain.against[0],
+            "ci95_low": gain.against[1] and gain.against[1][0],
+            "ci95_high": gain.against[1] and gain.against[1][1],
         }
-        for result in results.results
+        for gain in gains.all
     ]
 
 
-KIND = Kind(
-    plan=AdviceAsked, samples=AdviceSamples, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat
-)
+KIND = Kind(plan=AdviceAsked, samples=Trial, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)

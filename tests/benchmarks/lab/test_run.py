@@ -32,9 +32,8 @@ from benchmarks.truth.__main__ import COMMANDS as TRUTH
 from benchmarks.tune.__main__ import ADVICE, CHECK
 from benchmarks.tune.__main__ import SEARCH as TUNE
 from benchmarks.tune.check.samples import CheckSamples
-from benchmarks.tune.own.samples import AdviceSamples, PipelineFacts
 from benchmarks.tune.samples import SearchSamples
-from profiles.remedies import AS_WRITTEN, Change
+from profiles.remedies import AS_WRITTEN, Trial
 from profiles.report import RESULTS, Document, LeftOut, load, write_results
 from profiles.report.show import main as show
 from profiles.text import Terminal
@@ -54,6 +53,7 @@ from tests.builders import (
     a_scaling_document,
     a_scaling_plan,
     a_search_document,
+    a_trial,
     a_truth_document,
     all_trained,
     an_accuracy_document,
@@ -71,15 +71,7 @@ MAIN_JOB = a_measurement_document(with_subject(a_result(), training=FACTS))
 DEVICES_RUN = a_devices_document()
 LADDER = an_accuracy_plan(seeds=3)
 SEARCH = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED), left_out=())
-WRITTEN = PipelineFacts(
-    stages=("range", "map"),
-    changes=(Change(name=AS_WRITTEN, code=""),),
-    refused=(),
-    epoch_images=96.0,
-    scaled=False,
-    notes=(),
-)
-ADVISED = an_advice_document(WRITTEN, {AS_WRITTEN: samples_at(100.0, 110.0)})
+ADVISED = an_advice_document(a_trial({AS_WRITTEN: samples_at(100.0, 110.0)}))
 # The choice is the best of all, so that the goal is reached.
 CHECKED = a_check_document(everything={"full, tf_ops a element, 2 calls, prefetch 2": (1500.0,) * 3})
 PLANNED = a_scaling_plan(axes={"files": (8,)})
@@ -111,7 +103,7 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     ),
     "truth": (TRUTH["planted"], a_truth_document(a_counting_group(1001.0, 999.0)), a_truth_document()),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
-    "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=AdviceSamples())),
+    "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=Trial())),
     "tune --check": (CHECK, CHECKED, replace(CHECKED, samples=CheckSamples(targets=()))),
 }
 

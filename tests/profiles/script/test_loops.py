@@ -11,7 +11,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from profiles.script import loops
+from profiles.unit import images_in
 from tests import PROJECT_ROOT
 
 TORCH = {
@@ -107,7 +107,7 @@ def folder(request, tmp_path):
 
 def run(folder, text, *words):
     (folder / "train.py").write_text(SCRIPT + textwrap.dedent(text))
-    command = [sys.executable, "-m", "profiles", "--out", "out", *map(str, words), "train.py"]
+    command = [sys.executable, "-m", "profiles", "--no-trial", "--out", "out", *map(str, words), "train.py"]
     environment = {**os.environ, "PYTHONPATH": f"{PROJECT_ROOT}{os.pathsep}{folder}", "COLUMNS": "120"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
@@ -200,8 +200,8 @@ def test_a_batch_that_does_not_like_to_be_looked_at_is_left_alone():
         def shape(self):
             raise RuntimeError("not now")
 
-    assert loops._images_in({"x": [np.zeros((3, 2))]}) == 3
-    assert [loops._images_in(batch) for batch in (Odd(), [Odd()], [], None, np.float32(1))] == [None] * 5
+    assert images_in({"x": [np.zeros((3, 2))]}) == 3
+    assert [images_in(batch) for batch in (Odd(), [Odd()], [], None, np.float32(1))] == [None] * 5
 
 
 def test_what_a_script_does_with_the_iterator_is_as_before(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def test_two_fits_of_one_dataset_get_the_same_stages_and_other_data_get_their_ow
     assert "prefetch" in [stage.name for stage in second.stages]
 
 
+def reported(watched: Profiler, out: Path, *words: str) -> command._Run:
+    """Has the command report on what was watched, as behind a script, without trying remedies."""
+    run = command._Run(command._parser().parse_args([*words, "--no-trial", "train.py"]), out)
+    run._profilers, run._pid = [watched], os.getpid()
+    run.report(None, 0)
+    return run
+
+
 def test_a_fit_on_a_backend_that_cannot_be_watched_is_named(
     watched: Profiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
@@ -50,7 +59,7 @@ def test_a_fit_on_a_backend_that_cannot_be_watched_is_named(
         patch.delitem(backends.BACKENDS, "tensorflow")
         a_model().fit(a_dataset(), verbose=0)
     assert not watched.fits
-    command._report([watched], [], "train.py", tmp_path, None, lines=False)
+    reported(watched, tmp_path)
     assert "nothing measured, the steps of Keras' tensorflow backend cannot be watched." in capsys.readouterr().err
 
 
@@ -69,7 +78,7 @@ def test_an_interrupted_reading_keeps_what_was_read_before(
         return within(limit_s, read)
 
     monkeypatch.setattr(stages, "_within", interrupted_in_the_second)
-    assert command._report([watched], [], "train.py", tmp_path, None, lines=False)  # a thread may still read
+    assert reported(watched, tmp_path).blocked  # a thread may still read
     document, _ = load(tmp_path, KINDS)
     first, second = (measurement.stages for measurement in document.samples.subjects)
     assert [stage.name for stage in first.stages] == ["from_tensor_slices", "batch"]
@@ -87,7 +96,7 @@ def test_a_sample_of_several_files_is_called_one(
     model.compile("sgd", "mse")
     pairs = tf.data.Dataset.from_tensor_slices((photos, np.zeros(64, np.float32))).map(halved).batch(8)
     model.fit(pairs, epochs=3, verbose=0)
-    command._report([watched], [], "train.py", tmp_path, None, lines=False, files_per_sample=2)
+    reported(watched, tmp_path, "--files-per-sample", "2")
     printed = " ".join(capsys.readouterr().err.split())
     assert "us: microseconds per sample (2 files), one thing at a time" in printed
     assert "A sample (2 files) takes " in printed and "samples/s" in printed

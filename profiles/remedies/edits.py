@@ -1,0 +1,214 @@
+"""Edits a user's source text: gives a call an argument, puts a call behind it, removes it. Nothing is run or written.
+
+A call is found by its end, which Python keeps for each call that it compiles (`code.co_positions`).
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from profiles.remedies.remedy import Edit
+from profiles.stages.places import Place
+
+# Calls that are put behind one call stand in this order.
+_ORDER = (".cache", ".shuffle", ".repeat", ".prefetch", ".with_options")
+
+
+class TooInvolved(Exception):
+    """The code cannot be edited by machine; the message says why."""
+
+
+def edited(source: str, edits: Iterable[Edit]) -> str:
+    """Returns the source text with all edits made.
+
+    Args:
+      source: of the file that all places are in.
+      edits: of one file; equal ones count once. Of two that give a call the same argument, the larger number counts.
+    Raises:
+      TooInvolved: if a call is not found, is made by `*` or `**`, or has the argument already.
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise TooInvolved(f"the source cannot be parsed: {error}") from error
+    text = _Text(source)
+    changes: list[tuple[int, int, str]] = []
+    behind: dict[Place, list[str]] = {}
+    edits = _without_rivals(edits)
+    for edit in edits:
+        call, statement = _find(tree, edit.place)
+        if edit.kind == "argument":
+            changes.append(_argument(text, call, edit.text))
+        elif edit.kind == "behind":
+            behind.setdefault(edit.place, []).append(edit.text)
+        elif edit.kind == "option":
+            behind.setdefault(edit.place, []).append(f".with_options({_options_name(tree)})")
+        elif edit.kind == "remove":
+            changes.append(_removal(text, call, statement))
+        else:
+            first, _ = text.span(statement)
+            changes.append((first, first, f"{edit.text}\n{' ' * statement.col_offset}"))
+    changes += _options(tree, text, [edit for edit in edits if edit.kind == "option"])
+    for place, calls in behind.items():
+        call, _ = _find(tree, place)
+        _, end = text.span(call)
+        ordered = sorted(dict.fromkeys(calls), key=_rank)
+        changes.append((end, end, "".join(ordered)))
+    new = text.replaced(changes)
+    try:
+        compile(new, "edited", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise TooInvolved(f"the edits would not give valid code: {error}") from error
+    return new
+
+
+def _without_rivals(edits: Iterable[Edit]) -> list[Edit]:
+    """Returns the edits, each once; of those that set the same argument or option, the one with the largest number."""
+    chosen: dict[tuple[Place, str, str], Edit] = {}
+    for edit in edits:
+        name = edit.text.partition("=")[0].strip() if edit.kind in ("argument", "option") else edit.text
+        key = (edit.place, edit.kind, name)
+        if key not in chosen or _number(edit) > _number(chosen[key]):
+            chosen[key] = edit
+    return list(chosen.values())
+
+
+def _number(edit: Edit) -> float:
+    value = edit.text.partition("=")[2].strip()
+    return float(value) if value.isdecimal() else -1.0
+
+
+def diff(before: str, after: str, name: str) -> str:
+    """Returns a unified diff that `patch -p1` and `git apply` read."""
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def reads_as(edits: Sequence[Edit]) -> str | None:
+    """Returns the lines that differ once the edits are made; None where the code cannot be read or edited."""
+    files = {edit.place.file for edit in edits}
+    if len(files) != 1:
+        return None
+    try:
+        source = Path(*files).read_text(encoding="utf-8")
+        new = edited(source, edits)
+    except (OSError, UnicodeDecodeError, TooInvolved):
+        return None
+    return "\n".join(_changed(source.splitlines(), new.splitlines()))
+
+
+def _changed(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for tag, _, _, begin, end in matcher.get_opcodes():
+        if tag in ("replace", "insert"):
+            yield from (line.strip() for line in after[begin:end])
+
+
+class _Text:
+    """A source text by (line, column in bytes), as `ast` counts."""
+
+    def __init__(self, source: str) -> None:
+        self.bytes = source.encode()
+        lengths = [len(line.encode()) for line in source.splitlines(keepends=True)]
+        self._starts = [sum(lengths[:at]) for at in range(len(lengths) + 1)]
+
+    def at(self, line: int, column: int) -> int:
+        return self._starts[line - 1] + column
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
+
+    def replaced(self, changes: Iterable[tuple[int, int, str]]) -> str:
+        new = self.bytes
+        for begin, end, text in sorted(changes, key=lambda change: change[:2], reverse=True):
+            new = new[:begin] + text.encode() + new[end:]
+        return new.decode()
+
+
+def _find(tree: ast.Module, place: Place) -> tuple[ast.Call, ast.stmt]:
+    """Returns the call that ends at a place, and the statement that it is in."""
+    for statement in (node for node in ast.walk(tree) if isinstance(node, ast.stmt)):
+        if any(
+            isinstance(inner, ast.stmt) and _holds(inner, place)
+            for inner in ast.walk(statement)
+            if inner is not statement
+        ):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and (node.end_lineno, node.end_col_offset) == (
+                place.end_line,
+                place.end_column,
+            ):
+                return node, statement
+    raise TooInvolved(f"no call ends in line {place.end_line}, column {place.end_column}")
+
+
+def _holds(statement: ast.stmt, place: Place) -> bool:
+    assert statement.end_lineno is not None
+    return statement.lineno <= place.end_line <= statement.end_lineno
+
+
+def _argument(text: _Text, call: ast.Call, argument: str) -> tuple[int, int, str]:
+    name = argument.partition("=")[0]
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            begin, end = text.span(keyword.value)
+            return begin, end, argument.partition("=")[2]
+        if keyword.arg is None:
+            raise TooInvolved(f"line {call.lineno} has ** in its arguments")
+    _, end = text.span(call)
+    inside = text.bytes[: end - 1].rstrip()
+    if inside.endswith(b","):
+        return len(inside), len(inside), f" {argument},"
+    empty = not call.args and not call.keywords
+    return len(inside), len(inside), argument if empty else f", {argument}"
+
+
+def _removal(text: _Text, call: ast.Call, statement: ast.stmt) -> tuple[int, int, str]:
+    """Returns the change that leaves out a method's call: `data.shuffle(9)` becomes `data`."""
+    if not isinstance(call.func, ast.Attribute):
+        raise TooInvolved(f"line {call.lineno} is no call of a method")
+    inner = call.func.value
+    alone = (
+        isinstance(statement, ast.Assign)
+        and statement.value is call
+        and isinstance(inner, ast.Name)
+        and [isinstance(target, ast.Name) and target.id == inner.id for target in statement.targets] == [True]
+    )
+    if alone:  # `data = data.shuffle(9)`: the statement goes, with its line
+        begin, end = text.at(statement.lineno, 0), text.span(statement)[1]
+        rest = text.bytes.find(b"\n", end)
+        return begin, len(text.bytes) if rest < 0 else rest + 1, ""
+    _, begin = text.span(inner)
+    return begin, text.span(call)[1], ""
+
+
+def _options(tree: ast.Module, text: _Text, edits: Sequence[Edit]) -> Iterator[tuple[int, int, str]]:
+    """Yields the statements that make a pipeline's options, one block for each place."""
+    for place in dict.fromkeys(edit.place for edit in edits):
+        if "tf" not in {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }:
+            raise TooInvolved("tensorflow is not imported as tf")
+        _, statement = _find(tree, place)
+        name, first = _options_name(tree), text.span(statement)[0]
+        lines = [f"{name} = tf.data.Options()", *(f"{name}.{edit.text}" for edit in edits if edit.place == place)]
+        yield first, first, "".join(f"{line}\n{' ' * statement.col_offset}" for line in lines)
+
+
+def _options_name(tree: ast.Module) -> str:
+    taken = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return "options" if "options" not in taken else "tuned_options"
+
+
+def _rank(call: str) -> int:
+    return next((at for at, name in enumerate(_ORDER) if call.startswith(name)), len(_ORDER))

@@ -1,0 +1,119 @@
+"""What `fit` was given, so that it can be built again with remedies; and windows of training on what is built."""
+
+from __future__ import annotations
+
+import ast
+import random
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from profiles.measure.ahead import ramp_of
+from profiles.measure.batches import FitData
+from profiles.measure.windows import Windows
+from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
+from profiles.remedies.remedy import Need
+from profiles.remedies.room import Room, room_here
+from profiles.remedies.turns import Failed, Measure
+from profiles.samples import Sample
+from profiles.stages.ahead import ahead_of
+from profiles.stages.places import Place
+
+
+def data_of(
+    arguments: Mapping[str, Any],
+    needs: Collection[Need],
+    *,
+    place: Place | None = None,
+    pool_calls: int | None = None,
+    room: Room | None = None,
+) -> Any:
+    """Returns what a `fit` was given, so that it can be built again.
+
+    Args:
+      arguments: of the `fit`, by name.
+      needs: what the data lose, which calls for remedies.
+      place: of the call of `fit`; None where it is not known.
+      pool_calls: of `TfData`.
+      room: what the remedies may take; as much as this machine has unless given.
+    Raises:
+      Failed: if the data cannot be built again; the message says why.
+    """
+    data, room = arguments.get("x"), room or room_here(tempfile.gettempdir())
+    if hasattr(data, "element_spec"):
+        from profiles.remedies.tf_remedies import TfData
+
+        repeats = arguments.get("steps_per_epoch") is None
+        return TfData(data, needs=needs, room=room, repeats=repeats, pool_calls=pool_calls)
+    if isinstance(data, keras.utils.PyDataset):
+        return PyDatasetData(data, needs=needs, calls=room.calls, place=place, name=_variable(place))
+    if isinstance(data, np.ndarray) or (isinstance(data, (dict, list, tuple)) and _are_arrays(data)):
+        if arguments.get("steps_per_epoch") is not None:
+            raise Failed("the arrays are fed with `steps_per_epoch`")
+        return ArrayData(_training_part(arguments), needs=needs, place=place)
+    raise Failed(f"data of type {type(data).__name__} can be read only once, or in no other way")
+
+
+def measure_with(windows: Windows) -> Measure:
+    """Returns what measures training of the windows' model on data that `fit` reads."""
+    steps: dict[int, tuple[Any, int]] = {}  # holding the data keeps Python from giving its id to another object
+
+    def measure(data: Any, epochs: int, window: str, round_: int, limit_s: float) -> Sample:
+        ramp_steps = 1
+        if id(data) in steps:
+            inner = data.arguments["x"] if isinstance(data, FitData) else data
+            ramp_steps, _ = ramp_of(ahead_of(inner), steps[id(data)][1])
+        sample = windows.train(
+            data, epochs=epochs, ramp_steps=ramp_steps, round_=round_, window=window, limit_s=limit_s
+        )
+        steps[id(data)] = data, windows.steps_of(data)
+        return sample
+
+    return measure
+
+
+@contextmanager
+def random_states_put_back() -> Iterator[None]:
+    """Restores the random states of Python and NumPy when the block ends."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+def _are_arrays(data: Any) -> bool:
+    return all(isinstance(leaf, np.ndarray) for leaf in keras.tree.flatten(data))
+
+
+def _training_part(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arrays that `fit` trains on: all but the last ones, where `validation_split` takes these."""
+    given = {name: arguments.get(name) for name in ("x", "y", "sample_weight", "batch_size", "shuffle")}
+    split = arguments.get("validation_split") or 0.0
+    if split:
+        length = int(np.asarray(keras.tree.flatten(given["x"])[0]).shape[0])
+        kept = int(length * (1 - split))
+        for name in ("x", "y", "sample_weight"):
+            given[name] = keras.tree.map_structure(lambda part: None if part is None else part[:kept], given[name])
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _variable(place: Place | None) -> str | None:
+    """Returns the variable that holds the data, if the first argument of a call of `fit` is one."""
+    if place is None:
+        return None
+    try:
+        tree = ast.parse(Path(place.file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (node.end_lineno, node.end_col_offset) == (place.end_line, place.end_column):
+            given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "x")]
+            return given[0].id if given and isinstance(given[0], ast.Name) else None
+    return None

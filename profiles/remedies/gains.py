@@ -1,0 +1,163 @@
+"""Derives the gain of each contender from the samples of a trial, and which of them is best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from profiles.remedies.remedy import EFFECTS, Effect
+from profiles.remedies.trial import Contender, Trial
+from profiles.samples import Sample
+from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
+
+# Gains below this are as good as none.
+EQUAL_RATIO = 0.03
+# A contender must make the data this many times as fast to be advised.
+_WORTH_IT = 1 + EQUAL_RATIO
+# A contender with more remedies must be this many times as fast as one with fewer, or the one with fewer is advised.
+_SIMPLER_RATIO = 1.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """The rate of a contender, and how many times as fast as the data as written it is.
+
+    Attributes:
+      by_round: images/sec of whole epochs of training, by the number of the round.
+      against: (times as fast as the data as written, its 95 % interval).
+      again: the same from rounds measured after the choice, which they did not influence; None without such rounds.
+      whole_ratio: times as fast over all epochs of the script, the first among them, in which a cache fills; None where
+        the first epoch is as the others, or the number of epochs is not known.
+      effect: the most that its remedies do to the data.
+    """
+
+    contender: Contender
+    by_round: Mapping[int, float]
+    against: tuple[float, Interval | None]
+    again: tuple[float, Interval | None] | None = None
+    whole_ratio: float | None = None
+    effect: Effect = "identical"
+
+    @property
+    def name(self) -> str:
+        return self.contender.name
+
+    @property
+    def rate(self) -> float:
+        """Images per second: the mean whose ratios are those of `against`."""
+        return geometric_mean(list(self.by_round.values()))
+
+    @property
+    def best(self) -> tuple[float, Interval | None]:
+        """The gain of the rounds that did not influence the choice, where there are any."""
+        return self.again or self.against
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gains:
+    """The gains of all contenders, and the choice.
+
+    Attributes:
+      all: the data as written first.
+      chosen: the fastest that is significantly faster than the data as written, also when both were measured again;
+        with fewer remedies if more gain next to nothing beyond it. None where there is none.
+    """
+
+    all: tuple[Gain, ...]
+    chosen: Gain | None
+
+    def helped(self) -> tuple[Gain, ...]:
+        """Those that are faster by more than a trifle, the fastest first; the interval must lie above 1."""
+        gains = [gain for gain in self.all[1:] if is_a_gain(gain.best)]
+        return tuple(sorted(gains, key=lambda gain: -gain.best[0]))
+
+
+def is_a_gain(best: tuple[float, Interval | None]) -> bool:
+    """Whether a ratio is worth advising: its interval lies above 1, and it is not a trifle."""
+    ratio, interval = best
+    return interval is not None and interval[0] > 1 and ratio >= _WORTH_IT
+
+
+def gains_of(trial: Trial, *, ended: bool | None = None) -> Gains:
+    """Derives rates from samples, and chooses.
+
+    Args:
+      ended: whether the rounds that measure the choice again are complete; as the trial says unless given.
+    """
+    ended = trial.ended if ended is None else ended
+    gains = _gains(trial)
+    chosen = choose(gains)
+    if chosen is None or not ended or chosen.name != trial.chosen_first:
+        return Gains(all=gains, chosen=chosen)
+    return Gains(all=gains, chosen=chosen if chosen.again is not None and is_a_gain(chosen.again) else None)
+
+
+def _gains(trial: Trial) -> tuple[Gain, ...]:
+    if not trial.contenders:
+        return ()
+    as_written, *others = trial.contenders
+    rates = _rates(as_written.samples, trial)
+    if not rates:
+        return ()
+    gains = []
+    for contender in (as_written, *others):
+        own = _rates(contender.samples, trial)
+        if not own:
+            continue
+        pairs, again = _shared(own, rates), _shared(_rates(contender.again, trial), _rates(as_written.again, trial))
+        if not pairs[0]:
+            continue
+        effects = [trial.remedy(name).effect for name in contender.remedies]
+        gains.append(
+            Gain(
+                contender=contender,
+                by_round=own,
+                against=ratio_interval(*pairs),
+                again=ratio_interval(*again) if again[0] and contender is not as_written else None,
+                whole_ratio=_whole_ratio(contender, trial, *map(geometric_mean, pairs)),
+                effect=max(effects, key=EFFECTS.index, default="identical"),
+            )
+        )
+    return tuple(gains)
+
+
+def choose(gains: Sequence[Gain]) -> Gain | None:
+    """Returns the fastest that is faster than the data as written, significantly and by `_WORTH_IT`."""
+    if not gains:
+        return None
+    as_written, *others = gains
+    faster = significantly_above([_shared(gain.by_round, as_written.by_round) for gain in others])
+    better = [
+        gain for gain, is_faster in zip(others, faster, strict=True) if is_faster and gain.against[0] >= _WORTH_IT
+    ]
+    if not better:
+        return None
+    fastest = max(gain.against[0] for gain in better)
+    near = [gain for gain in better if gain.against[0] * _SIMPLER_RATIO >= fastest]
+    return min(near, key=lambda gain: (len(gain.contender.remedies), -gain.against[0]))
+
+
+def _shared(rates: Mapping[int, float], others: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    """Returns the two rates of each round that is in both mappings."""
+    shared = sorted(rates.keys() & others.keys())
+    return [rates[number] for number in shared], [others[number] for number in shared]
+
+
+def _whole_ratio(contender: Contender, trial: Trial, rate: float, as_written: float) -> float | None:
+    """Returns the gain over the whole script, whose first epoch fills what the others find."""
+    warms_up = any(trial.remedy(name).warms_up for name in contender.remedies)
+    if not warms_up or contender.first is None or not trial.epochs:
+        return None
+    first_s = _whole_s_per_image(contender.first, trial)
+    return trial.epochs / as_written / (first_s + (trial.epochs - 1) / rate)
+
+
+def _rates(samples: Sequence[Sample], trial: Trial) -> dict[int, float]:
+    return {sample.round: 1 / _whole_s_per_image(sample, trial) for sample in samples}
+
+
+def _whole_s_per_image(sample: Sample, trial: Trial) -> float:
+    """Returns the time per image of a whole epoch in real use."""
+    if trial.scaled:
+        return sample.whole_s_per_image()
+    return sample.s_per_image if trial.epoch_images is None else sample.whole_s_per_image(round(trial.epoch_images))

@@ -1,0 +1,279 @@
+"""Remedies for what `fit` reads without a tf.data pipeline of the user's: a PyDataset, and arrays."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import multiprocessing.dummy
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from profiles.measure.batches import FitData, batch_images
+from profiles.remedies.equality import SAME_ONLY_IN_SHAPE, Comparison, beyond, compare, own_effect
+from profiles.remedies.remedy import Edit, Effect, Need, Remedy, Untried
+from profiles.remedies.turns import Failed
+from profiles.stages.places import Place
+
+# Batches that are compared.
+_COMPARED_BATCHES = 4
+# Batches that lie ready in the queue for each worker.
+_QUEUE_PER_WORKER = 4
+# Workers that give no batch for so long never will.
+_BATCH_LIMIT_S = 30.0
+
+
+class PyDatasetData:
+    """A PyDataset, or one of Keras' old generators, as `profiles.remedies.turns.Data`.
+
+    Args:
+      dataset: what was given to `fit`.
+      needs: what it loses, which calls for remedies.
+      calls: how many calls at once the cores can take.
+      place: the call of `fit`; None where it is not known.
+      name: the variable that holds the dataset in the code of that call; None where it is not known.
+    Raises:
+      Failed: if the dataset has no end, or no batch.
+    """
+
+    scaled = False
+    stages: tuple[str, ...] = ()
+
+    def __init__(
+        self, dataset: Any, *, needs: Collection[Need], calls: int, place: Place | None = None, name: str | None = None
+    ) -> None:
+        if dataset.num_batches is None:
+            raise Failed("the data have no end")
+        if not dataset.num_batches:
+            raise Failed("the data have no batch")
+        self._dataset = dataset
+        self._place, self._name = place, name
+        self.untried: list[Untried] = []
+        self.notes: tuple[str, ...] = ()
+        self._number = int(dataset.num_batches)
+        self.epoch_batches: float | None = float(self._number)
+        self.epoch_images: float | None = float(self._number * batch_images(dataset[0]))
+        self._own_effect: Effect | None = None
+        self.remedies = self._find(frozenset(needs), max(2, calls))
+
+    def is_whole(self, batches: int) -> bool:
+        return batches >= self._number
+
+    def fits(self, names: Sequence[str]) -> bool:
+        """Whether these remedies can be combined: each sets the workers."""
+        return len(names) < 2
+
+    def built(self, names: Sequence[str], batches: int) -> Any:
+        return _Part(self._dataset, min(batches, self._number), **self._settings(names))
+
+    def whole(self, names: Sequence[str]) -> Any:
+        """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""
+        return self.built(names, self._number)
+
+    def compared(self, names: Sequence[str]) -> Comparison:
+        """Compares batches that workers made with those that this thread makes."""
+        if self._own_effect is None:
+            self._own_effect = own_effect(self._batches(), self._batches())
+            if self._own_effect == "other draws":
+                self.notes += (SAME_ONLY_IN_SHAPE,)
+        return beyond(self._own_effect, compare(self._batches(), self._batches(**self._settings(names))))
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to remove."""
+
+    def _batches(self, **settings: Any) -> list[Any]:
+        part = _Part(self._dataset, min(_COMPARED_BATCHES, self._number), **settings)
+        if not settings:
+            return [part[index] for index in range(part.num_batches)]
+        return _made_by_workers(part, settings["workers"], processes=settings["use_multiprocessing"])
+
+    def _settings(self, names: Sequence[str]) -> dict[str, Any]:
+        settings = {name: getattr(self._dataset, name) for name in ("workers", "use_multiprocessing", "max_queue_size")}
+        for name in names:
+            settings |= self._changed[name]
+        return settings
+
+    def _find(self, needs: frozenset[Need], calls: int) -> tuple[Remedy, ...]:
+        data = self._dataset
+        workers = int(data.workers or 1)
+        self._changed: dict[str, dict[str, Any]] = {}
+        if not needs & {"waiting", "interference"}:
+            return ()
+        if workers < calls or not data.use_multiprocessing:
+            queue = max(int(data.max_queue_size), _QUEUE_PER_WORKER * calls)
+            if workers < calls and not data.use_multiprocessing:
+                self._changed["workers"] = {"workers": calls, "max_queue_size": queue}
+            many = 4 * calls
+            if workers < many and not data.use_multiprocessing:
+                self._changed["more-workers"] = {"workers": many, "max_queue_size": max(queue, many)}
+            self._changed["processes"] = {"workers": calls, "use_multiprocessing": True, "max_queue_size": queue}
+        return tuple(self._remedy(name, settings) for name, settings in self._changed.items())
+
+    def _remedy(self, name: str, settings: Mapping[str, Any]) -> Remedy:
+        variable = self._name or "data"
+        lines = [f"{variable}.{key} = {value}" for key, value in settings.items()]
+        kind = "processes" if settings.get("use_multiprocessing") else "threads"
+        return Remedy(
+            name=name,
+            text=f"batches made by {settings['workers']} {kind}, {settings['max_queue_size']} ready at most",
+            code="\n".join(lines),
+            effect="identical",
+            place=None if self._place is None else str(self._place),
+            edits=()
+            if self._place is None or self._name is None
+            else tuple(Edit(place=self._place, kind="before", text=line) for line in lines),
+        )
+
+
+class _Part(keras.utils.PyDataset):
+    """The first batches of a PyDataset, with settings of its own."""
+
+    def __init__(self, data: Any, batches: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._data = data
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __getitem__(self, index: int) -> Any:
+        return self._data[index]
+
+    def on_epoch_begin(self) -> None:
+        if hasattr(self._data, "on_epoch_begin"):
+            self._data.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._data.on_epoch_end()
+
+
+# The data whose batches a pool makes: workers that are forked find them here, as Keras' own workers find theirs.
+_shared: list[Any] = []
+
+
+def _shared_batch(index: int) -> Any:
+    return _shared[0][index]
+
+
+def _made_by_workers(data: Any, workers: int, *, processes: bool) -> list[Any]:
+    """Returns the batches of a PyDataset as workers make them side by side.
+
+    Raises:
+      Failed: if they do not come in time.
+    """
+    _shared[:] = [data]
+    pool_class = multiprocessing.get_context("fork").Pool if processes else multiprocessing.dummy.Pool
+    pool = pool_class(workers)
+    try:
+        batches = pool.imap(_shared_batch, range(data.num_batches))
+        return [batches.next(timeout=_BATCH_LIMIT_S) for _ in range(data.num_batches)]
+    except multiprocessing.TimeoutError as error:
+        raise Failed(f"its workers gave no batch within {_BATCH_LIMIT_S:g} s") from error
+    finally:
+        pool.terminate()
+        _shared.clear()
+
+
+def _as_keras_has_them(array: Any) -> Any:
+    """Returns an array as `fit` feeds it to the model: floats of any size as Keras' own type of floats."""
+    array = np.asarray(array)
+    floats = keras.config.floatx()
+    return array.astype(floats, copy=False) if array.dtype.kind == "f" else array
+
+
+class ArrayData:
+    """Arrays that were given to `fit`, as `profiles.remedies.turns.Data`.
+
+    Args:
+      arguments: of `fit`: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`.
+      needs: what it loses, which calls for remedies.
+      place: the call of `fit`; None where it is not known.
+    Raises:
+      Failed: if the backend is not TensorFlow, or an array has another length than the first.
+    """
+
+    scaled = False
+    stages: tuple[str, ...] = ()
+
+    def __init__(self, arguments: Mapping[str, Any], *, needs: Collection[Need], place: Place | None = None) -> None:
+        if keras.backend.backend() != "tensorflow":
+            raise Failed("arrays are fed in another way on TensorFlow only")
+        given = [arguments.get(name) for name in ("x", "y", "sample_weight")]
+        while given and given[-1] is None:
+            given.pop()
+        self._arrays = keras.tree.map_structure(_as_keras_has_them, tuple(given))
+        leaves = [leaf for leaf in keras.tree.flatten(self._arrays) if leaf is not None]
+        lengths = {leaf.shape[0] if leaf.ndim else 0 for leaf in leaves}
+        if len(lengths) != 1 or any(part is None for part in self._arrays):
+            raise Failed("the arrays have several lengths")
+        (self._samples,) = lengths
+        self._batch_size = int(arguments.get("batch_size") or 32)
+        self._shuffles = bool(arguments.get("shuffle", True))
+        self._place = place
+        self.untried: list[Untried] = []
+        self.notes: tuple[str, ...] = ()
+        self.epoch_images: float | None = float(self._samples)
+        self.epoch_batches: float | None = float(math.ceil(self._samples / self._batch_size))
+        self.remedies: tuple[Remedy, ...] = (
+            self._find() if frozenset(needs) & {"waiting", "interference", "edges"} else ()
+        )
+
+    def is_whole(self, batches: int) -> bool:
+        return batches * self._batch_size >= self._samples
+
+    def fits(self, names: Sequence[str]) -> bool:
+        """Whether these remedies can be combined: there is one."""
+        return len(names) < 2
+
+    def built(self, names: Sequence[str], batches: int) -> Any:
+        samples = min(self._samples, batches * self._batch_size)
+        parts = keras.tree.map_structure(lambda leaf: leaf[:samples], self._arrays)
+        if names:
+            return self._dataset(parts, samples, seed=None)
+        named = dict(zip(("x", "y", "sample_weight"), parts, strict=False))
+        return FitData(arguments={**named, "batch_size": self._batch_size, "shuffle": self._shuffles})
+
+    def whole(self, names: Sequence[str]) -> Any:
+        """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""
+        return self.built(names, 2**62)
+
+    def compared(self, names: Sequence[str]) -> Comparison:
+        """Compares the batches with those of the arrays, which the remedy cuts and shuffles as Keras does."""
+        samples = min(self._samples, _COMPARED_BATCHES * self._batch_size)
+        parts = keras.tree.map_structure(lambda leaf: np.asarray(leaf[:samples]), self._arrays)
+
+        def batch_from(first: int) -> Any:
+            return keras.tree.map_structure(lambda leaf: leaf[first : first + self._batch_size], parts)
+
+        ours = [batch_from(first) for first in range(0, samples, self._batch_size)]
+        made = self._dataset(parts, samples, seed=1)
+        return compare(ours, [keras.tree.map_structure(np.asarray, batch) for batch in made])
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to remove."""
+
+    def _dataset(self, parts: Any, samples: int, *, seed: int | None) -> Any:
+        import tensorflow as tf
+
+        dataset = tf.data.Dataset.from_tensor_slices(parts)
+        if self._shuffles:
+            dataset = dataset.shuffle(samples, seed=seed)
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        return dataset.batch(self._batch_size).prefetch(2).with_options(options)
+
+    def _find(self) -> tuple[Remedy, ...]:
+        shuffle = f".shuffle({self._samples})" if self._shuffles else ""
+        return (
+            Remedy(
+                name="own-dataset",
+                text="the arrays as a tf.data.Dataset without tf.data's tuner, which Keras leaves on",
+                code=f"tf.data.Dataset.from_tensor_slices((x, y)){shuffle}.batch({self._batch_size}).prefetch(2), with "
+                "options.autotune.enabled = False",
+                effect="other order" if self._shuffles else "identical",
+                place=None if self._place is None else str(self._place),
+                memory_bytes=sum(np.asarray(leaf).nbytes for leaf in keras.tree.flatten(self._arrays)),
+            ),
+        )

@@ -1,0 +1,77 @@
+"""Remedies as plain data: what each changes, what it does to the data, and how the code reads with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from profiles.stages.places import Place
+
+# The name of the contender without any remedy.
+AS_WRITTEN = "as written"
+# What a remedy does to the data of an epoch, from nothing to most: the same batches; the same samples in another order;
+# samples that differ by rounding; samples that are drawn anew, where random operations make them.
+Effect = Literal["identical", "other order", "close", "other draws"]
+EFFECTS: tuple[Effect, ...] = ("identical", "other order", "close", "other draws")
+# What a loader can lose to training, and what a remedy is called for by. `drawn once` is a cache behind random
+# operations, which costs no time and spoils what the model learns.
+Need = Literal["waiting", "interference", "edges", "drawn once"]
+NEEDS: tuple[Need, ...] = ("waiting", "interference", "edges", "drawn once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One edit of a user's code.
+
+    Attributes:
+      place: the call to edit.
+      kind: "argument" gives the call an argument; "behind" puts a further call behind it; "option" sets an option of
+        tf.data behind it; "before" puts a statement before the statement that the call is in; "remove" leaves the
+        method's call out.
+      text: "num_parallel_calls=2", ".prefetch(2)", "autotune.enabled = False", "loader.workers = 2"; "" to remove.
+    """
+
+    place: Place
+    kind: Literal["argument", "behind", "option", "before", "remove"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One change of the data that a model is fed with.
+
+    Attributes:
+      name: such as "parallel"; unique among the remedies of the same data.
+      text: what it changes, as a clause: "`load` in 2 parallel calls".
+      code: how the code reads with it.
+      effect: what it does to the data.
+      place: "train.py:31", where the code is to be changed; None where that is not known.
+      edits: of the user's code; empty where it is too involved for an edit by machine.
+      memory_bytes, disk_bytes: what it needs.
+      calls: how many calls at once it makes, where that depends on what was measured.
+      warms_up: whether the first epoch differs from the others, because a cache is filled.
+    """
+
+    name: str
+    text: str
+    code: str
+    effect: Effect
+    place: str | None = None
+    edits: tuple[Edit, ...] = ()
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    calls: int | None = None
+    warms_up: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untried:
+    """A remedy that is not measured, and why.
+
+    Attributes:
+      name: of the remedy.
+      reason: why, and where something can be done about it, what.
+    """
+
+    name: str
+    reason: str

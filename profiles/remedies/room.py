@@ -1,0 +1,30 @@
+"""What remedies may take of this machine: calls at once, and bytes for a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+
+from profiles.provenance import usable_cores
+
+# The part of the free memory, and of the free disk, that a cache may take.
+_FREE_RATIO = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How many calls at once the cores can take, and the largest cache in memory and on disk, in bytes."""
+
+    calls: int
+    memory_bytes: float
+    disk_bytes: float
+
+
+def room_here(folder: str) -> Room:
+    """Returns what this process may take: all usable cores; half of the free memory, and of the disk of `folder`."""
+    return Room(
+        calls=max(1, round(usable_cores())),
+        memory_bytes=_FREE_RATIO * psutil.virtual_memory().available,
+        disk_bytes=_FREE_RATIO * psutil.disk_usage(folder).free,
+    )

@@ -1,0 +1,227 @@
+"""A tf.data pipeline, built again with remedies from its traced functions.
+
+All pipelines that are built, also the one as written, are cut in the same place and read the same elements. Functions
+of the user's are not traced again, except where a function is applied to batches.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from profiles.measure.batches import FitData, batch_images
+from profiles.remedies.equality import SAME_ONLY_IN_SHAPE, Comparison, beyond, compare, own_effect
+from profiles.remedies.remedy import Effect, Need
+from profiles.remedies.room import Room
+from profiles.remedies.tf_finding import CACHES, PREFETCH, Finder, as_arrays
+from profiles.remedies.tf_part import EpochPart
+from profiles.remedies.turns import Failed
+from profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
+from profiles.stages.tf_model import written
+
+# Batches that are compared.
+_COMPARED_BATCHES = 8
+# More batches than any epoch has: a whole one.
+_WHOLE = 2**62
+
+
+class TfData:
+    """A tf.data pipeline of batches, as `profiles.remedies.turns.Data`.
+
+    Args:
+      dataset: what was given to `fit`.
+      needs: what it loses, which calls for remedies.
+      room: what the remedies may take.
+      repeats: whether `fit` may be told the steps of an epoch.
+      pool_calls: how many calls at once its maps may take; as their waiting calls for unless given.
+    Raises:
+      Failed: if the pipeline cannot be taken apart or built again, or gives no batch.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        needs: Collection[Need],
+        room: Room,
+        repeats: bool = True,
+        pool_calls: int | None = None,
+    ) -> None:
+        self._dataset = dataset
+        self._folder: Path | None = None
+        self._own_effect: Effect | None = None
+        try:
+            self._nodes = nodes(dataset, needs="trying remedies needs")
+            rebuilt(self._nodes, calls=room.calls)
+            part = self._part = EpochPart(self._nodes)
+            self._finder = Finder(dataset, self._nodes, part, room=room, pool_calls=pool_calls)
+            first = next(iter(self.built((), 1)), None)
+        except CutError as error:
+            raise Failed(f"this pipeline cannot be taken apart: {error}") from error
+        if first is None:
+            raise Failed("this pipeline gives no batch")
+        self.stages = tuple(node.name for node in self._nodes)
+        self.scaled = part.scales
+        endless = math.isinf(part.elements)
+        self.epoch_images = None if endless else part.images(batch_images(first))
+        self.epoch_batches = None if endless else part.elements / part.elements_per_batch
+        self.notes: tuple[str, ...] = ()
+        if not part.length_known:
+            self.notes = ("The length of an epoch was not found: what it does once at its edges is in no rate.",)
+        self.remedies = self._finder.remedies(needs, batches=self.epoch_batches if repeats else None)
+        self.untried = self._finder.untried
+
+    def is_whole(self, batches: int) -> bool:
+        return self._part.is_whole(batches)
+
+    @property
+    def held_by(self) -> str | None:
+        """The shuffle because of which only whole epochs can be measured; None if there is none."""
+        return self._part.held_by
+
+    def fits(self, names: Sequence[str]) -> bool:
+        """Whether these remedies can be combined."""
+        chosen, caches = set(names), set(names) & set(CACHES)
+        found = self._finder.found
+        if len(caches) > 1 or ("shuffle-first" in chosen and caches):
+            return False
+        if {"pool", "parallel"} <= chosen and set(found.sequential) <= set(found.waiting):
+            return False
+        return not ("batches-first" in chosen and caches and found.cache_at in found.pairs)
+
+    def built(self, names: Sequence[str], batches: int) -> Any:
+        try:
+            return self._built(frozenset(names), batches, seeded=False)
+        except (TypeError, ValueError) as error:
+            raise Failed(f"it cannot be built: {error}") from error
+
+    def whole(self, names: Sequence[str]) -> Any:
+        """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""
+        return self.built(names, _WHOLE)
+
+    def compared(self, names: Sequence[str]) -> Comparison:
+        if self._own_effect is None:
+            self._own_effect = own_effect(self._first_batches(()), self._first_batches(()))
+            if self._own_effect == "other draws":
+                self.notes += (SAME_ONLY_IN_SHAPE,)
+        return beyond(self._own_effect, compare(self._first_batches(()), self._first_batches(names)))
+
+    def close(self) -> None:
+        """Removes caches on disk, and what is in them."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _first_batches(self, names: Sequence[str]) -> list[Any]:
+        """Returns the first batches of an epoch, in an order that comes again."""
+        whole = self._part.held_by is not None
+        data = self._built(frozenset(names), _WHOLE if whole else _COMPARED_BATCHES, seeded=True)
+        steps = _COMPARED_BATCHES
+        if isinstance(data, FitData):
+            data, steps = data.arguments["x"], min(steps, data.arguments["steps_per_epoch"])
+        return [as_arrays(batch) for batch in data.take(steps)]
+
+    def _built(self, names: frozenset[str], batches: int, *, seeded: bool) -> Any:
+        """Builds the pipeline with remedies.
+
+        Args:
+          batches: of an epoch; more than there are for a whole epoch.
+          seeded: whether shuffles get a seed, so that two pipelines have one order.
+        """
+        pipeline, part, found = self._nodes, self._part, self._finder.found
+        seed = 1 if seeded else None
+        calls: dict[int, int] = {}
+        without: set[int] = set()
+        replaced: dict[int, Any] = {}
+        steps = {at: [step] for at, step in part.behind(batches).items()}
+        buffers = dict(part.buffers(batches))
+        if seeded:
+            shuffles = (at for at, node in enumerate(pipeline) if node.kind == "shuffle")
+            buffers = {at: shuffle_buffer_of(pipeline[at].dataset) for at in shuffles} | buffers
+        if "parallel" in names:
+            calls |= dict.fromkeys(found.sequential, self._finder.calls)
+        if "pool" in names:
+            calls |= dict.fromkeys(found.waiting, found.pool_calls)
+        if "tuner-off" in names:
+            for at, node in enumerate(pipeline):
+                if written(node.dataset)[2] and node.kind == "prefetch":
+                    buffers[at] = PREFETCH
+                elif written(node.dataset)[2]:
+                    calls.setdefault(at, self._finder.calls)
+        if "batches-first" in names:
+            for at, batch in found.pairs.items():
+                without.add(at)
+                steps.setdefault(batch, []).append(self._finder.on_batches(at, calls.get(at)))
+        if "shuffle-first" in names:
+            size = max(buffers.get(at, self._finder.size_of(at)) for at in found.late_shuffles)
+            without |= set(found.late_shuffles)
+            steps.setdefault(part.at, []).append(lambda dataset: dataset.shuffle(size, seed=seed))
+        if names & {"cache", "cache-on-disk"}:
+            assert found.cache_at is not None
+            without |= set(found.moved)
+            path = self._new_path() if "cache-on-disk" in names else ""
+            cached = steps.setdefault(found.cache_at, [])
+            cached.append(lambda dataset: dataset.cache(path))
+            if found.shuffled:
+                shuffled = self._scaled(found.shuffled, batches)
+                cached.append(lambda dataset: dataset.shuffle(shuffled, seed=seed))
+        if "cache-before-drawing" in names:
+            assert found.frozen is not None
+            at, inner, first = found.frozen
+            # The cut moves in front of the cache: tf.data drops a cache that is not read to its end.
+            cached = [*steps.pop(at, []), lambda dataset: dataset.cache()]
+            replaced[at] = rebuilt(inner, calls="as written", behind={first - 1: _chained(cached)})[-1]
+        dataset = rebuilt(
+            pipeline,
+            calls="as written",
+            replaced=replaced,
+            behind={at: _chained(some) for at, some in steps.items()},
+            buffers=buffers,
+            without=without,
+            calls_of=calls,
+        )[-1]
+        if "prefetch" in names:
+            dataset = dataset.prefetch(PREFETCH)
+        if "repeat" in names:
+            assert self.epoch_batches is not None
+            steps_per_epoch = math.ceil(self.epoch_batches) if part.is_whole(batches) else batches
+            repeated = self._with_options(dataset.repeat(), names)
+            return FitData(arguments={"x": repeated, "steps_per_epoch": steps_per_epoch})
+        return self._with_options(dataset, names)
+
+    def _with_options(self, dataset: Any, names: frozenset[str]) -> Any:
+        options = tf.data.Options()
+        if "tuner-off" in names:
+            options.autotune.enabled = False
+        if "pool" in names:
+            options.threading.private_threadpool_size = self._finder.found.pool_calls
+        if "any-order" in names:
+            options.deterministic = False
+        return dataset.with_options(self._dataset.options()).with_options(options)
+
+    def _scaled(self, size: int, batches: int) -> int:
+        """Returns the size of a new shuffle's buffer in a cut epoch, of which it holds as large a part."""
+        if self._part.is_whole(batches) or math.isinf(self._part.elements):
+            return size
+        return max(1, math.ceil(size * batches * self._part.elements_per_batch / self._part.elements))
+
+    def _new_path(self) -> str:
+        """Returns where a new cache on disk goes; `close` removes it."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="unstall-cache-"))
+        return tempfile.mkdtemp(dir=self._folder) + "/cache"
+
+
+def _chained(steps: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def apply(dataset: Any) -> Any:
+        for step in steps:
+            dataset = step(dataset)
+        return dataset
+
+    return apply

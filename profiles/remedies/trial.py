@@ -1,0 +1,69 @@
+"""What a trial of remedies measured, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiles.remedies.remedy import Remedy, Untried
+from profiles.samples import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """The data with some remedies, and the windows that were measured of them.
+
+    Attributes:
+      name: of its remedies, joined by " + "; `AS_WRITTEN` for none.
+      remedies: names of its remedies.
+      first: its first epoch, in which a cache fills; None where it was not measured.
+      samples: of the rounds before the choice.
+      again: of rounds after the choice; empty where it was not measured again.
+      difference: the largest difference of a value to the data as written, where the claim is "close".
+    """
+
+    name: str
+    remedies: tuple[str, ...]
+    first: Sample | None = None
+    samples: tuple[Sample, ...] = ()
+    again: tuple[Sample, ...] = ()
+    difference: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What was measured so far of the remedies for the data of one `fit` or loop.
+
+    Attributes:
+      remedies: that can be tried, and keep what they claim of the data.
+      untried: those that are not tried, or were thrown out, and why.
+      contenders: the data as written first.
+      chosen_first: the contender that was measured again beside the data as written; None where none was.
+      stages: names of the stages of the data, where these are known.
+      epoch_images: images of an epoch in real use; None where it never ends, or its end was not reached.
+      scaled: whether a measured epoch is the real one at a smaller scale, its edges included.
+      batches, epoch_batches: of a measured epoch, and of one in real use; None where that is not known.
+      epochs: how many the script trained for; None where that is not known.
+      notes: what a reader of the rates must know.
+      digest: of the script's text, to which the edits belong; None where there is no script.
+      seconds: how long the trial took.
+      ended: whether it came to its end.
+    """
+
+    remedies: tuple[Remedy, ...] = ()
+    untried: tuple[Untried, ...] = ()
+    contenders: tuple[Contender, ...] = ()
+    chosen_first: str | None = None
+    stages: tuple[str, ...] = ()
+    epoch_images: float | None = None
+    scaled: bool = False
+    batches: int | None = None
+    epoch_batches: float | None = None
+    epochs: int | None = None
+    notes: tuple[str, ...] = ()
+    digest: str | None = None
+    seconds: float = 0.0
+    ended: bool = False
+
+    def remedy(self, name: str) -> Remedy:
+        """Returns the remedy of this name."""
+        return next(remedy for remedy in self.remedies if remedy.name == name)

@@ -1,0 +1,317 @@
+"""Measures remedies in turns: the data as written and each contender, round by round, within a budget of time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from profiles import clock
+from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
+from profiles.remedies.equality import Broken, Comparison
+from profiles.remedies.gains import choose, gains_of
+from profiles.remedies.remedy import AS_WRITTEN, EFFECTS, Remedy, Untried
+from profiles.remedies.trial import Contender, Trial
+from profiles.samples import Sample
+
+# Rounds of a stage of the trial: fewer give no useful interval, more gain little.
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 8
+# Rounds in which the chosen contender is measured again beside the data as written.
+_ROUNDS_AGAIN = 5
+# The part of the budget that the remedies by themselves may take; the rest is for those that help, together and again.
+_ALONE_RATIO = 0.6
+# An epoch of the measurement lasts about so long, and has at least so many batches.
+_EPOCH_S, _LEAST_BATCHES = 0.8, 12
+# The shortest window of a round, in whole epochs.
+_WINDOW_S = TRAIN_WINDOW_S
+# A contender whose epoch takes this many times that of the data as written is measured no further.
+_HOPELESS_RATIO = 3.0
+# Epochs of warm-up of each contender. The first one may fill a cache.
+_WARMUPS = 2
+
+
+class Failed(Exception):
+    """Data cannot be built or read; the message says why, in one line."""
+
+
+class Data(Protocol):
+    """The data of a `fit` or loop, which can be built again with remedies.
+
+    Attributes:
+      remedies: that can be tried, the most promising first.
+      untried: those that cannot, and why.
+      stages: names of the stages; empty where these are not known.
+      epoch_batches: of an epoch in real use; None where that is not known.
+      epoch_images: the same in images.
+      scaled: whether a part of an epoch is the whole at a smaller scale, its edges included.
+      notes: what a reader of the rates must know.
+    """
+
+    @property
+    def remedies(self) -> Sequence[Remedy]: ...
+    @property
+    def untried(self) -> Sequence[Untried]: ...
+    @property
+    def stages(self) -> tuple[str, ...]: ...
+    @property
+    def epoch_batches(self) -> float | None: ...
+    @property
+    def epoch_images(self) -> float | None: ...
+    @property
+    def scaled(self) -> bool: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def is_whole(self, batches: int) -> bool:
+        """Whether a measured epoch of so many batches is a whole epoch of the user's."""
+
+    def built(self, names: Sequence[str], batches: int) -> Any:
+        """Returns the data with the remedies of these names, cut to so many batches; as written without any.
+
+        Raises:
+          Failed: if the data cannot be built so.
+        """
+
+    def fits(self, names: Sequence[str]) -> bool:
+        """Whether these remedies can be combined."""
+
+    def compared(self, names: Sequence[str]) -> Comparison:
+        """Compares the first batches of the data with these remedies with those of the data as written."""
+
+
+# Measures training on data for some epochs, as a window of a name, in a round; no epoch may take longer than a limit.
+Measure = Callable[[Any, int, str, int, float], Sample]
+
+
+class Turns:
+    """Measures the remedies of one data within a budget.
+
+    Args:
+      data: of the script.
+      measure: times training on what `data` builds.
+      budget_s: how long all may take. A window that has begun is ended.
+      epochs: how many the script trains for; None where that is not known.
+      only: the remedies that are measured, all together; all that the data have, apart and together, unless given.
+      say: called with a text before each part of the work.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        measure: Measure,
+        *,
+        budget_s: float,
+        epochs: int | None = None,
+        only: tuple[str, ...] = (),
+        say: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        self._data = data
+        self._measure = measure
+        self._budget_s = budget_s
+        self._only = only
+        self._say = say
+        self._began_ns = clock.now_ns()
+        self._built: dict[str, Any] = {}
+        self._epochs: dict[str, int] = {}
+        self._epoch_s: dict[str, float] = {}
+        self._contenders: dict[str, Contender] = {}
+        self._dropped: list[Untried] = []
+        self._effects: dict[str, Remedy] = {remedy.name: remedy for remedy in data.remedies}
+        self._order = random.Random()
+        self._numbers = itertools.count()
+        self._batches = 0
+        self._chosen_first: str | None = None
+        self._script_epochs = epochs
+        self._ended = False
+
+    def trial(self) -> Trial:
+        """Returns what was measured so far."""
+        data = self._data
+        return Trial(
+            remedies=tuple(self._effects.values()),
+            untried=(*data.untried, *self._dropped),
+            contenders=tuple(self._contenders.values()),
+            chosen_first=self._chosen_first,
+            stages=data.stages,
+            epoch_images=data.epoch_images,
+            scaled=data.scaled,
+            batches=self._batches or None,
+            epoch_batches=data.epoch_batches,
+            epochs=self._script_epochs,
+            notes=data.notes,
+            seconds=self._gone_s(),
+            ended=self._ended,
+        )
+
+    def run(self) -> Iterator[Trial]:
+        """Measures, and yields all that was measured so far whenever there is more of it.
+
+        Raises:
+          Failed: if the data as written cannot be measured.
+        """
+        unknown = [name for name in self._only if name not in self._effects]
+        if unknown:
+            raise Failed(f"there is no remedy {unknown[0]} for these data. Known: {', '.join(self._effects) or 'none'}")
+        if self._effects:
+            yield from self._run()
+        self._ended = True
+        yield self.trial()
+
+    def _run(self) -> Iterator[Trial]:
+        self._say("reading the data as written")
+        self._batches = self._find_batches()
+        self._warm_up(AS_WRITTEN, ())
+        apart: list[tuple[str, ...]] = [self._only] if self._only else [(name,) for name in self._effects]
+        for names in apart:
+            if self._allows(names):
+                self._say(f"{' + '.join(names)}: building, comparing, first epochs")
+                self._enter(names)
+                yield self.trial()
+        alone = [name for name in self._contenders if name != AS_WRITTEN]
+        if not alone:
+            return
+        yield from self._rounds([AS_WRITTEN, *alone], self._until(_ALONE_RATIO))
+        together = [names for names in self._together() if self._data.fits(names)]
+        if together:
+            for names in together:
+                self._say(f"{' + '.join(names)}: building, comparing, first epochs")
+                self._enter(names)
+            joined = [" + ".join(names) for names in together if " + ".join(names) in self._contenders]
+            best = choose(gains_of(self.trial()).all)
+            yield from self._rounds(
+                [AS_WRITTEN, *([best.name] if best else []), *joined], self._until((1 + _ALONE_RATIO) / 2)
+            )
+        chosen = choose(gains_of(self.trial(), ended=False).all)
+        if chosen is None:
+            return
+        # The fastest of several owes its place to noise as well, so that the rounds that chose it overestimate it.
+        self._chosen_first = chosen.name
+        yield from self._rounds([AS_WRITTEN, chosen.name], self._until(1.0), again=True)
+
+    def _find_batches(self) -> int:
+        """Returns how many batches an epoch of the measurement needs: more and more are timed until it is known."""
+        batches = _LEAST_BATCHES
+        while True:
+            sample = self._measure(self._data.built((), batches), 1, "warmup", 0, self._budget_s / 4)
+            epoch_s = sample.epoch_ns / 1e9
+            if self._data.is_whole(batches):
+                return batches
+            if epoch_s > _EPOCH_S / 4:
+                return max(_LEAST_BATCHES, round(batches * _EPOCH_S / epoch_s))
+            batches *= 4
+
+    def _allows(self, names: tuple[str, ...]) -> bool:
+        """Whether the budget suffices for one more contender; notes it as not tried if not.
+
+        The new one may take as long as the data as written.
+        """
+        epoch_s = self._epoch_s[AS_WRITTEN]
+        windows_s = [max(self._epoch_s[name], _WINDOW_S) for name in (*self._contenders, AS_WRITTEN)]
+        needed_s = (self._gone_s() + _WARMUPS * epoch_s + _LEAST_ROUNDS * sum(windows_s)) / _ALONE_RATIO
+        if needed_s <= self._budget_s:
+            return True
+        left = len(self._effects) + 1 - len(self._contenders)
+        for_all_s = (
+            needed_s + (left - 1) * (_WARMUPS * epoch_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / _ALONE_RATIO
+        )
+        reason = f"{self._batches} batches take {epoch_s:.1f} s as written; --budget {math.ceil(for_all_s)} would do"
+        self._drop(" + ".join(names), reason)
+        return False
+
+    def _enter(self, remedies: tuple[str, ...]) -> None:
+        """Builds, compares and warms up a contender; drops one that fails, breaks its claim, or is far too slow."""
+        name = " + ".join(remedies)
+        try:
+            comparison = self._data.compared(remedies)
+            difference = self._hold_to_claim(remedies, comparison)
+            self._warm_up(name, remedies, difference)
+        except (Failed, Broken) as error:
+            self._drop(name, str(error))
+        except MemoryError:
+            self._drop(name, "it did not fit into memory")
+        except Exception as error:  # the user's code and the framework can raise anything; it costs this contender only
+            self._drop(name, _first_line(error))
+
+    def _hold_to_claim(self, remedies: tuple[str, ...], comparison: Comparison) -> float | None:
+        """Checks what the data show against what the remedies claim.
+
+        Returns:
+          The largest difference of a value.
+        Raises:
+          Broken: if the data differ by more than is claimed.
+        """
+        claimed = max((self._effects[name].effect for name in remedies), key=EFFECTS.index)
+        if EFFECTS.index(comparison.effect) <= EFFECTS.index(claimed):
+            return comparison.difference
+        raise Broken(f"it claims {claimed} batches, and {comparison.text}: it is thrown out")
+
+    def _warm_up(self, name: str, remedies: tuple[str, ...], difference: float | None = None) -> None:
+        self._built[name] = self._data.built(remedies, self._batches)
+        limit_s = max(self._budget_s - self._gone_s(), 1.0)
+        first, *others = [self._measure(self._built[name], 1, "warmup", number, limit_s) for number in range(_WARMUPS)]
+        self._epoch_s[name] = min(sample.epoch_ns for sample in (others or [first])) / 1e9
+        as_written_s = self._epoch_s[AS_WRITTEN]
+        if self._epoch_s[name] > _HOPELESS_RATIO * as_written_s:
+            del self._built[name]
+            raise Failed(f"an epoch takes {self._epoch_s[name] / as_written_s:.1f} times as long")
+        self._epochs[name] = epochs_for(others[-1] if others else first, _WINDOW_S)
+        self._contenders[name] = Contender(name=name, remedies=remedies, first=first, difference=difference)
+
+    def _rounds(self, names: list[str], until_s: float, *, again: bool = False) -> Iterator[Trial]:
+        """Measures rounds, in an order that is drawn anew in each, until a time; at least `_LEAST_ROUNDS`."""
+        count = _ROUNDS_AGAIN if again else _MOST_ROUNDS
+        for number in range(count):
+            began_s = self._gone_s()
+            self._say(f"round {number + 1}: {', '.join(names[1:])}")
+            round_ = next(self._numbers)
+            for name in self._order.sample(names, len(names)):
+                try:
+                    limit_s = max(10.0, 5 * self._epoch_s[name])
+                    sample = self._measure(
+                        self._built[name], self._epochs[name], "again" if again else "train", round_, limit_s
+                    )
+                except Exception as error:  # as in `_enter`
+                    if name == AS_WRITTEN:
+                        raise Failed(f"the data as written failed: {_first_line(error)}") from error
+                    self._drop(name, _first_line(error))
+                    self._contenders.pop(name)
+                    names = [other for other in names if other != name]
+                    continue
+                contender = self._contenders[name]
+                if again:
+                    self._contenders[name] = replace(contender, again=(*contender.again, sample))
+                else:
+                    self._contenders[name] = replace(contender, samples=(*contender.samples, sample))
+            yield self.trial()
+            took_s = self._gone_s() - began_s
+            if len(names) == 1 or (number + 1 >= _LEAST_ROUNDS and self._gone_s() + took_s > until_s):
+                return
+
+    def _together(self) -> list[tuple[str, ...]]:
+        """Returns combinations of the remedies that help: the best with each other one, and all of them."""
+        gains = gains_of(self.trial(), ended=False).all
+        helped = sorted((gain for gain in gains[1:] if gain.against[0] > 1.02), key=lambda gain: -gain.against[0])
+        names = [gain.name for gain in helped]
+        if len(names) < 2:
+            return []
+        order = list(self._effects)
+        pairs = [(names[0], other) for other in names[1:3]]
+        combined = [*pairs, tuple(names)] if len(names) > 2 else pairs
+        return list(dict.fromkeys(tuple(sorted(some, key=order.index)) for some in combined))
+
+    def _drop(self, name: str, reason: str) -> None:
+        self._dropped.append(Untried(name=name, reason=reason))
+
+    def _gone_s(self) -> float:
+        return (clock.now_ns() - self._began_ns) / 1e9
+
+    def _until(self, ratio: float) -> float:
+        return ratio * self._budget_s
+
+
+def _first_line(error: BaseException) -> str:
+    first = (str(error).strip().splitlines() or [""])[0][:160]
+    return f"it failed ({type(error).__name__}: {first})"

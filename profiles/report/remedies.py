@@ -1,0 +1,145 @@
+"""Shows a trial of remedies: what each gained, at what cost, where, and how the code reads with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from profiles.remedies import EQUAL_RATIO, Gain, Gains, Trial, gains_of, is_a_gain
+from profiles.statistics import range_cell, range_text
+
+HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
+
+
+def gain_rows(trial: Trial, gains: Gains | None = None) -> list[tuple[str, ...]]:
+    """Returns a row for each contender that is faster, the fastest first: as `HEADINGS` says."""
+    gains = gains_of(trial) if gains is None else gains
+    return [
+        (
+            f"{gain.name} *" if gain is gains.chosen else gain.name,
+            f"{gain.best[0]:.2f}x",
+            range_cell(gain.best[1]),
+            _effect(gain),
+            needs_text(trial, gain) or "-",
+        )
+        for gain in gains.helped()
+    ]
+
+
+def needs_text(trial: Trial, gain: Gain) -> str:
+    """Returns what a contender needs: memory, disk, and how long its first epoch takes to fill a cache."""
+    remedies = [trial.remedy(name) for name in gain.contender.remedies]
+    memory, disk = (sum(getattr(remedy, name) for remedy in remedies) for name in ("memory_bytes", "disk_bytes"))
+    texts = [f"{size / 1e6:,.0f} MB {of}" for size, of in ((memory, "memory"), (disk, "disk")) if size]
+    return ", ".join(texts)
+
+
+def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
+    """Returns what follows from a trial, a line each.
+
+    Args:
+      trial: of remedies.
+      script: whose data were tried, to say how the best is put in place of them; None where there is no script.
+    """
+    gains = gains_of(trial)
+    lines = []
+    if trial.contenders and (scope := _scope(trial)):
+        lines.append(scope)
+    chosen = gains.chosen
+    if chosen is not None:
+        ratio, interval = chosen.best
+        again = "; measured again" if chosen.again else ""
+        whole = ""
+        if chosen.whole_ratio is not None:
+            whole = (
+                f", once its first epoch has filled the cache; over the script's {trial.epochs} epochs "
+                f"{chosen.whole_ratio:.2f} times"
+            )
+        lines.append(f"(*) {ratio:.2f} times as fast ({range_text(interval)}{again}){whole}: {chosen.name}.")
+    elif len(trial.contenders) > 1:
+        lines.append(
+            "Nothing that was tried is significantly faster than the data as written, "
+            f"by {100 * EQUAL_RATIO:g} % or more."
+        )
+    if chosen is not None:
+        for remedy in (trial.remedy(one) for one in chosen.contender.remedies):
+            place = f"{remedy.place}: " if remedy.place else ""
+            lines.append(f"  {remedy.name} ({remedy.text}; batches: {remedy.effect})")
+            lines += [
+                f"    {place if at == 0 else ' ' * len(place)}{code}"
+                for at, code in enumerate(remedy.code.splitlines())
+            ]
+    without = [gain.name for gain in gains.all[1:] if len(gain.contender.remedies) == 1 and not is_a_gain(gain.best)]
+    if without:
+        lines.append(f"{'No gain by itself' if gains.helped() else 'Tried'}: {', '.join(without)}.")
+    lines += list(trial.notes)
+    lines += [
+        f"not tried: {untried.name}: {untried.reason}" if untried.name != "all" else f"nothing tried: {untried.reason}"
+        for untried in trial.untried
+    ]
+    if chosen is not None and script is not None:
+        lines.append(f"apply it: python -m profiles --apply={','.join(chosen.contender.remedies)} {script}")
+    return lines
+
+
+def _scope(trial: Trial) -> str | None:
+    """Says of which part of an epoch the rates are; None where a whole epoch was measured."""
+    if trial.batches is None or trial.epoch_batches is None or trial.batches >= trial.epoch_batches:
+        return None
+    return (
+        f"From {trial.batches} of {trial.epoch_batches:,.0f} batches; what an epoch loses at its edges is charged at "
+        "the length of a whole epoch."
+    )
+
+
+def _effect(gain: Gain) -> str:
+    if gain.effect == "close" and gain.contender.difference is not None:
+        return f"close, {gain.contender.difference:.2g}"
+    return gain.effect
+
+
+def print_trial(console: Console, name: str, trial: Trial, script: str | None) -> None:
+    """Prints the gains of the remedies for the data of a `fit` or loop, and what follows from them."""
+    rows = gain_rows(trial)
+    console.print()
+    if rows:
+        title = Text(f"remedies for {name}", style="bold")
+        table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+        for heading in HEADINGS:
+            table.add_column(
+                heading,
+                justify="right" if heading in ("times", "95 %") else "left",
+                no_wrap=heading in ("times", "95 %"),
+            )
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    else:
+        console.print(Text(f"remedies for {name}", style="bold"))
+    for line in trial_sentences(trial, script=script):
+        console.print(Text(line), soft_wrap=line.startswith("    "))
+
+
+def trial_copies(trial: Trial) -> dict[str, Any]:
+    """Returns the gains of a trial for other tools."""
+    gains = gains_of(trial)
+    return {
+        "chosen": gains.chosen and gains.chosen.name,
+        "remedies": [
+            {
+                "name": gain.name,
+                "remedies": list(gain.contender.remedies),
+                "ratio": gain.best[0],
+                "ci95": None if gain.best[1] is None else list(gain.best[1]),
+                "measured_again": gain.again is not None,
+                "whole_ratio": gain.whole_ratio,
+                "effect": gain.effect,
+                "images_per_sec": gain.rate,
+            }
+            for gain in gains.all
+        ],
+        "untried": [{"name": one.name, "reason": one.reason} for one in trial.untried],
+    }

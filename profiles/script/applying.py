@@ -1,0 +1,215 @@
+"""Puts remedies in place of what a script gives to `fit` or loops over, without touching its files."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profiles.remedies import NEEDS, Edit, Remedy, gains_of
+from profiles.remedies.edits import TooInvolved, edited
+from profiles.remedies.room import room_here
+from profiles.remedies.turns import Failed
+from profiles.report.document import DocumentError, load
+from profiles.report.measurements import KIND, SCRIPT
+from profiles.stages.places import Place
+
+# How many calls at once a stage that waits takes for each core, where its waiting was not measured.
+_CALLS_PER_CORE = 4
+
+
+class ApplyError(ValueError):
+    """`--apply` names nothing that can be applied; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Remedies to put in place.
+
+    Attributes:
+      names: of the remedies.
+      place: "train.py:31", the line of the `fit` or loop that they are for; None for all.
+      remedies: as an earlier run has measured them; empty where only names are given.
+      ratio: the gain that the earlier run has measured.
+      digest: of the script's text in the earlier run.
+    """
+
+    names: tuple[str, ...]
+    place: str | None = None
+    remedies: tuple[Remedy, ...] = ()
+    ratio: float | None = None
+    digest: str | None = None
+
+
+def wanted(text: str, script: str) -> tuple[Wanted, ...]:
+    """Reads what `--apply` was given: names, or the results of an earlier run.
+
+    Args:
+      text: "NAME,..." or the path of a results file or its folder.
+      script: file name of the script.
+    Raises:
+      ApplyError: if the file cannot be read, is of another script, or no remedy has helped in it.
+    """
+    if not text.strip(", "):
+        raise ApplyError(
+            "--apply needs names of remedies, or the results of an earlier run. Measure first, without it."
+        )
+    path = Path(text)
+    if not (path.exists() or text.endswith(".json") or "/" in text):
+        return (Wanted(names=tuple(name.strip() for name in text.split(",") if name.strip())),)
+    try:
+        document, _ = load(path, {SCRIPT: KIND})
+    except DocumentError as error:
+        raise ApplyError(f"--apply {error}") from error
+    if document.plan.data != script:
+        raise ApplyError(f"--apply {text} is of {document.plan.data}, and the script is {script}.")
+    found = []
+    for name, trial in document.samples.trials.items():
+        chosen = gains_of(trial).chosen
+        if chosen is not None:
+            names = chosen.contender.remedies
+            found.append(
+                Wanted(
+                    names=names,
+                    place=name.partition("(")[2].rstrip(")"),
+                    remedies=tuple(trial.remedy(one) for one in names),
+                    ratio=chosen.best[0],
+                    digest=trial.digest,
+                )
+            )
+    if not found:
+        raise ApplyError(
+            f"--apply {text}: no remedy that was tried there is significantly faster. Measure first, without it."
+        )
+    return tuple(found)
+
+
+def edited_source(wants: Sequence[Wanted], script: Path) -> tuple[str, str]:
+    """Returns (the text of the script, the text with the remedies in place).
+
+    Raises:
+      ApplyError: if the script has changed, or a remedy is too involved for an edit by machine.
+    """
+    source = script.read_text(encoding="utf-8")
+    edits: list[Edit] = []
+    for one in wants:
+        if one.digest != digest_of(source):
+            raise ApplyError(f"--write needs the results of a run of {script.name} as it is now. Measure it again.")
+        for remedy in one.remedies:
+            if not remedy.edits:
+                raise ApplyError(f"--write: {remedy.name} is too involved for an edit by machine: {remedy.code}")
+            edits += remedy.edits
+    others = {edit.place.file for edit in edits} - {script.name}
+    if others:
+        raise ApplyError(
+            f"--write edits {script.name} only, and the data are made in {', '.join(sorted(others))} as well."
+        )
+    try:
+        return source, edited(source, edits)
+    except TooInvolved as error:
+        raise ApplyError(f"--write: {error}.") from error
+
+
+def _calls_here() -> int:
+    return room_here(tempfile.gettempdir()).calls
+
+
+def digest_of(source: str) -> str:
+    return hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
+
+
+class Applied:
+    """Builds the data with remedies, once for each object that a script gives.
+
+    Args:
+      wanted: the remedies.
+
+    Attributes:
+      done: "fit (train.py:31): cache", for each place where remedies are in place.
+      failed: the same with the reason, where they could not be put in place.
+    """
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self._wanted = wanted
+        self._made: dict[tuple[int, tuple[str, ...]], tuple[Any, Any]] = {}
+        self.done: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+
+    def only(self, name: str) -> tuple[str, ...]:
+        """Returns the remedies in place at a `fit` or loop, by its name in the report."""
+        place = name.partition("(")[2].rstrip(")")
+        return self._names(place)[0] if place in self.done else ()
+
+    def _names(self, place: str) -> tuple[tuple[str, ...], int | None]:
+        for one in self._wanted:
+            if one.place in (None, place):
+                calls = [remedy.calls for remedy in one.remedies if remedy.calls]
+                return one.names, max(calls, default=None)
+        return (), None
+
+    def to_fit(self, place: str, call: Place | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of a `fit` that differ with the remedies; none where they cannot be put in place.
+
+        Args:
+          place: "train.py:31", where `fit` was called.
+          call: the same, with the end of the call.
+          arguments: of `fit`, by name.
+        """
+        names, calls = self._names(place)
+        key = (id(arguments.get("x")), names)
+        if not names:
+            return {}
+        if key not in self._made:
+            from profiles.measure.batches import FitData
+            from profiles.remedies.fit_data import data_of, random_states_put_back
+
+            pool_calls = calls or _CALLS_PER_CORE * _calls_here() if "pool" in names else None
+            try:
+                with random_states_put_back():
+                    data = data_of(arguments, NEEDS, place=call, pool_calls=pool_calls)
+                    new = data.whole(self._known(names, data))
+            except Exception as error:  # the user's code can raise anything: the script goes on as it is
+                self.failed[place] = str(error)
+                new = None
+            changed: dict[str, Any] = {}
+            if isinstance(new, FitData):
+                changed = dict(new.arguments)
+            elif new is not None:
+                changed = {"x": new}
+            if "x" in changed and "y" in arguments and hasattr(changed["x"], "element_spec"):
+                changed |= {"y": None, "sample_weight": None, "batch_size": None}
+            self._made[key] = arguments.get("x"), changed
+        changed = self._made[key][1]
+        if changed:
+            self.done[place] = ", ".join(names)
+        return changed
+
+    def to_loop(self, place: str, loader: Any) -> Any:
+        """Returns the loader with the remedies; the same loader where they cannot be put in place."""
+        names, _ = self._names(place)
+        key = (id(loader), names)
+        if not names:
+            return loader
+        if key not in self._made:
+            from profiles.remedies.loader_remedies import LoaderData
+
+            try:
+                data = LoaderData(loader, needs=NEEDS, calls=_calls_here(), images_per_batch=None)
+                self._made[key] = loader, data.whole(self._known(names, data))
+                self.done[place] = ", ".join(names)
+            except Exception as error:  # as in `to_fit`
+                self.failed[place] = str(error)
+                self._made[key] = loader, loader
+        return self._made[key][1]
+
+    def _known(self, names: Sequence[str], data: Any) -> Sequence[str]:
+        """Returns the names, if the data have remedies of these names."""
+        known = [remedy.name for remedy in data.remedies]
+        for name in names:
+            if name not in known:
+                why = next((one.reason for one in data.untried if one.name == name), None)
+                raise Failed(why or f"there is no remedy {name} for these data. Known: {', '.join(known) or 'none'}")
+        return names

@@ -1,0 +1,55 @@
+"""What is kept of the longest `fit` of a script, so that remedies for its data can be tried on its model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.measure.backends import device_here
+from profiles.measure.windows import Windows
+from profiles.remedies import Need
+from profiles.remedies.fit_data import data_of, measure_with, random_states_put_back
+from profiles.remedies.turns import Data, Failed, Measure
+from profiles.script.ceilings import NotPossible, own_step, put_back
+from profiles.stages.places import Place
+from profiles.stages.tf_graph import CutError
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldFit:
+    """A `fit`: its model, what it was given, and where it was called.
+
+    Attributes:
+      name, took_ns, epochs: as `profiles.script.trying.Held` says.
+      model: as the `fit` left it.
+      arguments: of the last call of `fit`, by name.
+      element_spec: of the iterator that the model's step was traced for.
+      place: of the call; None where it is not known.
+    """
+
+    name: str
+    took_ns: int
+    epochs: int
+    model: Any
+    arguments: Mapping[str, Any]
+    element_spec: Any
+    place: Place | None
+
+    @contextmanager
+    def opened(self, needs: frozenset[Need]) -> Iterator[tuple[Data, Measure]]:
+        """Yields the data of the `fit`, and what measures training on them; puts the model back at the end."""
+        with random_states_put_back(), warnings.catch_warnings(action="ignore"):
+            data = data_of(self.arguments, needs, place=self.place)
+            try:
+                step, variables = own_step(self.model, self.element_spec)
+                with put_back(self.model, variables):
+                    self.model.train_function = step
+                    windows = Windows(self.model, device_here(), class_weight=self.arguments.get("class_weight"))
+                    yield data, measure_with(windows)
+            except (NotPossible, CutError) as error:
+                raise Failed(str(error)) from error
+            finally:
+                data.close()

@@ -1,0 +1,157 @@
+"""Tries remedies for the data of a script's longest `fit` or loop, once the script has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from profiles.remedies import NEEDS, Edit, Need, Trial, Untried
+from profiles.remedies.turns import Data, Failed, Measure, Turns
+from profiles.report.measurements import MeasurementDocument, derive
+from profiles.results.attribution import Attribution, bound_of
+from profiles.script.progress import TrialProgress
+
+if TYPE_CHECKING:
+    from profiles.script.loops import Loops
+    from profiles.script.profiler import Profiler
+
+# How long trying remedies takes unless the user says otherwise.
+BUDGET_S = 60.0
+# A part of an epoch from this share on calls for remedies: less than what makes loading costly, because several add up.
+_CALLS_FROM = 0.04
+# Beyond the budget, a window that has begun, the first epochs and the building of the data may take so long.
+GRACE_S = 60.0
+
+
+class Held(Protocol):
+    """What is kept of the longest `fit` or loop of a script, until its remedies were tried.
+
+    Attributes:
+      name: of the `fit` or loop, as in the report.
+      took_ns: time of its epochs.
+      epochs: how many there were.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def took_ns(self) -> int: ...
+    @property
+    def epochs(self) -> int: ...
+
+    def opened(self, needs: frozenset[Need]) -> AbstractContextManager[tuple[Data, Measure]]:
+        """Returns the data that can be built again, and what measures training on them; puts all back at its end.
+
+        Raises:
+          Failed: if the data cannot be built again, or the steps cannot be made apart from the script.
+        """
+
+
+def needs_of(attribution: Attribution, *, frozen: bool) -> frozenset[Need]:
+    """Returns what a `fit` or loop loses to loading, which calls for remedies; empty where loading costs little.
+
+    Args:
+      attribution: of its epochs.
+      frozen: whether random operations stand before a cache.
+    """
+    needs: set[Need] = {"drawn once"} if frozen else set()
+    if bound_of(attribution.loading_ratio) == "compute":
+        return frozenset(needs)
+    shares = attribution.shares.map(lambda _, share: share or 0.0)
+    parts: dict[Need, float] = {
+        "waiting": shares.fetch_stall + shares.prep_stall,
+        "interference": shares.interference,
+        "edges": shares.epoch_overhead,
+    }
+    needs |= {need for need, share in parts.items() if share >= _CALLS_FROM}
+    if not needs & parts.keys():
+        needs.add(max(parts, key=lambda need: parts[need]))
+    return frozenset(needs)
+
+
+def longest(watchers: list[Profiler | Loops]) -> Held | None:
+    """Returns what is held of the `fit` or loop that took longest."""
+    held = [watcher.held for watcher in watchers if watcher.held is not None]
+    return max(held, key=lambda one: one.took_ns, default=None)
+
+
+def with_trial(
+    document: MeasurementDocument,
+    held: Held,
+    *,
+    budget_s: float,
+    digest: str | None = None,
+    only: tuple[str, ...] = (),
+    begins: Callable[[float], object] = lambda limit_s: None,
+    progress: TrialProgress | None = None,
+) -> Iterator[MeasurementDocument]:
+    """Tries the remedies that the verdict calls for, and yields the document whenever more was measured.
+
+    Args:
+      document: of the script.
+      held: of the `fit` or loop whose data are tried.
+      budget_s: how long measuring may take.
+      digest: of the script's text.
+      only: the remedies that are in place already: the data are measured with them and without.
+      begins: called before any code of the user's runs again, with how long all may take.
+      progress: says what is measured; None for silence.
+    """
+    verdict = next((one for one in derive(document) if one.result.subject.variant == held.name), None)
+    if verdict is None:
+        return
+    result = verdict.result
+    frozen = bool(result.subject.frozen_by_cache)
+    needs = frozenset(NEEDS) if only else needs_of(result.attribution, frozen=frozen)
+    if not needs:
+        loading = max(result.attribution.loading_ratio, 0.0)
+        reason = f"loading is {loading:.0%} of an epoch, and no data could make it much faster"
+        yield _with(document, held.name, Trial(untried=(Untried(name="all", reason=reason),), ended=True))
+        return
+    begins(budget_s + GRACE_S)
+    with progress or nullcontext():
+        last = Trial()
+        try:
+            with held.opened(needs) as (data, measure):
+                turns = Turns(
+                    data,
+                    measure,
+                    budget_s=budget_s,
+                    epochs=held.epochs,
+                    only=only,
+                    say=progress.say if progress else _silent,
+                )
+                for trial in turns.run():
+                    last = _shown(trial, digest)
+                    yield _with(document, held.name, last)
+        except Failed as error:
+            stopped = Untried(name="all", reason=str(error))
+            yield _with(document, held.name, replace(last, untried=(*last.untried, stopped)))
+        except KeyboardInterrupt:
+            yield _with(
+                document, held.name, replace(last, notes=(*last.notes, "Interrupted: what was measured by then."))
+            )
+        except Exception as error:  # an error in a user's code, or in a framework, costs the trial and no more
+            first = (str(error).strip().splitlines() or [""])[0][:160]
+            stopped = Untried(name="all", reason=f"it failed ({type(error).__name__}: {first})")
+            yield _with(document, held.name, replace(last, untried=(*last.untried, stopped)))
+
+
+def _with(document: MeasurementDocument, name: str, trial: Trial) -> MeasurementDocument:
+    return replace(document, samples=replace(document.samples, trials={**document.samples.trials, name: trial}))
+
+
+def _silent(what: str) -> None:
+    """Says nothing."""
+
+
+def _shown(trial: Trial, digest: str | None) -> Trial:
+    """Returns the trial as its file holds it: without the folders of the user's files."""
+
+    def bare(edit: Edit) -> Edit:
+        return replace(edit, place=replace(edit.place, file=Path(edit.place.file).name))
+
+    remedies = (replace(remedy, edits=tuple(map(bare, remedy.edits))) for remedy in trial.remedies)
+    return replace(trial, remedies=tuple(remedies), digest=digest)

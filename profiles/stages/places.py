@@ -1,0 +1,72 @@
+"""Finds the call in a user's code that made an object, such as a dataset of tf.data."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+_LIBRARIES = ("site-packages", "dist-packages")
+_OURS = str(Path(__file__).resolve().parents[1])
+# The attribute of an object that holds the place of its call.
+_NOTED = "_unstall_place"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A call in a file of the user's.
+
+    Attributes:
+      file: the file, as Python names it.
+      line: the line that Python names for the call.
+      end_line, end_column: where the call ends; lines count from 1, columns from 0, in bytes of UTF-8.
+    """
+
+    file: str
+    line: int
+    end_line: int
+    end_column: int
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}"
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is of Python or of an installed package, and not of the user's."""
+    return file.startswith((_STANDARD_LIBRARY, "<")) or any(part in _LIBRARIES for part in Path(file).parts)
+
+
+def users_call(frame: FrameType | None) -> Place | None:
+    """Returns the innermost call of the user's own code in a stack of frames; None where there is none."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_library(file) and not file.startswith(_OURS):
+            position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
+            if position is None or position[1] is None or position[3] is None:
+                return None
+            return Place(file=file, line=frame.f_lineno, end_line=position[1], end_column=position[3])
+        frame = frame.f_back
+    return None
+
+
+def note_places(owner: type) -> None:
+    """Notes for each object of a class from now on which call of the user's made it; `place_of` returns it."""
+    original = owner.__init__  # type: ignore[misc]
+
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        if getattr(self, _NOTED, None) is None:
+            # Not `setattr`: TensorFlow's objects track what is set on them.
+            object.__setattr__(self, _NOTED, users_call(sys._getframe(1)))
+
+    owner.__init__ = __init__  # type: ignore[misc]
+
+
+def place_of(made: Any) -> Place | None:
+    """Returns the call that made an object; None where it was not noted."""
+    return getattr(made, _NOTED, None)

@@ -1,0 +1,149 @@
+"""Edits of a user's source text: the text as it reads afterwards, and what is too involved."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from profiles.remedies.edits import TooInvolved, diff, edited, reads_as
+from profiles.remedies.remedy import Edit
+from profiles.stages.places import Place
+
+SOURCE = """\
+import tensorflow as tf
+
+
+def make():
+    ds = tf.data.Dataset.range(10)
+    ds = ds.map(load)  # größer
+    ds = ds.shuffle(100)
+    return (ds.batch(8)
+              .map(norm,))
+
+
+model.fit(make(), epochs=3)
+"""
+
+
+def place_of(name, source=SOURCE):
+    """The place of the call of a method or function of this name."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and (getattr(node.func, "attr", "") or getattr(node.func, "id", "")) == name:
+            return Place(file="train.py", line=node.lineno, end_line=node.end_lineno, end_column=node.end_col_offset)
+    raise AssertionError(name)
+
+
+def edit(name, kind, text="", source=SOURCE):
+    return Edit(place=place_of(name, source), kind=kind, text=text)
+
+
+def changed_lines(*edits, source=SOURCE):
+    before, after = source.splitlines(), edited(source, edits).splitlines()
+    return [line for line in after if line not in before]
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ([("shuffle", "argument", "seed=1")], ["    ds = ds.shuffle(100, seed=1)"]),
+        ([("range", "argument", "output_type=tf.int32")], ["    ds = tf.data.Dataset.range(10, output_type=tf.int32)"]),
+        ([("make", "argument", "n=2")], ["model.fit(make(n=2), epochs=3)"]),
+        ([("fit", "argument", "epochs=5")], ["model.fit(make(), epochs=5)"]),
+        ([("shuffle", "behind", ".prefetch(2)")], ["    ds = ds.shuffle(100).prefetch(2)"]),
+        (
+            [("shuffle", "behind", ".prefetch(2)"), ("shuffle", "behind", ".cache()")],
+            ["    ds = ds.shuffle(100).cache().prefetch(2)"],
+        ),
+        ([("fit", "before", "data.workers = 2")], ["data.workers = 2"]),
+        (
+            [("shuffle", "option", "autotune.enabled = False"), ("shuffle", "option", "deterministic = False")],
+            [
+                "    options = tf.data.Options()",
+                "    options.autotune.enabled = False",
+                "    options.deterministic = False",
+                "    ds = ds.shuffle(100).with_options(options)",
+            ],
+        ),
+        ([("batch", "remove", "")], ["    return (ds", "              .map(norm,))"][:1]),
+    ],
+)
+def test_the_text_reads_as_it_should(edits, expected):
+    assert changed_lines(*(edit(*one) for one in edits)) == expected
+
+
+def test_a_call_over_several_lines_and_letters_of_several_bytes_are_found():
+    source = SOURCE.replace("load)  #", 'load, name="ü")  #')
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    maps = [node for node in calls if getattr(node.func, "attr", "") == "map"]
+    edits = [
+        Edit(
+            place=Place(file="t", line=1, end_line=node.end_lineno, end_column=node.end_col_offset),
+            kind="argument",
+            text="num_parallel_calls=2",
+        )
+        for node in maps
+    ]
+    lines = edited(source, edits).splitlines()
+    assert '    ds = ds.map(load, name="ü", num_parallel_calls=2)  # größer' in lines
+    assert "              .map(norm, num_parallel_calls=2,))" in lines
+
+
+def test_a_statement_that_only_removes_goes_with_its_line():
+    assert edited(SOURCE, [edit("shuffle", "remove")]) == SOURCE.replace("    ds = ds.shuffle(100)\n", "")
+
+
+def test_equal_edits_count_once_and_options_get_a_free_name():
+    source = SOURCE.replace("model.fit", "options = 3\nmodel.fit")
+    one = edit("shuffle", "option", "deterministic = False", source)
+    new = edited(source, [one, one])
+    assert new.count("deterministic") == 1 and "tuned_options = tf.data.Options()" in new
+
+
+def test_of_two_numbers_for_one_argument_the_larger_counts():
+    edits = [edit("map", "argument", f"num_parallel_calls={calls}") for calls in (2, 16, 4)]
+    text = edited(SOURCE, [Edit(place=edits[0].place, kind="argument", text=one.text) for one in edits])
+    assert text.count("num_parallel_calls") == 1 and "num_parallel_calls=16" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "kind", "message"),
+    [
+        ("data = make(**given)\n", "make", "argument", "in its arguments"),
+        ("data = make(1)\n", "make", "remove", "is no call of a method"),
+        ("import tensorflow\ndata = make(1)\n", "make", "option", "tensorflow is not imported as tf"),
+    ],
+)
+def test_what_is_too_involved_is_said(source, name, kind, message):
+    with pytest.raises(TooInvolved, match=message):
+        edited(source, [edit(name, kind, "a=1", source)])
+
+
+def test_a_call_that_is_not_there_is_said():
+    nowhere = Place(file="train.py", line=1, end_line=1, end_column=3)
+    with pytest.raises(TooInvolved, match="no call ends in line 1, column 3"):
+        edited(SOURCE, [Edit(place=nowhere, kind="behind", text=".cache()")])
+    with pytest.raises(TooInvolved, match="cannot be parsed"):
+        edited("def (", [edit("shuffle", "remove")])
+
+
+def test_a_diff_is_one_that_patch_reads(tmp_path):
+    after = edited(SOURCE, [edit("shuffle", "behind", ".prefetch(2)")])
+    text = diff(SOURCE, after, "train.py")
+    assert text.startswith("--- a/train.py\n+++ b/train.py\n@@ ")
+    assert "-    ds = ds.shuffle(100)\n+    ds = ds.shuffle(100).prefetch(2)\n" in text
+    assert diff("a", "b", "t").count("\\ No newline at end of file") == 2
+
+
+def test_the_lines_that_change_are_shown_and_nothing_where_the_file_is_gone(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SOURCE)
+    one = edit("shuffle", "behind", ".prefetch(2)")
+    here = Edit(
+        place=Place(file=str(path), line=1, end_line=one.place.end_line, end_column=one.place.end_column),
+        kind=one.kind,
+        text=one.text,
+    )
+    assert reads_as([here]) == "ds = ds.shuffle(100).prefetch(2)"
+    assert reads_as([one]) is None
+    assert reads_as([]) is None

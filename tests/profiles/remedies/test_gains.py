@@ -1,0 +1,122 @@
+"""Gains of remedies by arithmetic: pairing by rounds, the choice, what is measured again, the whole script."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiles.remedies import AS_WRITTEN, Trial, gains_of
+from profiles.report.remedies import gain_rows, trial_sentences
+from tests.builders import a_sample, a_trial, samples_at
+
+# Four rounds in which "b" is twice as fast.
+TWICE = {AS_WRITTEN: samples_at(*[100.0] * 4), "b": samples_at(*[200.0] * 4)}
+
+
+def chosen_of(trial):
+    chosen = gains_of(trial).chosen
+    return None if chosen is None else chosen.name
+
+
+def test_the_fastest_is_chosen_and_told_by_rounds_that_did_not_choose_it():
+    trial = a_trial(TWICE, {AS_WRITTEN: samples_at(100, 100, 100), "b": samples_at(150, 151, 149)})
+    chosen = gains_of(trial).chosen
+    assert chosen is not None and chosen.best[0] == pytest.approx(1.5, rel=1e-3)
+    assert chosen.against[0] == pytest.approx(2)
+    assert "(*) 1.50 times as fast (1.48 to 1.53; measured again): b." in trial_sentences(trial)
+
+
+@pytest.mark.parametrize("rates", [(100, 101, 99), (90, 180, 300)], ids=["as fast", "perhaps"])
+def test_a_gain_that_does_not_come_again_is_none(rates):
+    trial = a_trial(TWICE, {AS_WRITTEN: samples_at(100, 100, 100), "b": samples_at(*rates)})
+    assert chosen_of(trial) is None
+    assert chosen_of(a_trial(TWICE, {AS_WRITTEN: samples_at(100), "b": []})) is None
+
+
+def test_a_trial_that_is_stopped_while_it_measures_again_keeps_what_the_first_rounds_chose():
+    assert chosen_of(a_trial(TWICE, {AS_WRITTEN: samples_at(100), "b": []}, ended=False)) == "b"
+
+
+def test_rounds_are_compared_by_their_numbers():
+    late = tuple(replace(sample, round=sample.round + 2) for sample in samples_at(300, 300, 300))
+    trial = a_trial({AS_WRITTEN: samples_at(1, 1, 100, 100, 100), "b": late})
+    assert gains_of(trial).all[1].against[0] == pytest.approx(3)
+
+
+def test_of_two_that_gain_the_same_the_one_with_fewer_remedies_is_chosen():
+    samples = {AS_WRITTEN: samples_at(*[100] * 5), "b": samples_at(*[200] * 5), "b + c": samples_at(*[202] * 5)}
+    assert chosen_of(a_trial(samples)) == "b"
+    assert chosen_of(a_trial(samples | {"b + c": samples_at(*[230] * 5)})) == "b + c"
+
+
+def test_a_trifle_is_no_gain():
+    trial = a_trial({AS_WRITTEN: samples_at(*[100] * 4), "b": samples_at(*[102] * 4)})
+    assert gains_of(trial).all[1].against[1][0] > 1
+    assert chosen_of(trial) is None and gains_of(trial).helped() == ()
+    assert (
+        "Nothing that was tried is significantly faster than the data as written, by 3 % or more."
+        in trial_sentences(trial)
+    )
+    assert "Tried: b." in trial_sentences(trial)
+
+
+@pytest.mark.parametrize(
+    ("epoch_images", "scaled", "expected"),
+    [
+        (10_000.0, False, 1000 / 1.1),  # 1 s of edges on 10,000 images, each of 1 ms
+        (10_000.0, True, 500),  # as it was measured: 1 s on 1,000
+        (None, False, 1000),
+    ],
+)
+def test_a_rate_is_that_of_a_whole_epoch(epoch_images, scaled, expected):
+    sample = a_sample(images=500, wall_ns=500_000_000, epochs=2, epoch_images=2000, epoch_ns=4_000_000_000, whole=True)
+    trial = a_trial({AS_WRITTEN: [sample]}, epoch_images=epoch_images, scaled=scaled)
+    assert gains_of(trial).all[0].rate == pytest.approx(expected)
+
+
+def test_the_first_epoch_of_a_cache_counts_once_over_the_whole_script():
+    trial = a_trial(TWICE, epochs=5)
+    as_written, cached = trial.contenders
+    [remedy] = trial.remedies
+    trial = replace(
+        trial,
+        remedies=(replace(remedy, warms_up=True),),
+        contenders=(as_written, replace(cached, first=samples_at(80.0)[0])),
+    )
+    # Five epochs of 1/100 s an image, against one of 1/80 and four of 1/200.
+    assert gains_of(trial).all[1].whole_ratio == pytest.approx(0.05 / (1 / 80 + 4 / 200))
+    assert any("over the script's 5 epochs 1.54 times" in line for line in trial_sentences(trial))
+    assert gains_of(replace(trial, epochs=None)).all[1].whole_ratio is None
+
+
+def test_what_a_contender_does_to_the_data_is_the_most_that_its_remedies_do():
+    samples = TWICE | {"b + c": samples_at(*[400] * 4)}
+    trial = a_trial(samples, effects={"b": "identical", "c": "other order"})
+    assert [gain.effect for gain in gains_of(trial).all] == ["identical", "identical", "other order"]
+    assert [row[3] for row in gain_rows(trial)] == ["other order", "identical"]
+
+
+def test_nothing_follows_from_a_trial_without_a_sample_of_the_data_as_written():
+    assert gains_of(Trial()).all == ()
+    assert gains_of(a_trial({AS_WRITTEN: [], "b": samples_at(100)})).all == ()
+
+
+def test_what_was_measured_of_a_part_of_an_epoch_says_so():
+    trial = a_trial(TWICE, batches=20, epoch_batches=1000.0)
+    assert trial_sentences(trial)[0].startswith("From 20 of 1,000 batches; ")
+    assert not trial_sentences(a_trial(TWICE, batches=20, epoch_batches=20.0))[0].startswith("From ")
+
+
+def test_the_sentences_say_where_and_how_and_what_to_type():
+    trial = a_trial(TWICE)
+    [remedy] = trial.remedies
+    code = "ds = ds.map(load, num_parallel_calls=2)\nds = ds.batch(8)"
+    trial = replace(trial, remedies=(replace(remedy, place="train.py:31", code=code),))
+    assert trial_sentences(trial, script="train.py") == [
+        "(*) 2.00 times as fast (2.00 to 2.00): b.",
+        "  b (what b does; batches: identical)",
+        "    train.py:31: ds = ds.map(load, num_parallel_calls=2)",
+        "                 ds = ds.batch(8)",
+        "apply it: python -m profiles --apply=b train.py",
+    ]

@@ -1,0 +1,149 @@
+"""Remedies for a PyDataset and for arrays: equal batches, settings, the code to write."""
+
+from __future__ import annotations
+
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from profiles.measure.batches import FitData
+from profiles.remedies.fit_data import data_of
+from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
+from profiles.remedies.room import Room
+from profiles.remedies.turns import Failed
+from profiles.stages.places import Place
+
+IMAGES = np.random.default_rng(0).random((64, 4)).astype(np.float32)
+LABELS = np.arange(64, dtype=np.float32)
+ROOM = Room(calls=2, memory_bytes=1e9, disk_bytes=1e9)
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of arrays; with `draws` of other values each time, with `shared` from a state that all threads change."""
+
+    def __init__(self, draws=False, shared=False, **settings):
+        super().__init__(**settings)
+        self.draws, self.shared, self.made, self.ended = draws, shared, [], 0
+        self.both = threading.Barrier(2, timeout=10) if shared else None
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        self.made.append(index)
+        images = IMAGES[8 * index : 8 * index + 8]
+        if self.draws:
+            images = images + np.random.default_rng().random(images.shape).astype(np.float32)
+        if self.shared and threading.current_thread() is not threading.main_thread():
+            self.index = index
+            self.both.wait()  # both threads have written by now
+            images = images + np.float32(self.index)
+        return images, LABELS[8 * index : 8 * index + 8]
+
+    def on_epoch_end(self):
+        self.ended += 1
+
+
+def py_data(dataset, needs=("waiting",), **settings):
+    return PyDatasetData(dataset, needs=needs, calls=2, **settings)
+
+
+def test_workers_threads_and_processes_are_offered_and_serve_the_same_batches():
+    data = py_data(Batches())
+    assert (data.epoch_batches, data.epoch_images) == (8, 64)
+    assert [remedy.name for remedy in data.remedies] == ["workers", "more-workers", "processes"]
+    assert {name: data.compared((name,)).effect for name in ("workers", "processes")} == {
+        "workers": "identical",
+        "processes": "identical",
+    }
+    built = data.built(("more-workers",), 99)
+    assert (built.workers, built.use_multiprocessing, built.max_queue_size, len(built)) == (8, False, 10, 8)
+    assert data.whole(("processes",)).use_multiprocessing
+    as_written = data.built((), 3)
+    assert (as_written.workers, len(as_written)) == (1, 3)
+
+
+def test_a_dataset_with_workers_already_gets_more_or_processes():
+    names = [remedy.name for remedy in py_data(Batches(workers=4)).remedies]
+    assert names == ["more-workers", "processes"]
+    assert py_data(Batches(workers=4, use_multiprocessing=True)).remedies == ()
+    assert py_data(Batches(), needs=("edges",)).remedies == ()
+
+
+def test_what_the_dataset_does_at_the_end_of_an_epoch_is_done():
+    dataset = Batches()
+    built = py_data(dataset).built(("workers",), 8)
+    built.on_epoch_begin()
+    built.on_epoch_end()
+    assert dataset.ended == 1
+
+
+def test_a_state_that_threads_share_breaks_the_claim():
+    assert py_data(Batches(shared=True)).compared(("workers",)).effect == "other draws"
+
+
+def test_draws_are_not_compared_and_that_is_noted():
+    data = py_data(Batches(draws=True))
+    assert data.compared(("workers",)).effect == "identical"
+    assert data.notes[0].startswith("The data differ from one reading to the next")
+
+
+def test_the_variable_of_the_script_is_set_in_front_of_fit(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("train = 3\nmodel.fit(train, epochs=3)\n")
+    place = Place(file=str(path), line=2, end_line=2, end_column=26)
+    data = data_of({"x": Batches()}, ["waiting"], place=place, room=ROOM)
+    [workers, *_] = data.remedies
+    assert workers.code == "train.workers = 2\ntrain.max_queue_size = 10"
+    assert workers.place == "train.py:2"
+    assert [edit.text for edit in workers.edits] == ["train.workers = 2", "train.max_queue_size = 10"]
+
+
+def arrays(**arguments):
+    return ArrayData({"x": IMAGES, "y": LABELS, "batch_size": 8, **arguments}, needs=("edges",))
+
+
+def test_arrays_are_cut_as_keras_cuts_them():
+    data = arrays()
+    assert (data.epoch_batches, data.epoch_images) == (8, 64)
+    built = data.built((), 3)
+    assert isinstance(built, FitData) and len(built.arguments["x"]) == 24
+    assert built.arguments["shuffle"] and built.arguments["batch_size"] == 8
+    assert len(arrays().whole(("own-dataset",))) == 8
+
+
+@pytest.mark.parametrize(("shuffle", "effect"), [(True, "other order"), (False, "identical")])
+def test_a_dataset_of_the_arrays_serves_the_same_samples(shuffle, effect):
+    data = arrays(shuffle=shuffle)
+    [remedy] = data.remedies
+    assert remedy.effect == effect == data.compared(("own-dataset",)).effect
+    assert (".shuffle(64)" in remedy.code) is shuffle
+    assert data.whole(("own-dataset",)).options().autotune.enabled is False
+
+
+def test_numbers_of_other_types_are_those_that_keras_makes_of_them():
+    data = ArrayData({"x": IMAGES.astype(np.float64), "y": LABELS, "batch_size": 8}, needs=("edges",))
+    built = data.whole(("own-dataset",))
+    assert next(iter(built))[0].dtype == tf.float32
+    assert data.compared(("own-dataset",)).effect == "other order"
+
+
+def test_the_last_arrays_are_left_to_validation():
+    data = data_of({"x": IMAGES, "y": LABELS, "validation_split": 0.25}, ["edges"], room=ROOM)
+    assert data.epoch_images == 48
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"x": IMAGES, "y": LABELS[:3]}, "the arrays have several lengths"),
+        ({"x": IMAGES, "y": LABELS, "steps_per_epoch": 3}, "the arrays are fed with `steps_per_epoch`"),
+        ({"x": iter([])}, "data of type list_iterator can be read only once"),
+    ],
+)
+def test_what_cannot_be_built_again_is_refused(arguments, message):
+    with pytest.raises(Failed, match=message):
+        data_of(arguments, ["edges"], room=ROOM)

@@ -1,0 +1,147 @@
+"""Remedies for a DataLoader: made anew with the same arguments, equal batches, a loop with a stand-in for its steps."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from profiles.remedies.turns import Failed
+from tests.planted import planted
+
+pytestmark = pytest.mark.needs("torch")
+
+
+@pytest.fixture(scope="module")
+def torch():
+    import torch
+
+    return torch
+
+
+class Numbers:
+    """A data set of numbers; with `draws` of other numbers each time, with `wait_s` slowly."""
+
+    def __init__(self, length=40, wait_s=0.0, draws=False):
+        self.length, self.wait_s, self.draws = length, wait_s, draws
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        if self.wait_s:
+            time.sleep(self.wait_s)
+        drawn = np.random.default_rng().random() if self.draws else 0.0
+        return np.full((3,), index + drawn, np.float32), index % 2
+
+
+def loader_of(dataset=None, **settings):
+    from torch.utils.data import DataLoader
+
+    return DataLoader(dataset or Numbers(), **({"batch_size": 4, "shuffle": True} | settings))
+
+
+def data_of(loader, needs=("waiting", "edges"), pins=False):
+    from profiles.remedies.loader_remedies import LoaderData
+
+    return LoaderData(loader, needs=needs, calls=2, images_per_batch=4, pins=pins)
+
+
+def names(data):
+    return [remedy.name for remedy in data.remedies]
+
+
+def seen(loader):
+    return sorted(int(value) for numbers, _ in loader for value in numbers[:, 0])
+
+
+def test_workers_are_offered_and_serve_the_same_batches(torch):
+    data = data_of(loader_of())
+    assert names(data) == ["workers", "more-workers"]
+    for name in names(data):
+        assert data.compared((name,)).effect == "identical"
+    built = data.built(("more-workers",), 3)
+    assert (built.num_workers, built.persistent_workers, len(built)) == (4, True, 3)
+    assert seen(data.whole(("workers",))) == list(range(40))
+    assert data.remedies[0].code == "DataLoader(..., num_workers=2, persistent_workers=True)"
+
+
+def test_the_loader_as_written_keeps_its_arguments(torch):
+    def collate(samples):
+        return torch.tensor([label for _, label in samples]), 7
+
+    again = data_of(loader_of(collate_fn=collate, drop_last=True, batch_size=7)).built((), 99)
+    assert again.collate_fn is collate and len(again) == 5
+    assert again.num_workers == 0 and not again.persistent_workers
+    assert all(seven == 7 for _, seven in again)
+
+
+def test_workers_that_are_there_may_stay_and_prepare_more(torch):
+    data = data_of(loader_of(num_workers=2))
+    assert names(data) == ["more-workers", "persistent", "more-ready"]
+    assert data.built(("persistent", "more-ready"), 5).prefetch_factor == 4
+    assert names(data_of(loader_of(num_workers=2), needs=("edges",))) == ["persistent"]
+    assert "pin" in names(data_of(loader_of(), pins=True))
+
+
+def test_draws_are_not_compared_and_that_is_noted(torch):
+    data = data_of(loader_of(Numbers(draws=True)))
+    assert data.compared(("workers",)).effect == "identical"
+    assert any(note.startswith("The data differ from one reading") for note in data.notes)
+
+
+def test_the_random_state_of_the_script_stays(torch):
+    before = torch.get_rng_state()
+    data_of(loader_of()).compared(("workers",))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_an_iterable_dataset_gets_no_workers_and_the_reason_is_said(torch):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(8))
+
+        def __len__(self):
+            return 8
+
+    data = data_of(loader_of(Stream(), shuffle=None))
+    assert names(data) == []
+    assert data.untried[0].reason.startswith("each worker would read the whole IterableDataset")
+
+
+def test_a_loader_without_a_length_is_refused(torch):
+    class Endless(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(8))
+
+    with pytest.raises(Failed, match="the loader has no length"):
+        data_of(loader_of(Endless(), shuffle=None))
+
+
+@planted
+def test_a_loop_with_a_stand_in_takes_as_long_as_its_parts(torch):
+    """4 images of 5 ms, then a step of 10 ms that sleeps: 30 ms a batch, two thirds of it waiting."""
+    from profiles.remedies.loader_remedies import measure_loop, stand_in
+    from profiles.unit import images_in
+
+    measure = partial(measure_loop, stand_in(0.010, sleeps=True), images_in)
+    loader = loader_of(Numbers(40, wait_s=0.005))
+    sample = measure(loader, 2, "train", 3, 60.0)
+    assert (sample.epoch_images, sample.epochs, sample.round) == (80, 2, 3)
+    assert sample.s_per_image * 4 == pytest.approx(0.030, rel=0.1)
+    assert sample.wait_ns / sample.wall_ns == pytest.approx(2 / 3, rel=0.1)
+    with pytest.raises(Failed, match="an epoch takes longer than 0 s"):
+        measure(loader, 1, "train", 3, 0.0)
+
+
+@planted
+def test_the_stand_in_computes_as_long_as_it_was_asked_for(torch):
+    from profiles.remedies.loader_remedies import stand_in
+
+    step = stand_in(0.02, sleeps=False)
+    began = time.perf_counter()
+    for _ in range(10):
+        step()
+    assert (time.perf_counter() - began) / 10 == pytest.approx(0.02, rel=0.25)

@@ -1,0 +1,357 @@
+"""A pipeline built again with each remedy: equal elements, the user's own settings, and what must not be done."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from profiles.measure.batches import FitData
+from profiles.remedies import NEEDS
+from profiles.remedies.room import Room
+from profiles.remedies.tf_remedies import TfData
+from profiles.remedies.turns import Failed
+from profiles.stages import nodes
+from profiles.stages.tf_model import written
+
+IMAGES = 200
+
+
+def decode(index):
+    return tf.ones((8, 8, 3)) * tf.cast(index, tf.float32), tf.cast(index % 2, tf.int32)
+
+
+def augment(image, label):
+    return tf.image.random_flip_left_right(image), label
+
+
+def permute(index):
+    return tf.random.experimental.index_shuffle(index, (1, 2), IMAGES - 1)
+
+
+def both(index):
+    return augment(*decode(index))
+
+
+def flip(image):
+    return image + np.float32(np.random.default_rng().random())
+
+
+def augment_in_python(image, label):
+    return tf.ensure_shape(tf.numpy_function(flip, [image], tf.float32), (8, 8, 3)), label
+
+
+def augment_eagerly(image, label):
+    return tf.ensure_shape(tf.py_function(flip, [image], tf.float32), (8, 8, 3)), label
+
+
+def sharpen(image, label):
+    image = tf.numpy_function(lambda image: image, [image], tf.float32, stateful=False)
+    return tf.ensure_shape(image, (8, 8, 3)), label
+
+
+def both_in_python(index):
+    return augment_in_python(*decode(index))
+
+
+def source():
+    return tf.data.Dataset.range(IMAGES)
+
+
+PIPELINES = {
+    "plain": lambda: source().map(decode).map(augment).batch(8),
+    "shuffled": lambda: source().shuffle(IMAGES).map(decode).map(augment).batch(8),
+    "permuted": lambda: source().map(permute).map(decode).map(augment).batch(8),
+    "one function": lambda: source().map(both).batch(8),
+    "frozen": lambda: source().map(both).cache().batch(8),
+    "autotuned": lambda: source().map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(8).prefetch(tf.data.AUTOTUNE),
+    "Python draws": lambda: source().map(decode).map(augment_in_python).batch(8),
+    "eager Python draws": lambda: source().map(decode).map(augment_eagerly).batch(8),
+    "Python draws nothing": lambda: source().map(decode).map(sharpen).map(augment).batch(8),
+    "one function in Python": lambda: source().map(both_in_python).batch(8),
+    "endless": lambda: source().map(decode).repeat().batch(8),
+}
+
+
+# An epoch of what is built, of 8 images each: 25 are all of an epoch.
+BATCHES = 5
+ROOM = Room(calls=2, memory_bytes=1e9, disk_bytes=1e9)
+CACHE_BYTES = IMAGES * (8 * 8 * 3 * 4 + 4)
+
+
+def taken_apart(dataset, needs=NEEDS, room=ROOM, **settings):
+    data = TfData(dataset, needs=needs, room=room, **settings)
+    return data, {remedy.name: remedy for remedy in data.remedies}
+
+
+def dataset_of(built):
+    return built.arguments["x"].take(built.arguments["steps_per_epoch"]) if isinstance(built, FitData) else built
+
+
+def seen(built) -> list[int]:
+    return sorted(int(image[0, 0, 0]) for images, _ in dataset_of(built) for image in images.numpy())
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_remedy_serves_the_same_images(name):
+    data, remedies = taken_apart(PIPELINES[name]())
+    assert {"prefetch"} <= remedies.keys() or name == "autotuned"
+    expected = seen(data.built((), BATCHES))
+    assert len(expected) == BATCHES * 8
+    if name not in ("permuted",) and "Python" not in name:  # which draw what they serve
+        assert expected == list(range(BATCHES * 8))
+        for one in remedies:
+            assert seen(data.built((one,), BATCHES)) == expected, one
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_remedy_keeps_what_it_claims(name):
+    data, remedies = taken_apart(PIPELINES[name]())
+    order = ["identical", "other order", "close", "other draws"]
+    for one, remedy in remedies.items():
+        assert order.index(data.compared((one,)).effect) <= order.index(remedy.effect), one
+
+
+@pytest.mark.parametrize("name", ["plain", "shuffled", "autotuned"])
+def test_all_remedies_that_fit_together_serve_the_same_images(name):
+    data, remedies = taken_apart(PIPELINES[name]())
+    names = [one for one in remedies if one != "shuffle-first"]
+    assert data.fits(names)
+    assert seen(data.built(names, BATCHES)) == list(range(BATCHES * 8))
+    assert len(seen(data.whole(names))) == IMAGES
+
+
+def settings(dataset):
+    return [
+        (node.kind, *written(node.dataset), getattr(node.dataset, "_deterministic", None))
+        for node in nodes(dataset)
+        if node.kind != "take"
+    ]
+
+
+def test_the_pipeline_as_written_keeps_its_settings():
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 3
+    dataset = source().prefetch(7).map(decode, num_parallel_calls=3, deterministic=False).with_options(options)
+    dataset = dataset.map(augment, num_parallel_calls=tf.data.AUTOTUNE).batch(4, num_parallel_calls=2)
+    dataset = dataset.map(lambda *batch: batch).prefetch(tf.data.AUTOTUNE)
+    again = taken_apart(dataset)[0].built((), BATCHES)
+    assert settings(again) == settings(dataset)
+    assert "take" in [node.kind for node in nodes(again)]
+    assert again.element_spec == dataset.element_spec
+    assert again.options().threading.private_threadpool_size == 3
+
+
+def test_a_remedy_keeps_the_users_options_and_order():
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 3
+    dataset = source().map(decode, deterministic=False, num_parallel_calls=1).batch(8).with_options(options)
+    data, _ = taken_apart(dataset)
+    assert data.built(("parallel",), 5).options().threading.private_threadpool_size == 3
+    assert data.built(("tuner-off",), 5).options().autotune.enabled is False
+    assert data.built(("parallel",), 5).options().autotune.enabled is None
+    assert ("map", 2, None, False, "false") in settings(data.built(("parallel",), 5))
+
+
+def test_the_tuner_off_leaves_no_choice_to_autotune():
+    data, _ = taken_apart(PIPELINES["autotuned"]())
+    built = data.built(("tuner-off",), 5)
+    assert [
+        (kind, calls, buffer) for kind, calls, buffer, tuned, _ in settings(built) if kind in ("map", "prefetch")
+    ] == [
+        ("map", 2, None),
+        ("prefetch", None, 2),
+    ]
+
+
+def test_a_whole_epoch_is_the_users_own_pipeline():
+    data, _ = taken_apart(PIPELINES["shuffled"]())
+    assert settings(data.built((), 25)) == settings(PIPELINES["shuffled"]())
+    assert len(seen(data.built((), 25))) == IMAGES
+
+
+@pytest.mark.parametrize("name", ["plain", "shuffled", "permuted"])
+def test_a_cache_goes_behind_the_last_stage_that_draws_nothing(name):
+    data, remedies = taken_apart(PIPELINES[name]())
+    cache = remedies["cache"]
+    assert cache.code == (".cache().shuffle(200) behind decode" if name == "shuffled" else ".cache() behind decode")
+    assert cache.effect == ("other order" if name == "shuffled" else "identical")
+    assert cache.memory_bytes == CACHE_BYTES and cache.warms_up
+    assert data.untried == []
+
+
+@pytest.mark.parametrize(
+    ("name", "behind"),
+    [("Python draws", "decode"), ("eager Python draws", "decode"), ("Python draws nothing", "sharpen")],
+)
+def test_a_cache_goes_in_front_of_python_code_that_draws(name, behind):
+    _, remedies = taken_apart(PIPELINES[name]())
+    assert remedies["cache"].code == f".cache() behind {behind}"
+
+
+def test_a_cache_behind_python_code_that_draws_is_refused():
+    data, remedies = taken_apart(PIPELINES["one function in Python"]())
+    assert "cache" not in remedies
+    [untried] = data.untried
+    assert untried.name == "cache" and untried.reason.startswith(
+        "both_in_python runs Python code (`PyFunc`), which draws"
+    )
+
+
+def test_python_code_that_makes_the_same_twice_may_be_cached_and_that_is_said():
+    dataset = source().map(lambda index: tf.numpy_function(np.sqrt, [tf.cast(index, tf.float32)], tf.float32))
+    dataset = dataset.map(lambda number: (tf.ones((8, 8, 3)) * tf.ensure_shape(number, ()), 1)).batch(8)
+    _, remedies = taken_apart(dataset)
+    assert "runs Python code, and 64 elements were the same when made again" in remedies["cache"].text
+    assert remedies["parallel"].effect == "identical"
+
+
+def test_a_cached_pipeline_still_draws_anew_and_orders_anew():
+    data, _ = taken_apart(PIPELINES["shuffled"]())
+    cached = data.built(("cache",), BATCHES)
+    first, second = ([images.numpy() for images, _ in cached] for _ in range(2))
+    orders = [[int(image[0, 0, 0]) for images in epoch for image in images] for epoch in (first, second)]
+    assert sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]
+
+
+def test_a_cache_behind_a_draw_is_refused():
+    data, remedies = taken_apart(PIPELINES["one function"]())
+    assert "cache" not in remedies
+    [untried] = data.untried
+    assert untried.reason.startswith("random_flip_left_right in both is random")
+
+
+def test_a_cache_that_does_not_fit_into_memory_goes_to_disk_or_is_refused():
+    data, remedies = taken_apart(PIPELINES["plain"](), room=Room(calls=2, memory_bytes=1000, disk_bytes=1e9))
+    assert remedies["cache-on-disk"].disk_bytes == CACHE_BYTES and "cache" not in remedies
+    assert remedies["cache-on-disk"].code == '.cache("train.cache") behind decode'
+    [untried] = data.untried
+    assert "MB behind `decode` are more than 0 MB of memory" in untried.reason
+    built = data.built(("cache-on-disk",), BATCHES)
+    assert seen(built) == seen(built) == list(range(BATCHES * 8))
+    folder = data._folder
+    assert any(folder.rglob("cache*.index"))
+    data.close()
+    assert not folder.exists()
+    data, remedies = taken_apart(PIPELINES["plain"](), room=Room(calls=2, memory_bytes=1000, disk_bytes=1000))
+    assert not remedies.keys() & {"cache", "cache-on-disk"}
+    assert data.untried[0].reason.endswith(", and more than the disk has room for")
+
+
+def random_brightness(image, label):
+    return image + tf.random.uniform(()), label
+
+
+def test_a_cache_that_freezes_draws_goes_in_front_of_them():
+    tf.random.set_seed(None)  # with a seed of another test every epoch would draw the same
+    frozen = source().map(decode).map(random_brightness).cache().batch(8)
+    data, remedies = taken_apart(frozen, needs=["drawn once"])
+    assert list(remedies) == ["cache-before-drawing"]
+    assert remedies["cache-before-drawing"].effect == "other draws"
+
+    def epochs(names):
+        built = data.built(names, BATCHES)
+        return [np.concatenate([images.numpy() for images, _ in built]) for _ in range(2)]
+
+    first, second = epochs(())
+    assert np.array_equal(first, second)
+    first, second = epochs(("cache-before-drawing",))
+    assert len(first) == BATCHES * 8 and not np.array_equal(first, second)
+    assert np.all(first - second < 1)
+
+
+def test_a_function_of_batches_is_found_and_one_of_elements_is_not():
+    def halve(index):
+        return tf.cast(index, tf.float32)[..., None] / 2
+
+    def of_one(index):
+        return tf.ensure_shape(tf.cast(index, tf.float32), ())
+
+    data, remedies = taken_apart(source().map(halve).batch(8))
+    assert remedies["batches-first"].code == ".batch(8).map(halve)"
+    assert data.compared(("batches-first",)).effect == "identical"
+    assert [node.kind for node in nodes(data.built(("batches-first",), 25))][-2:] == ["batch", "map"]
+    assert "batches-first" not in taken_apart(source().map(of_one).batch(8))[1]
+
+
+def test_a_shuffle_of_images_goes_to_the_source():
+    data, remedies = taken_apart(source().map(decode).shuffle(100).batch(8), needs=["edges"])
+    assert remedies["shuffle-first"].effect == "other order"
+    kinds = [node.kind for node in nodes(data.built(("shuffle-first",), 25))]
+    assert kinds == ["range", "shuffle", "map", "batch"]
+    assert "shuffle-first" not in taken_apart(source().shuffle(100).map(decode).batch(8), needs=["edges"])[1]
+
+
+def test_an_iterator_for_all_epochs_knows_the_steps_of_an_epoch():
+    data, _ = taken_apart(PIPELINES["plain"](), needs=["edges"])
+    assert data.built(("repeat",), 5).arguments["steps_per_epoch"] == 5
+    assert data.whole(("repeat",)).arguments["steps_per_epoch"] == 25
+    assert "repeat" not in taken_apart(PIPELINES["plain"](), needs=["edges"], repeats=False)[1]
+    assert "repeat" not in taken_apart(PIPELINES["endless"](), needs=["edges"])[1]
+
+
+def test_a_map_that_waits_gets_more_calls_than_there_are_cores():
+    def wait(number):
+        time.sleep(0.004)
+        return number
+
+    def load(index):
+        return tf.ensure_shape(tf.numpy_function(wait, [tf.cast(index, tf.float32)], tf.float32), ())
+
+    data, remedies = taken_apart(source().map(load).batch(8), needs=["waiting"])
+    calls = remedies["pool"].calls
+    assert 4 <= calls <= 32
+    built = data.built(("pool",), 5)
+    assert built.options().threading.private_threadpool_size == calls
+    assert ("map", calls, None, False, "default") in settings(built)
+    assert "pool" not in taken_apart(PIPELINES["plain"](), needs=["waiting"])[1]
+    assert taken_apart(PIPELINES["plain"](), needs=["waiting"], pool_calls=9)[1]["pool"].calls == 9
+
+
+def test_a_remedy_is_found_only_where_it_is_called_for():
+    assert taken_apart(PIPELINES["shuffled"](), needs=[])[1] == {}
+    assert "prefetch" not in taken_apart(PIPELINES["plain"](), needs=["edges"])[1]
+    assert "tuner-off" not in taken_apart(PIPELINES["plain"](), needs=["waiting"])[1]
+    right = source().map(decode, num_parallel_calls=2).batch(8).prefetch(2)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.deterministic = False
+    assert taken_apart(right.with_options(options), needs=["waiting", "edges"])[1].keys() == {"cache", "repeat"}
+
+
+def test_a_pipeline_that_cannot_be_built_again_is_refused():
+    dataset = (
+        source()
+        .map(decode)
+        .group_by_window(
+            key_func=lambda _, label: tf.cast(label, tf.int64), reduce_func=lambda _, one: one.batch(8), window_size=8
+        )
+    )
+    with pytest.raises(Failed, match="group_by_window cannot be built again"):
+        taken_apart(dataset)
+
+
+def test_a_pipeline_without_a_batch_is_refused():
+    with pytest.raises(Failed, match="this pipeline gives no batch"):
+        taken_apart(tf.data.Dataset.range(0).map(decode).batch(8))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("_PrefetchDataset", "_buffer_size", "a prefetch as it is written needs tf.data's private _PrefetchDataset."),
+        (
+            "_ParallelMapDataset",
+            "_num_parallel_calls",
+            "map cannot be built again: its num_parallel_calls is not known",
+        ),
+    ],
+)
+def test_a_setting_that_tensorflow_does_not_keep_is_named(kind, name, message, monkeypatch):
+    dataset = source().map(decode, num_parallel_calls=2).batch(8).prefetch(2)
+    [stage] = [node.dataset for node in nodes(dataset) if type(node.dataset).__name__ == kind]
+    monkeypatch.delattr(stage, name)
+    with pytest.raises(Failed, match=message):
+        taken_apart(dataset)

@@ -1,0 +1,216 @@
+"""Remedies in turns on a fake clock: the budget, claims, combinations, what fails, what is measured again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried, gains_of
+from profiles.remedies.equality import Broken, Comparison
+from profiles.remedies.turns import Failed, Turns
+from profiles.samples import Sample
+from tests.builders import a_sample
+from tests.fakes import FakeClock
+
+IMAGES = 8
+
+
+class FakeData:
+    """Data whose batches take so many milliseconds with each combination of remedies."""
+
+    def __init__(self, ms: dict[str, float], *, effects: dict[str, Any] | None = None, batches: float = 1000) -> None:
+        self.ms = ms
+        self.remedies: Sequence[Remedy] = [
+            Remedy(name=name, text="", code="", effect="identical")
+            for name in ms
+            if name != AS_WRITTEN and " + " not in name
+        ]
+        self.untried: list[Untried] = []
+        self.stages: tuple[str, ...] = ()
+        self.epoch_batches = batches
+        self.epoch_images = batches * IMAGES
+        self.scaled = False
+        self.notes: tuple[str, ...] = ()
+        self.effects = effects or {}
+        self.built_names: list[tuple[str, ...]] = []
+
+    def is_whole(self, batches: int) -> bool:
+        return batches >= self.epoch_batches
+
+    def fits(self, names: Sequence[str]) -> bool:
+        return " + ".join(names) in self.ms
+
+    def built(self, names: Sequence[str], batches: int) -> tuple[str, int]:
+        self.built_names.append(tuple(names))
+        return " + ".join(names) or AS_WRITTEN, min(batches, int(self.epoch_batches))
+
+    def compared(self, names: Sequence[str]) -> Comparison:
+        effect = self.effects.get(" + ".join(names), "identical")
+        if isinstance(effect, Exception):
+            raise effect
+        return Comparison(effect=effect, text="the samples differ")
+
+
+class FakeTraining:
+    """Trains for as long as the data take, on a fake clock."""
+
+    def __init__(self, data: FakeData, fake: FakeClock, fails: Callable[[str, str, int], object] | None = None) -> None:
+        self.data, self.fake, self.fails = data, fake, fails
+        self.windows: list[tuple[str, str, int]] = []
+
+    def __call__(self, built: tuple[str, int], epochs: int, window: str, round_: int, limit_s: float) -> Sample:
+        name, batches = built
+        if self.fails is not None:
+            self.fails(name, window, round_)
+        self.windows.append((name, window, round_))
+        ns = round(epochs * batches * self.data.ms[name] * 1e6)
+        self.fake.sleep(ns / 1e9)
+        images = epochs * batches * IMAGES
+        return a_sample(
+            window,
+            round=round_,
+            images=images,
+            wall_ns=ns,
+            epochs=epochs,
+            epoch_images=images,
+            epoch_ns=ns,
+        )
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    return FakeClock(monkeypatch)
+
+
+def last_of(turns: Turns) -> Trial:
+    *_, last = turns.run()
+    return last
+
+
+def reasons(trial: Trial) -> dict[str, str]:
+    return {untried.name: untried.reason for untried in trial.untried}
+
+
+def test_the_best_combination_is_found_and_measured_again(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 20, "a": 10, "b": 15, "c": 20, "a + b": 6})
+    training = FakeTraining(data, fake)
+    trial = last_of(Turns(data, training, budget_s=60))
+    gains = gains_of(trial)
+    assert gains.chosen is not None and gains.chosen.name == "a + b"
+    assert gains.chosen.best[0] == pytest.approx(20 / 6)
+    assert gains.chosen.again is not None and trial.ended
+    assert {name for name, window, _ in training.windows if window == "again"} == {AS_WRITTEN, "a + b"}
+    assert trial.seconds <= 60
+
+
+def test_every_round_has_the_data_as_written_and_rounds_are_never_numbered_twice(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 20, "a": 10, "b": 15, "a + b": 6})
+    training = FakeTraining(data, fake)
+    last_of(Turns(data, training, budget_s=60))
+    rounds = [(name, round_) for name, window, round_ in training.windows if window != "warmup"]
+    assert len(rounds) == len(set(rounds))
+    numbers = {round_ for _, round_ in rounds}
+    assert numbers == {round_ for name, round_ in rounds if name == AS_WRITTEN}
+
+
+def test_whole_epochs_are_measured_where_they_are_short_and_parts_where_they_are_long(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 1, "a": 1}, batches=30)
+    assert last_of(Turns(data, FakeTraining(data, fake), budget_s=60)).batches in (48, 30)
+    data = FakeData({AS_WRITTEN: 1, "a": 1}, batches=10**6)
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=60))
+    assert trial.batches == 800 and trial.epoch_batches == 10**6
+
+
+def test_what_the_budget_does_not_allow_is_not_tried_and_the_budget_that_does_is_named(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 100, "a": 50, "b": 50, "c": 50, "d": 50}, batches=12)
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=22))
+    names = {contender.name for contender in trial.contenders}
+    assert {AS_WRITTEN, "a"} <= names and "d" not in names
+    assert set(reasons(trial)) == {"a", "b", "c", "d"} - names
+    assert trial.seconds <= 22
+    needed = max(int(reason.split("--budget ")[1].split(" ")[0]) for reason in reasons(trial).values())
+    data = FakeData(data.ms, batches=12)
+    again = last_of(Turns(data, FakeTraining(data, fake), budget_s=needed))
+    assert reasons(again) == {}
+
+
+def test_a_remedy_that_breaks_its_claim_is_thrown_out_and_the_others_stay(fake: FakeClock) -> None:
+    effects = {"a": "other draws", "b": Broken("it gives 3 batches in the place of 4: it is thrown out")}
+    data = FakeData({AS_WRITTEN: 20, "a": 1, "b": 1, "c": 10}, effects=effects)
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=60))
+    assert reasons(trial) == {
+        "a": "it claims identical batches, and the samples differ: it is thrown out",
+        "b": "it gives 3 batches in the place of 4: it is thrown out",
+    }
+    chosen = gains_of(trial).chosen
+    assert chosen is not None and chosen.name == "c"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no\nreally"), MemoryError()])
+def test_a_remedy_that_fails_costs_no_other(fake: FakeClock, error: Exception) -> None:
+    def fails(name: str, window: str, round_: int) -> None:
+        if name == "a":
+            raise error
+
+    data = FakeData({AS_WRITTEN: 20, "a": 1, "b": 10})
+    trial = last_of(Turns(data, FakeTraining(data, fake, fails), budget_s=60))
+    assert reasons(trial)["a"] in ("it failed (RuntimeError: no)", "it did not fit into memory")
+    chosen = gains_of(trial).chosen
+    assert chosen is not None and chosen.name == "b"
+
+
+def test_a_remedy_that_fails_in_a_round_is_measured_no_further(fake: FakeClock) -> None:
+    def fails(name: str, window: str, round_: int) -> None:
+        if name == "a" and window == "train" and round_ == 1:
+            raise RuntimeError("gone")
+
+    data = FakeData({AS_WRITTEN: 20, "a": 1, "b": 10})
+    trial = last_of(Turns(data, FakeTraining(data, fake, fails), budget_s=60))
+    assert reasons(trial) == {"a": "it failed (RuntimeError: gone)"}
+    assert {contender.name for contender in trial.contenders} == {AS_WRITTEN, "b"}
+
+
+def test_data_that_fail_as_they_are_written_end_the_trial(fake: FakeClock) -> None:
+    def fails(name: str, window: str, round_: int) -> None:
+        if name == AS_WRITTEN and window == "train":
+            raise RuntimeError("gone")
+
+    data = FakeData({AS_WRITTEN: 20, "a": 1})
+    turns = Turns(data, FakeTraining(data, fake, fails), budget_s=60)
+    with pytest.raises(Failed, match=r"the data as written failed: it failed \(RuntimeError: gone\)"):
+        list(turns.run())
+
+
+def test_a_remedy_that_is_far_too_slow_is_not_measured_in_rounds(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 20, "a": 200})
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=60))
+    assert reasons(trial) == {"a": "an epoch takes 10.0 times as long"}
+    assert gains_of(trial).chosen is None
+
+
+def test_only_what_was_asked_for_is_measured(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 20, "a": 10, "b": 15, "a + b": 6})
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=60, only=("a", "b")))
+    assert [contender.name for contender in trial.contenders] == [AS_WRITTEN, "a + b"]
+    with pytest.raises(Failed, match="there is no remedy z for these data. Known: a, b"):
+        list(Turns(data, FakeTraining(data, fake), budget_s=60, only=("z",)).run())
+
+
+def test_data_without_a_remedy_are_not_measured(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 20})
+    training = FakeTraining(data, fake)
+    trial = last_of(Turns(data, training, budget_s=60))
+    assert training.windows == [] and trial.ended and trial.contenders == ()
+
+
+def test_all_that_is_measured_is_yielded_at_once(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 20, "a": 10})
+    counts = [
+        sum(len(contender.samples) + len(contender.again) for contender in trial.contenders)
+        for trial in Turns(data, FakeTraining(data, fake), budget_s=60).run()
+    ]
+    assert counts == sorted(counts) and counts[-1] > 10
+    assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(counts))

@@ -1,0 +1,246 @@
+"""Planted data with a known best remedy: it is chosen, and gains what editing the script by hand gains."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from profiles.statistics import geometric_mean
+from tests import PROJECT_ROOT
+from tests.planted import planted
+
+# A measured gain may differ by this much from that of the script edited by hand.
+NEAR = 0.10
+# Plain runs of the script as written and as edited, in turns.
+RUNS = 3
+
+KERAS = """
+import sys, time
+import numpy as np, keras, tensorflow as tf
+def threads(count):
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = count
+    return options
+def network(width, layers, inputs):
+    model = keras.Sequential([keras.Input((inputs,)), *(keras.layers.Dense(width) for _ in range(layers)),
+                              keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+"""
+# Trains twice and prints how long the second time took, in which nothing is traced and caches are full.
+TRAINS = """
+for _ in range(2):
+    began = time.perf_counter()
+    model.fit(data, epochs=EPOCHS, verbose=0)
+    took = time.perf_counter() - began
+print("TOOK", took)
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script, the edit that mends it by hand, and the remedies of which one must be chosen.
+
+    Attributes:
+      edits: texts and what to write in their place; `{calls}` and `{queue}` are the numbers that the tool names.
+      best: names of which one is among the chosen remedies; empty where the data themselves are right.
+      compared: the contender whose gain is compared; that of the chosen one unless given.
+    """
+
+    script: str
+    edits: Mapping[str, str]
+    best: frozenset[str]
+    compared: str | None = None
+
+
+IMAGES = """
+import glob
+files = sorted(glob.glob(FILES + "/*.jpg"))[:240]
+def load(file):
+    image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)
+    return tf.image.resize(image, (48, 48)) / 255, tf.strings.length(file)
+def flip(image, label):
+    return tf.image.random_flip_left_right(image), tf.cast(label, tf.float32)
+model = keras.Sequential([keras.Input((48, 48, 3)), keras.layers.Conv2D(8, 3, 2), keras.layers.GlobalAveragePooling2D(),
+                          keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+"""
+
+CASES = {
+    "a map that sleeps": Case(
+        KERAS
+        + """
+def slow(index):
+    time.sleep(0.004)
+    return np.float32(index)
+def load(index):
+    value = tf.ensure_shape(tf.numpy_function(slow, [index], tf.float32), ())
+    return tf.ones((8,)) * value / 480 + tf.random.uniform((8,)), value / 480
+data = tf.data.Dataset.range(480).map(load).batch(8)
+model = network(4, 1, 8)
+"""
+        + TRAINS.replace("EPOCHS", "2"),
+        {
+            ".map(load)": ".map(load, num_parallel_calls={calls})",
+            ".batch(8)": ".batch(8).with_options(threads({calls}))",
+        },
+        frozenset({"pool"}),
+    ),
+    "a map that burns a core": Case(
+        KERAS
+        + """
+def load(index):
+    return tf.sort(tf.random.uniform((40_000,)))[:8], tf.cast(index, tf.float32)
+data = tf.data.Dataset.range(800).map(load).batch(8)
+model = network(4, 1, 8)
+"""
+        + TRAINS.replace("EPOCHS", "3"),
+        {".map(load)": ".map(load, num_parallel_calls={calls})"},
+        frozenset({"parallel"}),
+    ),
+    "a source that nothing reads ahead": Case(
+        KERAS
+        + """
+random = np.random.default_rng()
+def batches():
+    for _ in range(40):
+        time.sleep(0.02)
+        yield random.random((64, 256), np.float32), np.zeros((64, 1), np.float32)
+specs = tf.TensorSpec((64, 256), tf.float32), tf.TensorSpec((64, 1), tf.float32)
+options = tf.data.Options()
+options.experimental_optimization.inject_prefetch = False
+data = tf.data.Dataset.from_generator(batches, output_signature=specs).with_options(options)
+model = network(768, 4, 256)
+"""
+        + TRAINS.replace("EPOCHS", "3"),
+        {".with_options(options)": ".with_options(options).prefetch(2)"},
+        frozenset({"prefetch"}),
+    ),
+    "decoding that a cache saves": Case(
+        KERAS
+        + IMAGES
+        + """
+data = tf.data.Dataset.from_tensor_slices(files).map(load, num_parallel_calls=2).map(flip).batch(16).prefetch(2)
+"""
+        + TRAINS.replace("EPOCHS", "4"),
+        {".map(flip)": ".cache().map(flip)"},
+        frozenset({"cache"}),
+    ),
+    "a cache that freezes flips": Case(
+        KERAS
+        + IMAGES
+        + """
+data = tf.data.Dataset.from_tensor_slices(files).map(load, num_parallel_calls=2).map(flip).cache().batch(16)
+"""
+        + TRAINS.replace("EPOCHS", "8"),
+        {".map(flip).cache()": ".cache().map(flip)"},
+        frozenset(),
+        compared="cache-before-drawing",
+    ),
+    "a PyDataset that waits": Case(
+        KERAS
+        + """
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 60
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return np.zeros((8, 8), np.float32), np.zeros((8,), np.float32)
+data = Batches()
+model = network(4, 1, 8)
+"""
+        + TRAINS.replace("EPOCHS", "3"),
+        {"Batches()\n": "Batches(workers={workers}, max_queue_size={max_queue_size})\n"},
+        frozenset({"more-workers"}),
+    ),
+    "a DataLoader without workers": Case(
+        """
+import time
+import torch
+from torch.utils.data import DataLoader
+class Slow:
+    def __len__(self):
+        return 320
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return torch.zeros(64), torch.zeros(1)
+def main():
+    loader = DataLoader(Slow(), batch_size=8, shuffle=True)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    took = 0.0
+    for epoch in range(6):
+        began = time.perf_counter()
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(inputs), labels).backward()
+            optimizer.step()
+        took += (time.perf_counter() - began) * (epoch > 0)
+    print("TOOK", took)
+main()
+""",
+        {"shuffle=True)": "shuffle=True, num_workers={num_workers}, persistent_workers=True)"},
+        frozenset({"workers", "more-workers"}),
+    ),
+}
+
+
+def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    return subprocess.run(
+        [sys.executable, *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def took_s(folder: Path, script: str) -> float:
+    shown = run(folder, script)
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    return float(re.search(r"TOOK (\S+)", shown.stdout)[1])
+
+
+def numbers_in(code: str) -> dict[str, str]:
+    """Returns the numbers that the code of remedies names, by argument; `calls` for parallel calls."""
+    found = dict(re.findall(r"(\w+) ?= ?(\d+)", code))
+    return {**found, "calls": found.get("num_parallel_calls", "")}
+
+
+@planted
+@pytest.mark.claims
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs("torch")) if "DataLoader" in name else name for name in CASES]
+)
+def test_the_best_is_chosen_and_gains_what_it_gains_by_hand(
+    name: str, tmp_path: Path, real_photos: Path, record_property
+) -> None:
+    case = CASES[name]
+    script = case.script.replace("FILES", repr(str(real_photos / "train" / "cats")))
+    (tmp_path / "train.py").write_text(script)
+    shown = run(tmp_path, "-m", "profiles", "--budget", 40, "--out", "out", "train.py")
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    document = json.loads((tmp_path / "out" / "results.json").read_text())
+    [copies] = document["trials"].values()
+    [trial] = document["samples"]["trials"].values()
+    contender = case.compared or copies["chosen"]
+    assert contender is not None, shown.stderr[-3000:]
+    assert not case.best or case.best & set(contender.split(" + ")), shown.stderr[-3000:]
+    [gain] = [remedy for remedy in copies["remedies"] if remedy["name"] == contender]
+    codes = [remedy["code"] for remedy in trial["remedies"] if remedy["name"] in gain["remedies"]]
+    edited = script
+    for old, new in case.edits.items():
+        assert old in edited
+        edited = edited.replace(old, new.format(**numbers_in("\n".join(codes))))
+    (tmp_path / "edited.py").write_text(edited)
+    pairs = [(took_s(tmp_path, "train.py"), took_s(tmp_path, "edited.py")) for _ in range(RUNS)]
+    by_hand = geometric_mean([before / after for before, after in pairs])
+    text = f"{name}: {contender}, {gain['ratio']:.2f} times measured, {by_hand:.2f} times by hand"
+    print(text)
+    record_property("measured", text)
+    assert gain["ratio"] == pytest.approx(by_hand, rel=NEAR), text

@@ -1,0 +1,254 @@
+"""Remedies for somebody's script: tried behind it, applied to it, and written as a diff; the script stays its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from profiles.report.remedies import trial_sentences
+from profiles.script.trying import needs_of, with_trial
+from tests import PROJECT_ROOT
+from tests.builders import a_measurement_document, a_result, an_attribution, rounds_of
+from tests.planted import planted
+
+SCRIPT = """
+import sys, time
+import numpy as np, keras, tensorflow as tf
+keras.utils.set_random_seed(1)
+def slow(index):
+    time.sleep(0.002)
+    return np.float32(index)
+def load(index):
+    value = tf.ensure_shape(tf.numpy_function(slow, [index], tf.float32), ())
+    return tf.ones((8,)) * value / 160 + tf.random.uniform((8,)), value / 160
+data = tf.data.Dataset.range(160)
+data = data.map(load)
+data = data.batch(8)
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+history = model.fit(data, epochs=4, verbose=0)
+print(history.history["loss"], float(model.get_weights()[0].sum()), np.random.random())
+sys.exit(int(sys.argv[1]) if sys.argv[1:] else 0)
+"""
+
+
+def run(folder: Path, *words: object, plain: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *words] if plain else [sys.executable, "-m", "profiles", *words]
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def results(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def trial_of(folder: Path) -> dict:
+    [(_, trial)] = results(folder)["trials"].items()
+    return trial
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "train.py").write_text(SCRIPT)
+    plain = run(folder, "train.py", 3, plain=True)
+    shown = run(folder, "--budget", 25, "--out", "out", "train.py", 3)
+    return folder, plain, shown
+
+
+def test_the_script_stays_its_own_to_the_last_digit(tried) -> None:
+    folder, plain, shown = tried
+    assert (shown.stdout, shown.returncode) == (plain.stdout, 3), shown.stderr[-3000:]
+    assert (folder / "train.py").read_text() == SCRIPT
+
+
+@planted
+def test_a_map_that_waits_gets_calls_beside_each_other(tried) -> None:
+    folder, _, shown = tried
+    trial = trial_of(folder / "out")
+    assert trial["chosen"] is not None and {"pool", "parallel"} & set(trial["chosen"].split(" + ")), shown.stderr[
+        -3000:
+    ]
+    best = next(remedy for remedy in trial["remedies"] if remedy["name"] == trial["chosen"])
+    assert best["ratio"] > 1.7 and best["ci95"][0] > 1
+    # Random draws: no cache may stand behind them.
+    assert any(one["name"] == "cache" and "random" in one["reason"] for one in trial["untried"])
+
+
+def test_the_report_comes_first_and_then_what_was_tried_with_the_code_and_the_command(tried) -> None:
+    _, _, shown = tried
+    text = shown.stderr
+    first, begins, remedies, files = (
+        text.index(part)
+        for part in ("is input-bound", "trying remedies for fit 1", "\nremedies for fit 1", "results and report: ")
+    )
+    assert first < begins < remedies < files
+    assert "for up to 25 s (--budget; Ctrl-C ends it; --no-trial)" in text
+    assert "train.py:12: data = data.map(load, num_parallel_calls=" in text
+    assert "apply it: python -m profiles --apply=" in text
+
+
+def test_the_file_names_no_folder_of_the_users(tried) -> None:
+    folder, _, _ = tried
+    assert str(folder) not in (folder / "out" / "results.json").read_text()
+    assert str(folder) not in (folder / "out" / "report.html").read_text()
+    assert "Remedies for fit 1" in (folder / "out" / "report.html").read_text()
+
+
+def test_a_remedy_is_applied_by_its_name_and_measured_beside_the_data_as_written(tried) -> None:
+    folder, _, _ = tried
+    shown = run(folder, "--apply=prefetch", "--budget", 15, "--out", "applied", "train.py")
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    assert "in place at train.py:16: prefetch" in shown.stderr
+    trial = trial_of(folder / "applied")
+    assert [remedy["name"] for remedy in trial["remedies"]] == ["as written", "prefetch"]
+    assert (folder / "train.py").read_text() == SCRIPT
+
+
+def test_an_earlier_run_is_applied_and_written_as_a_diff_that_applies(tried) -> None:
+    folder, _, _ = tried
+    shown = run(folder, "--apply=out/results.json", "--write", "fix.diff", "--out", "second", "train.py")
+    assert shown.returncode == 0 and "written: fix.diff" in shown.stderr, shown.stderr[-3000:]
+    patched = subprocess.run(
+        ["patch", "-p1", "--dry-run", "-i", "fix.diff"], cwd=folder, capture_output=True, text=True
+    )
+    assert patched.returncode == 0, patched.stdout
+    assert "num_parallel_calls=" in (folder / "fix.diff").read_text()
+    again = run(folder, "--apply=out", "--write", "fix.diff", "train.py")
+    assert (again.returncode, "fix.diff exists already" in again.stderr) == (2, True)
+
+
+REFUSED = {
+    "no names": (["--apply=", "train.py"], "--apply needs names of remedies, or the results of an earlier run"),
+    "no file": (["--apply=nothing.json", "train.py"], "--apply nothing.json: No such file or directory."),
+    "a diff without results": (["--apply=cache", "--write", "x.diff", "train.py"], "--write needs --apply=RESULTS"),
+    "a budget of nothing": (["--budget", "0", "train.py"], "--budget must be from 1 to 86400 seconds. Received: 0."),
+    "a budget that is none": (["--budget", "nan", "train.py"], "--budget must be from 1 to 86400 seconds"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_applied_is_said_in_one_line_before_the_script_runs(name: str, tmp_path: Path) -> None:
+    words, message = REFUSED[name]
+    (tmp_path / "train.py").write_text("print('ran')")
+    shown = run(tmp_path, *words)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    [line] = shown.stderr.splitlines()
+    assert message in line
+
+
+def test_results_of_another_script_and_results_without_a_gain_are_refused(tried) -> None:
+    folder, _, _ = tried
+    (folder / "other.py").write_text("print('ran')")
+    shown = run(folder, "--apply=out", "other.py")
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "--apply out is of train.py, and the script is other.py." in shown.stderr
+
+
+def test_a_name_that_these_data_have_not_leaves_the_script_as_it_is(tried) -> None:
+    folder, plain, _ = tried
+    shown = run(folder, "--apply=workers", "--no-trial", "--out", "unknown", "train.py", 3)
+    assert (shown.stdout, shown.returncode) == (plain.stdout, 3)
+    assert "not in place at train.py:16: there is no remedy workers for these data. Known: " in shown.stderr
+
+
+# A trial that crashes, hangs or fails: the data behave well while the script runs.
+BAD = """
+import os, signal, sys, time
+import numpy as np, keras
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 20
+    def __getitem__(self, index):
+        if sys.argv[1:] and os.path.exists("ended"):
+            {how}
+        time.sleep(0.005)
+        return np.zeros((4, 2), "float32"), np.zeros((4,), "float32")
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(Batches(), epochs=3, verbose=0)
+print("trained")
+import threading
+def later():
+    from pathlib import Path
+    import sys
+    while "trying remedies" not in Path("log").read_text():
+        time.sleep(0.01)
+    Path("ended").touch()
+threading.Thread(target=later, daemon=True).start()
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was ended by SIGKILL"),
+        ("raise RuntimeError('no more')", "it failed (RuntimeError: no more)"),
+        ("time.sleep(1000)", "did not end within 4 s, and was ended"),
+    ],
+)
+def test_a_trial_that_goes_wrong_costs_the_trial_and_never_the_script(tmp_path: Path, how: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(BAD.format(how=how))
+    command = "import sys; import unstall; from profiles.script import trying; trying.GRACE_S = 2.0\n"
+    command += "from profiles.__main__ import guarded_main; sys.exit(guarded_main(sys.argv[1:]))"
+    with (tmp_path / "log").open("w") as log:
+        shown = subprocess.run(
+            [sys.executable, "-c", command, "--budget", "2", "--out", "out", "train.py", "bad"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            timeout=120,
+        )
+    text = (tmp_path / "log").read_text()
+    assert (shown.returncode, shown.stdout) == (7, "trained\n"), text[-3000:]
+    assert said in " ".join(text.split()), text[-3000:]
+    assert results(tmp_path / "out")["results"][0]["epoch_images_per_sec"] > 0
+
+
+def test_a_fit_that_waits_for_nothing_has_nothing_tried() -> None:
+    result = a_result(train=rounds_of("train", 4, 4, 4, wait_ms=0.01), device="cpu")
+    document = a_measurement_document(result)
+    name = result.subject.variant
+    held = SimpleNamespace(name=name, took_ns=1, epochs=3, opened=lambda needs: pytest.fail("its data are built again"))
+    [last] = with_trial(document, held, budget_s=60.0, begins=lambda limit_s: pytest.fail("a trial begins"))
+    [untried] = last.samples.trials[name].untried
+    assert re.fullmatch(r"loading is \d% of an epoch, and no data could make it much faster", untried.reason)
+    assert f"nothing tried: {untried.reason}" in trial_sentences(last.samples.trials[name])
+
+
+# What calls for remedies
+
+
+def needs(*, frozen: bool = False, **parts: float) -> frozenset[str]:
+    return needs_of(an_attribution(sum(parts.values()), parts=parts), frozen=frozen)
+
+
+def test_the_parts_that_cost_call_for_remedies() -> None:
+    assert needs(prep_stall=0.3) == needs(fetch_stall=0.02, prep_stall=0.28) == {"waiting"}
+    assert needs(prep_stall=0.3, interference=0.1, epoch_overhead=0.2) == {"waiting", "interference", "edges"}
+    assert needs(epoch_overhead=0.5, prep_stall=0.01) == {"edges"}
+
+
+def test_parts_that_only_add_up_to_much_call_for_what_mends_the_largest() -> None:
+    assert needs(prep_stall=0.035, interference=0.03, epoch_overhead=0.037) == {"edges"}
+
+
+def test_training_that_is_bound_by_compute_calls_for_none() -> None:
+    assert needs(prep_stall=0.05) == frozenset()
+    assert needs(prep_stall=0.05, frozen=True) == {"drawn once"}
