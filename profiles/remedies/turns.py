@@ -25,6 +25,9 @@ _ROUNDS_AGAIN = 5
 _ALONE_RATIO = 0.6
 # An epoch of the measurement lasts about so long, and has at least so many batches.
 _EPOCH_S, _LEAST_BATCHES = 0.8, 12
+# Whole epochs are measured where one takes no more than this part of the budget: what tf.data's tuner costs at the end
+# of an epoch grows with its length, so that a part of an epoch shows too little of it.
+_WHOLE_RATIO = 0.02
 # The shortest window of a round, in whole epochs.
 _WINDOW_S = TRAIN_WINDOW_S
 # A contender whose epoch takes this many times that of the data as written is measured no further.
@@ -200,6 +203,9 @@ class Turns:
             if self._data.is_whole(batches):
                 return batches
             if epoch_s > _EPOCH_S / 4:
+                whole = self._data.epoch_batches
+                if whole is not None and whole * epoch_s / batches <= _WHOLE_RATIO * self._budget_s:
+                    return math.ceil(whole)
                 return max(_LEAST_BATCHES, round(batches * _EPOCH_S / epoch_s))
             batches *= 4
 

@@ -119,6 +119,8 @@ def test_every_round_has_the_data_as_written_and_rounds_are_never_numbered_twice
 def test_whole_epochs_are_measured_where_they_are_short_and_parts_where_they_are_long(fake: FakeClock) -> None:
     data = FakeData({AS_WRITTEN: 1, "a": 1}, batches=30)
     assert last_of(Turns(data, FakeTraining(data, fake), budget_s=60)).batches in (48, 30)
+    data = FakeData({AS_WRITTEN: 20, "a": 20}, batches=50)
+    assert last_of(Turns(data, FakeTraining(data, fake), budget_s=60)).batches == 50
     data = FakeData({AS_WRITTEN: 1, "a": 1}, batches=10**6)
     trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=60))
     assert trial.batches == 800 and trial.epoch_batches == 10**6
