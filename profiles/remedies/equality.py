@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,9 @@ import numpy as np
 from profiles.remedies.remedy import EFFECTS, Effect
 
 # Differences up to this part of the largest value are those of rounding.
-CLOSE_RATIO = 0.02
-
-
+_CLOSE_RATIO = 0.02
 # A note on data that differ from one reading to the next.
-SAME_ONLY_IN_SHAPE = (
+_SAME_ONLY_IN_SHAPE = (
     "The data differ from one reading to the next: of the batches only numbers, shapes and types were compared."
 )
 
@@ -60,20 +58,41 @@ def compare(as_written: Iterable[Any], changed: Iterable[Any]) -> Comparison:
     if Counter(_digests(ours)) == Counter(_digests(others)):
         return Comparison(effect="other order", text="the samples come in another order")
     difference = _largest(ours, others)
-    if difference is not None and difference <= CLOSE_RATIO * _scale(ours):
+    if difference is not None and difference <= _CLOSE_RATIO * _scale(ours):
         return Comparison(effect="close", text=f"values differ by up to {difference:.3g}", difference=difference)
     return Comparison(effect="other draws", text="the samples differ")
 
 
-def own_effect(first: Iterable[Any], second: Iterable[Any]) -> Effect:
-    """Returns what two readings of the same data differ by. Values that are only close are drawn anew, too."""
-    effect = compare(first, second).effect
-    return "other draws" if effect == "close" else effect
+class Readings:
+    """Compares data with remedies with the data as written, and leaves out what two readings of these differ by anyway.
 
+    Args:
+      read: returns the first batches of an epoch with the remedies of these names; as written without any.
 
-def beyond(own: Effect, comparison: Comparison) -> Comparison:
-    """Returns a comparison without what two readings of the data as written differ by."""
-    return Comparison(effect="identical") if EFFECTS.index(comparison.effect) <= EFFECTS.index(own) else comparison
+    Attributes:
+      notes: what a reader of the comparisons must know; complete once the first was made.
+    """
+
+    def __init__(self, read: Callable[[Sequence[str]], Iterable[Any]]) -> None:
+        self.notes: tuple[str, ...] = ()
+        self._read = read
+        self._own_effect: Effect | None = None
+
+    def compared(self, names: Sequence[str]) -> Comparison:
+        """Compares the first batches with these remedies with those as written.
+
+        Raises:
+          Broken: as `compare` does.
+        """
+        if self._own_effect is None:
+            effect = compare(self._read(()), self._read(())).effect
+            # Values that are only close in two readings are drawn anew, too.
+            self._own_effect = "other draws" if effect == "close" else effect
+            if self._own_effect == "other draws":
+                self.notes = (_SAME_ONLY_IN_SHAPE,)
+        comparison = compare(self._read(()), self._read(names))
+        within = EFFECTS.index(comparison.effect) <= EFFECTS.index(self._own_effect)
+        return Comparison(effect="identical") if within else comparison
 
 
 def _leaves(batch: Any) -> list[np.ndarray]:

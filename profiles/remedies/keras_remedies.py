@@ -12,8 +12,8 @@ import keras
 import numpy as np
 
 from profiles.measure.batches import FitData, batch_images
-from profiles.remedies.equality import SAME_ONLY_IN_SHAPE, Comparison, beyond, compare, own_effect
-from profiles.remedies.remedy import Edit, Effect, Need, Remedy, Untried
+from profiles.remedies.equality import Comparison, Readings, compare
+from profiles.remedies.remedy import Edit, Need, Remedy, Untried
 from profiles.remedies.turns import Failed
 from profiles.stages.places import Place
 
@@ -51,11 +51,10 @@ class PyDatasetData:
         self._dataset = dataset
         self._place, self._name = place, name
         self.untried: list[Untried] = []
-        self.notes: tuple[str, ...] = ()
         self._number = int(dataset.num_batches)
         self.epoch_batches: float | None = float(self._number)
         self.epoch_images: float | None = float(self._number * batch_images(dataset[0]))
-        self._own_effect: Effect | None = None
+        self._readings = Readings(self._first_batches)
         self.remedies = self._find(frozenset(needs), max(2, calls))
 
     def is_whole(self, batches: int) -> bool:
@@ -74,18 +73,18 @@ class PyDatasetData:
 
     def compared(self, names: Sequence[str]) -> Comparison:
         """Compares batches that workers made with those that this thread makes."""
-        if self._own_effect is None:
-            self._own_effect = own_effect(self._batches(), self._batches())
-            if self._own_effect == "other draws":
-                self.notes += (SAME_ONLY_IN_SHAPE,)
-        return beyond(self._own_effect, compare(self._batches(), self._batches(**self._settings(names))))
+        return self._readings.compared(names)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._readings.notes
 
     def close(self) -> None:
         """Does nothing: there is nothing to remove."""
 
-    def _batches(self, **settings: Any) -> list[Any]:
-        part = _Part(self._dataset, min(_COMPARED_BATCHES, self._number), **settings)
-        if not settings:
+    def _first_batches(self, names: Sequence[str]) -> list[Any]:
+        part, settings = self.built(names, _COMPARED_BATCHES), self._settings(names)
+        if not names:
             return [part[index] for index in range(part.num_batches)]
         return _made_by_workers(part, settings["workers"], processes=settings["use_multiprocessing"])
 

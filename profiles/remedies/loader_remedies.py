@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from profiles import clock
 from profiles.machine.others import Others
 from profiles.remedies.edits import reads_as
-from profiles.remedies.equality import SAME_ONLY_IN_SHAPE, Comparison, beyond, compare, own_effect
-from profiles.remedies.remedy import Edit, Effect, Need, Remedy, Untried
+from profiles.remedies.equality import Comparison, Readings
+from profiles.remedies.remedy import Edit, Need, Remedy, Untried
 from profiles.remedies.turns import Failed
 from profiles.samples import Sample
 from profiles.stages.places import place_of
@@ -68,13 +68,10 @@ class LoaderData:
         except TypeError as error:
             raise Failed("the loader has no length") from error
         self.untried: list[Untried] = []
-        self.notes: tuple[str, ...] = (
-            "The loop's own steps cannot be run apart: "
-            f"{'a sleep' if pins else 'as much computing'} of the same length stands in for them.",
-        )
         self.epoch_batches: float | None = float(self._number)
         self.epoch_images = None if images_per_batch is None else float(self._number * images_per_batch)
-        self._own_effect: Effect | None = None
+        self._stand_in = "a sleep" if pins else "as much computing"
+        self._readings = Readings(self._first_batches)
         self._changed: dict[str, dict[str, Any]] = {}
         self._place = place_of(loader)
         self.remedies = self._find(frozenset(needs), max(1, calls), pins)
@@ -108,14 +105,12 @@ class LoaderData:
         return self.built(names, self._number)
 
     def compared(self, names: Sequence[str]) -> Comparison:
-        if self._own_effect is None:
-            self._own_effect = own_effect(self._first_batches(()), self._first_batches(()))
-            if self._own_effect == "other draws":
-                self.notes += (SAME_ONLY_IN_SHAPE,)
-        return beyond(self._own_effect, compare(self._first_batches(()), self._first_batches(names)))
+        return self._readings.compared(names)
 
-    def close(self) -> None:
-        """Does nothing: workers end with their loaders."""
+    @property
+    def notes(self) -> tuple[str, ...]:
+        stands_in = f"The loop's own steps cannot be run apart: {self._stand_in} of the same length stands in for them."
+        return (stands_in, *self._readings.notes)
 
     def _first_batches(self, names: Sequence[str]) -> list[Any]:
         """Returns the first batches of an epoch whose order comes again; PyTorch's random state stays what it was."""
@@ -131,15 +126,10 @@ class LoaderData:
         loader, workers = self._loader, int(self._loader.num_workers)
         remedies: list[Remedy] = []
         stays = {"persistent_workers": True}
-        if "waiting" in needs and isinstance(loader.dataset, IterableDataset) and not workers:
-            self.untried.append(
-                Untried(
-                    name="workers",
-                    reason="each worker would read the whole IterableDataset: divide it by get_worker_info first",
-                )
-            )
-        elif "waiting" in needs and isinstance(loader.dataset, IterableDataset):
-            pass
+        if "waiting" in needs and isinstance(loader.dataset, IterableDataset):
+            if not workers:
+                reason = "each worker would read the whole IterableDataset: divide it by get_worker_info first"
+                self.untried.append(Untried(name="workers", reason=reason))
         elif "waiting" in needs:
             for name, count in (("workers", calls), ("more-workers", 2 * calls)):
                 if count > workers:

@@ -16,8 +16,8 @@ from typing import Any
 import tensorflow as tf
 
 from profiles.measure.batches import FitData, batch_images
-from profiles.remedies.equality import SAME_ONLY_IN_SHAPE, Comparison, beyond, compare, own_effect
-from profiles.remedies.remedy import Effect, Need
+from profiles.remedies.equality import Comparison, Readings
+from profiles.remedies.remedy import Need
 from profiles.remedies.room import Room
 from profiles.remedies.tf_finding import CACHES, PREFETCH, Finder, as_arrays
 from profiles.remedies.tf_part import EpochPart
@@ -55,7 +55,7 @@ class TfData:
     ) -> None:
         self._dataset = dataset
         self._folder: Path | None = None
-        self._own_effect: Effect | None = None
+        self._readings = Readings(self._first_batches)
         try:
             self._nodes = nodes(dataset, needs="trying remedies needs")
             rebuilt(self._nodes, calls=room.calls)
@@ -71,14 +71,16 @@ class TfData:
         endless = math.isinf(part.elements)
         self.epoch_images = None if endless else part.images(batch_images(first))
         self.epoch_batches = None if endless else part.elements / part.elements_per_batch
-        self.notes: tuple[str, ...] = ()
-        if not part.length_known:
-            self.notes = ("The length of an epoch was not found: what it does once at its edges is in no rate.",)
         self.remedies = self._finder.remedies(needs, batches=self.epoch_batches if repeats else None)
         self.untried = self._finder.untried
 
     def is_whole(self, batches: int) -> bool:
         return self._part.is_whole(batches)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        unknown = "The length of an epoch was not found: what it does once at its edges is in no rate."
+        return (*(() if self._part.length_known else (unknown,)), *self._readings.notes)
 
     @property
     def held_by(self) -> str | None:
@@ -106,11 +108,7 @@ class TfData:
         return self.built(names, _WHOLE)
 
     def compared(self, names: Sequence[str]) -> Comparison:
-        if self._own_effect is None:
-            self._own_effect = own_effect(self._first_batches(()), self._first_batches(()))
-            if self._own_effect == "other draws":
-                self.notes += (SAME_ONLY_IN_SHAPE,)
-        return beyond(self._own_effect, compare(self._first_batches(()), self._first_batches(names)))
+        return self._readings.compared(names)
 
     def close(self) -> None:
         """Removes caches on disk, and what is in them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiles.remedies.equality import Broken, Comparison, beyond, compare
+from profiles.remedies.equality import Broken, Comparison, Readings, compare
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.random((6, 4, 4, 3)).astype(np.float32)
@@ -65,9 +65,19 @@ def test_batches_may_be_dictionaries_texts_and_lack_labels():
     assert compare(ours, others).effect == "other draws"
 
 
-def test_what_two_readings_differ_by_anyway_is_no_effect():
-    drawn = Comparison(effect="other draws", text="the samples differ")
-    ordered = Comparison(effect="other order", text="the samples come in another order")
-    assert beyond("other draws", drawn).effect == "identical"
-    assert beyond("other order", ordered).effect == "identical"
-    assert beyond("identical", drawn) is drawn
+@pytest.mark.parametrize(
+    ("again", "changed", "expected", "noted"),
+    [
+        (IMAGES, IMAGES[:, ::-1], "other draws", False),
+        (IMAGES[::-1], IMAGES[[3, 1, 5, 0, 2, 4]], "identical", False),
+        (IMAGES[::-1], IMAGES[:, ::-1], "other draws", False),
+        (IMAGES[:, ::-1], IMAGES[:, :, ::-1], "identical", True),
+        (IMAGES[:, ::-1], IMAGES[::-1], "identical", True),
+        (IMAGES + np.float32(0.001), IMAGES[:, ::-1], "identical", True),
+    ],
+)
+def test_what_two_readings_differ_by_anyway_is_no_effect(again, changed, expected, noted):
+    read = iter([IMAGES, again, IMAGES, changed])
+    readings = Readings(lambda names: batches(next(read), np.zeros(6)))
+    assert readings.compared(("a",)).effect == expected
+    assert bool(readings.notes) is noted
