@@ -53,6 +53,12 @@ def spread_ratio(values: Sequence[float]) -> float | None:
     return float(np.std(np.log(values), ddof=1)) if len(values) >= LEAST_ROUNDS else None
 
 
+def by_shared_rounds(rates: Mapping[int, float], others: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    """Returns the two rates of each round that is in both mappings, by the number of the round."""
+    shared = sorted(rates.keys() & others.keys())
+    return [rates[number] for number in shared], [others[number] for number in shared]
+
+
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> tuple[float, Interval | None]:
     """Returns the geometric mean of the ratios of rounds measured side by side, and its 95 % interval.
 

@@ -21,6 +21,12 @@ def printable(text: str) -> str:
     return "".join(_escaped(letter) for letter in text)
 
 
+def error_text(error: BaseException) -> str:
+    """Returns the kind of an error, and the first line of its message, shortened."""
+    first_line = (str(error).strip().splitlines() or [""])[0][:160]
+    return f"{type(error).__name__}: {first_line}"
+
+
 def _escaped(letter: str) -> str:
     category = unicodedata.category(letter)
     if letter == "\n" or not (category.startswith("C") or category in _SEPARATORS):

@@ -7,7 +7,6 @@ pipeline. A stage is measured once and alone, and its cost is used for all pipel
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ import tensorflow as tf
 from benchmarks.lab.backend import Refused
 from benchmarks.lab.session import Session, noise_batch
 from benchmarks.tune.exactness import Exactness, compare
-from benchmarks.tune.own.child import PipelineError, UserPipeline, call, room_within
+from benchmarks.tune.own.child import PipelineError, UserPipeline, call
 from pipeline import ImageSource, PipelineConfig, build
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.cost_model import Consumer, StageCost, StageKey
@@ -29,7 +28,7 @@ from profiles import Device
 from profiles.measure import LOADER_ROUNDS, TRIAL_STEPS, steps_for
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
-from profiles.remedies import Trial
+from profiles.remedies import Trial, room_here
 from profiles.stages.tf_stages import Drain, serial_options
 from profiles.statistics import median
 
@@ -255,7 +254,7 @@ class TuneSession(Session):
         """Calls the user's function that returns a pipeline, and gets ready to try remedies for it."""
         try:
             windows = Windows(self._models[model], self._device)
-            room = room_within(memory_bytes, tempfile.gettempdir())
+            room = replace(room_here(), memory_bytes=memory_bytes)
             self._pipeline = UserPipeline(call(text), windows, room, budget_s)
         except PipelineError as error:
             raise Refused(str(error)) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import random
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +43,7 @@ def data_of(
     Raises:
       Failed: if the data cannot be built again; the message says why.
     """
-    data, room = arguments.get("x"), room or room_here(tempfile.gettempdir())
+    data, room = arguments.get("x"), room or room_here()
     if hasattr(data, "element_spec"):
         from profiles.remedies.tf_remedies import TfData
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from profiles.remedies.remedy import EFFECTS, Effect
 from profiles.remedies.trial import Contender, Trial
 from profiles.samples import Sample
-from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
+from profiles.statistics import Interval, by_shared_rounds, geometric_mean, ratio_interval, significantly_above
 
 # Gains below this are as good as none.
 EQUAL_RATIO = 0.03
@@ -78,16 +78,11 @@ def is_a_gain(best: tuple[float, Interval | None]) -> bool:
     return interval is not None and interval[0] > 1 and ratio >= _WORTH_IT
 
 
-def gains_of(trial: Trial, *, ended: bool | None = None) -> Gains:
-    """Derives rates from samples, and chooses.
-
-    Args:
-      ended: whether the rounds that measure the choice again are complete; as the trial says unless given.
-    """
-    ended = trial.ended if ended is None else ended
+def gains_of(trial: Trial) -> Gains:
+    """Derives rates from samples, and chooses."""
     gains = _gains(trial)
-    chosen = choose(gains)
-    if chosen is None or not ended or chosen.name != trial.chosen_first:
+    chosen = _choose(gains)
+    if chosen is None or not trial.ended or chosen.name != trial.chosen_first:
         return Gains(all=gains, chosen=chosen)
     return Gains(all=gains, chosen=chosen if chosen.again is not None and is_a_gain(chosen.again) else None)
 
@@ -104,7 +99,10 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
         own = _rates(contender.samples, trial)
         if not own:
             continue
-        pairs, again = _shared(own, rates), _shared(_rates(contender.again, trial), _rates(as_written.again, trial))
+        pairs, again = (
+            by_shared_rounds(own, rates),
+            by_shared_rounds(_rates(contender.again, trial), _rates(as_written.again, trial)),
+        )
         if not pairs[0]:
             continue
         effects = [trial.remedy(name).effect for name in contender.remedies]
@@ -121,12 +119,12 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
     return tuple(gains)
 
 
-def choose(gains: Sequence[Gain]) -> Gain | None:
+def _choose(gains: Sequence[Gain]) -> Gain | None:
     """Returns the fastest that is faster than the data as written, significantly and by `_WORTH_IT`."""
     if not gains:
         return None
     as_written, *others = gains
-    faster = significantly_above([_shared(gain.by_round, as_written.by_round) for gain in others])
+    faster = significantly_above([by_shared_rounds(gain.by_round, as_written.by_round) for gain in others])
     better = [
         gain for gain, is_faster in zip(others, faster, strict=True) if is_faster and gain.against[0] >= _WORTH_IT
     ]
@@ -135,12 +133,6 @@ def choose(gains: Sequence[Gain]) -> Gain | None:
     fastest = max(gain.against[0] for gain in better)
     near = [gain for gain in better if gain.against[0] * _SIMPLER_RATIO >= fastest]
     return min(near, key=lambda gain: (len(gain.contender.remedies), -gain.against[0]))
-
-
-def _shared(rates: Mapping[int, float], others: Mapping[int, float]) -> tuple[list[float], list[float]]:
-    """Returns the two rates of each round that is in both mappings."""
-    shared = sorted(rates.keys() & others.keys())
-    return [rates[number] for number in shared], [others[number] for number in shared]
 
 
 def _whole_ratio(contender: Contender, trial: Trial, rate: float, as_written: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 
 import psutil
@@ -21,10 +22,10 @@ class Room:
     disk_bytes: float
 
 
-def room_here(folder: str) -> Room:
-    """Returns what this process may take: all usable cores; half of the free memory, and of the disk of `folder`."""
+def room_here() -> Room:
+    """Returns what this process may take: all usable cores; half of the free memory, and of the disk with /tmp."""
     return Room(
         calls=max(1, round(usable_cores())),
         memory_bytes=_FREE_RATIO * psutil.virtual_memory().available,
-        disk_bytes=_FREE_RATIO * psutil.disk_usage(folder).free,
+        disk_bytes=_FREE_RATIO * psutil.disk_usage(tempfile.gettempdir()).free,
     )

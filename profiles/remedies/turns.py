@@ -12,10 +12,11 @@ from typing import Any, Protocol
 from profiles import clock
 from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
 from profiles.remedies.equality import Broken, Comparison
-from profiles.remedies.gains import choose, gains_of
+from profiles.remedies.gains import gains_of
 from profiles.remedies.remedy import AS_WRITTEN, EFFECTS, Remedy, Untried
 from profiles.remedies.trial import Contender, Trial
 from profiles.samples import Sample
+from profiles.text import error_text
 
 # Rounds of a stage of the trial: fewer give no useful interval, more gain little.
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 8
@@ -183,11 +184,11 @@ class Turns:
                 self._say(f"{' + '.join(names)}: building, comparing, first epochs")
                 self._enter(names)
             joined = [" + ".join(names) for names in together if " + ".join(names) in self._contenders]
-            best = choose(gains_of(self.trial()).all)
+            best = gains_of(self.trial()).chosen
             yield from self._rounds(
                 [AS_WRITTEN, *([best.name] if best else []), *joined], self._until((1 + _ALONE_RATIO) / 2)
             )
-        chosen = choose(gains_of(self.trial(), ended=False).all)
+        chosen = gains_of(self.trial()).chosen
         if chosen is None:
             return
         # The fastest of several owes its place to noise as well, so that the rounds that chose it overestimate it.
@@ -239,7 +240,7 @@ class Turns:
         except MemoryError:
             self._drop(name, "it did not fit into memory")
         except Exception as error:  # the user's code and the framework can raise anything; it costs this contender only
-            self._drop(name, _first_line(error))
+            self._drop(name, _failure(error))
 
     def _hold_to_claim(self, remedies: tuple[str, ...], comparison: Comparison) -> float | None:
         """Checks what the data show against what the remedies claim.
@@ -281,8 +282,8 @@ class Turns:
                     )
                 except Exception as error:  # as in `_enter`
                     if name == AS_WRITTEN:
-                        raise Failed(f"the data as written failed: {_first_line(error)}") from error
-                    self._drop(name, _first_line(error))
+                        raise Failed(f"the data as written failed: {_failure(error)}") from error
+                    self._drop(name, _failure(error))
                     self._contenders.pop(name)
                     names = [other for other in names if other != name]
                     continue
@@ -298,7 +299,7 @@ class Turns:
 
     def _together(self) -> list[tuple[str, ...]]:
         """Returns combinations of the remedies that help: the best with each other one, and all of them."""
-        gains = gains_of(self.trial(), ended=False).all
+        gains = gains_of(self.trial()).all
         helped = sorted((gain for gain in gains[1:] if gain.against[0] > 1.02), key=lambda gain: -gain.against[0])
         names = [gain.name for gain in helped]
         if len(names) < 2:
@@ -318,6 +319,5 @@ class Turns:
         return ratio * self._budget_s
 
 
-def _first_line(error: BaseException) -> str:
-    first = (str(error).strip().splitlines() or [""])[0][:160]
-    return f"it failed ({type(error).__name__}: {first})"
+def _failure(error: Exception) -> str:
+    return f"it failed ({error_text(error)})"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from profiles.results.evidence import Advice, Evidence, Finding
 from profiles.results.result import Result
 from profiles.results.rules import findings
-from profiles.statistics import LEAST_ROUNDS, Interval, geometric_mean, ratio_interval, significantly_above
+from profiles.statistics import (
+    LEAST_ROUNDS,
+    Interval,
+    by_shared_rounds,
+    geometric_mean,
+    ratio_interval,
+    significantly_above,
+)
 
 # How many findings are printed; the files contain all of them.
 _PRINTED_FINDINGS = 3
@@ -110,13 +117,7 @@ def speed_up(result: Result, over: Result) -> tuple[float, Interval | None]:
     Raises:
       ValueError: if there is no such round.
     """
-    return ratio_interval(*_shared(result.by_round(), over.by_round()))
-
-
-def _shared(rates: Mapping[int, float], others: Mapping[int, float]) -> tuple[list[float], list[float]]:
-    """Returns the two rates of each round that is in both mappings."""
-    shared = sorted(rates.keys() & others.keys())
-    return [rates[number] for number in shared], [others[number] for number in shared]
+    return ratio_interval(*by_shared_rounds(result.by_round(), over.by_round()))
 
 
 def what_the_cache_hides(result: Result) -> str:
@@ -127,7 +128,7 @@ def what_the_cache_hides(result: Result) -> str:
     Raises:
       ValueError: if cold and warm share no round.
     """
-    warm, cold = _shared(result.by_round("train"), result.by_round())
+    warm, cold = by_shared_rounds(result.by_round("train"), result.by_round())
     _, interval = ratio_interval(warm, cold)
     cold_rate, warm_rate = geometric_mean(cold), geometric_mean(warm)
     hidden = "the page cache hides nothing beyond the spread"
@@ -204,7 +205,7 @@ def _significant(result: Result, rivals: Sequence[Result]) -> tuple[Advice, ...]
 
     Where both were measured again, after the fastest had been chosen, the ratio is that of those rounds.
     """
-    pairs = [_shared(rival.by_round(), result.by_round()) for rival in rivals]
+    pairs = [by_shared_rounds(rival.by_round(), result.by_round()) for rival in rivals]
     ratios_and_advice = [
         (geometric_mean(rival_rates) / geometric_mean(rates), _advice(rival, result, rival_rates, rates))
         for rival, (rival_rates, rates), faster in zip(rivals, pairs, significantly_above(pairs), strict=True)
@@ -215,7 +216,7 @@ def _significant(result: Result, rivals: Sequence[Result]) -> tuple[Advice, ...]
 
 
 def _advice(rival: Result, result: Result, rival_rates: Sequence[float], rates: Sequence[float]) -> Advice:
-    again = _shared(rival.by_round("again"), result.by_round("again"))
+    again = by_shared_rounds(rival.by_round("again"), result.by_round("again"))
     is_again = len(again[0]) >= LEAST_ROUNDS  # fewer, if the run was stopped while it measured again
     ratio, interval = ratio_interval(*(again if is_again else (rival_rates, rates)))
     return Advice(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,14 +32,12 @@ class Wanted:
       names: of the remedies.
       place: "train.py:31", the line of the `fit` or loop that they are for; None for all.
       remedies: as an earlier run has measured them; empty where only names are given.
-      ratio: the gain that the earlier run has measured.
       digest: of the script's text in the earlier run.
     """
 
     names: tuple[str, ...]
     place: str | None = None
     remedies: tuple[Remedy, ...] = ()
-    ratio: float | None = None
     digest: str | None = None
 
 
@@ -74,9 +71,8 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
             found.append(
                 Wanted(
                     names=names,
-                    place=name.partition("(")[2].rstrip(")"),
+                    place=_place_in(name),
                     remedies=tuple(trial.remedy(one) for one in names),
-                    ratio=chosen.best[0],
                     digest=trial.digest,
                 )
             )
@@ -113,8 +109,9 @@ def edited_source(wants: Sequence[Wanted], script: Path) -> tuple[str, str]:
         raise ApplyError(f"--write: {error}.") from error
 
 
-def _calls_here() -> int:
-    return room_here(tempfile.gettempdir()).calls
+def _place_in(name: str) -> str:
+    """Returns "train.py:31" of "fit 1 (train.py:31)"."""
+    return name.partition("(")[2].rstrip(")")
 
 
 def digest_of(source: str) -> str:
@@ -140,7 +137,7 @@ class Applied:
 
     def only(self, name: str) -> tuple[str, ...]:
         """Returns the remedies in place at a `fit` or loop, by its name in the report."""
-        place = name.partition("(")[2].rstrip(")")
+        place = _place_in(name)
         return self._names(place)[0] if place in self.done else ()
 
     def _names(self, place: str) -> tuple[tuple[str, ...], int | None]:
@@ -166,7 +163,7 @@ class Applied:
             from profiles.measure.batches import FitData
             from profiles.remedies.fit_data import data_of, random_states_put_back
 
-            pool_calls = calls or _CALLS_PER_CORE * _calls_here() if "pool" in names else None
+            pool_calls = calls or _CALLS_PER_CORE * room_here().calls if "pool" in names else None
             try:
                 with random_states_put_back():
                     data = data_of(arguments, NEEDS, place=call, pool_calls=pool_calls)
@@ -197,7 +194,7 @@ class Applied:
             from profiles.remedies.loader_remedies import LoaderData
 
             try:
-                data = LoaderData(loader, needs=NEEDS, calls=_calls_here(), images_per_batch=None)
+                data = LoaderData(loader, needs=NEEDS, calls=room_here().calls, images_per_batch=None)
                 self._made[key] = loader, data.whole(self._known(names, data))
                 self.done[place] = ", ".join(names)
             except Exception as error:  # as in `to_fit`

@@ -29,6 +29,7 @@ from profiles.script.watch import Watch
 from profiles.script.watched import traced_as
 from profiles.stages.tf_graph import CutError, every_node, is_stateful
 from profiles.statistics import median
+from profiles.text import error_text
 
 # How many rounds without other programs are wanted, and how many rounds are tried to get them, while there is time.
 _ROUNDS, _MOST_ROUNDS = 3, 12
@@ -82,8 +83,7 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
     except (NotPossible, CutError) as error:
         return Ceilings(samples=(), reason=str(error))
     except Exception as error:  # a user's model can raise anything here, and the user's script must go on
-        first_line = (str(error).strip().splitlines() or [""])[0][:160]
-        return Ceilings(samples=(), reason=f"the model could not be run apart ({type(error).__name__}: {first_line})")
+        return Ceilings(samples=(), reason=f"the model could not be run apart ({error_text(error)})")
 
 
 @contextmanager

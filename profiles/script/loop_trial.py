@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,7 +54,7 @@ class HeldLoop:
             data = LoaderData(
                 self.loader,
                 needs=needs,
-                calls=room_here(tempfile.gettempdir()).calls,
+                calls=room_here().calls,
                 images_per_batch=self.record.batch_size,
                 pins=on_gpu,
             )

@@ -21,7 +21,7 @@ from profiles.script.progress import ReadingProgress
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 from profiles.stages.progress import Note
 from profiles.stages.take_apart import stages_and_lines
-from profiles.text import Terminal
+from profiles.text import Terminal, error_text
 
 # How long reading a script's data again may take. It can block for ever, as on a queue that nothing fills any more.
 STAGES_LIMIT_S = 90.0
@@ -111,8 +111,7 @@ def _take_apart(data: Any, compute_images_per_sec: float, files: int, lines: boo
             windows.prepare([(np.zeros((1, 1), np.float32), np.zeros((1,), np.float32))])
             return stages_and_lines(data, windows, lines=lines, files=files, note=note)
     except (Exception, SystemExit) as error:  # a user's pipeline can raise anything; the rest of the report must stay
-        first_line = (str(error).strip().splitlines() or [""])[0][:160]
-        reason = f"it could not be taken apart ({type(error).__name__}: {first_line})"
+        reason = f"it could not be taken apart ({error_text(error)})"
         return _no_stages(reason)
 
 

@@ -13,6 +13,7 @@ from profiles.remedies.turns import Data, Failed, Measure, Turns
 from profiles.report.measurements import MeasurementDocument, derive
 from profiles.results.attribution import Attribution, bound_of
 from profiles.script.progress import TrialProgress
+from profiles.text import error_text
 
 if TYPE_CHECKING:
     from profiles.script.loops import Loops
@@ -74,7 +75,7 @@ def needs_of(attribution: Attribution, *, frozen: bool) -> frozenset[Need]:
 
 def longest(watchers: list[Profiler | Loops]) -> Held | None:
     """Returns what is held of the `fit` or loop that took longest."""
-    held = [watcher.held for watcher in watchers if watcher.held is not None]
+    held = [one for watcher in watchers if (one := watcher.held) is not None]
     return max(held, key=lambda one: one.took_ns, default=None)
 
 
@@ -126,17 +127,13 @@ def with_trial(
                 for trial in turns.run():
                     last = _shown(trial, digest)
                     yield _with(document, held.name, last)
-        except Failed as error:
-            stopped = Untried(name="all", reason=str(error))
-            yield _with(document, held.name, replace(last, untried=(*last.untried, stopped)))
+            return
         except KeyboardInterrupt:
-            yield _with(
-                document, held.name, replace(last, notes=(*last.notes, "Interrupted: what was measured by then."))
-            )
+            last = replace(last, notes=(*last.notes, "Interrupted: what was measured by then."))
         except Exception as error:  # an error in a user's code, or in a framework, costs the trial and no more
-            first = (str(error).strip().splitlines() or [""])[0][:160]
-            stopped = Untried(name="all", reason=f"it failed ({type(error).__name__}: {first})")
-            yield _with(document, held.name, replace(last, untried=(*last.untried, stopped)))
+            reason = str(error) if isinstance(error, Failed) else f"it failed ({error_text(error)})"
+            last = replace(last, untried=(*last.untried, Untried(name="all", reason=reason)))
+        yield _with(document, held.name, last)
 
 
 def _with(document: MeasurementDocument, name: str, trial: Trial) -> MeasurementDocument:

@@ -6,14 +6,13 @@ Runs in a measuring child: see `benchmarks.tune.child`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
 import unstall
 from profiles.measure.windows import Windows
-from profiles.remedies import NEEDS, Failed, Room, Trial, Turns, room_here
+from profiles.remedies import NEEDS, Failed, Room, Trial, Turns
 from profiles.remedies.fit_data import measure_with
 from profiles.remedies.tf_remedies import TfData
 from profiles.stages import note_places
@@ -74,8 +73,3 @@ class UserPipeline:
             if self._last.ended:
                 self._data.close()
         return self._last
-
-
-def room_within(memory_bytes: float, folder: str) -> Room:
-    """Returns what remedies may take of this machine, with a limit of the user's for memory."""
-    return replace(room_here(folder), memory_bytes=memory_bytes)
