@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,8 @@ class Profiler:
         self._ended = False
         self._noting = threading.Lock()
         self._callers: list[_Caller] = []
-        self._data: dict[str, _Data] = {}
+        # References to the data of the last call of each `fit` whose data can be read again.
+        self._data: dict[str, Callable[[], Any]] = {}
         self._held: Any = None
         self._fit_s = self._ceilings_s = 0.0
         self._patched: tuple[type, Callable[..., Any], Callable[..., Any]] | None = None
@@ -96,8 +97,8 @@ class Profiler:
         """
         data_by_name: dict[str, Any] = dict.fromkeys(self._data)
         chosen: list[Any] = []
-        for name, fed in sorted(self._data.items(), key=lambda item: item[1].took_ns, reverse=True):
-            data = fed.data()
+        for name in sorted(self._data, key=self._took_ns.__getitem__, reverse=True):
+            data = self._data[name]()
             if data is None:
                 continue
             if not any(data is other for other in chosen):
@@ -217,7 +218,7 @@ class Profiler:
                     try:
                         if callback.watch.epochs:
                             account = callback.watch.account(called_ns, returned_ns)
-                            self._note(
+                            fit = self._note(
                                 place,
                                 model,
                                 data,
@@ -227,7 +228,7 @@ class Profiler:
                                 whole=whole,
                                 interrupted=interrupted,
                             )
-                            self._hold(place, model, given, callback.watch, call)
+                            self._hold(fit, model, given, callback.watch, call)
                         else:
                             self.why_unwatched = callback.watch.why_unknown
                     finally:  # if the script keeps an error, the error's frames keep the callback and its batches alive
@@ -266,7 +267,8 @@ class Profiler:
         *,
         whole: bool,
         interrupted: bool,
-    ) -> None:
+    ) -> FitRecord:
+        """Adds a call of `fit` to the record of its place, and returns that record."""
         with self._noting:
             caller = next((other for other in self._callers if other.is_of(place, model, data)), None)
             ceilings = self._ceilings_of(model, watch, interrupted, caller)
@@ -288,35 +290,33 @@ class Profiler:
                 self._callers.append(_Caller(place, model, data, at=len(self.fits)))
                 self.fits.append(fit)
             else:
-                self.fits[caller.at] = join_calls(self.fits[caller.at], fit)
-            if _is_re_iterable(data):
-                fed = self._data.setdefault(fit.name, _Data())
-                fed.data = weakref.ref(data)
-                fed.took_ns += _took_ns(watch)
-                if fed is max(self._data.values(), key=lambda other: other.took_ns):
-                    self._held = data
-
-    def _hold(self, place: str, model: Any, given: dict[str, Any], watch: Watch, call: Place | None) -> None:
-        """Keeps what a `fit` was given, and its model, if remedies can be tried for it and it took longest so far."""
-        with self._noting:
-            caller = next((other for other in self._callers if other.is_of(place, model, given.get("x"))), None)
-            if not self._tries or caller is None:
-                return
-            fit = self.fits[caller.at]
+                fit = self.fits[caller.at] = join_calls(self.fits[caller.at], fit)
             self._took_ns[fit.name] = self._took_ns.get(fit.name, 0) + _took_ns(watch)
-            longest = self._took_ns[fit.name] == max(self._took_ns.values())
-            if longest and fit.ceilings.samples:
+            if _is_re_iterable(data):
+                self._data[fit.name] = weakref.ref(data)
+                if self._took_ns[fit.name] == max(self._took_ns[name] for name in self._data):
+                    self._held = data
+            return fit
+
+    def _hold(self, fit: FitRecord, model: Any, given: dict[str, Any], watch: Watch, call: Place | None) -> None:
+        """Keeps what a `fit` was given, and its model, if remedies can be tried for it and it took longest so far."""
+        if not self._tries:
+            return
+        with self._noting:
+            took_ns = self._took_ns[fit.name]
+            if took_ns < max(self._took_ns.values()):
+                return
+            self.held = None
+            if fit.ceilings.samples:
                 self.held = HeldFit(
                     name=fit.name,
-                    took_ns=self._took_ns[fit.name],
+                    took_ns=took_ns,
                     epochs=0 if fit.account is None else fit.account.epochs,
                     model=model,
                     arguments={name: given[name] for name in _FED if name in given},
                     element_spec=watch.element_spec,
                     place=call,
                 )
-            elif longest:
-                self.held = None
 
     def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, caller: _Caller | None) -> Ceilings:
         if not self._ceilings:
@@ -371,14 +371,6 @@ class _Caller:
     def is_of(self, place: str, model: Any, data: Any) -> bool:
         same = self._model() is model and self._optimizer() is model.optimizer
         return same and self._place == (place, data_kind(data))
-
-
-@dataclass(slots=True)
-class _Data:
-    """The data of the calls that share a record: a reference to those of the last call, and the time of all calls."""
-
-    data: Callable[[], Any] = lambda: None
-    took_ns: int = 0
 
 
 def _took_ns(watch: Watch) -> int:

@@ -257,3 +257,22 @@ def test_loops_hold_neither_loader_nor_data_nor_batches(monkeypatch: pytest.Monk
     first, second = a_loop(), a_loop()
     assert alive(*first, *second) == [False] * 8
     assert loops.fits
+
+
+def test_a_fit_is_held_for_its_remedies_also_where_one_has_replaced_its_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the script gave is held, although `fit` was given data of another kind."""
+    monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
+    monkeypatch.setattr(ceilings, "_MOST_ROUNDS", 3)
+    replaced = DATA["tf.data"]()
+    applied = types.SimpleNamespace(to_fit=lambda place, call, arguments: {"x": replaced})
+    watched = Profiler(ceilings=True, max_steps=None, tries=True, applies=applied)
+    watched.attach()
+    try:
+        given = ByIndex()
+        model = a_fit(given)
+    finally:
+        watched.detach()
+    assert watched.fits[0].data_kind == "a tf.data.Dataset"
+    assert watched.held is not None
+    assert watched.held.arguments["x"] is given and watched.held.model is model()
+    assert (watched.held.name, watched.held.epochs) == (watched.fits[0].name, 3)
