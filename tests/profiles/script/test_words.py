@@ -83,7 +83,8 @@ def test_rows_of_a_table_are_samples_on_the_terminal_and_the_page(watched: Profi
 
 
 def test_images_are_images(watched: Profiler) -> None:
-    a_model(6, 6, 3).fit(a_dataset(6, 6, 3), epochs=4, verbose=0)
+    # Large enough that reading an image takes some microseconds: cheaper stages have no row.
+    a_model(96, 96, 3).fit(a_dataset(96, 96, 3), epochs=4, verbose=0)
     document = measured(watched)
     assert "img/s" in printed(document) and "microseconds per image" in printed(document)
     assert "images/sec" in seen_on(KIND.page(document, KIND.derive(document)))
