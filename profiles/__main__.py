@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from profiles.script import BUDGET_S
 from profiles.script.guard import Guard, guarded
 from profiles.script.run import after_import, run_script
 
@@ -297,9 +298,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--budget",
         type=float,
-        default=60.0,
+        default=BUDGET_S,
         metavar="S",
-        help="how many seconds trying remedies may take, once the script has ended [60]",
+        help=f"how many seconds trying remedies may take, once the script has ended [{BUDGET_S:g}]",
     )
     parser.add_argument("--no-trial", action="store_true", help="try no remedies")
     parser.add_argument(

@@ -20,7 +20,7 @@ from profiles.measure.measure import measure_samples
 from profiles.measure.schedule import ROUNDS
 from profiles.measure.windows import Windows
 from profiles.remedies import Need, Trial, gains_of
-from profiles.remedies.fit_data import data_of, measure_with, random_states_put_back
+from profiles.remedies.fit_data import data_of, measure_with
 from profiles.remedies.turns import Data, Measure
 from profiles.report.document import REPORT, RESULTS, Document, content_of, now, write
 from profiles.report.measurements import (
@@ -35,8 +35,10 @@ from profiles.report.measurements import (
 )
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict
+from profiles.script import BUDGET_S
+from profiles.script.random_states import random_states_put_back
 from profiles.script.report import with_facts_of
-from profiles.script.trying import BUDGET_S, with_trial
+from profiles.script.trying import with_trial
 from profiles.stages.ahead import ahead_of
 from profiles.stages.take_apart import stages_and_lines
 from profiles.stages.tf_graph import CutError

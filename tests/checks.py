@@ -50,6 +50,18 @@ def passes_on_jax(file: str, chosen: str) -> None:
     assert done.returncode == 0, done.stdout[-5000:]
 
 
+def run_python(folder: pathlib.Path, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python with these words as its command line, in a folder that need not know of this project."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
 # Imports the slow libraries once, so that each fork has them already, and nothing of ours.
 _FORKS = """
 import json, os, sys, tempfile, traceback

@@ -30,10 +30,7 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
     Raises:
       TooInvolved: if a call is not found, is made by `*` or `**`, or has the argument already.
     """
-    try:
-        tree = ast.parse(source)
-    except SyntaxError as error:
-        raise TooInvolved(f"the source cannot be parsed: {error}") from error
+    tree = _parsed(source)
     text = _Text(source)
     changes: list[tuple[int, int, str]] = []
     behind: dict[Place, list[str]] = {}
@@ -63,6 +60,22 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
     except SyntaxError as error:
         raise TooInvolved(f"the edits would not give valid code: {error}") from error
     return new
+
+
+def call_at(source: str, place: Place) -> ast.Call:
+    """Returns the call that ends at a place of a source text.
+
+    Raises:
+      TooInvolved: if there is none, or the text cannot be parsed.
+    """
+    return _find(_parsed(source), place)[0]
+
+
+def _parsed(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        raise TooInvolved(f"the source cannot be parsed: {error}") from error
 
 
 def _without_rivals(edits: Iterable[Edit]) -> list[Edit]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import random
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 from profiles.measure.ahead import ramp_of
 from profiles.measure.batches import FitData
 from profiles.measure.windows import Windows
+from profiles.remedies.edits import TooInvolved, call_at
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from profiles.remedies.remedy import Need
 from profiles.remedies.room import Room, room_here
@@ -76,17 +75,6 @@ def measure_with(windows: Windows) -> Measure:
     return measure
 
 
-@contextmanager
-def random_states_put_back() -> Iterator[None]:
-    """Restores the random states of Python and NumPy when the block ends."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-
-
 def _are_arrays(data: Any) -> bool:
     return all(isinstance(leaf, np.ndarray) for leaf in keras.tree.flatten(data))
 
@@ -108,11 +96,8 @@ def _variable(place: Place | None) -> str | None:
     if place is None:
         return None
     try:
-        tree = ast.parse(Path(place.file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, UnicodeDecodeError):
+        call = call_at(Path(place.file).read_text(encoding="utf-8"), place)
+    except (OSError, UnicodeDecodeError, TooInvolved):
         return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (node.end_lineno, node.end_col_offset) == (place.end_line, place.end_column):
-            given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "x")]
-            return given[0].id if given and isinstance(given[0], ast.Name) else None
-    return None
+    given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "x")]
+    return given[0].id if given and isinstance(given[0], ast.Name) else None

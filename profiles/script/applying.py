@@ -14,6 +14,7 @@ from profiles.remedies.room import room_here
 from profiles.remedies.turns import Failed
 from profiles.report.document import DocumentError, load
 from profiles.report.measurements import KIND, SCRIPT
+from profiles.script.random_states import random_states_put_back
 from profiles.stages.places import Place
 
 # How many calls at once a stage that waits takes for each core, where its waiting was not measured.
@@ -161,7 +162,7 @@ class Applied:
             return {}
         if key not in self._made:
             from profiles.measure.batches import FitData
-            from profiles.remedies.fit_data import data_of, random_states_put_back
+            from profiles.remedies.fit_data import data_of
 
             pool_calls = calls or _CALLS_PER_CORE * room_here().calls if "pool" in names else None
             try:

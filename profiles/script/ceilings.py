@@ -24,6 +24,7 @@ from profiles.measure.windows import Windows
 from profiles.results.account import STEPS_TOGETHER
 from profiles.samples import Sample
 from profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
+from profiles.script.random_states import random_states_put_back
 from profiles.script.results import LEAST_STEADY_STEPS, Ceilings, is_quiet
 from profiles.script.watch import Watch
 from profiles.script.watched import traced_as
@@ -107,9 +108,9 @@ def put_back(model: Any, used: Sequence[Any] = ()) -> Iterator[None]:
     values = [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
     owners = _attribute_owners(model)
     attributes = [dict(vars(owner)) for owner in owners]
-    python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        yield
+        with random_states_put_back():
+            yield
     finally:
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
@@ -118,8 +119,6 @@ def put_back(model: Any, used: Sequence[Any] = ()) -> Iterator[None]:
             for key in now.keys() - before.keys():
                 del now[key]
             now.update({key: value for key, value in before.items() if key not in now or now[key] is not value})
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
 
 
 def _attribute_owners(model: Any) -> list[Any]:

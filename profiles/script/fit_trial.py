@@ -11,9 +11,10 @@ from typing import Any
 from profiles.measure.backends import device_here
 from profiles.measure.windows import Windows
 from profiles.remedies import Need
-from profiles.remedies.fit_data import data_of, measure_with, random_states_put_back
+from profiles.remedies.fit_data import data_of, measure_with
 from profiles.remedies.turns import Data, Failed, Measure
 from profiles.script.ceilings import NotPossible, own_step, put_back
+from profiles.script.random_states import random_states_put_back
 from profiles.stages.places import Place
 from profiles.stages.tf_graph import CutError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from profiles.remedies import Need
 from profiles.remedies.room import room_here
 from profiles.remedies.turns import Data, Failed, Measure
+from profiles.script.random_states import random_states_put_back
 from profiles.script.results import FitRecord
 from profiles.statistics import median
 from profiles.unit import images_in
@@ -48,7 +48,7 @@ class HeldLoop:
         steps_ns = [(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]
         step_s = median(steps_ns) / 1e9
         on_gpu = self.record.device.kind == "gpu"
-        python_state, torch_state, threads = random.getstate(), torch.get_rng_state(), torch.get_num_threads()
+        torch_state, threads = torch.get_rng_state(), torch.get_num_threads()
         try:
             torch.set_num_threads(min(self.threads, threads))
             data = LoaderData(
@@ -58,8 +58,8 @@ class HeldLoop:
                 images_per_batch=self.record.batch_size,
                 pins=on_gpu,
             )
-            yield data, partial(measure_loop, stand_in(step_s, sleeps=on_gpu), images_in)
+            with random_states_put_back():
+                yield data, partial(measure_loop, stand_in(step_s, sleeps=on_gpu), images_in)
         finally:
-            random.setstate(python_state)
             torch.set_rng_state(torch_state)
             torch.set_num_threads(threads)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from profiles.script.loops import Loops
     from profiles.script.profiler import Profiler
 
-# How long trying remedies takes unless the user says otherwise.
-BUDGET_S = 60.0
 # A part of an epoch from this share on calls for remedies: less than what makes loading costly, because several add up.
 _CALLS_FROM = 0.04
 # Beyond the budget, a window that has begun, the first epochs and the building of the data may take so long.

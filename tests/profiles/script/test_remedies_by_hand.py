@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiles.statistics import geometric_mean
-from tests import PROJECT_ROOT
+from tests.checks import run_python
 from tests.planted import planted
 
 # A measured gain may differ by this much from that of the script edited by hand.
@@ -196,15 +193,8 @@ main()
 }
 
 
-def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
-    return subprocess.run(
-        [sys.executable, *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
-
-
 def took_s(folder: Path, script: str) -> float:
-    shown = run(folder, script)
+    shown = run_python(folder, script)
     assert shown.returncode == 0, shown.stderr[-3000:]
     return float(re.search(r"TOOK (\S+)", shown.stdout)[1])
 
@@ -226,7 +216,7 @@ def test_the_best_is_chosen_and_gains_what_it_gains_by_hand(
     case = CASES[name]
     script = case.script.replace("FILES", repr(str(real_photos / "train" / "cats")))
     (tmp_path / "train.py").write_text(script)
-    shown = run(tmp_path, "-m", "profiles", "--budget", 40, "--out", "out", "train.py")
+    shown = run_python(tmp_path, "-m", "profiles", "--budget", 40, "--out", "out", "train.py")
     assert shown.returncode == 0, shown.stderr[-3000:]
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     [copies] = document["trials"].values()

@@ -14,7 +14,7 @@ import pytest
 
 from profiles.__main__ import main
 from tests import PROJECT_ROOT
-from tests.checks import in_forks, samples_of
+from tests.checks import in_forks, run_python, samples_of
 from tests.planted import planted
 
 KERAS = """
@@ -40,15 +40,7 @@ def write(folder, text, name="train.py", keras=True):
 
 def run(folder, *words, plain=False, **environment):
     # Remedies are tried in test_trying.py.
-    command = [sys.executable, *words] if plain else [sys.executable, "-m", "profiles", "--no-trial", *words]
-    return subprocess.run(
-        [str(word) for word in command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    return run_python(folder, *(() if plain else ("-m", "profiles", "--no-trial")), *words, **environment)
 
 
 def results(folder):

@@ -16,6 +16,7 @@ from profiles.report.remedies import trial_sentences
 from profiles.script.trying import needs_of, with_trial
 from tests import PROJECT_ROOT
 from tests.builders import a_measurement_document, a_result, an_attribution, rounds_of
+from tests.checks import run_python
 from tests.planted import planted
 
 SCRIPT = """
@@ -39,16 +40,8 @@ sys.exit(int(sys.argv[1]) if sys.argv[1:] else 0)
 """
 
 
-def run(folder: Path, *words: object, plain: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *words] if plain else [sys.executable, "-m", "profiles", *words]
-    return subprocess.run(
-        [str(word) for word in command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return run_python(folder, "-m", "profiles", *words)
 
 
 def results(folder: Path) -> dict:
@@ -64,7 +57,7 @@ def trial_of(folder: Path) -> dict:
 def tried(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("script")
     (folder / "train.py").write_text(SCRIPT)
-    plain = run(folder, "train.py", 3, plain=True)
+    plain = run_python(folder, "train.py", 3)
     shown = run(folder, "--budget", 25, "--out", "out", "train.py", 3)
     return folder, plain, shown
 
