@@ -6,7 +6,9 @@ of the user's are not traced again, except where a function is applied to batche
 
 from __future__ import annotations
 
+import atexit
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Sequence
@@ -210,10 +212,17 @@ class TfData:
         return max(1, math.ceil(size * batches * self._part.elements_per_batch / self._part.elements))
 
     def _new_path(self) -> str:
-        """Returns where a new cache on disk goes; `close` removes it."""
+        """Returns where a new cache on disk goes; `close` removes it, or else the end of this process."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="unstall-cache-"))
+            atexit.register(_remove, self._folder, os.getpid())
         return tempfile.mkdtemp(dir=self._folder) + "/cache"
+
+
+def _remove(folder: Path, pid: int) -> None:
+    """Removes a folder of this process, which a process that it has forked may still run at its own end."""
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _chained(steps: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:

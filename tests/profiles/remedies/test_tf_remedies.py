@@ -15,6 +15,7 @@ from profiles.remedies.tf_remedies import TfData
 from profiles.remedies.turns import Failed
 from profiles.stages import nodes
 from profiles.stages.tf_model import written
+from tests.checks import run_python
 
 IMAGES = 200
 
@@ -355,3 +356,17 @@ def test_a_setting_that_tensorflow_does_not_keep_is_named(kind, name, message, m
     monkeypatch.delattr(stage, name)
     with pytest.raises(Failed, match=message):
         taken_apart(dataset)
+
+
+def test_a_cache_on_disk_that_is_in_use_is_removed_when_the_process_ends(tmp_path):
+    code = """
+import tensorflow as tf, unstall
+from profiles.remedies.room import Room
+from profiles.remedies.tf_remedies import TfData
+data = tf.data.Dataset.range(8).map(lambda number: tf.ones((9,)) * tf.cast(number, tf.float32)).batch(4)
+data = TfData(data, needs=["waiting"], room=Room(calls=2, memory_bytes=0, disk_bytes=1e9)).whole(["cache-on-disk"])
+print(len(list(data)), len(list(tf.io.gfile.glob("unstall-cache-*/*/cache*.index"))))
+"""
+    ended = run_python(tmp_path, "-c", code, TMPDIR=str(tmp_path))
+    assert (ended.returncode, ended.stdout) == (0, "2 1\n"), ended.stderr[-2000:]
+    assert list(tmp_path.iterdir()) == []
