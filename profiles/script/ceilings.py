@@ -71,7 +71,10 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
       The samples; none, and the reason, where the model could not be measured. Errors are not raised.
     """
     try:
-        step, on_batch, used = _own_step(model, watch)
+        check_own(model, watch.why_unknown)
+        if not watch.kept:
+            raise NotPossible("none of its batches could be kept")
+        step, on_batch, used = own_step(model, watch.element_spec)
         # Keras warns of the data that the windows pass to `fit`.
         with put_back(model, used), warnings.catch_warnings(action="ignore"):
             step_s = _step_s(watch)
@@ -151,43 +154,34 @@ def _itemsize(variable: Any) -> int:
     return int(getattr(variable.dtype, "size", 0) or np.dtype(str(variable.dtype)).itemsize)
 
 
-def _own_step(model: Any, watch: Watch) -> tuple[Callable[..., Any], Callable[[Any], Any] | None, Sequence[Any]]:
+def check_own(model: Any, why_unknown: str | None = None) -> None:
+    """Checks that a model trains by Keras' own `fit`, one step a call.
+
+    Args:
+      why_unknown: why the waiting of its `fit` is unknown; None if it is known.
+    Raises:
+      NotPossible: if it does not, or the waiting is unknown.
+    """
+    if model.steps_per_execution != 1:
+        raise NotPossible(f"it takes {model.steps_per_execution} steps a call (steps_per_execution)")
+    if why_unknown is not None:
+        raise NotPossible(why_unknown)
+    module = getattr(model.train_function, "__module__", "") or ""
+    if type(model).fit is not keras.Model.fit or not module.startswith("keras."):
+        raise NotPossible("its fit or its train function is not Keras' own")
+
+
+def own_step(model: Any, element_spec: Any) -> tuple[Callable[..., Any], Callable[[Any], Any] | None, Sequence[Any]]:
     """Returns the model's train function as `fit` has traced it, the same for a batch, and the variables that it uses.
 
     There is no function for a batch, and no variables, on another backend than TensorFlow.
 
-    Raises:
-      NotPossible: if running the train function could have effects that cannot be undone.
-    """
-    if model.steps_per_execution != 1:
-        raise NotPossible(f"it takes {model.steps_per_execution} steps a call (steps_per_execution)")
-    if watch.why_unknown is not None:
-        raise NotPossible(watch.why_unknown)
-    original = model.train_function
-    if type(model).fit is not keras.Model.fit or not (getattr(original, "__module__", "") or "").startswith("keras."):
-        raise NotPossible("its fit or its train function is not Keras' own")
-    if not watch.kept:
-        raise NotPossible("none of its batches could be kept")
-    step, traced, variables = _traced_step(model, watch.element_spec)
-    return step, traced, variables
-
-
-def own_step(model: Any, element_spec: Any) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """Returns the train function of a model, as its `fit` has traced it, and the variables that it uses.
-
     Args:
-      model: whose `fit` was watched.
+      model: whose `fit` was watched; `check_own` has accepted it.
       element_spec: of the iterator of that `fit`.
     Raises:
       NotPossible: if running the train function could have effects that cannot be undone.
     """
-    step, _, variables = _traced_step(model, element_spec)
-    return step, variables
-
-
-def _traced_step(
-    model: Any, element_spec: Any
-) -> tuple[Callable[..., Any], Callable[[Any], Any] | None, Sequence[Any]]:
     original = model.train_function
     if model.run_eagerly or _functions_run_eagerly():
         raise NotPossible("it runs eagerly, so that a step may change anything in Python")

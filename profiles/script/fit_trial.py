@@ -13,7 +13,7 @@ from profiles.measure.windows import Windows
 from profiles.remedies import Need
 from profiles.remedies.fit_data import data_of, measure_with
 from profiles.remedies.turns import Data, Failed, Measure
-from profiles.script.ceilings import NotPossible, own_step, put_back
+from profiles.script.ceilings import NotPossible, check_own, own_step, put_back
 from profiles.script.random_states import random_states_put_back
 from profiles.stages.places import Place
 from profiles.stages.tf_graph import CutError
@@ -45,7 +45,8 @@ class HeldFit:
         with random_states_put_back(), warnings.catch_warnings(action="ignore"):
             data = data_of(self.arguments, needs, place=self.place)
             try:
-                step, variables = own_step(self.model, self.element_spec)
+                check_own(self.model)
+                step, _, variables = own_step(self.model, self.element_spec)
                 with put_back(self.model, variables):
                     self.model.train_function = step
                     windows = Windows(self.model, device_here(), class_weight=self.arguments.get("class_weight"))

@@ -228,7 +228,8 @@ class Profiler:
                                 whole=whole,
                                 interrupted=interrupted,
                             )
-                            self._hold(fit, model, given, callback.watch, call)
+                            if self._tries and not interrupted and self._thread_state.depth == 1:
+                                self._hold(fit, model, given, callback.watch, call)
                         else:
                             self.why_unwatched = callback.watch.why_unknown
                     finally:  # if the script keeps an error, the error's frames keep the callback and its batches alive
@@ -299,15 +300,10 @@ class Profiler:
             return fit
 
     def _hold(self, fit: FitRecord, model: Any, given: dict[str, Any], watch: Watch, call: Place | None) -> None:
-        """Keeps what a `fit` was given, and its model, if remedies can be tried for it and it took longest so far."""
-        if not self._tries:
-            return
+        """Keeps what a `fit` was given, and its model, if it took longest so far."""
         with self._noting:
             took_ns = self._took_ns[fit.name]
-            if took_ns < max(self._took_ns.values()):
-                return
-            self.held = None
-            if fit.ceilings.samples:
+            if took_ns == max(self._took_ns.values()):
                 self.held = HeldFit(
                     name=fit.name,
                     took_ns=took_ns,

@@ -259,6 +259,21 @@ def test_loops_hold_neither_loader_nor_data_nor_batches(monkeypatch: pytest.Monk
     assert loops.fits
 
 
+def test_a_fit_whose_model_is_not_measured_alone_is_held_for_its_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its step may take too long for a rate of the model alone, and its data may cost much all the same."""
+    monkeypatch.setattr(ceilings, "_plan", lambda step_s, limit_s, kept: 0)
+    watched = Profiler(ceilings=True, max_steps=None, tries=True)
+    watched.attach()
+    try:
+        a_fit(DATA["tf.data"](), "by an error")
+        assert watched.held is None
+        model = a_fit(DATA["tf.data"]())
+    finally:
+        watched.detach()
+    assert "too few fit into" in str(watched.fits[1].ceilings.reason)
+    assert watched.held is not None and watched.held.model is model()
+
+
 def test_a_fit_is_held_for_its_remedies_also_where_one_has_replaced_its_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the script gave is held, although `fit` was given data of another kind."""
     monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
