@@ -152,6 +152,9 @@ class Finder:
           batches: of an epoch, if `fit` may be told so many steps; None if not, or where they are not known.
         """
         wanted = frozenset(needs)
+        if "edges" in wanted and self._part.scales:
+            # The epoch waits for its first batch until what the stages make fills a shuffle buffer.
+            wanted |= {"waiting"}
         if wanted & {"waiting", "interference"} and not self._costs:
             self._costs = self._timed()
         remedies: list[Remedy] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich.console import Console
@@ -90,8 +91,8 @@ def _scope(trial: Trial) -> str | None:
     if trial.batches is None or trial.epoch_batches is None or trial.batches >= trial.epoch_batches:
         return None
     return (
-        f"From {trial.batches} of {trial.epoch_batches:,.0f} batches; what an epoch loses at its edges is charged at "
-        "the length of a whole epoch."
+        f"From {trial.batches} of {math.ceil(trial.epoch_batches):,} batches; what an epoch loses at its edges is "
+        "charged at the length of a whole epoch."
     )
 
 

@@ -105,6 +105,8 @@ def test_nothing_follows_from_a_trial_without_a_sample_of_the_data_as_written():
 def test_what_was_measured_of_a_part_of_an_epoch_says_so():
     trial = a_trial(TWICE, batches=20, epoch_batches=1000.0)
     assert trial_sentences(trial)[0].startswith("From 20 of 1,000 batches; ")
+    trial = a_trial(TWICE, batches=12, epoch_batches=12.5)  # the last batch is short
+    assert trial_sentences(trial)[0].startswith("From 12 of 13 batches; ")
     assert not trial_sentences(a_trial(TWICE, batches=20, epoch_batches=20.0))[0].startswith("From ")
 
 

@@ -285,6 +285,13 @@ def test_a_shuffle_of_images_goes_to_the_source():
     assert "shuffle-first" not in taken_apart(source().shuffle(100).map(decode).batch(8), needs=["edges"])[1]
 
 
+def test_an_epoch_that_begins_by_filling_a_shuffle_needs_what_waiting_needs():
+    _, remedies = taken_apart(source().map(decode).shuffle(IMAGES).batch(8), needs=["edges"])
+    assert {"cache", "parallel", "shuffle-first"} <= remedies.keys()
+    _, remedies = taken_apart(source().shuffle(IMAGES).map(decode).batch(8), needs=["edges"])
+    assert not {"cache", "parallel"} & remedies.keys()
+
+
 def test_an_iterator_for_all_epochs_knows_the_steps_of_an_epoch():
     data, _ = taken_apart(PIPELINES["plain"](), needs=["edges"])
     assert data.built(("repeat",), 5).arguments["steps_per_epoch"] == 5
