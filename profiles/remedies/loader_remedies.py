@@ -1,7 +1,8 @@
 """Remedies for a `DataLoader` of PyTorch's, made anew with the same arguments, and the loop that tries them.
 
-The steps of a script's loop are its own code, which cannot be run apart. A stand-in takes their place: as much
-computing, on as many threads, as a step took; on a GPU, which leaves the cores to the loader, a sleep.
+The steps of a script's loop are its own code, which cannot be run apart. A stand-in takes their place: the modules and
+optimizers that a step called, where these are known; else as much computing, on as many threads, as a step took; on a
+GPU, which leaves the cores to the loader, a sleep.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class LoaderData:
       calls: how many workers the cores can take.
       images_per_batch: of a full batch; None where that is not known.
       pins: whether the loop trains on a GPU, so that pinned memory may help.
+
+    Attributes:
+      stands_in: says what takes the place of the script's steps.
+
     Raises:
       Failed: if the loader has no length.
     """
@@ -70,7 +75,8 @@ class LoaderData:
         self.untried: list[Untried] = []
         self.epoch_batches: float | None = float(self._number)
         self.epoch_images = None if images_per_batch is None else float(self._number * images_per_batch)
-        self._stand_in = "a sleep" if pins else "as much computing"
+        stand_in = "a sleep" if pins else "as much computing"
+        self.stands_in = f"The loop's own steps cannot be run apart: {stand_in} of the same length stands in for them."
         self._readings = Readings(self._first_batches)
         self._changed: dict[str, dict[str, Any]] = {}
         self._place = place_of(loader)
@@ -109,8 +115,7 @@ class LoaderData:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        stands_in = f"The loop's own steps cannot be run apart: {self._stand_in} of the same length stands in for them."
-        return (stands_in, *self._readings.notes)
+        return (self.stands_in, *self._readings.notes)
 
     def _first_batches(self, names: Sequence[str]) -> list[Any]:
         """Returns the first batches of an epoch whose order comes again; PyTorch's random state stays what it was."""

@@ -161,6 +161,8 @@ class Turns:
             raise Failed(f"there is no remedy {unknown[0]} for these data. Known: {', '.join(self._effects) or 'none'}")
         if self._effects:
             yield from self._run()
+        elif not self._data.untried:
+            self._drop("all", "no known remedy for data of this kind helps against what is lost here")
         self._ended = True
         yield self.trial()
 

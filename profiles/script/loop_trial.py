@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profiles.remedies import Need
 from profiles.remedies.room import room_here
@@ -15,6 +16,20 @@ from profiles.script.random_states import random_states_put_back
 from profiles.script.results import FitRecord
 from profiles.statistics import median
 from profiles.unit import images_in
+
+if TYPE_CHECKING:
+    from profiles.remedies.loader_remedies import LoaderData
+    from profiles.script.loop_step import Work
+
+# Batches in which the modules of a step are timed, and how long these may take.
+_TIMED_BATCHES, _TIMED_S = 12, 60.0
+# Modules that take this many times as long as the script's step are no image of it.
+_LONGER = 1.25
+# What a reader of the rates must know of such a step.
+OWN_STEP = (
+    "The loop's own steps cannot be run apart: its modules on made-up values, a backward pass and its optimizer stand "
+    "in for them, and as much computing as the rest took."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +41,7 @@ class HeldLoop:
       loader: of its last pass.
       record: of the loop.
       threads: how many threads a step keeps busy.
+      work: the modules and optimizers of a step; None where these are not known.
     """
 
     name: str
@@ -34,6 +50,7 @@ class HeldLoop:
     loader: Any
     record: FitRecord
     threads: int
+    work: Work | None = None
 
     @contextmanager
     def opened(self, needs: frozenset[Need]) -> Iterator[tuple[Data, Measure]]:
@@ -49,17 +66,51 @@ class HeldLoop:
         step_s = median(steps_ns) / 1e9
         on_gpu = self.record.device.kind == "gpu"
         torch_state, threads = torch.get_rng_state(), torch.get_num_threads()
+        data = LoaderData(
+            self.loader,
+            needs=needs,
+            calls=room_here().calls,
+            images_per_batch=self.record.batch_size,
+            pins=on_gpu,
+        )
         try:
-            torch.set_num_threads(min(self.threads, threads))
-            data = LoaderData(
-                self.loader,
-                needs=needs,
-                calls=room_here().calls,
-                images_per_batch=self.record.batch_size,
-                pins=on_gpu,
-            )
-            with random_states_put_back():
-                yield data, partial(measure_loop, stand_in(step_s, sleeps=on_gpu), images_in)
+            with random_states_put_back(), self.work.put_back() if self.work else nullcontext():
+                step = None if self.work is None else _own_step(self.work, step_s, data)
+                if step is None:
+                    torch.set_num_threads(min(self.threads, threads))
+                    step = stand_in(step_s, sleeps=on_gpu)
+                else:
+                    data.stands_in = OWN_STEP
+                yield data, partial(measure_loop, step, images_in)
         finally:
             torch.set_rng_state(torch_state)
             torch.set_num_threads(threads)
+
+
+def _own_step(work: Work, step_s: float, data: LoaderData) -> Callable[[], None] | None:
+    """Returns a step of the loop's own modules and optimizers that takes as long as the script's step did.
+
+    What the script did beside them is computed on one core. The modules are timed in a loop over the loader as
+    written: a step takes longer after a wait, in which the threads of PyTorch fall asleep.
+
+    Returns:
+      The step; None if the modules fail on made-up values, or take clearly longer than the script's step.
+    """
+    from profiles.remedies.loader_remedies import measure_loop
+
+    try:
+        sample = measure_loop(work.run, images_in, data.built((), _TIMED_BATCHES), 1, "warmup", 0, _TIMED_S)
+    except Exception:  # the modules are the script's own code, and can raise anything
+        return None
+    own_s = (sample.wall_ns - (sample.wait_ns or 0)) / 1e9 / len(sample.step_ns)
+    if own_s > _LONGER * step_s:
+        return None
+    left_ns = int(max(step_s - own_s, 0.0) * 1e9)
+
+    def step() -> None:
+        work.run()
+        until_ns = time.thread_time_ns() + left_ns
+        while time.thread_time_ns() < until_ns:
+            pass
+
+    return step

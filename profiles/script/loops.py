@@ -25,9 +25,12 @@ from profiles.unit import SAMPLE, Unit, images_in, unit_of
 
 if TYPE_CHECKING:
     from profiles.script.applying import Applied
+    from profiles.script.loop_step import StepNotes, Work
 
 # The first steps of an epoch are not steady, as in a `fit`: buffers fill. There are more of them with more workers.
 _RAMP_STEPS = 2
+# The step of an epoch whose modules and optimizers are noted: one that is not steady, because noting takes time.
+_NOTED_STEP = 1
 
 
 class Loops:
@@ -75,6 +78,7 @@ class Loops:
                 loader=loop.loader,
                 record=fit,
                 threads=loop.step_threads,
+                work=loop.work,
             )
             for fit, loop in zip(self.fits, loops, strict=True)
             if loop.loader is not None and not loop.mixed
@@ -150,6 +154,7 @@ class _Loop:
       mixed: whether another loader is drawn from on the same line while this one runs.
       unit: what the batches hold; None before the first.
       loader: of the last pass, where remedies are to be tried.
+      work: the modules and optimizers of a step, where remedies are to be tried and these could be noted.
     """
 
     def __init__(self, place: str, loader: Any) -> None:
@@ -161,6 +166,7 @@ class _Loop:
         self.mixed = False
         self.unit: Unit | None = None
         self.loader: Any = None
+        self.work: Work | None = None
         self._steps_ns = self._steps_cpu_ns = 0
         self.device = _device()
         workers = loader.num_workers
@@ -208,6 +214,7 @@ class _Pass:
         self._count = count
         self._drawn: tuple[int, int, int | None] | None = None
         self._step_cpu_ns = 0
+        self._notes: StepNotes | None = None
         self._tally = Tally(
             epoch=loop.begun,
             expected_steps=None,
@@ -229,6 +236,8 @@ class _Pass:
         except BaseException as error:
             self.close(whole=isinstance(error, StopIteration))
             raise
+        if self._tally.steps == _NOTED_STEP:
+            self._notes = self._step_notes()
         self._drawn = asked_ns, clock.now_ns(), images_in(batch)
         self._step_cpu_ns = clock.own_cpu_ns()
         if self._loop is not None and self._loop.unit is None:
@@ -263,16 +272,34 @@ class _Pass:
         Args:
           whole: whether the script ended the loop itself, at the end of the data or before by `break`.
         """
+        self._end_notes()
         loop, self._loop = self._loop, None
         if loop is not None and self._tally.steps:
             self._tally.end_steps(whole=whole)
             loop.device = _device()
             loop.epochs.append(self._tally.record(asynchronous=loop.device.asynchronous))
 
+    def _step_notes(self) -> StepNotes | None:
+        """Begins to note a step, where remedies are to be tried. On a GPU a step is a wait for the loader's cores."""
+        if self._loop is None or self._loop.loader is None or _device().kind == "gpu":
+            return None
+        try:
+            from profiles.script.loop_step import StepNotes
+        except ImportError:  # hooks that an old PyTorch lacks
+            return None
+        return StepNotes()
+
+    def _end_notes(self) -> None:
+        notes, self._notes = self._notes, None
+        work = notes.close() if notes is not None else None
+        if self._loop is not None and work is not None:
+            self._loop.work = work
+
     def _end_step(self, now_ns: int) -> bool:
         if self._drawn is None:
             return False
         (asked_ns, came_ns, images), self._drawn = self._drawn, None
+        self._end_notes()
         if self._loop is not None:
             self._loop.note_step(now_ns - came_ns, clock.own_cpu_ns() - self._step_cpu_ns)
         self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=False)

@@ -206,6 +206,11 @@ def test_data_without_a_remedy_are_not_measured(fake: FakeClock) -> None:
     training = FakeTraining(data, fake)
     trial = last_of(Turns(data, training, budget_s=60))
     assert training.windows == [] and trial.ended and trial.contenders == ()
+    assert [(untried.name, untried.reason) for untried in trial.untried] == [
+        ("all", "no known remedy for data of this kind helps against what is lost here")
+    ]
+    data.untried.append(Untried(name="workers", reason="divide the data first"))
+    assert last_of(Turns(data, training, budget_s=60)).untried == tuple(data.untried)
 
 
 def test_all_that_is_measured_is_yielded_at_once(fake: FakeClock) -> None:
