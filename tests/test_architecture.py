@@ -470,6 +470,7 @@ def test_profiles_imports_no_framework_but_keras_into_a_users_process():
         "profiles.remedies.tf_finding",
         "profiles.remedies.tf_part",
         "profiles.remedies.tf_remedies",
+        "profiles.script.loop_step",
         "profiles.stages.tf_model",
         "profiles.stages.tf_stages",
     }
