@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -109,8 +108,8 @@ def _own_step(work: Work, step_s: float, data: LoaderData) -> Callable[[], None]
 
     def step() -> None:
         work.run()
-        until_ns = time.thread_time_ns() + left_ns
-        while time.thread_time_ns() < until_ns:
+        until_ns = clock.thread_cpu_ns() + left_ns
+        while clock.thread_cpu_ns() < until_ns:
             pass
 
     return step
