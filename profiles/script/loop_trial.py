@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from profiles import clock
 from profiles.remedies import Need
 from profiles.remedies.room import room_here
 from profiles.remedies.turns import Data, Failed, Measure
