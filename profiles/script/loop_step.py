@@ -92,8 +92,9 @@ class Work:
     def put_back(self) -> Iterator[None]:
         """Sets the modules to the mode of the step; restores modes, parameters, buffers and optimizers at the end."""
         modules = {id(module): module for call in self.calls for module in call.module.modules()}.values()
-        parameters = [part for module in modules for part in module.parameters(recurse=False)]
-        parameters += [part for one in self.optimizers for group in one.param_groups for part in group["params"]]
+        of_modules = [part for module in modules for part in module.parameters(recurse=False)]
+        of_optimizers = [part for one in self.optimizers for group in one.param_groups for part in group["params"]]
+        parameters = {id(part): part for part in (*of_modules, *of_optimizers)}.values()  # most are in both
         buffers = [part for module in modules for part in module.buffers(recurse=False)]
         values = [(part, part.detach().clone()) for part in (*parameters, *buffers)]
         gradients = [(part, part.grad) for part in parameters]

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from profiles.remedies.loader_remedies import LoaderData
     from profiles.script.loop_step import Work
 
-# Batches in which the modules of a step are timed, and how long these may take.
-_TIMED_BATCHES, _TIMED_S = 12, 60.0
-# Modules that take this many times as long as the script's step are no image of it.
+# Batches in which the modules of a step are timed, and how long these may take. The time is not part of the budget.
+_TIMED_BATCHES, _TIMED_S = 12, 15.0
+# Modules that take more than this many times as long as the script's step do other work than it did.
 _LONGER = 1.25
-# What a reader of the rates must know of such a step.
-OWN_STEP = (
+# What a reader must know of rates that were measured with the loop's own modules.
+_OWN_STEP = (
     "The loop's own steps cannot be run apart: its modules on made-up values, a backward pass and its optimizer stand "
     "in for them, and as much computing as the rest took."
 )
@@ -80,7 +80,7 @@ class HeldLoop:
                     torch.set_num_threads(min(self.threads, threads))
                     step = stand_in(step_s, sleeps=on_gpu)
                 else:
-                    data.stands_in = OWN_STEP
+                    data.stands_in = _OWN_STEP
                 yield data, partial(measure_loop, step, images_in)
         finally:
             torch.set_rng_state(torch_state)

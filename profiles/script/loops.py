@@ -280,12 +280,16 @@ class _Pass:
             loop.epochs.append(self._tally.record(asynchronous=loop.device.asynchronous))
 
     def _step_notes(self) -> StepNotes | None:
-        """Begins to note a step, where remedies are to be tried. On a GPU a step is a wait for the loader's cores."""
-        if self._loop is None or self._loop.loader is None or _device().kind == "gpu":
+        """Begins to note a step, where remedies are to be tried and none was noted yet.
+
+        On a GPU none is noted: a sleep takes the place of its steps.
+        """
+        loop = self._loop
+        if loop is None or loop.loader is None or loop.work is not None or _device().kind == "gpu":
             return None
         try:
             from profiles.script.loop_step import StepNotes
-        except ImportError:  # hooks that an old PyTorch lacks
+        except ImportError:  # an old PyTorch lacks these hooks
             return None
         return StepNotes()
 

@@ -1,4 +1,7 @@
-"""Exported scripts: they import nothing of ours, and give the batches of the pipeline that they were written from."""
+"""Exported scripts: they import nothing of ours, and give the batches of the pipeline that they were written from.
+
+Long because every axis of the config has its case, and all share the photos and scripts that are made here.
+"""
 
 import ast
 import contextlib

@@ -1,4 +1,7 @@
-"""The tuner: what it chooses from planted rates, what it refuses, and a search from end to end."""
+"""The tuner: what it chooses from planted rates, what it refuses, and a search from end to end.
+
+Long because the choice, the refusals and the report share one planted search, which is made here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Workers that are killed, crash or hang: an error that names them, soon, and nobody left behind."""
+"""Workers that are killed, crash or hang: an error that names them, soon, and nobody left behind.
+
+Long because each way in which a worker can end has its case, and all share the workers that are started here.
+"""
 
 import multiprocessing
 import os

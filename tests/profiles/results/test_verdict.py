@@ -1,4 +1,7 @@
-"""What is said of a measurement, and when."""
+"""What is said of a measurement, and when.
+
+Long because each sentence of a verdict has its case, and all share the variants that are made here.
+"""
 
 from __future__ import annotations
 

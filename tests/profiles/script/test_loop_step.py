@@ -63,14 +63,20 @@ def test_a_step_is_run_again_and_put_back_bit_for_bit(torch):
 
 
 def test_noting_leaves_no_hook_and_keeps_no_graph(torch):
+    from torch.nn.modules import module
+    from torch.optim import optimizer
+
+    def hooks() -> list[int]:
+        of_modules = module._global_forward_pre_hooks, module._global_forward_hooks
+        return [len(hooks) for hooks in (*of_modules, optimizer._global_optimizer_post_hooks)]
+
     model, _, loss = trained(torch)
+    before = hooks()
     work = noted(torch, lambda: loss(model(torch.rand(6, 4)).sigmoid(), torch.zeros(6, dtype=torch.long)))
     assert work is not None and work.optimizers == ()
     [scores, _] = work.calls[1].arguments[0]
     assert scores.is_leaf and scores.requires_grad
-    calls = len(work.calls)
-    model(torch.rand(6, 4))
-    assert len(work.calls) == calls
+    assert hooks() == before
 
 
 @pytest.mark.parametrize("argument", [object(), {1, 2}, [float]], ids=["an object", "a set", "a type"])

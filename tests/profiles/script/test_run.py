@@ -1,4 +1,7 @@
-"""Somebody's script under `python -m profiles`: what it does stays its own, and what it waited for is found."""
+"""Somebody's script under `python -m profiles`: what it does stays its own, and what it waited for is found.
+
+Long because each way in which a script can train or end has its case, and all share the scripts that are made here.
+"""
 
 from __future__ import annotations
 
