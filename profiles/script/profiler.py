@@ -59,7 +59,7 @@ class Profiler:
       applies: puts remedies in place before each `fit`; None where none are wanted.
 
     Attributes:
-      held: the `fit` that took longest; None unless remedies are to be tried.
+      held: the `fit` that took longest of those that have ended by themselves; None unless remedies are to be tried.
       fits: a record for each place in the script where `fit` made a step, in order. Calls on one line with the same
         model and kind of data share a record.
       why_unwatched: why the steps of a `fit` could not be watched at all; None if all could.
@@ -303,10 +303,10 @@ class Profiler:
             return fit
 
     def _hold(self, fit: FitRecord, model: Any, given: dict[str, Any], watch: Watch, call: Place | None) -> None:
-        """Keeps what a `fit` was given, and its model, if it took longest so far."""
+        """Keeps what a `fit` was given, and its model, if it took longest of those that have ended by themselves."""
         with self._noting:
             took_ns = self._took_ns[fit.name]
-            if took_ns == max(self._took_ns.values()):
+            if self.held is None or took_ns >= self.held.took_ns:
                 self.held = HeldFit(
                     name=fit.name,
                     took_ns=took_ns,

@@ -260,8 +260,13 @@ def test_loops_hold_neither_loader_nor_data_nor_batches(monkeypatch: pytest.Monk
 
 
 def test_a_fit_whose_model_is_not_measured_alone_is_held_for_its_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its step may take too long for a rate of the model alone, and its data may cost much all the same."""
+    """Its step may take too long for a rate of the model alone, and its data may cost much all the same.
+
+    A longer `fit` that an error has ended is not held, and does not keep another from being held.
+    """
     monkeypatch.setattr(ceilings, "_plan", lambda step_s, limit_s, kept: 0)
+    took_ns = iter((2_000, 1_000))
+    monkeypatch.setattr(profiler, "_took_ns", lambda watch: next(took_ns))
     watched = Profiler(ceilings=True, max_steps=None, tries=True)
     watched.attach()
     try:
