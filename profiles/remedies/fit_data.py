@@ -29,6 +29,7 @@ def data_of(
     *,
     place: Place | None = None,
     pool_calls: int | None = None,
+    epoch_batches: int | None = None,
     room: Room | None = None,
 ) -> Any:
     """Returns what a `fit` was given, so that it can be built again.
@@ -37,7 +38,7 @@ def data_of(
       arguments: of the `fit`, by name.
       needs: what the data lose, which calls for remedies.
       place: of the call of `fit`; None where it is not known.
-      pool_calls: of `TfData`.
+      pool_calls, epoch_batches: of `TfData`.
       room: what the remedies may take; as much as this machine has unless given.
     Raises:
       Failed: if the data cannot be built again; the message says why.
@@ -47,7 +48,7 @@ def data_of(
         from profiles.remedies.tf_remedies import TfData
 
         repeats = arguments.get("steps_per_epoch") is None
-        return TfData(data, needs=needs, room=room, repeats=repeats, pool_calls=pool_calls)
+        return TfData(data, needs=needs, room=room, repeats=repeats, pool_calls=pool_calls, epoch_batches=epoch_batches)
     if isinstance(data, keras.utils.PyDataset):
         return PyDatasetData(data, needs=needs, calls=room.calls, place=place, name=_variable(place))
     if isinstance(data, np.ndarray) or (isinstance(data, (dict, list, tuple)) and _are_arrays(data)):

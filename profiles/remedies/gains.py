@@ -91,17 +91,19 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
     if not trial.contenders:
         return ()
     as_written, *others = trial.contenders
-    rates = _rates(as_written.samples, trial)
+    tuner_s = tuner_s_per_image(trial)
+    rates = _rates(as_written.samples, trial, tuner_s)
     if not rates:
         return ()
     gains = []
     for contender in (as_written, *others):
-        own = _rates(contender.samples, trial)
+        own_tuner_s = 0.0 if any(trial.remedy(name).stops_tuner for name in contender.remedies) else tuner_s
+        own = _rates(contender.samples, trial, own_tuner_s)
         if not own:
             continue
         pairs, again = (
             by_shared_rounds(own, rates),
-            by_shared_rounds(_rates(contender.again, trial), _rates(as_written.again, trial)),
+            by_shared_rounds(_rates(contender.again, trial, own_tuner_s), _rates(as_written.again, trial, tuner_s)),
         )
         if not pairs[0]:
             continue
@@ -112,7 +114,7 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
                 by_round=own,
                 against=ratio_interval(*pairs),
                 again=ratio_interval(*again) if again[0] and contender is not as_written else None,
-                whole_ratio=_whole_ratio(contender, trial, *map(geometric_mean, pairs)),
+                whole_ratio=_whole_ratio(contender, trial, own_tuner_s, *map(geometric_mean, pairs)),
                 effect=max(effects, key=EFFECTS.index, default="identical"),
             )
         )
@@ -135,17 +137,32 @@ def _choose(gains: Sequence[Gain]) -> Gain | None:
     return min(near, key=lambda gain: (len(gain.contender.remedies), -gain.against[0]))
 
 
-def _whole_ratio(contender: Contender, trial: Trial, rate: float, as_written: float) -> float | None:
+def _whole_ratio(contender: Contender, trial: Trial, tuner_s: float, rate: float, as_written: float) -> float | None:
     """Returns the gain over the whole script, whose first epoch fills what the others find."""
     warms_up = any(trial.remedy(name).warms_up for name in contender.remedies)
     if not warms_up or contender.first is None or not trial.epochs:
         return None
-    first_s = _whole_s_per_image(contender.first, trial)
+    first_s = 1 / _rates([contender.first], trial, tuner_s)[contender.first.round]
     return trial.epochs / as_written / (first_s + (trial.epochs - 1) / rate)
 
 
-def _rates(samples: Sequence[Sample], trial: Trial) -> dict[int, float]:
-    return {sample.round: 1 / _whole_s_per_image(sample, trial) for sample in samples}
+def _rates(samples: Sequence[Sample], trial: Trial, tuner_s: float) -> dict[int, float]:
+    whole_s = {sample.round: _whole_s_per_image(sample, trial) for sample in samples}
+    # The tuner holds an epoch up for as long as it has taken, at most.
+    return {round_: 1 / (taken_s + min(tuner_s, taken_s)) for round_, taken_s in whole_s.items()}
+
+
+def tuner_s_per_image(trial: Trial) -> float:
+    """Returns the seconds per image that the script's epochs lost at their edges beyond what parts of them show.
+
+    At the end of an epoch tf.data's tuner holds the iterator up until it wakes next, and the time between two wakings
+    doubles: a part of an epoch loses at most its own length, and a whole epoch may lose as much as it takes.
+    """
+    as_written = trial.contenders[0].samples if trial.contenders else ()
+    if trial.script_edges_s is None or trial.epoch_images is None or not as_written:
+        return 0.0
+    seen_s = [_whole_s_per_image(sample, trial) - sample.s_per_image for sample in as_written]
+    return max(trial.script_edges_s - sum(seen_s) / len(seen_s), 0.0)
 
 
 def _whole_s_per_image(sample: Sample, trial: Trial) -> float:

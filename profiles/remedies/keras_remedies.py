@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from profiles.measure.ahead import ahead_of_workers
 from profiles.measure.batches import FitData, batch_images
 from profiles.remedies.equality import Comparison, Readings, compare
 from profiles.remedies.remedy import Edit, Need, Remedy, Untried
@@ -19,6 +20,8 @@ from profiles.stages.places import Place
 
 # Batches that are compared.
 _COMPARED_BATCHES = 4
+# Batches that tf.data holds ready of arrays.
+_PREFETCH = 2
 # Batches that lie ready in the queue for each worker.
 _QUEUE_PER_WORKER = 4
 # Workers that give no batch for so long never will.
@@ -51,6 +54,8 @@ class PyDatasetData:
         self._dataset = dataset
         self._place, self._name = place, name
         self.untried: list[Untried] = []
+        # With workers of its own, Keras switches the tuner off.
+        self.tuned = keras.backend.backend() == "tensorflow" and not _has_workers(dataset)
         self._number = int(dataset.num_batches)
         self.epoch_batches: float | None = float(self._number)
         self.epoch_images: float | None = float(self._number * batch_images(dataset[0]))
@@ -63,6 +68,10 @@ class PyDatasetData:
     def fits(self, names: Sequence[str]) -> bool:
         """Whether these remedies can be combined: each sets the workers."""
         return len(names) < 2
+
+    def ahead(self, names: Sequence[str]) -> int:
+        """Returns how many batches the queue holds with these remedies; none without workers."""
+        return ahead_of_workers(self.built(names, 1)).buffered_batches
 
     def built(self, names: Sequence[str], batches: int) -> Any:
         return _Part(self._dataset, min(batches, self._number), **self._settings(names))
@@ -99,8 +108,10 @@ class PyDatasetData:
         workers = int(data.workers or 1)
         self._changed: dict[str, dict[str, Any]] = {}
         if not needs & {"waiting", "interference"}:
-            return ()
-        if workers < calls or not data.use_multiprocessing:
+            if "edges" not in needs or not self.tuned:
+                return ()
+            self._changed["workers"] = {"workers": calls}
+        elif workers < calls or not data.use_multiprocessing:
             queue = max(int(data.max_queue_size), _QUEUE_PER_WORKER * calls)
             if workers < calls and not data.use_multiprocessing:
                 self._changed["workers"] = {"workers": calls, "max_queue_size": queue}
@@ -113,12 +124,15 @@ class PyDatasetData:
     def _remedy(self, name: str, settings: Mapping[str, Any]) -> Remedy:
         variable = self._name or "data"
         lines = [f"{variable}.{key} = {value}" for key, value in settings.items()]
+        ready = settings.get("max_queue_size", self._dataset.max_queue_size)
         kind = "processes" if settings.get("use_multiprocessing") else "threads"
         return Remedy(
             name=name,
-            text=f"batches made by {settings['workers']} {kind}, {settings['max_queue_size']} ready at most",
+            text=f"batches made by {settings['workers']} {kind}, {ready} ready at most"
+            + (", which switch tf.data's tuner off" if self.tuned else ""),
             code="\n".join(lines),
             effect="identical",
+            stops_tuner=self.tuned,
             place=None if self._place is None else str(self._place),
             edits=()
             if self._place is None or self._name is None
@@ -175,6 +189,10 @@ def _made_by_workers(data: Any, workers: int, *, processes: bool) -> list[Any]:
         _shared.clear()
 
 
+def _has_workers(dataset: Any) -> bool:
+    return int(dataset.workers or 1) > 1 or bool(dataset.use_multiprocessing)
+
+
 def _as_keras_has_them(array: Any) -> Any:
     """Returns an array as `fit` feeds it to the model: floats of any size as Keras' own type of floats."""
     array = np.asarray(array)
@@ -193,7 +211,7 @@ class ArrayData:
       Failed: if the backend is not TensorFlow, or an array has another length than the first.
     """
 
-    scaled = False
+    scaled, tuned = False, True
     stages: tuple[str, ...] = ()
 
     def __init__(self, arguments: Mapping[str, Any], *, needs: Collection[Need], place: Place | None = None) -> None:
@@ -225,6 +243,10 @@ class ArrayData:
     def fits(self, names: Sequence[str]) -> bool:
         """Whether these remedies can be combined: there is one."""
         return len(names) < 2
+
+    def ahead(self, names: Sequence[str]) -> int:
+        """Returns how many batches lie ready at most; Keras' own dataset of arrays has as many."""
+        return _PREFETCH
 
     def built(self, names: Sequence[str], batches: int) -> Any:
         samples = min(self._samples, batches * self._batch_size)
@@ -261,7 +283,7 @@ class ArrayData:
             dataset = dataset.shuffle(samples, seed=seed)
         options = tf.data.Options()
         options.autotune.enabled = False
-        return dataset.batch(self._batch_size).prefetch(2).with_options(options)
+        return dataset.batch(self._batch_size).prefetch(_PREFETCH).with_options(options)
 
     def _find(self) -> tuple[Remedy, ...]:
         shuffle = f".shuffle({self._samples})" if self._shuffles else ""
@@ -269,9 +291,10 @@ class ArrayData:
             Remedy(
                 name="own-dataset",
                 text="the arrays as a tf.data.Dataset without tf.data's tuner, which Keras leaves on",
-                code=f"tf.data.Dataset.from_tensor_slices((x, y)){shuffle}.batch({self._batch_size}).prefetch(2), with "
-                "options.autotune.enabled = False",
+                code=f"tf.data.Dataset.from_tensor_slices((x, y)){shuffle}.batch({self._batch_size})"
+                f".prefetch({_PREFETCH}), with options.autotune.enabled = False",
                 effect="other order" if self._shuffles else "identical",
+                stops_tuner=True,
                 place=None if self._place is None else str(self._place),
                 memory_bytes=sum(np.asarray(leaf).nbytes for leaf in keras.tree.flatten(self._arrays)),
             ),

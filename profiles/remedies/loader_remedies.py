@@ -23,8 +23,8 @@ from profiles.remedies.turns import Failed
 from profiles.samples import Sample
 from profiles.stages.places import place_of
 
-# Batches that are compared, and how many each worker has ready with the remedy "more-ready"; PyTorch's default is 2.
-_COMPARED_BATCHES, _PREFETCH_FACTOR = 4, 4
+# Batches that are compared, and how many each worker has ready with the remedy "more-ready", and by PyTorch's default.
+_COMPARED_BATCHES, _PREFETCH_FACTOR, _DEFAULT_FACTOR = 4, 4, 2
 # First steps of an epoch that are not steady.
 _RAMP_STEPS = 2
 # Arguments of a DataLoader that are attributes of it as well.
@@ -61,7 +61,7 @@ class LoaderData:
       Failed: if the loader has no length.
     """
 
-    scaled = False
+    scaled = tuned = False
     stages: tuple[str, ...] = ()
 
     def __init__(
@@ -89,10 +89,13 @@ class LoaderData:
         """Whether these remedies can be combined."""
         return not {"workers", "more-workers"} <= set(names)
 
+    def ahead(self, names: Sequence[str]) -> int:
+        """Returns how many batches the workers hold ready with these remedies."""
+        settings = self._settings(names)
+        return _ready(settings["num_workers"], settings["prefetch_factor"])
+
     def built(self, names: Sequence[str], batches: int) -> Any:
-        settings = {name: getattr(self._loader, name) for name in _KEPT if hasattr(self._loader, name)}
-        for name in names:
-            settings |= self._changed[name]
+        settings = self._settings(names)
         if not settings.get("num_workers"):
             settings |= {"prefetch_factor": None, "persistent_workers": False}
         if not settings.get("pin_memory_device"):
@@ -116,6 +119,12 @@ class LoaderData:
     @property
     def notes(self) -> tuple[str, ...]:
         return (self.stands_in, *self._readings.notes)
+
+    def _settings(self, names: Sequence[str]) -> dict[str, Any]:
+        settings = {name: getattr(self._loader, name) for name in _KEPT if hasattr(self._loader, name)}
+        for name in names:
+            settings |= self._changed[name]
+        return settings
 
     def _first_batches(self, names: Sequence[str]) -> list[Any]:
         """Returns the first batches of an epoch whose order comes again; PyTorch's random state stays what it was."""
@@ -231,7 +240,8 @@ def measure_loop(
     steady_ns = steady_wait_ns = steady_images = all_images = 0
     step_ns: list[int] = []
     first_batch_ns: list[int] = []
-    ramp_steps = max(_RAMP_STEPS, int(loader.num_workers))
+    waves = max(1, int(loader.num_workers))
+    ramp_steps, ready = max(_RAMP_STEPS, waves), _ready(loader.num_workers, loader.prefetch_factor)
     began_ns = clock.now_ns()
     for _ in range(epochs):
         epoch_began_ns = clock.now_ns()
@@ -250,11 +260,12 @@ def measure_loop(
         del batches
         if not steps:
             raise Failed("the loader gives no batch")
-        waves = max(1, int(loader.num_workers))
-        first = min(ramp_steps + (len(steps) - ramp_steps) % waves, len(steps) - 1)
-        if len(steps) < 2 * waves + _RAMP_STEPS:
-            first = 0
-        steady = steps[first:]
+        first, last = 0, len(steps)
+        if len(steps) >= 2 * waves + _RAMP_STEPS:
+            # While the last batches wait ready, nothing is loaded beside the steps.
+            last = max(last - ready, ramp_steps + waves)
+            first = min(ramp_steps + (last - ramp_steps) % waves, last - 1)
+        steady = steps[first:last]
         steady_ns += steady[-1][2] - steady[0][0]
         steady_wait_ns += sum(came - asked for asked, came, _, _ in steady)
         steady_images += sum(images for *_, images in steady)
@@ -279,6 +290,11 @@ def measure_loop(
         canary_ns=canary_ns,
         others_ratio=others.ratio(),
     )
+
+
+def _ready(workers: int, each: int | None) -> int:
+    """Returns how many batches the workers of a DataLoader hold ready; PyTorch's default is two for each."""
+    return workers * (_DEFAULT_FACTOR if each is None else each)
 
 
 def _as_numpy(batch: Any) -> Any:

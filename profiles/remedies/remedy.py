@@ -50,6 +50,7 @@ class Remedy:
       memory_bytes, disk_bytes: what it needs.
       calls: how many calls at once it makes, where that depends on what was measured.
       warms_up: whether the first epoch differs from the others, because a cache is filled.
+      stops_tuner: whether tf.data's tuner holds up the end of no epoch: it is off, or an iterator lives on.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Remedy:
     disk_bytes: int = 0
     calls: int | None = None
     warms_up: bool = False
+    stops_tuner: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -391,6 +391,7 @@ class Finder:
                 "identical",
                 [*edits, *self._edit(self._last, "option", option)],
                 at=self._last,
+                stops_tuner=True,
             )
         ]
 
@@ -398,7 +399,8 @@ class Finder:
         if batches is None or not self._part.length_known or batches != int(batches):
             return []
         code = f".repeat(), and fit(..., steps_per_epoch={int(batches)})"
-        return [self._remedy("repeat", "one iterator for all epochs", code, "identical", (), at=self._last)]
+        text = "one iterator for all epochs"
+        return [self._remedy("repeat", text, code, "identical", (), at=self._last, stops_tuner=True)]
 
     def _shuffle_first(self) -> list[Remedy]:
         """Looks for shuffles that hold what the pipeline has made, and that can stand at its source instead."""

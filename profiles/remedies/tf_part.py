@@ -54,11 +54,12 @@ class EpochPart:
 
     Args:
       pipeline: from `profiles.stages.nodes`.
+      epoch_batches: of an epoch in the script, where tf.data does not know their number; they are counted unless given.
     Raises:
       CutError: if filling a cache of the pipeline takes too long.
     """
 
-    def __init__(self, pipeline: list[Node]) -> None:
+    def __init__(self, pipeline: list[Node], epoch_batches: int | None = None) -> None:
         self._pipeline = pipeline
         for node in pipeline:
             if node.kind in ("cache", "snapshot") and not node.inputs:
@@ -70,7 +71,8 @@ class EpochPart:
         self._shuffles = [at for at in behind if pipeline[at].kind == "shuffle"]
         batch_sizes = [batch_size_of(pipeline[at].dataset) for at in behind if pipeline[at].kind == "batch"]
         self.elements_per_batch = math.prod(batch_sizes)
-        self.elements, self.length_known = _length(pipeline[self.at].dataset)
+        known = None if epoch_batches is None else epoch_batches * self.elements_per_batch
+        self.elements, self.length_known = _length(pipeline[self.at].dataset, known)
         self.scales = any(self._matters(at) for at in self._shuffles)
         held = any(pipeline[at].kind == "shuffle" and self._matters(at) for at in range(self.at))
         self.held_by = f"the shuffle in front of `{pipeline[self.at].name}`" if held else None
@@ -135,14 +137,17 @@ def _fill(node: Node) -> None:
         raise CutError(f"its {node.kind} was not full after {WARMUP_LIMIT_S:.0f} s")
 
 
-def _length(dataset: Any) -> tuple[float, bool]:
-    """Returns (elements of a dataset, whether their number is known); counts them where tf.data does not know it."""
+def _length(dataset: Any, known: int | None) -> tuple[float, bool]:
+    """Returns (elements of a dataset, whether their number is known).
+
+    Where tf.data does not know it, it is `known`, or they are counted.
+    """
     elements = int(dataset.cardinality())
     if elements == tf.data.INFINITE_CARDINALITY:
         return math.inf, True
     if elements >= 0:
         return elements, True
-    counted = _read(dataset, _COUNT_S)
+    counted = _read(dataset, _COUNT_S) if known is None else known
     return (math.inf, False) if counted is None else (counted, True)
 
 

@@ -25,6 +25,7 @@ from profiles.remedies.tf_finding import CACHES, PREFETCH, Finder, as_arrays
 from profiles.remedies.tf_part import EpochPart
 from profiles.remedies.turns import Failed
 from profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
+from profiles.stages.ahead import ahead_of
 from profiles.stages.tf_model import written
 
 # Batches that are compared.
@@ -42,6 +43,7 @@ class TfData:
       room: what the remedies may take.
       repeats: whether `fit` may be told the steps of an epoch.
       pool_calls: how many calls at once its maps may take; as their waiting calls for unless given.
+      epoch_batches: of an epoch in the script, where tf.data does not know their number.
     Raises:
       Failed: if the pipeline cannot be taken apart or built again, or gives no batch.
     """
@@ -54,14 +56,17 @@ class TfData:
         room: Room,
         repeats: bool = True,
         pool_calls: int | None = None,
+        epoch_batches: int | None = None,
     ) -> None:
         self._dataset = dataset
+        self.tuned = dataset.options().autotune.enabled is not False
         self._folder: Path | None = None
         self._readings = Readings(self._first_batches)
         try:
             self._nodes = nodes(dataset, needs="trying remedies needs")
             rebuilt(self._nodes, calls=room.calls)
-            part = self._part = EpochPart(self._nodes)
+            part = self._part = EpochPart(self._nodes, epoch_batches)
+            self._ahead = ahead_of(dataset).buffered_batches
             self._finder = Finder(dataset, self._nodes, part, room=room, pool_calls=pool_calls)
             first = next(iter(self.built((), 1)), None)
         except CutError as error:
@@ -98,6 +103,10 @@ class TfData:
         if {"pool", "parallel"} <= chosen and set(found.sequential) <= set(found.waiting):
             return False
         return not ("batches-first" in chosen and caches and found.cache_at in found.pairs)
+
+    def ahead(self, names: Sequence[str]) -> int:
+        """Returns how many batches lie ready as written, and in what the remedy "prefetch" adds."""
+        return self._ahead + (PREFETCH if "prefetch" in names else 0)
 
     def built(self, names: Sequence[str], batches: int) -> Any:
         try:

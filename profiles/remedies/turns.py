@@ -33,8 +33,12 @@ _WHOLE_RATIO = 0.02
 _WINDOW_S = TRAIN_WINDOW_S
 # A contender whose epoch takes this many times that of the data as written is measured no further.
 _HOPELESS_RATIO = 3.0
-# Epochs of warm-up of each contender. The first one may fill a cache.
-_WARMUPS = 2
+# A measured epoch has at least this many times the batches that can lie ready. They are made while the model waits for
+# its first batch, and at the end the model runs beside no loading: an epoch of little else is too fast.
+_TIMES_AHEAD = 3
+# Epochs of warm-up of each contender. The first one may fill a cache; where none does and it takes this long, it is the
+# only one.
+_WARMUPS, _LONG_S = 2, 1.0
 
 
 class Failed(Exception):
@@ -51,6 +55,7 @@ class Data(Protocol):
       epoch_batches: of an epoch in real use; None where that is not known.
       epoch_images: the same in images.
       scaled: whether a part of an epoch is the whole at a smaller scale, its edges included.
+      tuned: whether tf.data's tuner runs on the data as written.
       notes: what a reader of the rates must know.
     """
 
@@ -67,10 +72,15 @@ class Data(Protocol):
     @property
     def scaled(self) -> bool: ...
     @property
+    def tuned(self) -> bool: ...
+    @property
     def notes(self) -> tuple[str, ...]: ...
 
     def is_whole(self, batches: int) -> bool:
         """Whether a measured epoch of so many batches is a whole epoch of the user's."""
+
+    def ahead(self, names: Sequence[str]) -> int:
+        """Returns how many batches can lie ready with these remedies, before the model asks for them."""
 
     def built(self, names: Sequence[str], batches: int) -> Any:
         """Returns the data with the remedies of these names, cut to so many batches; as written without any.
@@ -98,6 +108,7 @@ class Turns:
       measure: times training on what `data` builds.
       budget_s: how long all may take. A window that has begun is ended.
       epochs: how many the script trains for; None where that is not known.
+      edges_s: seconds per image that the script's own epochs lost at their edges; None where that is not known.
       only: the remedies that are measured, all together; all that the data have, apart and together, unless given.
       say: called with a text before each part of the work.
     """
@@ -109,6 +120,7 @@ class Turns:
         *,
         budget_s: float,
         epochs: int | None = None,
+        edges_s: float | None = None,
         only: tuple[str, ...] = (),
         say: Callable[[str], object] = lambda text: None,
     ) -> None:
@@ -129,6 +141,7 @@ class Turns:
         self._batches = 0
         self._chosen_first: str | None = None
         self._script_epochs = epochs
+        self._script_edges_s = edges_s
         self._ended = False
 
     def trial(self) -> Trial:
@@ -144,6 +157,7 @@ class Turns:
             scaled=data.scaled,
             batches=self._batches or None,
             epoch_batches=data.epoch_batches,
+            script_edges_s=self._script_edges_s if data.tuned and not data.is_whole(self._batches) else None,
             epochs=self._script_epochs,
             notes=data.notes,
             seconds=self._gone_s(),
@@ -199,7 +213,7 @@ class Turns:
 
     def _find_batches(self) -> int:
         """Returns how many batches an epoch of the measurement needs: more and more are timed until it is known."""
-        batches = _LEAST_BATCHES
+        batches = max(_LEAST_BATCHES, self._length(()))
         while True:
             sample = self._measure(self._data.built((), batches), 1, "warmup", 0, self._budget_s / 4)
             epoch_s = sample.epoch_ns / 1e9
@@ -209,16 +223,22 @@ class Turns:
                 whole = self._data.epoch_batches
                 if whole is not None and whole * epoch_s / batches <= _WHOLE_RATIO * self._budget_s:
                     return math.ceil(whole)
-                return max(_LEAST_BATCHES, round(batches * _EPOCH_S / epoch_s))
+                return max(_LEAST_BATCHES, self._length(()), round(batches * _EPOCH_S / epoch_s))
             batches *= 4
+
+    def _length(self, names: tuple[str, ...]) -> int:
+        """Returns how many batches a measured epoch with these remedies has: those that work ahead read on."""
+        return max(self._batches, _TIMES_AHEAD * self._data.ahead(names))
 
     def _allows(self, names: tuple[str, ...]) -> bool:
         """Whether the budget suffices for one more contender; notes it as not tried if not.
 
         The new one may take as long as the data as written.
         """
-        epoch_s = self._epoch_s[AS_WRITTEN]
-        windows_s = [max(self._epoch_s[name], _WINDOW_S) for name in (*self._contenders, AS_WRITTEN)]
+        epoch_s = self._epoch_s[AS_WRITTEN] * self._length(names) / self._length(())
+        windows_s = [
+            max(measured_s, _WINDOW_S) for measured_s in (*(self._epoch_s[name] for name in self._contenders), epoch_s)
+        ]
         needed_s = (self._gone_s() + _WARMUPS * epoch_s + _LEAST_ROUNDS * sum(windows_s)) / _ALONE_RATIO
         if needed_s <= self._budget_s:
             return True
@@ -258,15 +278,18 @@ class Turns:
         raise Broken(f"it claims {claimed} batches, and {comparison.text}: it is thrown out")
 
     def _warm_up(self, name: str, remedies: tuple[str, ...], difference: float | None = None) -> None:
-        self._built[name] = self._data.built(remedies, self._batches)
+        self._built[name] = self._data.built(remedies, self._length(remedies))
         limit_s = max(self._budget_s - self._gone_s(), 1.0)
-        first, *others = [self._measure(self._built[name], 1, "warmup", number, limit_s) for number in range(_WARMUPS)]
-        self._epoch_s[name] = min(sample.epoch_ns for sample in (others or [first])) / 1e9
-        as_written_s = self._epoch_s[AS_WRITTEN]
-        if self._epoch_s[name] > _HOPELESS_RATIO * as_written_s:
+        first = last = self._measure(self._built[name], 1, "warmup", 0, limit_s)
+        fills = any(self._effects[one].warms_up for one in remedies)
+        for number in range(1, _WARMUPS if fills or first.epoch_ns < _LONG_S * 1e9 else 1):
+            last = self._measure(self._built[name], 1, "warmup", number, limit_s)
+        self._epoch_s[name] = last.epoch_ns / 1e9
+        slower = self._epoch_s[name] / self._epoch_s[AS_WRITTEN] * self._length(()) / self._length(remedies)
+        if slower > _HOPELESS_RATIO:
             del self._built[name]
-            raise Failed(f"an epoch takes {self._epoch_s[name] / as_written_s:.1f} times as long")
-        self._epochs[name] = epochs_for(others[-1] if others else first, _WINDOW_S)
+            raise Failed(f"an epoch takes {slower:.1f} times as long")
+        self._epochs[name] = epochs_for(last, _WINDOW_S)
         self._contenders[name] = Contender(name=name, remedies=remedies, first=first, difference=difference)
 
     def _rounds(self, names: list[str], until_s: float, *, again: bool = False) -> Iterator[Trial]:

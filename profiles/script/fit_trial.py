@@ -28,6 +28,7 @@ class HeldFit:
       model: as the `fit` left it.
       arguments: of the last call of `fit`, by name.
       element_spec: of the iterator that the model's step was traced for.
+      epoch_batches: of a whole epoch; None where that is not known.
       place: of the call; None where it is not known.
     """
 
@@ -38,12 +39,13 @@ class HeldFit:
     arguments: Mapping[str, Any]
     element_spec: Any
     place: Place | None
+    epoch_batches: int | None = None
 
     @contextmanager
     def opened(self, needs: frozenset[Need]) -> Iterator[tuple[Data, Measure]]:
         """Yields the data of the `fit`, and what measures training on them; puts the model back at the end."""
         with random_states_put_back(), warnings.catch_warnings(action="ignore"):
-            data = data_of(self.arguments, needs, place=self.place)
+            data = data_of(self.arguments, needs, place=self.place, epoch_batches=self.epoch_batches)
             try:
                 check_own(self.model)
                 step, _, variables = own_step(self.model, self.element_spec)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 import threading
 import weakref
@@ -315,6 +316,7 @@ class Profiler:
                     arguments={name: given[name] for name in _FED if name in given},
                     element_spec=watch.element_spec,
                     place=call,
+                    epoch_batches=_epoch_batches(watch),
                 )
 
     def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, caller: _Caller | None) -> Ceilings:
@@ -370,6 +372,12 @@ class _Caller:
     def is_of(self, place: str, model: Any, data: Any) -> bool:
         same = self._model() is model and self._optimizer() is model.optimizer
         return same and self._place == (place, data_kind(data))
+
+
+def _epoch_batches(watch: Watch) -> int | None:
+    """Returns how many batches a whole epoch had; None where none was whole, or what a batch holds is not known."""
+    whole = [record for record in watch.records if record.whole and record.images and record.batch_size]
+    return math.ceil(whole[-1].images / whole[-1].batch_size) if whole else None
 
 
 def _took_ns(watch: Watch) -> int:

@@ -70,7 +70,13 @@ def test_a_dataset_with_workers_already_gets_more_or_processes():
     names = [remedy.name for remedy in py_data(Batches(workers=4)).remedies]
     assert names == ["more-workers", "processes"]
     assert py_data(Batches(workers=4, use_multiprocessing=True)).remedies == ()
-    assert py_data(Batches(), needs=("edges",)).remedies == ()
+
+
+def test_workers_end_the_tuner_of_a_dataset_that_loses_time_at_the_edges_of_epochs():
+    data = py_data(Batches(), needs=("edges",))
+    assert data.tuned and [(remedy.name, remedy.stops_tuner) for remedy in data.remedies] == [("workers", True)]
+    data = py_data(Batches(workers=4), needs=("edges",))
+    assert not data.tuned and data.remedies == ()
 
 
 def test_what_the_dataset_does_at_the_end_of_an_epoch_is_done():

@@ -136,6 +136,17 @@ def test_a_loop_with_a_stand_in_takes_as_long_as_its_parts(torch):
         measure(loader, 1, "train", 3, 0.0)
 
 
+def test_batches_that_wait_ready_at_the_end_of_an_epoch_are_in_its_time_and_not_in_its_rate(torch):
+    """2 workers hold 4 batches ready: of 24, the first two and the last four are not steady."""
+    from profiles.remedies.loader_remedies import measure_loop
+    from profiles.unit import images_in
+
+    sample = measure_loop(lambda: None, images_in, loader_of(Numbers(96), num_workers=2), 1, "train", 0, 60.0)
+    assert (sample.images, sample.epoch_images) == (18 * 4, 24 * 4)
+    short = measure_loop(lambda: None, images_in, loader_of(Numbers(20), num_workers=2), 1, "train", 0, 60.0)
+    assert short.images == short.epoch_images == 20
+
+
 @planted
 def test_the_stand_in_computes_as_long_as_it_was_asked_for(torch):
     from profiles.remedies.loader_remedies import stand_in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried, gains_of
 from profiles.remedies.equality import Broken, Comparison
 from profiles.remedies.turns import Failed, Turns
+from profiles.report.remedies import trial_sentences
 from profiles.samples import Sample
 from tests.builders import a_sample
 from tests.fakes import FakeClock
@@ -32,9 +34,10 @@ class FakeData:
         self.stages: tuple[str, ...] = ()
         self.epoch_batches = batches
         self.epoch_images = batches * IMAGES
-        self.scaled = False
+        self.scaled = self.tuned = False
         self.notes: tuple[str, ...] = ()
         self.effects = effects or {}
+        self.ready: dict[str, int] = {}
         self.built_names: list[tuple[str, ...]] = []
 
     def is_whole(self, batches: int) -> bool:
@@ -42,6 +45,9 @@ class FakeData:
 
     def fits(self, names: Sequence[str]) -> bool:
         return " + ".join(names) in self.ms
+
+    def ahead(self, names: Sequence[str]) -> int:
+        return self.ready.get(" + ".join(names), 0)
 
     def built(self, names: Sequence[str], batches: int) -> tuple[str, int]:
         self.built_names.append(tuple(names))
@@ -124,6 +130,35 @@ def test_whole_epochs_are_measured_where_they_are_short_and_parts_where_they_are
     data = FakeData({AS_WRITTEN: 1, "a": 1}, batches=10**6)
     trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=60))
     assert trial.batches == 800 and trial.epoch_batches == 10**6
+
+
+def test_a_remedy_that_holds_batches_ready_is_measured_on_three_times_as_many(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 100, "a": 50, "b": 50})
+    data.ready = {"a": 20, "b": 2}
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=90))
+    batches = {
+        one.name: sample.epoch_images / sample.epochs / IMAGES for one in trial.contenders for sample in one.samples
+    }
+    assert batches == {AS_WRITTEN: 12, "a": 60, "b": 12}
+    assert [gain.against[0] for gain in gains_of(trial).all[1:]] == pytest.approx([2, 2])
+    assert "From 12 to 60 of 1,000 batches" in "\n".join(trial_sentences(trial))
+
+
+def test_what_the_tuner_took_from_the_epochs_of_the_script_is_charged_where_it_stays_on(fake: FakeClock) -> None:
+    """A batch takes 100 ms. At the end of its 50 batches an epoch of the script lost 5 s more; 12 batches do not."""
+    ms: dict[str, float] = {AS_WRITTEN: 100, "off": 100, "fast": 50, "off + fast": 50}
+    trials = {}
+    for tuned in (True, False):
+        data = FakeData(ms, batches=50)
+        data.tuned = tuned
+        data.remedies = [replace(one, stops_tuner=one.name == "off") for one in data.remedies]
+        trials[tuned] = last_of(Turns(data, FakeTraining(data, fake), budget_s=60, edges_s=5 / 50 / IMAGES))
+    ratios = {one.name: one.best[0] for one in gains_of(trials[True]).all}
+    assert ratios == pytest.approx({AS_WRITTEN: 1, "off": 2, "fast": 10 / 7.5, "off + fast": 4})
+    assert "of the script lost 5.0 s more" in "\n".join(trial_sentences(trials[True]))
+    ratios = {one.name: one.best[0] for one in gains_of(trials[False]).all}
+    assert ratios == pytest.approx({AS_WRITTEN: 1, "off": 1, "fast": 2})
+    assert "presumably" not in "\n".join(trial_sentences(trials[False]))
 
 
 def test_what_the_budget_does_not_allow_is_not_tried_and_the_budget_that_does_is_named(fake: FakeClock) -> None:

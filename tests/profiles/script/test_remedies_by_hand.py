@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,10 @@ import numpy as np, keras, tensorflow as tf
 def threads(count):
     options = tf.data.Options()
     options.threading.private_threadpool_size = count
+    return options
+def untuned():
+    options = tf.data.Options()
+    options.autotune.enabled = False
     return options
 def network(width, layers, inputs):
     model = keras.Sequential([keras.Input((inputs,)), *(keras.layers.Dense(width) for _ in range(layers)),
@@ -55,14 +59,24 @@ class Case:
       best: names of which one is among the chosen remedies; empty where the data themselves are right.
       compared: the contender whose gain is compared; that of the chosen one unless given. A chosen one may add to
         the best remedy others that have no edit by hand here.
+      untried: by remedy that must not be tried, words of the reason.
     """
 
     script: str
     edits: Mapping[str, Mapping[str, str]]
     best: frozenset[str]
     compared: str | None = None
+    untried: Mapping[str, str] = field(default_factory=dict)
 
 
+# A sample, after so many seconds of sleep.
+PAUSE = """
+def pause(value, seconds):
+    def after(given):
+        time.sleep(seconds)
+        return given
+    return tf.ensure_shape(tf.numpy_function(after, [value], value.dtype), value.shape)
+"""
 IMAGES = """
 import glob
 files = sorted(glob.glob(FILES + "/*.jpg"))[:240]
@@ -142,14 +156,65 @@ data = tf.data.Dataset.from_tensor_slices(files).map(load, num_parallel_calls=2)
     ),
     "a cache that freezes flips": Case(
         KERAS
-        + IMAGES.replace("FILTERS", "64")
+        + IMAGES.replace("FILTERS", "8")
+        + PAUSE
         + """
-data = tf.data.Dataset.from_tensor_slices(files).map(load, num_parallel_calls=2).map(flip).cache().batch(16)
+def draw(image, label):
+    return flip(pause(image, 0.004), label)
+def weigh(images, labels):
+    return pause(images, 0.06), labels
+data = tf.data.Dataset.from_tensor_slices(files).map(load).map(draw).cache().batch(16).map(weigh)
 """
-        + TRAINS.replace("EPOCHS", "8"),
-        {"cache-before-drawing": {".map(flip).cache()": ".cache().map(flip)"}},
+        + TRAINS.replace("EPOCHS", "4"),
+        {"cache-before-drawing": {".map(draw).cache()": ".cache().map(draw)"}},
         frozenset(),
         compared="cache-before-drawing",
+    ),
+    "a cache too large for memory": Case(
+        KERAS
+        + PAUSE
+        + """
+import shutil, tempfile, psutil
+free = max(psutil.virtual_memory().available, shutil.disk_usage(tempfile.gettempdir()).free)
+size = int(0.6 * free / 1200)
+def load(index):
+    return tf.zeros((size,), tf.uint8) + tf.cast(pause(index, 0.02) % 2, tf.uint8)
+def crop(image):
+    return tf.cast(image[:8], tf.float32) + tf.random.uniform((8,)), 0.0
+data = tf.data.Dataset.range(1200).map(load).map(crop).batch(8)
+model = network(4, 1, 8)
+"""
+        + TRAINS.replace("EPOCHS", "1"),
+        {
+            "parallel": {".map(load)": ".map(load, num_parallel_calls={calls})"},
+            "pool": {
+                ".map(load)": ".map(load, num_parallel_calls={calls})",
+                ".batch(8)": ".batch(8).with_options(threads({calls}))",
+            },
+        },
+        frozenset({"pool", "parallel"}),
+        untried={"cache": "more than the disk has room for"},
+    ),
+    "epochs that lose seconds to the tuner": Case(
+        KERAS
+        + """
+def batches():
+    for _ in range(100):
+        time.sleep(0.052)
+        yield np.random.random((8, 8)).astype(np.float32), np.zeros((8,), np.float32)
+specs = tf.TensorSpec((8, 8), tf.float32), tf.TensorSpec((8,), tf.float32)
+data = tf.data.Dataset.from_generator(batches, output_signature=specs)
+model = network(4, 1, 8)
+"""
+        + TRAINS.replace("EPOCHS", "4"),
+        {
+            "tuner-off": {"output_signature=specs)": "output_signature=specs).with_options(untuned())"},
+            "repeat": {
+                "output_signature=specs)": "output_signature=specs).repeat()",
+                "(data, ": "(data, steps_per_epoch=100, ",
+            },
+        },
+        frozenset({"tuner-off", "repeat"}),
     ),
     "a PyDataset that waits": Case(
         KERAS
@@ -232,6 +297,8 @@ def test_the_best_is_chosen_and_gains_what_it_gains_by_hand(
     [trial] = document["samples"]["trials"].values()
     chosen = copies["chosen"]
     assert not case.best or (chosen and case.best & set(chosen.split(" + "))), shown.stderr[-3000:]
+    untried = {one["name"]: one["reason"] for one in trial["untried"]}
+    assert all(words in untried[remedy] for remedy, words in case.untried.items()), untried
     contender = case.compared or chosen
     [gain] = [remedy for remedy in copies["remedies"] if remedy["name"] == contender]
     codes = [remedy["code"] for remedy in trial["remedies"] if remedy["name"] in gain["remedies"]]
