@@ -145,7 +145,10 @@ def test_a_remedy_that_holds_batches_ready_is_measured_on_three_times_as_many(fa
 
 
 def test_what_the_tuner_took_from_the_epochs_of_the_script_is_charged_where_it_stays_on(fake: FakeClock) -> None:
-    """A batch takes 100 ms. At the end of its 50 batches an epoch of the script lost 5 s more; 12 batches do not."""
+    """A batch takes 100 ms. At the end of its 50 batches an epoch of the script lost 5 s more; 12 batches do not.
+
+    Where a batch takes half as long, the tuner takes half as long at most.
+    """
     ms: dict[str, float] = {AS_WRITTEN: 100, "off": 100, "fast": 50, "off + fast": 50}
     trials = {}
     for tuned in (True, False):
@@ -154,7 +157,7 @@ def test_what_the_tuner_took_from_the_epochs_of_the_script_is_charged_where_it_s
         data.remedies = [replace(one, stops_tuner=one.name == "off") for one in data.remedies]
         trials[tuned] = last_of(Turns(data, FakeTraining(data, fake), budget_s=60, edges_s=5 / 50 / IMAGES))
     ratios = {one.name: one.best[0] for one in gains_of(trials[True]).all}
-    assert ratios == pytest.approx({AS_WRITTEN: 1, "off": 2, "fast": 10 / 7.5, "off + fast": 4})
+    assert ratios == pytest.approx({AS_WRITTEN: 1, "off": 2, "fast": 2, "off + fast": 4})
     assert "of the script lost 5.0 s more" in "\n".join(trial_sentences(trials[True]))
     ratios = {one.name: one.best[0] for one in gains_of(trials[False]).all}
     assert ratios == pytest.approx({AS_WRITTEN: 1, "off": 1, "fast": 2})

@@ -280,7 +280,7 @@ def numbers_in(code: str) -> dict[str, str]:
 
 
 @planted
-@pytest.mark.slow
+@pytest.mark.claims
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.needs("torch")) if "DataLoader" in name else name for name in CASES]
 )
