@@ -103,7 +103,7 @@ def test_the_file_names_no_folder_of_the_users(tried) -> None:
 
 def test_a_remedy_is_applied_by_its_name_and_measured_beside_the_data_as_written(tried) -> None:
     folder, _, _ = tried
-    shown = run(folder, "--apply=prefetch", "--budget", 15, "--out", "applied", "train.py")
+    shown = run(folder, "--apply=prefetch", "--budget", 8, "--out", "applied", "train.py")
     assert shown.returncode == 0, shown.stderr[-3000:]
     assert "in place at train.py:16: prefetch" in shown.stderr
     trial = trial_of(folder / "applied")
@@ -113,7 +113,8 @@ def test_a_remedy_is_applied_by_its_name_and_measured_beside_the_data_as_written
 
 def test_an_earlier_run_is_applied_and_written_as_a_diff_that_applies(tried) -> None:
     folder, _, _ = tried
-    shown = run(folder, "--apply=out/results.json", "--write", "fix.diff", "--out", "second", "train.py")
+    words = ("--apply=out/results.json", "--write", "fix.diff", "--budget", 8, "--out", "second", "train.py")
+    shown = run(folder, *words)
     assert shown.returncode == 0 and "written: fix.diff" in shown.stderr, shown.stderr[-3000:]
     patched = subprocess.run(
         ["patch", "-p1", "--dry-run", "-i", "fix.diff"], cwd=folder, capture_output=True, text=True
@@ -190,8 +191,8 @@ sys.exit(7)
     ("how", "said"),
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", "was ended by SIGKILL"),
-        ("raise RuntimeError('no more')", "it failed (RuntimeError: no more)"),
-        ("time.sleep(1000)", "did not end within 4 s, and was ended"),
+        pytest.param("raise RuntimeError('no more')", "it failed (RuntimeError: no more)", marks=pytest.mark.slow),
+        pytest.param("time.sleep(1000)", "did not end within 4 s, and was ended", marks=pytest.mark.slow),
     ],
 )
 def test_a_trial_that_goes_wrong_costs_the_trial_and_never_the_script(tmp_path: Path, how: str, said: str) -> None:
