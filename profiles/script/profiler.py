@@ -376,8 +376,12 @@ class _Caller:
 
 def _epoch_batches(watch: Watch) -> int | None:
     """Returns how many batches a whole epoch had; None where none was whole, or what a batch holds is not known."""
-    whole = [record for record in watch.records if record.whole and record.images and record.batch_size]
-    return math.ceil(whole[-1].images / whole[-1].batch_size) if whole else None
+    whole = [
+        math.ceil(record.images / record.batch_size)
+        for record in watch.records
+        if record.whole and record.images and record.batch_size
+    ]
+    return whole[-1] if whole else None
 
 
 def _took_ns(watch: Watch) -> int:

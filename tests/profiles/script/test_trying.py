@@ -103,7 +103,7 @@ def test_the_file_names_no_folder_of_the_users(tried) -> None:
 
 def test_a_remedy_is_applied_by_its_name_and_measured_beside_the_data_as_written(tried) -> None:
     folder, _, _ = tried
-    shown = run(folder, "--apply=prefetch", "--budget", 8, "--out", "applied", "train.py")
+    shown = run(folder, "--apply=prefetch", "--budget", 15, "--out", "applied", "train.py")
     assert shown.returncode == 0, shown.stderr[-3000:]
     assert "in place at train.py:16: prefetch" in shown.stderr
     trial = trial_of(folder / "applied")
