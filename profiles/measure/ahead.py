@@ -32,9 +32,17 @@ def ahead_of_workers(data: Any) -> Ahead:
     """Returns how far the workers of a PyDataset work ahead; other data has no workers of Keras'."""
     if not isinstance(data, keras.utils.PyDataset):
         return Ahead()
-    workers = max(int(getattr(data, "workers", 1) or 1), 1)
-    queue = workers > 1 or bool(data.use_multiprocessing)
-    return Ahead(parallel_batches=workers, buffered_batches=int(data.max_queue_size) if queue else 0)
+    queue = int(data.max_queue_size) if has_workers(data) else 0
+    return Ahead(parallel_batches=_workers(data), buffered_batches=queue)
+
+
+def has_workers(data: keras.utils.PyDataset) -> bool:
+    """Whether Keras makes the batches of a PyDataset in workers of its own, and switches tf.data's tuner off."""
+    return _workers(data) > 1 or bool(data.use_multiprocessing)
+
+
+def _workers(data: keras.utils.PyDataset) -> int:
+    return max(int(getattr(data, "workers", 1) or 1), 1)
 
 
 def ramp_of(ahead: Ahead, batches: int) -> tuple[int, tuple[str, ...]]:

@@ -142,14 +142,12 @@ def _whole_ratio(contender: Contender, trial: Trial, tuner_s: float, rate: float
     warms_up = any(trial.remedy(name).warms_up for name in contender.remedies)
     if not warms_up or contender.first is None or not trial.epochs:
         return None
-    first_s = 1 / _rates([contender.first], trial, tuner_s)[contender.first.round]
+    first_s = _whole_s_per_image(contender.first, trial, tuner_s)
     return trial.epochs / as_written / (first_s + (trial.epochs - 1) / rate)
 
 
 def _rates(samples: Sequence[Sample], trial: Trial, tuner_s: float) -> dict[int, float]:
-    whole_s = {sample.round: _whole_s_per_image(sample, trial) for sample in samples}
-    # The tuner holds an epoch up for as long as it has taken, at most.
-    return {round_: 1 / (taken_s + min(tuner_s, taken_s)) for round_, taken_s in whole_s.items()}
+    return {sample.round: 1 / _whole_s_per_image(sample, trial, tuner_s) for sample in samples}
 
 
 def tuner_s_per_image(trial: Trial) -> float:
@@ -165,8 +163,13 @@ def tuner_s_per_image(trial: Trial) -> float:
     return max(trial.script_edges_s - sum(seen_s) / len(seen_s), 0.0)
 
 
-def _whole_s_per_image(sample: Sample, trial: Trial) -> float:
-    """Returns the time per image of a whole epoch in real use."""
+def _whole_s_per_image(sample: Sample, trial: Trial, tuner_s: float = 0.0) -> float:
+    """Returns the time per image of a whole epoch in real use, with what the tuner takes beyond the sample."""
     if trial.scaled:
-        return sample.whole_s_per_image()
-    return sample.s_per_image if trial.epoch_images is None else sample.whole_s_per_image(round(trial.epoch_images))
+        taken_s = sample.whole_s_per_image()
+    elif trial.epoch_images is None:
+        taken_s = sample.s_per_image
+    else:
+        taken_s = sample.whole_s_per_image(round(trial.epoch_images))
+    # The tuner holds an epoch up for as long as it has taken, at most.
+    return taken_s + min(tuner_s, taken_s)

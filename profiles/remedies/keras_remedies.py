@@ -11,17 +11,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles.measure.ahead import ahead_of_workers
+from profiles.measure.ahead import ahead_of_workers, has_workers
 from profiles.measure.batches import FitData, batch_images
 from profiles.remedies.equality import Comparison, Readings, compare
-from profiles.remedies.remedy import Edit, Need, Remedy, Untried
+from profiles.remedies.remedy import PREFETCH, Edit, Need, Remedy, Untried
 from profiles.remedies.turns import Failed
 from profiles.stages.places import Place
 
 # Batches that are compared.
 _COMPARED_BATCHES = 4
-# Batches that tf.data holds ready of arrays.
-_PREFETCH = 2
 # Batches that lie ready in the queue for each worker.
 _QUEUE_PER_WORKER = 4
 # Workers that give no batch for so long never will.
@@ -54,8 +52,7 @@ class PyDatasetData:
         self._dataset = dataset
         self._place, self._name = place, name
         self.untried: list[Untried] = []
-        # With workers of its own, Keras switches the tuner off.
-        self.tuned = keras.backend.backend() == "tensorflow" and not _has_workers(dataset)
+        self.tuned = keras.backend.backend() == "tensorflow" and not has_workers(dataset)
         self._number = int(dataset.num_batches)
         self.epoch_batches: float | None = float(self._number)
         self.epoch_images: float | None = float(self._number * batch_images(dataset[0]))
@@ -189,10 +186,6 @@ def _made_by_workers(data: Any, workers: int, *, processes: bool) -> list[Any]:
         _shared.clear()
 
 
-def _has_workers(dataset: Any) -> bool:
-    return int(dataset.workers or 1) > 1 or bool(dataset.use_multiprocessing)
-
-
 def _as_keras_has_them(array: Any) -> Any:
     """Returns an array as `fit` feeds it to the model: floats of any size as Keras' own type of floats."""
     array = np.asarray(array)
@@ -246,7 +239,7 @@ class ArrayData:
 
     def ahead(self, names: Sequence[str]) -> int:
         """Returns how many batches lie ready at most; Keras' own dataset of arrays has as many."""
-        return _PREFETCH
+        return PREFETCH
 
     def built(self, names: Sequence[str], batches: int) -> Any:
         samples = min(self._samples, batches * self._batch_size)
@@ -283,7 +276,7 @@ class ArrayData:
             dataset = dataset.shuffle(samples, seed=seed)
         options = tf.data.Options()
         options.autotune.enabled = False
-        return dataset.batch(self._batch_size).prefetch(_PREFETCH).with_options(options)
+        return dataset.batch(self._batch_size).prefetch(PREFETCH).with_options(options)
 
     def _find(self) -> tuple[Remedy, ...]:
         shuffle = f".shuffle({self._samples})" if self._shuffles else ""
@@ -292,7 +285,7 @@ class ArrayData:
                 name="own-dataset",
                 text="the arrays as a tf.data.Dataset without tf.data's tuner, which Keras leaves on",
                 code=f"tf.data.Dataset.from_tensor_slices((x, y)){shuffle}.batch({self._batch_size})"
-                f".prefetch({_PREFETCH}), with options.autotune.enabled = False",
+                f".prefetch({PREFETCH}), with options.autotune.enabled = False",
                 effect="other order" if self._shuffles else "identical",
                 stops_tuner=True,
                 place=None if self._place is None else str(self._place),

@@ -13,6 +13,8 @@ AS_WRITTEN = "as written"
 # samples that differ by rounding; samples that are drawn anew, where random operations make them.
 Effect = Literal["identical", "other order", "close", "other draws"]
 EFFECTS: tuple[Effect, ...] = ("identical", "other order", "close", "other draws")
+# A buffer of two batches hides loading behind training where both take equally long on average.
+PREFETCH = 2
 # What a loader can lose to training, and what a remedy is called for by. `drawn once` is a cache behind random
 # operations, which costs no time and spoils what the model learns.
 Need = Literal["waiting", "interference", "edges", "drawn once"]

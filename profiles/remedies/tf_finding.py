@@ -17,7 +17,7 @@ import tensorflow as tf
 from profiles import clock
 from profiles.remedies.edits import reads_as
 from profiles.remedies.equality import compare
-from profiles.remedies.remedy import Edit, Effect, Need, Remedy, Untried
+from profiles.remedies.remedy import PREFETCH, Edit, Effect, Need, Remedy, Untried
 from profiles.remedies.room import Room
 from profiles.remedies.tf_part import EpochPart
 from profiles.stages import (
@@ -35,8 +35,6 @@ from profiles.stages import (
 from profiles.stages.places import place_of
 from profiles.stages.tf_model import written
 
-# A buffer of two batches hides loading behind training where both take equally long on average.
-PREFETCH = 2
 # A stage that waits takes more calls than there are cores, up to this number.
 _MOST_CALLS = 32
 # A stage waits if its waiting is this part of its time or more, and matters if its time is this part of all.

@@ -19,9 +19,9 @@ import tensorflow as tf
 
 from profiles.measure.batches import FitData, batch_images
 from profiles.remedies.equality import Comparison, Readings
-from profiles.remedies.remedy import Need
+from profiles.remedies.remedy import PREFETCH, Need
 from profiles.remedies.room import Room
-from profiles.remedies.tf_finding import CACHES, PREFETCH, Finder, as_arrays
+from profiles.remedies.tf_finding import CACHES, Finder, as_arrays
 from profiles.remedies.tf_part import EpochPart
 from profiles.remedies.turns import Failed
 from profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of

@@ -213,7 +213,7 @@ class Turns:
 
     def _find_batches(self) -> int:
         """Returns how many batches an epoch of the measurement needs: more and more are timed until it is known."""
-        batches = max(_LEAST_BATCHES, self._length(()))
+        batches = least = max(_LEAST_BATCHES, self._length(()))
         while True:
             sample = self._measure(self._data.built((), batches), 1, "warmup", 0, self._budget_s / 4)
             epoch_s = sample.epoch_ns / 1e9
@@ -223,7 +223,7 @@ class Turns:
                 whole = self._data.epoch_batches
                 if whole is not None and whole * epoch_s / batches <= _WHOLE_RATIO * self._budget_s:
                     return math.ceil(whole)
-                return max(_LEAST_BATCHES, self._length(()), round(batches * _EPOCH_S / epoch_s))
+                return max(least, round(batches * _EPOCH_S / epoch_s))
             batches *= 4
 
     def _length(self, names: tuple[str, ...]) -> int:
@@ -236,9 +236,8 @@ class Turns:
         The new one may take as long as the data as written.
         """
         epoch_s = self._epoch_s[AS_WRITTEN] * self._length(names) / self._length(())
-        windows_s = [
-            max(measured_s, _WINDOW_S) for measured_s in (*(self._epoch_s[name] for name in self._contenders), epoch_s)
-        ]
+        epochs_s = [*(self._epoch_s[name] for name in self._contenders), epoch_s]
+        windows_s = [max(one_s, _WINDOW_S) for one_s in epochs_s]
         needed_s = (self._gone_s() + _WARMUPS * epoch_s + _LEAST_ROUNDS * sum(windows_s)) / _ALONE_RATIO
         if needed_s <= self._budget_s:
             return True

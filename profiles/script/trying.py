@@ -120,7 +120,7 @@ def with_trial(
                     budget_s=budget_s,
                     epochs=held.epochs,
                     # With remedies in place, the script's epochs were not those of the data as written.
-                    edges_s=None if only else 1 / result.epoch_images_per_sec - 1 / result.images_per_sec,
+                    edges_s=None if only else result.attribution.seconds_per_image.epoch_overhead,
                     only=only,
                     say=progress.say if progress else _silent,
                 )

@@ -69,6 +69,14 @@ class Case:
     untried: Mapping[str, str] = field(default_factory=dict)
 
 
+# By remedy, the edits that call the map of a script several times at once.
+IN_CALLS = {
+    "parallel": {".map(load)": ".map(load, num_parallel_calls={calls})"},
+    "pool": {
+        ".map(load)": ".map(load, num_parallel_calls={calls})",
+        ".batch(8)": ".batch(8).with_options(threads({calls}))",
+    },
+}
 # A sample, after so many seconds of sleep.
 PAUSE = """
 def pause(value, seconds):
@@ -104,13 +112,7 @@ data = tf.data.Dataset.range(480).map(load).batch(8)
 model = network(4, 1, 8)
 """
         + TRAINS.replace("EPOCHS", "3"),
-        {
-            "parallel": {".map(load)": ".map(load, num_parallel_calls={calls})"},
-            "pool": {
-                ".map(load)": ".map(load, num_parallel_calls={calls})",
-                ".batch(8)": ".batch(8).with_options(threads({calls}))",
-            },
-        },
+        IN_CALLS,
         frozenset({"pool"}),
     ),
     "a map that burns a core": Case(
@@ -122,7 +124,7 @@ data = tf.data.Dataset.range(800).map(load).batch(8)
 model = network(4, 1, 8)
 """
         + TRAINS.replace("EPOCHS", "3"),
-        {"parallel": {".map(load)": ".map(load, num_parallel_calls={calls})"}},
+        {"parallel": IN_CALLS["parallel"]},
         frozenset({"parallel"}),
     ),
     "a source that nothing reads ahead": Case(
@@ -185,13 +187,7 @@ data = tf.data.Dataset.range(400).map(load).map(crop).batch(8)
 model = network(4, 1, 8)
 """
         + TRAINS.replace("EPOCHS", "1"),
-        {
-            "parallel": {".map(load)": ".map(load, num_parallel_calls={calls})"},
-            "pool": {
-                ".map(load)": ".map(load, num_parallel_calls={calls})",
-                ".batch(8)": ".batch(8).with_options(threads({calls}))",
-            },
-        },
+        IN_CALLS,
         frozenset({"pool", "parallel"}),
         untried={"cache": "more than the disk has room for"},
     ),
