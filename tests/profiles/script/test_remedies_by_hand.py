@@ -124,7 +124,7 @@ data = tf.data.Dataset.range(800).map(load).batch(8)
 model = network(4, 1, 8)
 """
         + TRAINS.replace("EPOCHS", "3"),
-        {"parallel": IN_CALLS["parallel"]},
+        {"parallel": IN_CALLS["parallel"], "tuner-off": {".batch(8)": ".batch(8).with_options(untuned())"}},
         frozenset({"parallel"}),
     ),
     "a source that nothing reads ahead": Case(
