@@ -42,6 +42,10 @@ VERBS = {
         "what is wrong with a folder of images, and which files to leave out",
     ),
     "gate": ("benchmarks.gate.__main__:main", "images/sec in CI: compare, record, check"),
+    "scripts": (
+        "benchmarks.scripts.__main__:main",
+        "a folder of training scripts: what is said of each, and what following it gains",
+    ),
     "show": ("benchmarks.lab.show:show", "what a run printed, from its results.json; as HTML, JSON or CSV"),
     "compare": ("benchmarks.lab.show:compare", "two runs of the main job, or of a script, beside each other"),
 }

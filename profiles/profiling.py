@@ -198,7 +198,7 @@ class _HeldData:
     data: Any = None
 
     @contextmanager
-    def opened(self, needs: frozenset[Need]) -> Iterator[tuple[Data, Measure]]:
+    def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
         with random_states_put_back():
             self.data = data_of(self.arguments, needs)
             yield self.data, measure_with(self.windows)

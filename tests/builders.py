@@ -55,6 +55,12 @@ from benchmarks.scaling.plan import Asked as ScalingAsked
 from benchmarks.scaling.plan import MeasuredPlace, Measurement, PointResult
 from benchmarks.scaling.plan import Measurements as ScalingMeasurements
 from benchmarks.scaling.report import ScalingDocument
+from benchmarks.scripts.plan import Asked as ScriptsAsked
+from benchmarks.scripts.plan import Script
+from benchmarks.scripts.results import ScriptsDocument
+from benchmarks.scripts.samples import Advice as ScriptAdvice
+from benchmarks.scripts.samples import Samples as ScriptsSamples
+from benchmarks.scripts.samples import ScriptRun, ScriptSamples, Tried
 from benchmarks.truth.plan import Asked as TruthAsked
 from benchmarks.truth.results import TruthDocument
 from benchmarks.truth.samples import Figure, Group
@@ -953,6 +959,49 @@ def an_advice_document(trial: Trial, **changes: Any) -> AdviceDocument:
         "samples": trial,
     }
     return Document(**(values | changes))
+
+
+def a_scripts_document(
+    epochs_s: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    follows: Sequence[str] = (),
+    tried: Mapping[str, float] | None = None,
+    chosen: str | None = None,
+    printed: Mapping[str, str] | None = None,
+) -> ScriptsDocument:
+    """Returns the document of a folder with one script, "train".
+
+    Args:
+      epochs_s: by how the script ran, the times of its epochs in each run.
+      follows: the remedies that were put in place by hand.
+      tried: the measured gains by remedy; None if the script was not watched, or nothing was said.
+      printed: what the script printed, by how it ran; nothing unless given.
+    """
+    runs = tuple(
+        ScriptRun(
+            how=how, round=round_, exit_code=0, wall_s=9.0, epochs_s=tuple(times), printed=(printed or {}).get(how, "")
+        )
+        for how, all_times in epochs_s.items()
+        for round_, times in enumerate(all_times)
+    )
+    advice = None
+    if tried is not None:
+        contenders = tuple(
+            Tried(name=name, remedies=tuple(name.split(" + ")), ratio=ratio, interval=None)
+            for name, ratio in tried.items()
+        )
+        advice = ScriptAdvice(loading_ratio=0.5, sentence="It waits.", tried=contenders, chosen=chosen, untried=())
+    script = Script(name="train", environment={}, follows=tuple(follows))
+    scripts = (ScriptSamples(name="train", runs=runs, advice=advice),) if runs else ()
+    return Document(
+        command="scripts",
+        created="2026-01-02T03:04:05+00:00",
+        complete=True,
+        provenance=a_document([])["provenance"],
+        plan=ScriptsAsked(scripts=(script,), rounds=2, budget_s=60.0, limit_s=900.0),
+        dataset=None,
+        samples=ScriptsSamples(scripts=scripts),
+    )
 
 
 def a_check_document(

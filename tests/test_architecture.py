@@ -491,6 +491,7 @@ REFUSED = {
     "truth": "--only nothing",
     "augmentation": "--rounds 0",
     "doctor": "/nowhere",
+    "scripts": "/nowhere",
     "gate": "check /nowhere.json",
     "show": "/nowhere.json",
     "compare": "/nowhere.json /nowhere.json",

@@ -21,6 +21,7 @@ _OURS = {
     "gate ratios": "benchmarks.gate.report:COMPARISONS",
     "peers": "benchmarks.peers.report:KIND",
     "scaling": "benchmarks.scaling.report:KIND",
+    "scripts": "benchmarks.scripts.report:KIND",
     "truth": "benchmarks.truth.report:KIND",
     "tune --check": "benchmarks.tune.check.report:KIND",
     "tune --pipeline": "benchmarks.tune.own.report:KIND",

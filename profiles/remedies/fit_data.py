@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from profiles.stages.places import Place
 
 def data_of(
     arguments: Mapping[str, Any],
-    needs: Collection[Need],
+    needs: Sequence[Need],
     *,
     place: Place | None = None,
     pool_calls: int | None = None,
@@ -36,7 +36,7 @@ def data_of(
 
     Args:
       arguments: of the `fit`, by name.
-      needs: what the data lose, which calls for remedies.
+      needs: what the data lose, the most first, which calls for remedies.
       place: of the call of `fit`; None where it is not known.
       pool_calls, epoch_batches: of `TfData`.
       room: what the remedies may take; as much as this machine has unless given.

@@ -31,7 +31,7 @@ class PyDatasetData:
 
     Args:
       dataset: what was given to `fit`.
-      needs: what it loses, which calls for remedies.
+      needs: what it loses, the most first, which calls for remedies.
       calls: how many calls at once the cores can take.
       place: the call of `fit`; None where it is not known.
       name: the variable that holds the dataset in the code of that call; None where it is not known.
@@ -198,7 +198,7 @@ class ArrayData:
 
     Args:
       arguments: of `fit`: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`.
-      needs: what it loses, which calls for remedies.
+      needs: what it loses, the most first, which calls for remedies.
       place: the call of `fit`; None where it is not known.
     Raises:
       Failed: if the backend is not TensorFlow, or an array has another length than the first.

@@ -49,7 +49,7 @@ class LoaderData:
 
     Args:
       loader: of the script.
-      needs: what it loses, which calls for remedies.
+      needs: what it loses, the most first, which calls for remedies.
       calls: how many workers the cores can take.
       images_per_batch: of a full batch; None where that is not known.
       pins: whether the loop trains on a GPU, so that pinned memory may help.

@@ -6,7 +6,7 @@ Over 400 lines: each remedy is found in one method, and all share what is known 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -142,31 +142,38 @@ class Finder:
         self._drew_nothing: dict[str, int] = {}
         self._again: dict[int, bool] = {}
 
-    def remedies(self, needs: Collection[Need], *, batches: float | None) -> tuple[Remedy, ...]:
-        """Returns the remedies that the needs call for, the most promising first.
+    def remedies(self, needs: Sequence[Need], *, batches: float | None) -> tuple[Remedy, ...]:
+        """Returns the remedies that the needs call for, the most promising first: those of the largest need.
 
         Args:
-          needs: what the pipeline loses.
+          needs: what the pipeline loses, the largest loss first.
           batches: of an epoch, if `fit` may be told so many steps; None if not, or where they are not known.
         """
-        wanted = frozenset(needs)
-        if "edges" in wanted and self._part.scales:
+        ranks: dict[Need, float] = {need: rank for rank, need in enumerate(needs)}
+        if "edges" in ranks and self._part.scales:
             # The epoch waits for its first batch until what the stages make fills a shuffle buffer.
-            wanted |= {"waiting"}
-        if wanted & {"waiting", "interference"} and not self._costs:
+            ranks["waiting"] = min(ranks.get("waiting", math.inf), ranks["edges"] - 0.5)
+        if ranks.keys() & {"waiting", "interference"} and not self._costs:
             self._costs = self._timed()
-        remedies: list[Remedy] = []
-        if wanted & {"drawn once", "waiting", "interference"}:
-            remedies += self._cache_before_drawing()
-        if wanted & {"waiting", "interference"}:
-            remedies += [*self._cache(), *self._batches_first()]
-        if "waiting" in wanted:
-            remedies += [*self._pool(), *self._parallel(), *self._prefetch(), *self._any_order()]
-        if wanted & {"edges", "waiting"}:
-            remedies += self._shuffle_first()
-        if "edges" in wanted:
-            remedies += [*self._tuner_off(), *self._repeat(batches)]
-        return tuple(remedies)
+        of_loading: tuple[Need, ...] = ("waiting", "interference")
+        finders: tuple[tuple[Callable[[], list[Remedy]], tuple[Need, ...]], ...] = (
+            (self._cache_before_drawing, ("drawn once", *of_loading)),
+            (self._cache, of_loading),
+            (self._batches_first, of_loading),
+            (self._pool, ("waiting",)),
+            (self._parallel, ("waiting",)),
+            (self._prefetch, ("waiting",)),
+            (self._any_order, ("waiting",)),
+            (self._shuffle_first, ("edges", "waiting")),
+            (self._tuner_off, ("edges",)),
+            (lambda: self._repeat(batches), ("edges",)),
+        )
+        called = [
+            (min(ranks[need] for need in served if need in ranks), find)
+            for find, served in finders
+            if ranks.keys() & set(served)
+        ]
+        return tuple(remedy for _, find in sorted(called, key=lambda one: one[0]) for remedy in find())
 
     def size_of(self, at: int) -> int:
         """Returns the buffer size of a shuffle: no more than there are elements."""

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class TfData:
 
     Args:
       dataset: what was given to `fit`.
-      needs: what it loses, which calls for remedies.
+      needs: what it loses, the most first, which calls for remedies.
       room: what the remedies may take.
       repeats: whether `fit` may be told the steps of an epoch.
       pool_calls: how many calls at once its maps may take; as their waiting calls for unless given.
@@ -52,7 +52,7 @@ class TfData:
         self,
         dataset: Any,
         *,
-        needs: Collection[Need],
+        needs: Sequence[Need],
         room: Room,
         repeats: bool = True,
         pool_calls: int | None = None,

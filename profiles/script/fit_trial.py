@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +42,7 @@ class HeldFit:
     epoch_batches: int | None = None
 
     @contextmanager
-    def opened(self, needs: frozenset[Need]) -> Iterator[tuple[Data, Measure]]:
+    def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
         """Yields the data of the `fit`, and what measures training on them; puts the model back at the end."""
         with random_states_put_back(), warnings.catch_warnings(action="ignore"):
             data = data_of(self.arguments, needs, place=self.place, epoch_batches=self.epoch_batches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -53,7 +53,7 @@ class HeldLoop:
     work: Work | None = None
 
     @contextmanager
-    def opened(self, needs: frozenset[Need]) -> Iterator[tuple[Data, Measure]]:
+    def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
         """Yields the loader of the loop, and what times a loop over it, with a stand-in in the place of its steps."""
         import torch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ class Held(Protocol):
     @property
     def epochs(self) -> int: ...
 
-    def opened(self, needs: frozenset[Need]) -> AbstractContextManager[tuple[Data, Measure]]:
+    def opened(self, needs: Sequence[Need]) -> AbstractContextManager[tuple[Data, Measure]]:
         """Returns the data that can be built again, and what measures training on them; puts all back at its end.
 
         Raises:
@@ -49,26 +49,26 @@ class Held(Protocol):
         """
 
 
-def needs_of(attribution: Attribution, *, frozen: bool) -> frozenset[Need]:
-    """Returns what a `fit` or loop loses to loading, which calls for remedies; empty where loading costs little.
+def needs_of(attribution: Attribution, *, frozen: bool) -> tuple[Need, ...]:
+    """Returns what a `fit` or loop loses to loading, the most first; empty where loading costs little.
+
+    A cache behind random operations comes before all, because it spoils what the model learns.
 
     Args:
       attribution: of its epochs.
       frozen: whether random operations stand before a cache.
     """
-    needs: set[Need] = {"drawn once"} if frozen else set()
+    first: tuple[Need, ...] = ("drawn once",) if frozen else ()
     if bound_of(attribution.loading_ratio) == "compute":
-        return frozenset(needs)
+        return first
     shares = attribution.shares.map(lambda _, share: share or 0.0)
     parts: dict[Need, float] = {
         "waiting": shares.fetch_stall + shares.prep_stall,
         "interference": shares.interference,
         "edges": shares.epoch_overhead,
     }
-    needs |= {need for need, share in parts.items() if share >= _CALLS_FROM}
-    if not needs & parts.keys():
-        needs.add(max(parts, key=lambda need: parts[need]))
-    return frozenset(needs)
+    largest, *others = sorted(parts, key=lambda need: -parts[need])
+    return (*first, largest, *(need for need in others if parts[need] >= _CALLS_FROM))
 
 
 def longest(watchers: list[Profiler | Loops]) -> Held | None:
@@ -103,7 +103,7 @@ def with_trial(
         return
     result = verdict.result
     frozen = bool(result.subject.frozen_by_cache)
-    needs = frozenset(NEEDS) if only else needs_of(result.attribution, frozen=frozen)
+    needs = NEEDS if only else needs_of(result.attribution, frozen=frozen)
     if not needs:
         loading = max(result.attribution.loading_ratio, 0.0)
         reason = f"loading is {loading:.0%} of an epoch, and no data could make it much faster"

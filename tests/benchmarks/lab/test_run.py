@@ -28,6 +28,7 @@ from benchmarks.lab.options import UserError
 from benchmarks.peers.__main__ import COMMAND as PEERS
 from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from benchmarks.scaling.__main__ import COMMAND as SCALING
+from benchmarks.scripts.__main__ import COMMAND as SCRIPTS
 from benchmarks.truth.__main__ import COMMANDS as TRUTH
 from benchmarks.tune.__main__ import ADVICE, CHECK
 from benchmarks.tune.__main__ import SEARCH as TUNE
@@ -52,6 +53,7 @@ from tests.builders import (
     a_result,
     a_scaling_document,
     a_scaling_plan,
+    a_scripts_document,
     a_search_document,
     a_trial,
     a_truth_document,
@@ -101,6 +103,7 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: ()})),
     ),
+    "scripts": (SCRIPTS, a_scripts_document({"as written": [(2.0, 1.0)]}), a_scripts_document({})),
     "truth": (TRUTH["planted"], a_truth_document(a_counting_group(1001.0, 999.0)), a_truth_document()),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
     "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=Trial())),

@@ -627,7 +627,8 @@ def test_a_source_is_opened_by_its_text(two_classes):
     assert open_source(str(two_classes)).files == from_folder(two_classes).files
 
 
-def test_generated_photos_are_opened_by_their_number():
+def test_generated_photos_are_opened_by_their_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path))  # where no other test has made them
     reports = []
     source = open_source("generated:4", progress=lambda done, total: reports.append((done, total)))
     assert (source.kind, source.name, source.images) == ("generated", "generated:4", 4)

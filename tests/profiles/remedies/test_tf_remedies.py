@@ -329,6 +329,21 @@ def test_a_remedy_is_found_only_where_it_is_called_for():
     assert taken_apart(right.with_options(options), needs=["waiting", "edges"])[1].keys() == {"cache", "repeat"}
 
 
+def test_the_remedies_of_the_largest_loss_come_first():
+    by_edges, by_waiting = (
+        list(taken_apart(PIPELINES["plain"](), needs=needs)[1])
+        for needs in (["edges", "waiting"], ["waiting", "edges"])
+    )
+    assert by_edges[:2] == ["tuner-off", "repeat"]
+    assert by_waiting[-2:] == ["tuner-off", "repeat"]
+    assert by_edges[2:] == by_waiting[:-2] and by_edges[2:]
+
+
+def test_a_shuffle_of_what_is_made_calls_for_faster_stages_before_the_tuner():
+    _, remedies = taken_apart(source().map(decode).shuffle(IMAGES).batch(8), needs=["edges"])
+    assert list(remedies).index("parallel") < list(remedies).index("tuner-off")
+
+
 def test_a_pipeline_that_cannot_be_built_again_is_refused():
     dataset = (
         source()

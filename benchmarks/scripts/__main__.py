@@ -1,0 +1,28 @@
+"""Runs training scripts plainly, watched, and edited by hand, and compares what was said with what came of it.
+
+python -m benchmarks.scripts scripts/ --only weather,dogs
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from benchmarks.lab.command import Command, run
+from benchmarks.scripts.plan import parser, read_plan
+
+COMMAND = Command(
+    parser=parser,
+    plan=read_plan,
+    lab="benchmarks.scripts.measure:Lab",
+    kind="benchmarks.scripts.report:KIND",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
+    return run(COMMAND, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

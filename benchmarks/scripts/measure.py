@@ -1,0 +1,185 @@
+"""Runs scripts, each in a process of its own: as written and by hand in turns, and once under `python -m profiles`."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.scripts.plan import BY_HAND, TRAIN, Asked, Plan, Script
+from benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
+from profiles import clock, provenance
+from profiles.remedies import AS_WRITTEN, gains_of
+from profiles.report import RESULTS, Document, DocumentError, LeftOut, load, now
+from profiles.report.measurements import KINDS, derive
+
+# The line of an epoch's time, and other times that frameworks and scripts print: "12ms/step", "3.4 sec", "0:00:12".
+_EPOCH = re.compile(r"^EPOCH_S (\d+(?:\.\d+)?(?:e-?\d+)?)\s*$", re.MULTILINE)
+_TIMES = re.compile(r"\d+(?::\d\d)+(?:\.\d+)?|\b\d+(?:\.\d+)?(?:e[-+]\d+)? ?(?:us|µs|ms|s|sec|secs|seconds)\b(?:/\w+)?")
+# Most characters that are kept of what a script prints.
+_MOST_CHARACTERS = 20_000
+
+
+class Lab:
+    """Runs scripts, one at a time."""
+
+    def __init__(self, plan: Plan, progress: Any, errors: Console) -> None:
+        self._plan, self._progress = plan, progress
+        self._created = now()
+        self._samples: dict[str, ScriptSamples] = {}
+        self._left_out: list[LeftOut] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        asked = self._plan.asked
+        runs = sum(asked.rounds * (2 if script.follows else 1) + 1 for script in asked.scripts)
+        task = self._progress.add_task("scripts", total=runs)
+        for script in asked.scripts:
+            self._samples[script.name] = ScriptSamples(name=script.name)
+            for how, round_ in _turns(script, asked.rounds):
+                self._progress.update(task, description=f"{script.name}, {how}", refresh=True)
+                script_run = self._run(script, how, round_)
+                samples = self._samples[script.name]
+                self._samples[script.name] = replace(samples, runs=(*samples.runs, script_run))
+                if how == "watched":
+                    self._read_advice(script)
+                self._progress.advance(task)
+                if script_run.exit_code:
+                    reason = f"{how}, it ended with exit code {script_run.exit_code}; see {_log(script, how)}"
+                    self._left_out.append(LeftOut(who=script.name, reason=reason))
+                    break
+            after_round()
+
+    def document(self, *, complete: bool) -> Document[Asked, Samples]:
+        return Document(
+            command="scripts",
+            created=self._created,
+            complete=complete,
+            provenance=provenance.machine(),
+            plan=self._plan.asked,
+            dataset=None,
+            samples=Samples(scripts=tuple(self._samples.values())),
+            left_out=tuple(self._left_out),
+        )
+
+    def close(self) -> None:
+        """Does nothing: every process has ended when its run is measured."""
+
+    def kill(self) -> None:
+        """Ends the script that runs, with all processes that it has started."""
+        if self._process is not None:
+            _kill(self._process)
+
+    def _run(self, script: Script, how: How, round_: int) -> ScriptRun:
+        folder, out = self._plan.folder / script.name, self._plan.out.resolve()
+        words = [BY_HAND if how == "by hand" else TRAIN, *script.words]
+        if how == "watched":
+            options = ["--budget", f"{self._plan.asked.budget_s:g}", "--out", str(out / script.name)]
+            words = ["-m", "profiles", *options, *words]
+        with tempfile.TemporaryFile() as stdout, (out / _log(script, how)).open("wb") as stderr:
+            began_ns = clock.now_ns()
+            self._process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=folder,
+                env={**os.environ, **script.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            try:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(self._plan.asked.limit_s)
+            finally:
+                _kill(self._process)
+            wall_s = (clock.now_ns() - began_ns) / 1e9
+            stdout.seek(0)
+            printed = stdout.read().decode(errors="replace")
+        return ScriptRun(
+            how=how,
+            round=round_,
+            exit_code=self._process.returncode,
+            wall_s=wall_s,
+            epochs_s=tuple(seconds for text in _EPOCH.findall(printed) if (seconds := float(text)) > 0),
+            printed=without_times(printed)[:_MOST_CHARACTERS],
+        )
+
+    def _read_advice(self, script: Script) -> None:
+        path = self._plan.out / script.name / RESULTS
+        try:
+            advice = advice_in(path) if path.exists() else None
+        except DocumentError as error:
+            self._left_out.append(LeftOut(who=script.name, reason=str(error)))
+            return
+        if advice is None:
+            self._left_out.append(LeftOut(who=script.name, reason="watched, nothing was measured of it"))
+        self._samples[script.name] = replace(self._samples[script.name], advice=advice)
+
+
+def without_times(printed: str) -> str:
+    """Returns what a script printed as a reader sees it, without what differs from run to run: times.
+
+    Of a line that was written over, such as a progress bar, the last text counts.
+    """
+    lines = (re.split(r"\r|\x08+", line.rstrip("\r\x08"))[-1] for line in _EPOCH.sub("", printed).split("\n"))
+    return "\n".join(_TIMES.sub("_", line).rstrip() for line in lines)
+
+
+def advice_in(path: Path) -> Advice | None:
+    """Reads what `python -m profiles` said of the `fit` or loop whose remedies were tried, or else of the longest.
+
+    Raises:
+      DocumentError: if the file is no document of a script.
+    """
+    document, _ = load(path, KINDS)
+    verdicts = derive(document)
+    if not verdicts:
+        return None
+    trials = document.samples.trials
+    names = [verdict for verdict in verdicts if verdict.result.subject.variant in trials]
+    verdict = (names or verdicts)[0]
+    trial = trials.get(verdict.result.subject.variant)
+    gains = None if trial is None else gains_of(trial)
+    return Advice(
+        loading_ratio=verdict.result.attribution.loading_ratio,
+        sentence=verdict.text(),
+        tried=()
+        if gains is None
+        else tuple(
+            Tried(name=gain.name, remedies=gain.contender.remedies, ratio=gain.best[0], interval=gain.best[1])
+            for gain in gains.all
+            if gain.name != AS_WRITTEN
+        ),
+        chosen=None if gains is None or gains.chosen is None else gains.chosen.name,
+        untried=() if trial is None else tuple(f"{untried.name}: {untried.reason}" for untried in trial.untried),
+    )
+
+
+def _turns(script: Script, rounds: int) -> list[tuple[How, int]]:
+    """Returns the runs of a script in their order, drawn in each round; the watched run comes last."""
+    hows: tuple[How, ...] = ("as written", "by hand") if script.follows else ("as written",)
+    turns = [(how, round_) for round_ in range(rounds) for how in random.sample(hows, len(hows))]
+    return [*turns, ("watched", 0)]
+
+
+def _log(script: Script, how: How) -> str:
+    """Returns the name of the file with what the last such run of a script wrote to stderr."""
+    return f"{script.name}-{how.replace(' ', '-')}.log"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process and all processes of its session that are still there."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

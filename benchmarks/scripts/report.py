@@ -1,0 +1,94 @@
+"""Shows the scripts: what was said of each, what watching cost, and what following the advice by hand gained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.scripts.plan import Asked
+from benchmarks.scripts.results import Result, Results, ScriptsDocument, derive
+from benchmarks.scripts.samples import Samples
+from profiles.report import Kind, html
+from profiles.statistics import Interval, range_text
+
+HEADINGS = ("script", "epoch s", "watched", "printed", "load%", "advised", "remedy", "measured", "by hand", "off")
+
+
+def cells(result: Result) -> tuple[str, ...]:
+    """Returns the cells of a script's row, as `HEADINGS` says."""
+    advice = result.advice
+    return (
+        result.script.name,
+        f"{result.epoch_s:.2f}",
+        "-" if result.watching is None else f"{result.watching:.2f}x",
+        printed_text(result),
+        "-" if advice is None else f"{advice.loading_ratio:.0%}",
+        "-" if advice is None else advice.chosen or "nothing",
+        " + ".join(result.script.follows) or "-",
+        "-" if result.measured is None else _gain_text(result.measured.ratio, result.measured.interval),
+        "-" if result.by_hand is None else _gain_text(*result.by_hand),
+        "-" if result.off is None else f"{result.off:+.0%}",
+    )
+
+
+def printed_text(result: Result) -> str:
+    """Returns whether the watched run printed what the plain runs print."""
+    if result.difference is None:
+        return "the same"
+    return "differs" if result.repeats else "differs, as plain runs do" if result.repeats is False else "differs once"
+
+
+def _gain_text(ratio: float, interval: Interval | None) -> str:
+    return f"{ratio:.2f}" if interval is None else f"{ratio:.2f} ({range_text(interval)})"
+
+
+def _copies(document: ScriptsDocument, results: Results) -> dict[str, Any]:
+    return {"results": _rows(results), "conclusions": list(results.conclusions)}
+
+
+def _rows(results: Results) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "script": result.script.name,
+            "source": result.script.source,
+            "epoch_s": result.epoch_s,
+            "watching_ratio": result.watching,
+            "printed": printed_text(result),
+            "loading_ratio": None if result.advice is None else result.advice.loading_ratio,
+            "advised": None if result.advice is None else result.advice.chosen,
+            "remedies": " + ".join(result.script.follows),
+            "measured_ratio": None if result.measured is None else result.measured.ratio,
+            "by_hand_ratio": None if result.by_hand is None else result.by_hand[0],
+            "off": result.off,
+        }
+        for result in results.scripts
+    ]
+
+
+def _page(document: ScriptsDocument, results: Results) -> str:
+    return (
+        html.environment(Path(__file__).parent)
+        .get_template("scripts.html.j2")
+        .render(document=document, results=results, headings=HEADINGS, cells=cells)
+    )
+
+
+def _print(console: Console, document: ScriptsDocument, results: Results) -> None:
+    table = Table(box=None, padding=(0, 1, 0, 0), show_edge=False)
+    for heading in HEADINGS:
+        text = heading in ("script", "printed", "advised", "remedy")
+        table.add_column(heading, justify="left" if text else "right", overflow="fold")
+    for result in results.scripts:
+        table.add_row(*cells(result))
+    console.print(table, highlight=False)
+    for conclusion in results.conclusions:
+        console.print(conclusion, highlight=False, markup=False)
+    for left_out in document.left_out:
+        console.print(f"{left_out.who}: {left_out.reason}", highlight=False, markup=False)
+
+
+KIND = Kind(plan=Asked, samples=Samples, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)

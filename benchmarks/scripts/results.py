@@ -1,0 +1,140 @@
+"""Derives from the runs of each script what watching changed and cost, and whether advice gains what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.scripts.plan import Asked, Script
+from benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
+from profiles.report import Document
+from profiles.statistics import Interval, geometric_mean, median, ratio_interval
+
+ScriptsDocument = Document[Asked, Samples]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What follows from the runs of a script.
+
+    Attributes:
+      difference: the first line that the watched run printed otherwise, as (plain, watched); None where there is none.
+      repeats: whether the plain runs printed the same; None for a single one. If not, a difference says nothing.
+      epoch_s: median time of an epoch as written, without the first; of the whole run where no epochs are printed.
+      watching: how many times as long an epoch of the watched run takes.
+      by_hand: times as fast as edited by hand, with its 95 % interval; None without such runs.
+      measured: what the trial measured of the same remedies; None where they were not tried.
+    """
+
+    script: Script
+    advice: Advice | None
+    difference: tuple[str, str] | None
+    repeats: bool | None
+    epoch_s: float
+    watching: float | None
+    by_hand: tuple[float, Interval | None] | None
+    measured: Tried | None
+
+    @property
+    def off(self) -> float | None:
+        """How far the measured gain is off what was gained by hand, as a part of the latter."""
+        if self.by_hand is None or self.measured is None:
+            return None
+        return self.measured.ratio / self.by_hand[0] - 1
+
+    @property
+    def follows_advice(self) -> bool:
+        """Whether the edit by hand is the one that was advised."""
+        return self.measured is not None and self.advice is not None and self.measured.name == self.advice.chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What follows from all scripts."""
+
+    scripts: tuple[Result, ...]
+
+    @property
+    def conclusions(self) -> tuple[str, ...]:
+        """How far off measured gains are, and whether advice made a script slower; a sentence each."""
+        off = [abs(result.off) for result in self.scripts if result.off is not None]
+        advised = [result for result in self.scripts if result.follows_advice and result.by_hand is not None]
+        slower = [result.script.name for result in advised if result.by_hand is not None and result.by_hand[0] < 1]
+        sentences = []
+        if off:
+            sentences.append(
+                f"{len(off)} gains were measured and followed by hand: the median error is {median(off):.0%}, the "
+                f"largest {max(off):.0%}."
+            )
+        if advised:
+            which = ", ".join(slower) if slower else "none"
+            sentences.append(f"{len(advised)} of them were advised; slower by hand: {which}.")
+        watched = [result.watching for result in self.scripts if result.watching is not None]
+        if watched:
+            sentences.append(
+                f"A watched epoch took {geometric_mean(watched):.2f} times as long as a plain one "
+                f"(geometric mean of {len(watched)} scripts)."
+            )
+        return tuple(sentences)
+
+
+def derive(document: ScriptsDocument) -> Results:
+    """Returns what follows for each script that ran as written."""
+    scripts = {script.name: script for script in document.plan.scripts}
+    known = (samples for samples in document.samples.scripts if samples.name in scripts)
+    results = (_result(scripts[samples.name], samples) for samples in known)
+    return Results(scripts=tuple(result for result in results if result is not None))
+
+
+def _result(script: Script, samples: ScriptSamples) -> Result | None:
+    plain, by_hand, watched = (_runs(samples, how) for how in ("as written", "by hand", "watched"))
+    if not plain:
+        return None
+    plain_s = _seconds(plain)
+    rates = ({script_run.round: 1 / _seconds([script_run]) for script_run in runs} for runs in (by_hand, plain))
+    faster, as_written = rates
+    rounds = sorted(faster.keys() & as_written.keys())
+    return Result(
+        script=script,
+        advice=samples.advice,
+        difference=_difference(plain[0], watched[0]) if watched else None,
+        repeats=len({script_run.printed for script_run in plain}) == 1 if len(plain) > 1 else None,
+        epoch_s=plain_s,
+        # The watched process goes on behind the script: only the epochs can be compared.
+        watching=_seconds(watched) / plain_s if watched and watched[0].epochs_s and plain[0].epochs_s else None,
+        by_hand=ratio_interval([faster[at] for at in rounds], [as_written[at] for at in rounds]) if rounds else None,
+        measured=_measured(script, samples.advice),
+    )
+
+
+def _runs(samples: ScriptSamples, how: How) -> list[ScriptRun]:
+    return [script_run for script_run in samples.runs if script_run.how == how and script_run.exit_code == 0]
+
+
+def _seconds(runs: Iterable[ScriptRun]) -> float:
+    """Returns the median time of an epoch but the first, in which frameworks trace; of a run if none was printed."""
+    runs = list(runs)
+    epochs_s = [seconds for script_run in runs for seconds in _steady(script_run.epochs_s)]
+    return median(epochs_s or [script_run.wall_s for script_run in runs])
+
+
+def _steady(epochs_s: Sequence[float]) -> Sequence[float]:
+    return epochs_s[1:] if len(epochs_s) > 1 else epochs_s
+
+
+def _difference(plain: ScriptRun, watched: ScriptRun) -> tuple[str, str] | None:
+    lines, others = plain.printed.split("\n"), watched.printed.split("\n")
+    for line, other in zip(lines, others, strict=False):
+        if line != other:
+            return line, other
+    longest = max(lines, others, key=len)
+    if len(lines) == len(others):
+        return None
+    more = longest[min(len(lines), len(others))]
+    return (more, "") if longest is lines else ("", more)
+
+
+def _measured(script: Script, advice: Advice | None) -> Tried | None:
+    if advice is None or not script.follows:
+        return None
+    return next((tried for tried in advice.tried if set(tried.remedies) == set(script.follows)), None)

@@ -1,0 +1,87 @@
+"""What is measured of training scripts: their runs, and what the watched run was told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+# How a script runs: plainly; edited by hand; under `python -m profiles`.
+How = Literal["as written", "by hand", "watched"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptRun:
+    """One run of a script.
+
+    Attributes:
+      exit_code: of the process; negative if a signal ended it.
+      wall_s: from its start to its end.
+      epochs_s: that it printed.
+      printed: what it printed to stdout, without times (`measure.without_times`).
+    """
+
+    how: How
+    round: int
+    exit_code: int
+    wall_s: float
+    epochs_s: tuple[float, ...]
+    printed: str
+
+    def __post_init__(self) -> None:
+        if not all(0 < seconds < math.inf for seconds in (self.wall_s, *self.epochs_s)):
+            raise ValueError(f"Times must be above 0. Received: {self.wall_s!r}, {self.epochs_s!r}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What the trial measured of a remedy, or of several together.
+
+    Attributes:
+      name: such as "cache + prefetch"; `remedies` are its parts.
+      ratio: times as fast as the data as written, with its 95 % interval.
+    """
+
+    name: str
+    remedies: tuple[str, ...]
+    ratio: float
+    interval: tuple[float, float] | None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio < math.inf:
+            raise ValueError(f"`ratio` must be above 0. Received: {self.ratio!r}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What the watched run said of its longest `fit` or loop.
+
+    Attributes:
+      loading_ratio: the part of an epoch that is loading.
+      sentence: the verdict.
+      tried: all contenders but the data as written.
+      chosen: the name of the advised one; None where nothing was advised.
+      untried: why remedies were not tried.
+    """
+
+    loading_ratio: float
+    sentence: str
+    tried: tuple[Tried, ...]
+    chosen: str | None
+    untried: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptSamples:
+    """What was measured of one script; `advice` is None where nothing was said."""
+
+    name: str
+    runs: tuple[ScriptRun, ...] = ()
+    advice: Advice | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """What was measured of all scripts."""
+
+    scripts: tuple[ScriptSamples, ...] = ()
