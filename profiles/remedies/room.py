@@ -21,6 +21,10 @@ class Room:
     memory_bytes: float
     disk_bytes: float
 
+    def holds_pages_of(self, size_bytes: float) -> bool:
+        """Whether the page cache can keep a file of this size for the next epoch."""
+        return size_bytes <= self.memory_bytes / _FREE_RATIO
+
 
 def room_here() -> Room:
     """Returns what this process may take: all usable cores; half of the free memory, and of the disk with /tmp."""

@@ -87,6 +87,7 @@ class Found:
       cache_at: the node to put a cache behind; None where there is none.
       moved: shuffles in front of `cache_at` that go behind the cache.
       shuffled: the largest buffer of the shuffle behind the cache; 0 where none is needed.
+      from_disk: whether each epoch would read a cache on disk from the disk, since memory cannot hold its pages.
       late_shuffles: shuffles of what the pipeline has made, which can stand at its source.
       pairs: maps whose function takes batches as well, with the `batch` that each stands in front of.
       frozen: (the cache behind random operations, nodes in front of it, position among these of the first that draws).
@@ -98,6 +99,7 @@ class Found:
     cache_at: int | None = None
     moved: list[int] = field(default_factory=list)
     shuffled: int = 0
+    from_disk: bool = False
     late_shuffles: list[int] = field(default_factory=list)
     pairs: dict[int, int] = field(default_factory=dict)
     frozen: tuple[int, list[Node], int] | None = None
@@ -462,6 +464,7 @@ class Finder:
             self.untried.append(Untried(name="cache", reason=too_large + more))
             if no_room:
                 return []
+        self.found.from_disk = on_disk and not self._room.holds_pages_of(size_bytes)
         calls = ['.cache("train.cache")' if on_disk else ".cache()"]
         calls += [f".shuffle({self.found.shuffled})"] if shuffles else []
         edits = [
@@ -489,6 +492,8 @@ class Finder:
             text += f"; `{name}` runs Python code, and {elements} elements were the same when made again"
         if shuffled and any(self._nodes[at].kind == "batch" for at in self._chain if at <= place):
             text += "; a batch keeps its samples in all epochs"
+        if self.found.from_disk:
+            text += "; memory cannot hold that, so that each epoch reads it from the disk, in the trial as well"
         return text
 
     def _cache_place(self) -> tuple[int | None, str | None]:

@@ -7,16 +7,19 @@ of the user's are not traced again, except where a function is applied to batche
 from __future__ import annotations
 
 import atexit
+import glob
 import math
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from profiles.machine import PageCacheError, drop
 from profiles.measure.batches import FitData, batch_images
 from profiles.remedies.equality import Comparison, Readings
 from profiles.remedies.remedy import PREFETCH, Need
@@ -177,6 +180,8 @@ class TfData:
             path = self._new_path() if "cache-on-disk" in names else ""
             cached = steps.setdefault(found.cache_at, [])
             cached.append(lambda dataset: dataset.cache(path))
+            if path and found.from_disk and not part.is_whole(batches):
+                cached.append(lambda dataset: _without_pages(dataset, path))
             if found.shuffled:
                 shuffled = self._scaled(found.shuffled, batches)
                 cached.append(lambda dataset: dataset.shuffle(shuffled, seed=seed))
@@ -232,6 +237,21 @@ def _remove(folder: Path, pid: int) -> None:
     """Removes a folder of this process, which a process that it has forked may still run at its own end."""
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _without_pages(cached: Any, path: str) -> Any:
+    """Returns a cache on disk that Linux drops from memory whenever an epoch begins.
+
+    The cache of a part of an epoch is small, and would be read from memory; that of a whole one is too large for it.
+    """
+
+    def drop_pages() -> bool:
+        with suppress(PageCacheError):  # on a RAM disk nothing can be dropped, and nothing is read from a disk
+            drop(glob.glob(f"{glob.escape(path)}*"))
+        return False
+
+    begins = tf.data.Dataset.range(1).filter(lambda _: tf.ensure_shape(tf.py_function(drop_pages, [], tf.bool), ()))
+    return begins.flat_map(lambda _: cached.take(0)).concatenate(cached)
 
 
 def _chained(steps: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:

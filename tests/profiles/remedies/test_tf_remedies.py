@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from profiles.measure.batches import FitData
-from profiles.remedies import NEEDS
+from profiles.remedies import NEEDS, tf_remedies
 from profiles.remedies.room import Room
 from profiles.remedies.tf_remedies import TfData
 from profiles.remedies.turns import Failed
@@ -378,6 +378,19 @@ def test_a_setting_that_tensorflow_does_not_keep_is_named(kind, name, message, m
     monkeypatch.delattr(stage, name)
     with pytest.raises(Failed, match=message):
         taken_apart(dataset)
+
+
+@pytest.mark.parametrize(("memory_bytes", "epochs"), [(1000, 3), (0.6 * CACHE_BYTES, 0)])
+def test_each_epoch_reads_a_cache_that_memory_cannot_hold_from_the_disk(memory_bytes, epochs, monkeypatch):
+    dropped = []
+    monkeypatch.setattr(tf_remedies, "drop", lambda paths: dropped.append(len(paths)))
+    room = Room(calls=2, memory_bytes=memory_bytes, disk_bytes=1e9)
+    data, remedies = taken_apart(PIPELINES["plain"](), room=room)
+    built = data.built(("cache-on-disk",), BATCHES)
+    assert [len(seen(built)) for _ in range(3)] == [BATCHES * 8] * 3
+    assert len(dropped) == epochs and all(files > 0 for files in dropped[1:])
+    assert ("memory cannot hold that" in remedies["cache-on-disk"].text) == bool(epochs)
+    assert len(seen(data.whole(("cache-on-disk",)))) == IMAGES and len(dropped) == epochs
 
 
 def test_a_cache_on_disk_that_is_in_use_is_removed_when_the_process_ends(tmp_path):
