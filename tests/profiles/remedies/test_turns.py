@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from profiles.remedies.equality import Broken, Comparison
 from profiles.remedies.turns import Failed, Turns
 from profiles.report.remedies import trial_sentences
 from profiles.samples import Sample
-from tests.builders import a_sample
+from profiles.script.trying import with_trial
+from tests.builders import a_measurement_document, a_result, a_sample
 from tests.fakes import FakeClock
 
 IMAGES = 8
@@ -259,3 +262,21 @@ def test_all_that_is_measured_is_yielded_at_once(fake: FakeClock) -> None:
     ]
     assert counts == sorted(counts) and counts[-1] > 10
     assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(counts))
+
+
+def test_ctrl_c_in_a_trial_keeps_what_was_measured_before(fake: FakeClock) -> None:
+    def interrupt(name: str, window: str, round_: int) -> None:
+        if (window, round_) == ("train", 2):
+            raise KeyboardInterrupt
+
+    data = FakeData({AS_WRITTEN: 20, "a": 10})
+    document = a_measurement_document(a_result())
+    [subject] = document.samples.subjects
+    name = subject.subject.variant
+    held = SimpleNamespace(
+        name=name, took_ns=1, epochs=3, opened=lambda needs: nullcontext((data, FakeTraining(data, fake, interrupt)))
+    )
+    *_, last = with_trial(document, held, budget_s=60.0)
+    trial = last.samples.trials[name]
+    assert trial.notes == ("Interrupted: what was measured by then.",) and not trial.ended
+    assert [len(contender.samples) for contender in trial.contenders] == [2, 2]
