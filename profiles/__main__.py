@@ -108,7 +108,7 @@ class _Run:
         self._texts = texts
         self._script = Path(arguments.script)
         self._profilers: list[Profiler] = []
-        self._loops: list[Loops] = []
+        self._loops: Loops | None = None
         self._pid = 0
 
     def run(self, guard: Guard | None) -> int:
@@ -119,7 +119,8 @@ class _Run:
         """
         self._guard, self._pid = guard, os.getpid()
         after_import("keras", self.watch_keras)
-        after_import("torch.utils.data", self.watch_data_loaders)
+        after_import("torch.utils.data", lambda: self.watch_loops("TorchLoaders"))
+        after_import("tensorflow", lambda: self.watch_loops("TfDatasets"))
         if self.tries or self._applied is not None:
             after_import("tensorflow", _note_datasets)
         source = None if self._texts is None else self._texts[1]
@@ -141,12 +142,14 @@ class _Run:
             self._profilers.append(profiler)
             profiler.attach()
 
-    def watch_data_loaders(self) -> None:
+    def watch_loops(self, source: str) -> None:
+        """Watches the script's loops over data of a kind, a class of `loop_sources`."""
+        from profiles.script import loop_sources
         from profiles.script.loops import Loops
 
-        loops = Loops(max_steps=self._arguments.max_steps, tries=self.tries, applies=self._applied)
-        self._loops.append(loops)
-        loops.attach()
+        if self._loops is None:
+            self._loops = Loops(max_steps=self._arguments.max_steps, tries=self.tries, applies=self._applied)
+        getattr(loop_sources, source)().attach(self._loops)
 
     def report(self, ended_by: BaseException | None, code: int) -> None:
         """Reports on the script, which has ended with this exception, or None, and this exit code."""
@@ -155,8 +158,8 @@ class _Run:
         with contextlib.suppress(KeyboardInterrupt):
             for profiler in self._profilers:
                 profiler.wait()
-            for loops in self._loops:
-                loops.wait()
+            if self._loops is not None:
+                self._loops.wait()
         with _quiet_stdout():
             try:
                 self._report(ended_by, code)
@@ -169,7 +172,7 @@ class _Run:
     def _report(self, ended_by: BaseException | None, code: int) -> None:
         """Prints to stderr what was measured, and writes the files."""
         ended_well = ended_by is None or isinstance(ended_by, SystemExit)
-        watchers: list[Profiler | Loops] = [*self._profilers, *self._loops]
+        watchers: list[Profiler | Loops] = [*self._profilers, *([self._loops] if self._loops else [])]
         for watcher in watchers:
             watcher.pause()
         if not any(watcher.fits for watcher in watchers):

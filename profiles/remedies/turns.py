@@ -241,7 +241,7 @@ class Turns:
         needed_s = (self._gone_s() + _WARMUPS * epoch_s + _LEAST_ROUNDS * sum(windows_s)) / _ALONE_RATIO
         if needed_s <= self._budget_s:
             return True
-        left = len(self._effects) + 1 - len(self._contenders)
+        left = (1 if self._only else len(self._effects)) + 1 - len(self._contenders)
         for_all_s = (
             needed_s + (left - 1) * (_WARMUPS * epoch_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / _ALONE_RATIO
         )

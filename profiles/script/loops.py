@@ -1,27 +1,26 @@
-"""Watches the loops of a PyTorch script: each pass over a `DataLoader` is an epoch, each batch a step."""
+"""Watches the loops of a script: each pass over its data is an epoch, each batch a step."""
 
 from __future__ import annotations
 
-import functools
 import random
-import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from profiles import clock
 from profiles.devices import Device
+from profiles.script.completion import Completion, HostStep, on_device
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.loop_trial import HeldLoop
 from profiles.script.results import Ceilings, FitRecord
 from profiles.script.run import wait_for_threads
-from profiles.stages.places import is_library, note_places
-from profiles.unit import SAMPLE, Unit, images_in, unit_of
+from profiles.stages.places import is_library
+from profiles.unit import SAMPLE, Unit, images_in
 
 if TYPE_CHECKING:
     from profiles.script.applying import Applied
@@ -31,10 +30,53 @@ if TYPE_CHECKING:
 _RAMP_STEPS = 2
 # The step of an epoch whose modules and optimizers are noted: one that is not steady, because noting takes time.
 _NOTED_STEP = 1
+# Under these names the modules of this package are loaded, whatever a script calls its own.
+_OURS = "unstall."
+
+
+class Source(Protocol):
+    """A kind of data that scripts loop over, in the words of the library that reads them.
+
+    Attributes:
+      traces: whether the first step of a loop compiles what later steps run.
+      tries: whether remedies can be tried for a loop over such data.
+      reads_again: whether such data can be read again, for a table of stages.
+    """
+
+    traces: bool
+    tries: bool
+    reads_again: bool
+
+    def kind_of(self, data: Any) -> str:
+        """Returns the kind of the data, in plain words: "a DataLoader (2 workers)"."""
+
+    def identity_of(self, data: Any) -> Hashable:
+        """Returns what two passes over the same data, on one line of the script, have in common."""
+
+    def workers_of(self, data: Any) -> int:
+        """Returns how many workers make batches at the same time."""
+
+    def loop_kind(self) -> str:
+        """Returns what kind of loop now begins: "a loop", "a loop without gradients"."""
+
+    def device(self) -> Device:
+        """Returns the device that the steps compute on."""
+
+    def completion(self) -> Completion | None:
+        """Returns what notes when a device behind the host has finished a step; None where the host waits for it."""
+
+    def results(self) -> Any:
+        """Returns what a device behind the host still computes, for `Completion.add`."""
+
+    def unit_in(self, batch: Any) -> Unit:
+        """Returns what a batch holds: images or other samples."""
+
+    def backend(self) -> dict[str, Any]:
+        """Describes the library and its devices."""
 
 
 class Loops:
-    """Collects a record of each of a script's loops over a `DataLoader`.
+    """Collects a record of each of a script's loops over data.
 
     A step is what the script does from one batch to the next; in a loop that trains, the model's forward and backward
     pass. This package cannot run such a step by itself, so that the rate of the model alone stays unknown.
@@ -43,13 +85,7 @@ class Loops:
       max_steps: number of steps, over the whole script, after which the loop raises SystemExit(0); None for no limit.
       tries: whether remedies are to be tried afterwards. Then the last loader of each place is held.
       applies: puts remedies in place before each loop; None where none are wanted.
-
-    Attributes:
-      fits: a record for each place in the script with a loop that made a step, in order.
-      readable_data: empty: the data of a loop are not read again.
     """
-
-    readable_data: Mapping[str, Any] = {}
 
     def __init__(self, *, max_steps: int | None, tries: bool = False, applies: Applied | None = None) -> None:
         self._tries = tries
@@ -57,14 +93,23 @@ class Loops:
         self._max_steps = max_steps
         self._steps = 0
         self._ended = False
-        self._loops: dict[tuple[str, bool, int], _Loop] = {}
-        self._running: weakref.WeakSet[_Pass] = weakref.WeakSet()
+        self._loops: dict[tuple[str, str, Hashable], _Loop] = {}
+        self._running: weakref.WeakSet[Pass] = weakref.WeakSet()
         self._noting = threading.Lock()
 
     @property
     def fits(self) -> list[FitRecord]:
+        """A record for each place in the script with a loop that made a step, in order."""
+        return [loop.record(name) for name, loop in self._named()]
+
+    @property
+    def readable_data(self) -> Mapping[str, Any]:
+        """The data of loops that can be read again, as long as the script holds them; else None."""
+        return {name: loop.data() for name, loop in self._named() if loop.source.reads_again}
+
+    def _named(self) -> list[tuple[str, _Loop]]:
         loops = [loop for loop in self._loops.values() if loop.epochs]
-        return [loop.record(f"loop {number} ({loop.place})") for number, loop in enumerate(loops, 1)]
+        return [(f"loop {number} ({loop.place})", loop) for number, loop in enumerate(loops, 1)]
 
     @property
     def held(self) -> HeldLoop | None:
@@ -85,24 +130,36 @@ class Loops:
         ]
         return max(candidates, key=lambda loop: loop.took_ns, default=None)
 
-    def attach(self) -> None:
-        """Replaces `DataLoader.__iter__`."""
-        from torch.utils.data import DataLoader
+    def place_of(self, frame: Any) -> str | None:
+        """Returns where the script begins a loop, as "/home/train.py:12"; None if the loop is not to be watched.
 
-        note_places(DataLoader)
+        Args:
+          frame: that asked for an iterator. A loop inside Keras, such as that of `fit`, is none of the script's.
+        """
+        return None if self._ended else _place(frame)
 
-        original, loops = DataLoader.__iter__, self
+    def applied(self, place: str, data: Any) -> Any:
+        """Returns the data with the remedies that are to be put in place there."""
+        return data if self._applies is None else self._applies.to_loop(Path(place).name, data)
 
-        @functools.wraps(original)
-        def __iter__(loader: Any) -> Any:
-            place = _place(sys._getframe(1))
-            if loops._ended or place is None:
-                return original(loader)
-            if loops._applies is not None:
-                loader = loops._applies.to_loop(Path(place).name, loader)
-            return loops._watched(loader, original, place)
-
-        DataLoader.__iter__ = __iter__
+    def begin(self, source: Source, data: Any, place: str) -> Pass:
+        """Begins to watch a pass over data, in a loop at a place of the script."""
+        # A generator of the script can loop over several loaders on one line, and make each anew for every epoch. So a
+        # loop is identified by its place and its data.
+        kind = source.loop_kind()
+        key = place, kind, source.identity_of(data)
+        with self._noting:
+            loop = self._loops.get(key)
+            if loop is None:
+                loop = self._loops[key] = _Loop(Path(place).name, source, data, kind)
+            for other in list(self._running):
+                if other.place == place and other.runs:
+                    other.mark_mixed()
+                    loop.mixed = True
+            watched = Pass(place, data, loop, self._count)
+            self._running.add(watched)
+            loop.loader = data if self._tries and source.tries else None
+        return watched
 
     def wait(self) -> None:
         """Waits for all threads that may train."""
@@ -115,30 +172,11 @@ class Loops:
             unfinished.close(whole=False)
 
     def backend(self) -> dict[str, Any]:
-        """Describes PyTorch."""
-        import torch
-
-        gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-        return {"torch": torch.__version__, "threads": torch.get_num_threads(), "gpus": gpus}
-
-    def _watched(self, loader: Any, original: Callable[[Any], Iterator[Any]], place: str) -> _Pass:
-        import torch
-
-        # A generator of the script can loop over several loaders on one line, and make each anew for every epoch. So a
-        # loop is identified by its place and its data.
-        key = place, torch.is_grad_enabled(), id(loader.dataset)
-        with self._noting:
-            loop = self._loops.get(key)
-            if loop is None:
-                loop = self._loops[key] = _Loop(Path(place).name, loader)
-            for other in list(self._running):
-                if other.place == place and other.runs:
-                    other.mark_mixed()
-                    loop.mixed = True
-            watched = _Pass(place, loader, original, loop, self._count)
-            self._running.add(watched)
-            loop.loader = loader if self._tries else None
-        return watched
+        """Describes the libraries whose loops were watched, and their devices."""
+        facts: dict[str, Any] = {}
+        for source in dict.fromkeys(loop.source for loop in self._loops.values()):
+            facts |= source.backend()
+        return facts
 
     def _count(self) -> None:
         self._steps += 1
@@ -147,31 +185,33 @@ class Loops:
 
 
 class _Loop:
-    """A place in a script that loops over a `DataLoader`, and the epochs of these loops.
+    """A place in a script that loops over data, and the epochs of these loops.
 
     Attributes:
       begun: number of passes that have begun.
-      mixed: whether another loader is drawn from on the same line while this one runs.
+      mixed: whether other data are drawn from on the same line while these loops run.
       unit: what the batches hold; None before the first.
+      data: returns the data of the first pass; None if the script has let them go.
       loader: of the last pass, where remedies are to be tried.
       work: the modules and optimizers of a step, where remedies are to be tried and these could be noted.
     """
 
-    def __init__(self, place: str, loader: Any) -> None:
-        import torch
-
+    def __init__(self, place: str, source: Source, data: Any, kind: str) -> None:
         self.place = place
+        self.source = source
         self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.begun = 0
         self.mixed = False
         self.unit: Unit | None = None
         self.loader: Any = None
         self.work: Work | None = None
+        self.data: Callable[[], Any] = lambda: None
+        with suppress(TypeError):  # not every object can be referred to weakly
+            self.data = weakref.ref(data)
         self._steps_ns = self._steps_cpu_ns = 0
-        self.device = _device()
-        workers = loader.num_workers
-        self._data_kind = f"a DataLoader ({workers} worker{'' if workers == 1 else 's'})"
-        self._model = "a loop" if torch.is_grad_enabled() else "a loop without gradients"
+        self.device = source.device()
+        self._data_kind = source.kind_of(data)
+        self._kind = kind
         self._canary_ns = clock.canary_ns()
 
     def note_step(self, wall_ns: int, cpu_ns: int) -> None:
@@ -190,7 +230,7 @@ class _Loop:
             epochs = tuple(replace(epoch, steady_wait_ns=None) for epoch in epochs)
         return FitRecord(
             name=name,
-            model=self._model,
+            model=self._kind,
             data_kind=self._data_kind,
             epochs=epochs,
             device=self.device,
@@ -203,62 +243,61 @@ class _Loop:
         )
 
 
-class _Pass:
-    """Takes the place of the iterator of one pass, and notes when a batch is asked for and when it arrives."""
+class Pass:
+    """One pass of a loop over its data: notes when a batch is asked for, and when it arrives.
 
-    def __init__(
-        self, place: str, loader: Any, original: Callable[[Any], Iterator[Any]], loop: _Loop, count: Callable[[], None]
-    ) -> None:
+    A device that computes behind the host, as that of JAX does, is idle only from when it has finished the step before.
+    What it still computes when a batch is asked for is waited for by a thread, so that no step of the script waits.
+    """
+
+    def __init__(self, place: str, data: Any, loop: _Loop, count: Callable[[], None]) -> None:
         self.place = place
         self._loop: _Loop | None = loop
         self._count = count
         self._drawn: tuple[int, int, int | None] | None = None
         self._step_cpu_ns = 0
         self._notes: StepNotes | None = None
+        self._traces = loop.source.traces and not loop.begun
+        self._completion: Completion | None = None
+        self._pending: deque[HostStep] = deque()
         self._tally = Tally(
             epoch=loop.begun,
             expected_steps=None,
-            ramp_steps=max(_RAMP_STEPS, loader.num_workers),
+            ramp_steps=max(_RAMP_STEPS, loop.source.workers_of(data)),
             random_=random.Random(loop.begun),  # not the global random state, which is the user's
         )
         loop.begun += 1
-        self._batches = original(loader)
-
-    def __iter__(self) -> _Pass:
-        return self
-
-    def __next__(self) -> Any:
-        asked_ns = clock.now_ns()
-        try:
-            if self._end_step(asked_ns):
-                self._count()
-            batch = next(self._batches)
-        except BaseException as error:
-            self.close(whole=isinstance(error, StopIteration))
-            raise
-        if self._tally.steps == _NOTED_STEP:
-            self._notes = self._step_notes()
-        self._drawn = asked_ns, clock.now_ns(), images_in(batch)
-        self._step_cpu_ns = clock.own_cpu_ns()
-        if self._loop is not None and self._loop.unit is None:
-            self._loop.unit = _unit_in(batch)
-        return batch
-
-    def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_batches":  # `copy` asks for attributes of an object before the object has any
-            raise AttributeError(name)
-        return getattr(self._batches, name)
 
     @property
     def runs(self) -> bool:
-        """Whether this epoch has not ended."""
+        """Whether this pass has not ended."""
         return self._loop is not None
 
+    def draw(self, fetch: Callable[[], Any]) -> Any:
+        """Fetches the next batch for the script, and ends the step before."""
+        asked_ns = clock.now_ns()
+        if self._completion is not None:
+            self._completion.look(asked_ns)
+        try:
+            if self._end_step(asked_ns):
+                self._count()
+            batch = fetch()
+        except BaseException as error:
+            self.close(whole=isinstance(error, StopIteration) or type(error).__name__ == "OutOfRangeError")
+            raise
+        if self._tally.steps == _NOTED_STEP:
+            self._notes = self._step_notes()
+        came_ns = clock.now_ns()
+        if self._completion is not None:
+            self._completion.look(came_ns)
+        self._drawn = asked_ns, came_ns, images_in(batch)
+        self._step_cpu_ns = clock.own_cpu_ns()
+        if self._loop is not None and self._loop.unit is None:
+            self._loop.unit = self._loop.source.unit_in(batch)
+        return batch
+
     def mark_mixed(self) -> None:
-        """Notes that another loader is drawn from on the same line."""
+        """Notes that other data are drawn from on the same line."""
         if self._loop is not None:
             self._loop.mixed = True
 
@@ -274,10 +313,15 @@ class _Pass:
         """
         self._end_notes()
         loop, self._loop = self._loop, None
-        if loop is not None and self._tally.steps:
+        if loop is None:
+            return
+        if self._completion is not None:
+            self._settle(self._completion.take_all())
+        if self._tally.steps:
             self._tally.end_steps(whole=whole)
-            loop.device = _device()
-            loop.epochs.append(self._tally.record(asynchronous=loop.device.asynchronous))
+            loop.device = loop.source.device()
+            asynchronous = loop.device.asynchronous and self._completion is None
+            loop.epochs.append(self._tally.record(asynchronous=asynchronous))
 
     def _step_notes(self) -> StepNotes | None:
         """Begins to note a step, where remedies are to be tried and none was noted yet.
@@ -285,7 +329,7 @@ class _Pass:
         On a GPU none is noted: a sleep takes the place of its steps.
         """
         loop = self._loop
-        if loop is None or loop.loader is None or loop.work is not None or _device().kind == "gpu":
+        if loop is None or loop.loader is None or loop.work is not None or loop.source.device().kind == "gpu":
             return None
         try:
             from profiles.script.loop_step import StepNotes
@@ -300,39 +344,47 @@ class _Pass:
             self._loop.work = work
 
     def _end_step(self, now_ns: int) -> bool:
-        if self._drawn is None:
+        loop = self._loop
+        if self._drawn is None or loop is None:
             return False
         (asked_ns, came_ns, images), self._drawn = self._drawn, None
         self._end_notes()
-        if self._loop is not None:
-            self._loop.note_step(now_ns - came_ns, clock.own_cpu_ns() - self._step_cpu_ns)
-        self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=False)
+        loop.note_step(now_ns - came_ns, clock.own_cpu_ns() - self._step_cpu_ns)
+        traced, self._traces = self._traces, False
+        if not self._tally.steps and not self._pending:
+            self._completion = loop.source.completion()
+        if self._completion is None:
+            self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=traced)
+            return True
+        self._pending.append(
+            HostStep(asked_ns=asked_ns, fetched_ns=came_ns, hooks_ns=(), images=images, steps=1, traced=traced)
+        )
+        self._completion.add(loop.source.results())
+        self._settle(self._completion.take())
         return True
 
-
-def _unit_in(batch: Any) -> Unit:
-    """Returns what a batch holds: images or other samples. PyTorch has the channels of an image on its second axis."""
-    try:
-        return unit_of(batch[0] if isinstance(batch, tuple | list) else batch, channels_axis=1)
-    except Exception:  # a batch can be any object of the script, and its attributes can run any code
-        return SAMPLE
+    def _settle(self, done_ns: Sequence[int]) -> None:
+        """Adds the steps that the device has finished, at the given times."""
+        for moment_ns in done_ns:
+            step = self._pending.popleft()
+            times = on_device(step, self._tally.last_ns if self._tally.calls else None, moment_ns)
+            self._tally.add(
+                times.asked_ns, times.fetched_ns, times.done_ns, step.images, step.steps, traced=step.traced
+            )
 
 
 def _place(frame: Any) -> str | None:
-    """Returns where the user's own code began the loop, as "/home/train.py:12"; None if Keras' `fit` began it."""
-    places = []
+    """Returns where the user's own code began the loop, as "/home/train.py:12"; None if Keras or this package did."""
+    places: list[tuple[str, int]] = []
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith("keras."):
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith("keras.") or (name.startswith(_OURS) and not any(map(_is_of_script, places))):
             return None
         places.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
-    of_script = (place for place in places if not is_library(place[0]))
-    file, line = next(of_script, places[0])
+    file, line = next(filter(_is_of_script, places), places[0])
     return f"{file}:{line}"
 
 
-def _device() -> Device:
-    """Returns the device that PyTorch computes on: the GPU if the script has used one by now, else the CPU."""
-    import torch
-
-    return Device(kind="gpu", name="gpu") if torch.cuda.is_initialized() else Device(kind="cpu", name="cpu")
+def _is_of_script(place: tuple[str, int]) -> bool:
+    return not is_library(place[0])

@@ -24,7 +24,7 @@ _PROFILES = Path(__file__).resolve().parents[1]
 
 def after_import(name: str, then: Callable[[], None]) -> None:
     """Calls `then` right after the first import of a module, wherever that import is; at once if it is imported."""
-    if name in sys.modules:
+    if sys.modules.get(name) is not None:
         then()
         return
     sys.meta_path.insert(0, _After(name, then))

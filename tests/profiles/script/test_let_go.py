@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 from profiles.script import ceilings, profiler
+from profiles.script.loop_sources import TorchLoaders
 from profiles.script.loops import Loops
 from profiles.script.monitor import StallMonitor
 from profiles.script.profiler import Profiler
@@ -242,7 +243,7 @@ def test_loops_hold_neither_loader_nor_data_nor_batches(monkeypatch: pytest.Monk
     for name, module in (("torch", torch), ("torch.utils", torch), ("torch.utils.data", data_module)):
         monkeypatch.setitem(sys.modules, name, module)
     loops = Loops(max_steps=None)
-    loops.attach()
+    TorchLoaders().attach(loops)
 
     def a_loop() -> list[weakref.ref[Any]]:
         loader = data_module.DataLoader(Dataset(np.zeros((8, 4)) for _ in range(6)))

@@ -58,7 +58,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("script")
     (folder / "train.py").write_text(SCRIPT)
     plain = run_python(folder, "train.py", 3)
-    shown = run(folder, "--budget", 12, "--out", "out", "train.py", 3)
+    shown = run(folder, "--budget", 20, "--out", "out", "train.py", 3)
     return folder, plain, shown
 
 
@@ -89,7 +89,7 @@ def test_the_report_comes_first_and_then_what_was_tried_with_the_code_and_the_co
         for part in ("is input-bound", "trying remedies for fit 1", "\nremedies for fit 1", "results and report: ")
     )
     assert first < begins < remedies < files
-    assert "for up to 12 s (--budget; Ctrl-C ends it; --no-trial)" in text
+    assert "for up to 20 s (--budget; Ctrl-C ends it; --no-trial)" in text
     assert "train.py:12: data = data.map(load, num_parallel_calls=" in text
     assert "apply it: python -m profiles --apply=" in text
 
@@ -103,7 +103,7 @@ def test_the_file_names_no_folder_of_the_users(tried) -> None:
 
 def test_a_remedy_is_applied_by_its_name_and_measured_beside_the_data_as_written(tried) -> None:
     folder, _, _ = tried
-    shown = run(folder, "--apply=prefetch", "--budget", 8, "--out", "applied", "train.py")
+    shown = run(folder, "--apply=prefetch", "--budget", 12, "--out", "applied", "train.py")
     assert shown.returncode == 0, shown.stderr[-3000:]
     assert "in place at train.py:16: prefetch" in shown.stderr
     trial = trial_of(folder / "applied")
@@ -113,7 +113,7 @@ def test_a_remedy_is_applied_by_its_name_and_measured_beside_the_data_as_written
 
 def test_an_earlier_run_is_applied_and_written_as_a_diff_that_applies(tried) -> None:
     folder, _, _ = tried
-    words = ("--apply=out/results.json", "--write", "fix.diff", "--budget", 6, "--out", "second", "train.py")
+    words = ("--apply=out/results.json", "--write", "fix.diff", "--budget", 8, "--out", "second", "train.py")
     shown = run(folder, *words)
     assert shown.returncode == 0 and "written: fix.diff" in shown.stderr, shown.stderr[-3000:]
     patched = subprocess.run(

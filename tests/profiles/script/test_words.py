@@ -16,7 +16,7 @@ from profiles.devices import Device
 from profiles.report.codec import decode, encode
 from profiles.report.measurements import KIND, MeasurementDocument
 from profiles.results.subject import Subject
-from profiles.script import loops
+from profiles.script.loop_sources import TorchLoaders
 from profiles.script.profiler import Profiler
 from profiles.script.report import report_on
 from profiles.script.stages import with_stages
@@ -100,5 +100,6 @@ def test_a_file_of_before_there_were_units_is_one_of_images() -> None:
 
 def test_a_loop_over_a_data_loader_has_channels_on_the_second_axis() -> None:
     pixels, labels = np.zeros((8, 3, 6, 6)), np.zeros(8)
-    assert loops._unit_in((pixels, labels)) == loops._unit_in({"pixels": pixels}) == IMAGE
-    assert loops._unit_in((pixels[:, :2], labels)) == loops._unit_in([]) == loops._unit_in(None) == SAMPLE
+    source = TorchLoaders()
+    assert source.unit_in((pixels, labels)) == source.unit_in({"pixels": pixels}) == IMAGE
+    assert source.unit_in((pixels[:, :2], labels)) == source.unit_in([]) == source.unit_in(None) == SAMPLE

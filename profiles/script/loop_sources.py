@@ -1,0 +1,216 @@
+"""The kinds of data that scripts loop over: a `DataLoader` of PyTorch's, and a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from profiles.devices import Device
+from profiles.script.completion import Completion
+from profiles.script.loops import Loops, Pass
+from profiles.stages.places import note_places
+from profiles.unit import SAMPLE, Unit, unit_of
+
+_CPU, _GPU = Device(kind="cpu", name="cpu"), Device(kind="gpu", name="gpu")
+
+
+class TorchLoaders:
+    """Loops over a `DataLoader`, as `profiles.script.loops.Source`."""
+
+    traces = False
+    tries = True
+    reads_again = False
+
+    def attach(self, loops: Loops) -> None:
+        """Replaces `DataLoader.__iter__`, so that `loops` is told of each pass."""
+        from torch.utils.data import DataLoader
+
+        note_places(DataLoader)
+        original = DataLoader.__iter__
+
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:
+            place = loops.place_of(sys._getframe(1))
+            if place is None:
+                return original(loader)
+            loader = loops.applied(place, loader)
+            return Batches(loops.begin(self, loader, place), lambda: original(loader))
+
+        DataLoader.__iter__ = __iter__
+
+    def kind_of(self, data: Any) -> str:
+        workers = data.num_workers
+        return f"a DataLoader ({workers} worker{'' if workers == 1 else 's'})"
+
+    def identity_of(self, data: Any) -> Hashable:
+        return id(data.dataset)
+
+    def workers_of(self, data: Any) -> int:
+        return int(data.num_workers)
+
+    def loop_kind(self) -> str:
+        import torch
+
+        return "a loop" if torch.is_grad_enabled() else "a loop without gradients"
+
+    def device(self) -> Device:
+        """Returns the GPU if the script has used one by now, else the CPU."""
+        import torch
+
+        return _GPU if torch.cuda.is_initialized() else _CPU
+
+    def completion(self) -> Completion | None:
+        return None
+
+    def results(self) -> Any:
+        return ()
+
+    def unit_in(self, batch: Any) -> Unit:
+        return _unit_in(batch, channels_axis=1)
+
+    def backend(self) -> dict[str, Any]:
+        import torch
+
+        gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        return {"torch": torch.__version__, "threads": torch.get_num_threads(), "gpus": gpus}
+
+
+class TfDatasets:
+    """Loops over a `tf.data.Dataset`, as `profiles.script.loops.Source`; the steps compute in TensorFlow or in JAX."""
+
+    traces = True
+    tries = False
+    reads_again = True
+
+    def attach(self, loops: Loops) -> None:
+        """Replaces `Dataset.__iter__`, so that `loops` is told of each pass that Python begins."""
+        import tensorflow as tf
+
+        original = tf.data.Dataset.__iter__
+
+        @functools.wraps(original)
+        def __iter__(dataset: Any) -> Any:
+            place = loops.place_of(sys._getframe(1)) if tf.executing_eagerly() else None
+            if place is None:
+                return original(dataset)
+            watched = loops.begin(self, dataset, place)
+            iterator = original(dataset)
+            iterator_type: Any = type(iterator)
+            # TensorFlow asks for the type of an iterator that a script passes to its functions, so that the object
+            # stays the iterator.
+            iterator.__class__ = _watched_type(iterator_type)
+            iterator._unstall_pass = watched
+            return iterator
+
+        tf.data.Dataset.__iter__ = __iter__
+
+    def kind_of(self, data: Any) -> str:
+        return "a tf.data.Dataset"
+
+    def identity_of(self, data: Any) -> Hashable:
+        return str(data.element_spec)  # scripts shuffle or repeat a dataset anew for each epoch
+
+    def workers_of(self, data: Any) -> int:
+        return 0
+
+    def loop_kind(self) -> str:
+        return "a loop"
+
+    def device(self) -> Device:
+        """Returns the device of JAX if the script has used JAX by now, else that of TensorFlow."""
+        if _jax_runs():
+            import jax
+
+            return _CPU if jax.default_backend() == "cpu" else _GPU
+        import tensorflow as tf
+
+        return _GPU if tf.config.list_logical_devices("GPU") else _CPU
+
+    def completion(self) -> Completion | None:
+        return Completion(_wait_for_jax, _is_ready_in_jax) if _jax_runs() else None
+
+    def results(self) -> Any:
+        import jax
+
+        return [array for array in jax.live_arrays() if not _is_ready_in_jax([array])]
+
+    def unit_in(self, batch: Any) -> Unit:
+        return _unit_in(batch, channels_axis=-1)
+
+    def backend(self) -> dict[str, Any]:
+        import tensorflow as tf
+
+        facts: dict[str, Any] = {"tensorflow": tf.__version__}
+        if _jax_runs():
+            import jax
+
+            facts["jax"] = jax.__version__
+        return facts
+
+
+class Batches:
+    """Takes the place of the iterator of one pass, and tells its `Pass` of each batch.
+
+    Args:
+      begin: returns the iterator; called at once, when the epoch has begun.
+    """
+
+    def __init__(self, watched: Pass, begin: Callable[[], Iterator[Any]]) -> None:
+        self._pass = watched
+        self._batches = begin()
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        return self._pass.draw(lambda: next(self._batches))
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_batches":  # `copy` asks for attributes of an object before the object has any
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
+
+@functools.cache
+def _watched_type(owner: Any) -> Any:
+    """Returns the type of an iterator of tf.data's that tells its `Pass` of each batch that Python draws."""
+
+    class Watched(owner):
+        _unstall_pass: Pass
+
+        def __next__(self) -> Any:
+            return self._unstall_pass.draw(super().__next__)
+
+        def get_next(self) -> Any:
+            return self._unstall_pass.draw(super().get_next)
+
+    Watched.__name__, Watched.__qualname__, Watched.__module__ = owner.__name__, owner.__qualname__, owner.__module__
+    return Watched
+
+
+def _jax_runs() -> bool:
+    """Whether JAX has begun to compute in this process. Asking JAX itself would begin that, and take a GPU's memory."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
+
+
+def _wait_for_jax(arrays: Any) -> None:
+    for array in arrays:
+        if not array.is_deleted():  # the step that came next may have taken its memory
+            array.block_until_ready()
+
+
+def _is_ready_in_jax(arrays: Any) -> bool:
+    return all(array.is_deleted() or array.is_ready() for array in arrays)
+
+
+def _unit_in(batch: Any, *, channels_axis: int) -> Unit:
+    try:
+        return unit_of(batch[0] if isinstance(batch, tuple | list) else batch, channels_axis=channels_axis)
+    except Exception:  # a batch can be any object of the script, and its attributes can run any code
+        return SAMPLE
