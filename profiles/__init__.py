@@ -6,15 +6,19 @@ This package imports nothing else of this project, because it runs inside other 
 import unstall  # noqa: F401 - from here on, the importing file decides which `profiles` it gets
 from profiles.devices import Device
 
-__all__ = ["Device", "StallMonitor", "profile"]
+__all__ = ["Device", "StallMonitor", "profile", "watch"]
 
 
 def __getattr__(name: str) -> object:
-    # Imported when they are asked for: both load Keras.
+    # Imported when they are asked for: the first and the last load Keras.
     if name == "profile":
         from profiles.profiling import profile
 
         return profile
+    if name == "watch":
+        from profiles.watching import watch
+
+        return watch
     if name == "StallMonitor":
         # Keras first: under `python -m profiles`, importing Keras runs a hook that imports what the monitor needs.
         import keras  # noqa: F401

@@ -1,4 +1,4 @@
-"""Profiles an unmodified script: how much of each Keras `fit`, or loop over a `DataLoader`, is loading or compute.
+"""Profiles an unmodified script: how much of each Keras `fit`, and of each loop over data, is loading or compute.
 
 Afterwards remedies are tried on the script's own data and model.
 
@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from profiles import script
 from profiles.script import BUDGET_S
 from profiles.script.guard import Guard, guarded
 from profiles.script.run import after_import, run_script
@@ -118,6 +119,7 @@ class _Run:
           guard: tells a parent process how the script has ended, before remedies are tried; None without a parent.
         """
         self._guard, self._pid = guard, os.getpid()
+        script.loops_of_run = self.loops
         after_import("keras", self.watch_keras)
         after_import("torch.utils.data", lambda: self.watch_loops("TorchLoaders"))
         after_import("tensorflow", lambda: self.watch_loops("TfDatasets"))
@@ -145,11 +147,16 @@ class _Run:
     def watch_loops(self, source: str) -> None:
         """Watches the script's loops over data of a kind, a class of `loop_sources`."""
         from profiles.script import loop_sources
+
+        getattr(loop_sources, source)().attach(self.loops())
+
+    def loops(self) -> Loops:
+        """Returns what watches the loops of the script."""
         from profiles.script.loops import Loops
 
         if self._loops is None:
             self._loops = Loops(max_steps=self._arguments.max_steps, tries=self.tries, applies=self._applied)
-        getattr(loop_sources, source)().attach(self._loops)
+        return self._loops
 
     def report(self, ended_by: BaseException | None, code: int) -> None:
         """Reports on the script, which has ended with this exception, or None, and this exit code."""
@@ -176,8 +183,11 @@ class _Run:
         for watcher in watchers:
             watcher.pause()
         if not any(watcher.fits for watcher in watchers):
-            why = "" if watchers else " (it imported neither Keras 3 nor PyTorch's DataLoader)"
-            steps = f"{self._script.name} made no step of fit, nor of a loop over a DataLoader{why}"
+            why = "" if watchers else " (it imported neither Keras 3, nor TensorFlow, nor PyTorch's DataLoader)"
+            steps = (
+                f"{self._script.name} made no step of fit, nor of a loop over a DataLoader or a tf.data.Dataset{why}. "
+                "A loop over other data is watched by `for batch in profiles.watch(data)`"
+            )
             unwatched = next((profiler.why_unwatched for profiler in self._profilers if profiler.why_unwatched), None)
             _say(f"nothing measured, {unwatched or steps}.")
             return
@@ -287,9 +297,9 @@ def _parser() -> argparse.ArgumentParser:
         usage=f"{_NAME} [OPTION ...] SCRIPT.py [ARG ...]\n"
         f"       {_NAME} show FILE [--html OUT | --json | --csv]\n"
         f"       {_NAME} compare A B",
-        description="Runs a Keras or PyTorch script as it is and says how much of each fit, or of each loop over a "
-        "DataLoader, was loading and how much compute. The report goes to stderr and to files; output and exit code "
-        "are the script's own.",
+        description="Runs a training script as it is and says how much of each Keras fit, and of each loop over a "
+        "tf.data.Dataset or a DataLoader, was loading and how much compute. The report goes to stderr and to files; "
+        "output and exit code are the script's own.",
         allow_abbrev=False,
     )
     parser.add_argument(

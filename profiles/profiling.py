@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from profiles import provenance
 from profiles.devices import Device
@@ -22,10 +18,9 @@ from profiles.measure.windows import Windows
 from profiles.remedies import Need, Trial, gains_of
 from profiles.remedies.fit_data import data_of, measure_with
 from profiles.remedies.turns import Data, Measure
-from profiles.report.document import REPORT, RESULTS, Document, content_of, now, write
+from profiles.report.document import Document, now
 from profiles.report.measurements import (
     CALL,
-    KIND,
     Measurement,
     MeasurementDocument,
     Measurements,
@@ -33,6 +28,7 @@ from profiles.report.measurements import (
     derive,
     unlisted_dataset,
 )
+from profiles.report.notebook import Shown
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict
 from profiles.script import BUDGET_S
@@ -43,7 +39,6 @@ from profiles.stages.ahead import ahead_of
 from profiles.stages.take_apart import stages_and_lines
 from profiles.stages.tf_graph import CutError
 from profiles.statistics import Interval
-from profiles.text import Terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +63,7 @@ class Remedied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(Shown):
     """What `profile` measured. Print it, or let a notebook show it.
 
     Attributes:
@@ -89,33 +84,8 @@ class Profile:
         """The rates, the shares of an epoch, and the stages."""
         return self.verdict.result
 
-    def __str__(self) -> str:
-        text = io.StringIO()
-        self.print(Terminal(width=100, file=text))
-        return text.getvalue().strip("\n")
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def print(self, console: Console | None = None) -> None:
-        """Prints the table, the stages and the verdict."""
-        KIND.print(console or Terminal(), self.document, [self.verdict])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the content of results.json."""
-        return content_of(self.document, KIND, [self.verdict])
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes results.json and report.html into a folder, and returns the path of the report.
-
-        Raises:
-          FileExistsError: if the folder holds results already.
-        """
-        folder = Path(folder)
-        if (folder / RESULTS).exists():
-            raise FileExistsError(f"{folder} holds results already. Choose another folder, or remove them.")
-        write(folder, self.document, KIND, [self.verdict])
-        return folder / REPORT
+    def _shown(self) -> MeasurementDocument:
+        return self.document
 
 
 def profile(

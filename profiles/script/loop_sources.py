@@ -1,4 +1,4 @@
-"""The kinds of data that scripts loop over: a `DataLoader` of PyTorch's, and a `tf.data.Dataset`."""
+"""The kinds of data that scripts loop over: a `DataLoader` of PyTorch's, a `tf.data.Dataset`, and any other."""
 
 from __future__ import annotations
 
@@ -119,35 +119,54 @@ class TfDatasets:
         return "a loop"
 
     def device(self) -> Device:
-        """Returns the device of JAX if the script has used JAX by now, else that of TensorFlow."""
-        if _jax_runs():
-            import jax
-
-            return _CPU if jax.default_backend() == "cpu" else _GPU
-        import tensorflow as tf
-
-        return _GPU if tf.config.list_logical_devices("GPU") else _CPU
+        return _device_of_steps()
 
     def completion(self) -> Completion | None:
-        return Completion(_wait_for_jax, _is_ready_in_jax) if _jax_runs() else None
+        return _completion()
 
     def results(self) -> Any:
-        import jax
-
-        return [array for array in jax.live_arrays() if not _is_ready_in_jax([array])]
+        return _unfinished()
 
     def unit_in(self, batch: Any) -> Unit:
         return _unit_in(batch, channels_axis=-1)
 
     def backend(self) -> dict[str, Any]:
-        import tensorflow as tf
+        return _versions()
 
-        facts: dict[str, Any] = {"tensorflow": tf.__version__}
-        if _jax_runs():
-            import jax
 
-            facts["jax"] = jax.__version__
-        return facts
+class AnyData:
+    """Loops over data that the script has marked by `profiles.watch`, as `profiles.script.loops.Source`."""
+
+    traces = True
+    tries = False
+    reads_again = False
+
+    def kind_of(self, data: Any) -> str:
+        return f"data of type {type(data).__name__}"
+
+    def identity_of(self, data: Any) -> Hashable:
+        return type(data).__name__
+
+    def workers_of(self, data: Any) -> int:
+        return 0
+
+    def loop_kind(self) -> str:
+        return "a loop"
+
+    def device(self) -> Device:
+        return _device_of_steps()
+
+    def completion(self) -> Completion | None:
+        return _completion()
+
+    def results(self) -> Any:
+        return _unfinished()
+
+    def unit_in(self, batch: Any) -> Unit:
+        return _unit_in(batch, channels_axis=1 if "torch" in sys.modules else -1)
+
+    def backend(self) -> dict[str, Any]:
+        return _versions()
 
 
 class Batches:
@@ -191,6 +210,34 @@ def _watched_type(owner: Any) -> Any:
 
     Watched.__name__, Watched.__qualname__, Watched.__module__ = owner.__name__, owner.__qualname__, owner.__module__
     return Watched
+
+
+def _device_of_steps() -> Device:
+    """Returns a GPU if a framework of the script computes on one by now, else the CPU."""
+    torch = sys.modules.get("torch")
+    if _jax_runs():
+        on_gpu = sys.modules["jax"].default_backend() != "cpu"
+    elif torch is not None and torch.cuda.is_initialized():
+        on_gpu = True
+    else:
+        tensorflow = sys.modules.get("tensorflow")
+        on_gpu = tensorflow is not None and bool(tensorflow.config.list_logical_devices("GPU"))
+    return _GPU if on_gpu else _CPU
+
+
+def _completion() -> Completion | None:
+    return Completion(_wait_for_jax, _is_ready_in_jax) if _jax_runs() else None
+
+
+def _unfinished() -> Any:
+    """Returns the arrays that JAX still computes."""
+    return [array for array in sys.modules["jax"].live_arrays() if not _is_ready_in_jax([array])]
+
+
+def _versions() -> dict[str, Any]:
+    """Returns the versions of the frameworks that the script has imported."""
+    imported = {name: sys.modules.get(name) for name in ("tensorflow", "torch", "jax")}
+    return {name: module.__version__ for name, module in imported.items() if module is not None}
 
 
 def _jax_runs() -> bool:

@@ -224,6 +224,13 @@ class _Loop:
         """How many threads a step keeps busy, on average; at least 1."""
         return max(1, round(self._steps_cpu_ns / self._steps_ns)) if self._steps_ns else 1
 
+    def _why_unknown(self) -> str | None:
+        if self.mixed:
+            return "several loaders are drawn from in one line, each while a step of the other runs"
+        if any(epoch.images is None for epoch in self.epochs):
+            return "no array was found in its batches, whose samples could be counted"
+        return None
+
     def record(self, name: str) -> FitRecord:
         epochs = tuple(self.epochs)
         if self.mixed:
@@ -237,7 +244,7 @@ class _Loop:
             ceilings=Ceilings(samples=(), reason="a loop's steps are the script's own"),
             canary_ns=self._canary_ns,
             training={"data": self._data_kind},
-            why_unknown="several loaders are drawn from in one line, each while a step of the other runs",
+            why_unknown=self._why_unknown(),
             loop=True,
             unit=self.unit or SAMPLE,
         )

@@ -1,0 +1,184 @@
+"""Loops of a script over a `tf.data.Dataset`, with steps in TensorFlow, in Keras, and in JAX behind the host."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from profiles.script.loop_sources import TfDatasets
+from profiles.script.loops import Loops
+from tests.checks import run_python
+from tests.planted import planted
+
+# A loader without a thread of its own, whose batches take so many seconds.
+DATA = """
+import sys, time
+import numpy as np
+import tensorflow as tf
+waited, worked = [], []
+def timed(batches):
+    # Yields batches, and notes how long each was waited for, and how long the step with it took.
+    batches = iter(batches)
+    asked = time.perf_counter()
+    for batch in batches:
+        came = time.perf_counter()
+        yield batch
+        waited.append(came - asked)
+        asked = time.perf_counter()
+        worked.append(asked - came)
+def load(index):
+    time.sleep({load_s})
+    return np.float32(index)
+options = tf.data.Options()
+options.experimental_optimization.inject_prefetch = False
+data = tf.data.Dataset.range(24).map(lambda index: tf.ensure_shape(tf.numpy_function(load, [index], tf.float32), ()))
+data = data.batch(1).with_options(options)
+"""
+TAPE = """
+import keras
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+optimizer = keras.optimizers.SGD(1e-4)
+@tf.function
+def step(batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(batch[:, None]) ** 2)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    return loss
+for epoch in range(4):
+    for batch in timed(data):
+        loss = step(batch)
+        time.sleep(0.02)
+    print(float(loss), float(model.get_weights()[0].sum()))
+print("TRUTH", sum(waited[24:]) / (sum(waited[24:]) + sum(worked[24:])), file=sys.stderr)
+"""
+ON_BATCH = """
+import keras
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(1e-4), "mse")
+for epoch in range(4):
+    for batch in timed(data.as_numpy_iterator()):
+        loss = model.train_on_batch(batch, batch)
+        time.sleep(0.02)
+    print(float(np.ravel(loss)[0]))
+print("TRUTH", sum(waited[24:]) / (sum(waited[24:]) + sum(worked[24:])), file=sys.stderr)
+"""
+# A step of about 30 ms, which the device computes behind the host, beside the loading of the next batch.
+JAX = """
+import jax, jax.numpy as jnp
+@jax.jit
+def step(weights, batch):
+    return jax.lax.fori_loop(0, {turns}, lambda turn, value: jnp.tanh(value @ value) * 0.01 + batch, weights)
+weights = jnp.ones((256, 256))
+for epoch in range(5):
+    for batch in data.as_numpy_iterator():
+        weights = step(weights, batch[0])
+    weights.block_until_ready()
+print(float(weights.sum()))
+"""
+
+
+def watched(folder: Path, script: str) -> tuple[str, float, dict[str, Any]]:
+    """Returns what a script prints when it is watched, the waiting by its own clock, and the result of its loop."""
+    (folder / "train.py").write_text(textwrap.dedent(script))
+    shown = run_python(folder, "-m", "profiles", "--no-trial", "--out", "out", "train.py")
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    document = json.loads((folder / "out" / "results.json").read_text())
+    [result] = document["results"]
+    truth = re.search(r"TRUTH (\S+)", shown.stderr)
+    return shown.stdout, float(truth[1]) if truth else 0.0, result
+
+
+@planted
+@pytest.mark.parametrize("steps", [TAPE, ON_BATCH], ids=["GradientTape", "train_on_batch"])
+def test_the_waiting_of_a_loop_is_found_and_the_script_prints_what_it_printed(steps: str, tmp_path: Path) -> None:
+    script = DATA.format(load_s=0.03) + steps
+    printed, truth, result = watched(tmp_path, script)
+    plain = run_python(tmp_path, "train.py")
+    assert printed == plain.stdout and plain.stdout
+    assert result["variant"].startswith("loop 1 (train.py:") and result["model"] == "a loop"
+    assert 0.4 < truth < 0.7
+    assert result["attribution"]["prep_stall"] == pytest.approx(truth, abs=0.03)
+
+
+@planted
+@pytest.mark.needs("jax")
+def test_a_device_behind_the_host_waits_only_once_it_is_free(tmp_path: Path) -> None:
+    """The loader works beside the device: of 60 ms of loading, the device computes in some 30 ms."""
+    timed = """
+turns = 1
+while True:
+    step = jax.jit(lambda value: jax.lax.fori_loop(
+        0, turns, lambda turn, value: jnp.tanh(value @ value) * 0.01, value))
+    step(jnp.ones((256, 256))).block_until_ready()
+    began = time.perf_counter()
+    step(jnp.ones((256, 256))).block_until_ready()
+    took = time.perf_counter() - began
+    if took > 0.03:
+        break
+    turns = max(turns + 1, int(turns * 0.031 / max(took, 1e-3)))
+"""
+    head, loop = JAX.split("@jax.jit")
+    script = DATA.format(load_s=0.06) + head + timed + "@jax.jit" + loop.format(turns="turns")
+    script += "print('STEP', took)"
+    printed, _, result = watched(tmp_path, script)
+    step_s = float(printed.split("STEP")[1])
+    assert result["attribution"]["prep_stall"] == pytest.approx(1 - step_s / 0.061, abs=0.12)
+
+
+def test_an_iterator_stays_what_tensorflow_expects_and_ends_its_pass_by_every_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tf.data.Dataset, "__iter__", tf.data.Dataset.__iter__)  # put back when the test ends
+    loops = Loops(max_steps=None)
+    TfDatasets().attach(loops)
+    data = tf.data.Dataset.range(6)
+
+    @tf.function
+    def in_graph(iterator: Any) -> Any:
+        return next(iterator)
+
+    iterator = iter(data)
+    assert isinstance(iterator, tf.data.Iterator) and int(in_graph(iterator)) == 0
+    assert [int(value) for value in iterator] == [1, 2, 3, 4, 5]
+    iterator = iter(data)
+    assert [int(iterator.get_next()) for _ in range(6)] == list(range(6))
+    with pytest.raises(tf.errors.OutOfRangeError):
+        iterator.get_next()
+    assert [len(fit.epochs) for fit in loops.fits] == [1, 1]
+    assert [fit.epochs[0].whole for fit in loops.fits] == [True, True]
+
+
+def test_reading_of_our_own_is_no_loop_of_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.data.Dataset, "__iter__", tf.data.Dataset.__iter__)
+    loops = Loops(max_steps=None)
+    TfDatasets().attach(loops)
+    from profiles.remedies.room import Room
+    from profiles.remedies.tf_remedies import TfData
+
+    data = tf.data.Dataset.range(64).map(lambda value: value + 1).batch(4)
+    TfData(data, needs=["waiting"], room=Room(calls=2, memory_bytes=1e9, disk_bytes=1e9))
+    assert loops.fits == []
+
+
+def test_what_tf_data_does_in_a_graph_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.data.Dataset, "__iter__", tf.data.Dataset.__iter__)
+    loops = Loops(max_steps=None)
+    TfDatasets().attach(loops)
+
+    @tf.function
+    def total(data: Any) -> Any:
+        result = tf.constant(0, tf.int64)
+        for value in data:
+            result += value
+        return result
+
+    assert int(total(tf.data.Dataset.range(5))) == 10
+    assert loops.fits == []
