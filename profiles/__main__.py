@@ -203,10 +203,10 @@ class _Run:
             files_per_sample=self._arguments.files_per_sample,
         )
         write(self._out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block
-        if ended_well and self._profilers and self._profilers[0].fits:
+        if ended_well and any(not fit.loop or fit.name in one.readable_data for one in watchers for fit in one.fits):
             from profiles.script.stages import with_stages
 
-            document, self.blocked = with_stages(document, self._profilers[0], lines=self._arguments.lines)
+            document, self.blocked = with_stages(document, watchers, lines=self._arguments.lines)
             write(self._out, document, KIND, KIND.derive(document))
         console = Terminal(stderr=True)
         KIND.print(console, document, KIND.derive(document))

@@ -251,6 +251,13 @@ def check_backend() -> str:
     return name
 
 
+def synchronise_torch() -> Callable[[Any], None] | None:
+    """Returns what waits for PyTorch's GPU on Keras' torch backend; None where the script has used none by now."""
+    import torch
+
+    return (lambda result: torch.cuda.synchronize()) if torch.cuda.is_initialized() else None
+
+
 def backend_of(model: Any, device: Device) -> Any:
     """Returns the backend that trains a model, one of `BACKENDS` or `Replicated`."""
     name = check_backend()
@@ -275,7 +282,11 @@ def check_device(device: Device) -> None:
 
 def device_here() -> Device:
     """Returns the device that Keras trains on by default: the GPU where there is one, else the CPU."""
-    kind = "gpu" if BACKENDS[check_backend()].gpus() else "cpu"
+    if keras.backend.backend() == "torch":
+        on_gpu = synchronise_torch() is not None
+    else:
+        on_gpu = bool(BACKENDS[check_backend()].gpus())
+    kind = "gpu" if on_gpu else "cpu"
     return Device(kind=kind, name=kind)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from profiles import clock
 from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
 from profiles.remedies.equality import Broken, Comparison
-from profiles.remedies.gains import gains_of
+from profiles.remedies.gains import EQUAL_RATIO, gains_of
 from profiles.remedies.remedy import AS_WRITTEN, EFFECTS, Remedy, Untried
 from profiles.remedies.trial import Contender, Trial
 from profiles.samples import Sample
@@ -24,6 +24,8 @@ _LEAST_ROUNDS, _MOST_ROUNDS = 3, 8
 _ROUNDS_AGAIN = 5
 # The part of the budget that the remedies by themselves may take; the rest is for those that help, together and again.
 _ALONE_RATIO = 0.6
+# The part of the budget after which the best is chosen; the rest is for measuring it again.
+_CHOSEN_RATIO = 0.8
 # An epoch of the measurement lasts about so long, and has at least so many batches.
 _EPOCH_S, _LEAST_BATCHES = 0.8, 12
 # Whole epochs are measured where one takes no more than this part of the budget: what tf.data's tuner costs at the end
@@ -139,6 +141,7 @@ class Turns:
         self._order = random.Random()
         self._numbers = itertools.count()
         self._batches = 0
+        self._round_s = 0.0
         self._chosen_first: str | None = None
         self._script_epochs = epochs
         self._script_edges_s = edges_s
@@ -201,9 +204,12 @@ class Turns:
                 self._enter(names)
             joined = [" + ".join(names) for names in together if " + ".join(names) in self._contenders]
             best = gains_of(self.trial()).chosen
-            yield from self._rounds(
-                [AS_WRITTEN, *([best.name] if best else []), *joined], self._until((1 + _ALONE_RATIO) / 2)
-            )
+            yield from self._rounds([AS_WRITTEN, *([best.name] if best else []), *joined], self._until(_CHOSEN_RATIO))
+        elif gains_of(self.trial()).chosen is None:
+            # Epochs that differ much, such as by what tf.data's tuner takes of some of them, need more rounds.
+            likely = [gain.name for gain in gains_of(self.trial()).all[1:] if gain.against[0] > 1 + EQUAL_RATIO]
+            if likely:
+                yield from self._rounds([AS_WRITTEN, *likely], self._until(_CHOSEN_RATIO), least=0)
         chosen = gains_of(self.trial()).chosen
         if chosen is None:
             return
@@ -291,11 +297,15 @@ class Turns:
         self._epochs[name] = epochs_for(last, _WINDOW_S)
         self._contenders[name] = Contender(name=name, remedies=remedies, first=first, difference=difference)
 
-    def _rounds(self, names: list[str], until_s: float, *, again: bool = False) -> Iterator[Trial]:
-        """Measures rounds, in an order that is drawn anew in each, until a time; at least `_LEAST_ROUNDS`."""
+    def _rounds(
+        self, names: list[str], until_s: float, *, again: bool = False, least: int = _LEAST_ROUNDS
+    ) -> Iterator[Trial]:
+        """Measures rounds, in an order that is drawn anew in each, until a time, but not fewer than `least`."""
         count = _ROUNDS_AGAIN if again else _MOST_ROUNDS
         for number in range(count):
             began_s = self._gone_s()
+            if number >= least and began_s + self._round_s > until_s:
+                return
             self._say(f"round {number + 1}: {', '.join(names[1:])}")
             round_ = next(self._numbers)
             for name in self._order.sample(names, len(names)):
@@ -317,8 +327,8 @@ class Turns:
                 else:
                     self._contenders[name] = replace(contender, samples=(*contender.samples, sample))
             yield self.trial()
-            took_s = self._gone_s() - began_s
-            if len(names) == 1 or (number + 1 >= _LEAST_ROUNDS and self._gone_s() + took_s > until_s):
+            self._round_s = self._gone_s() - began_s
+            if len(names) == 1:
                 return
 
     def _together(self) -> list[tuple[str, ...]]:

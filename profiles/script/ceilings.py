@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from profiles import clock
-from profiles.measure.backends import device_here
+from profiles.measure.backends import BACKENDS, device_here
 from profiles.measure.schedule import READY_WINDOW_S
 from profiles.measure.windows import Windows
 from profiles.results.account import STEPS_TOGETHER
@@ -48,6 +48,8 @@ _VARIABLES = re.compile(
 )
 _CALLS = re.compile(r"StatefulPartitionedCall|If|While|Case|SymbolicGradient")
 _HARMLESS = re.compile(r"Assert|StatelessRandomGet\w+|CudnnRNN\w*|LookupTable(Find|Size)V2")
+# Random numbers without a seed of their own. Once a script has ended, nobody draws from them any more.
+_DRAWS = re.compile(r"(Random|TruncatedNormal|Multinomial|ParameterizedTruncatedNormal)\w*")
 # Not stateful for TensorFlow, but runs Python code that may have state.
 _PYTHON = "PyFuncStateless"
 
@@ -162,6 +164,8 @@ def check_own(model: Any, why_unknown: str | None = None) -> None:
     Raises:
       NotPossible: if it does not, or the waiting is unknown.
     """
+    if keras.backend.backend() not in BACKENDS:
+        raise NotPossible(f"Keras' {keras.backend.backend()} backend cannot run it by itself yet")
     if model.steps_per_execution != 1:
         raise NotPossible(f"it takes {model.steps_per_execution} steps a call (steps_per_execution)")
     if why_unknown is not None:
@@ -171,7 +175,9 @@ def check_own(model: Any, why_unknown: str | None = None) -> None:
         raise NotPossible("its fit or its train function is not Keras' own")
 
 
-def own_step(model: Any, element_spec: Any) -> tuple[Callable[..., Any], Callable[[Any], Any] | None, Sequence[Any]]:
+def own_step(
+    model: Any, element_spec: Any, *, ended: bool = False
+) -> tuple[Callable[..., Any], Callable[[Any], Any] | None, Sequence[Any]]:
     """Returns the model's train function as `fit` has traced it, the same for a batch, and the variables that it uses.
 
     There is no function for a batch, and no variables, on another backend than TensorFlow.
@@ -179,6 +185,7 @@ def own_step(model: Any, element_spec: Any) -> tuple[Callable[..., Any], Callabl
     Args:
       model: whose `fit` was watched; `check_own` has accepted it.
       element_spec: of the iterator of that `fit`.
+      ended: whether the script has ended, so that its step may draw from TensorFlow's own random numbers.
     Raises:
       NotPossible: if running the train function could have effects that cannot be undone.
     """
@@ -192,6 +199,8 @@ def own_step(model: Any, element_spec: Any) -> tuple[Callable[..., Any], Callabl
     traced = traced_as(original, element_spec)
     concrete = traced.get_concrete_function()
     lasting = _lasting(concrete.graph.as_graph_def())
+    if ended:
+        lasting = [name for name in lasting if not _DRAWS.fullmatch(name)]
     if lasting:
         raise NotPossible(f"its step uses {', '.join(lasting)}, whose state cannot be put back")
     return (lambda iterator: traced(next(iterator))), traced, concrete.variables

@@ -241,6 +241,10 @@ class Tally:
         self._calls_ns += left_ns - (self._hook_ended_ns if self._hook_ended_ns > self._left_ns else entered_ns)
         self._left_ns = left_ns
 
+    def add_fetch(self, ns: int) -> None:
+        """Adds the time of fetching a batch between two hooks, which is a part of no call."""
+        self._calls_ns += ns
+
     def add_call(self, before_ns: int, done_ns: int, steps: int, *, traced: bool, hooks_ns: int = 0) -> None:
         """Adds a call whose batches only TensorFlow saw; `read` adds their images later."""
         self._all_waits_ns = None
@@ -291,16 +295,21 @@ class Tally:
         self._read_ns, self.read_steps, self._read_images = self.last_ns, counted.steps, counted.images
         self.unread_steps = 0
 
-    def end_steps(self, *, whole: bool = True) -> None:
-        """Notes that the steps of the epoch end now; `whole` says whether all of them were made."""
+    def end_steps(self, *, whole: bool = True, left_ns: int | None = None) -> None:
+        """Notes that the steps of the epoch have ended.
+
+        Args:
+          whole: whether all steps were made.
+          left_ns: when the last of them ended, if what came since belongs to a step that is left out; else now.
+        """
         self._whole = whole
         self.ended = True
         self._last_hooks_ns = hooks_since(self.last_ns, self.take_hooks())
-        self._ended_ns = clock.now_ns()
+        self._ended_ns = clock.now_ns() if left_ns is None else left_ns
         self._cpu_ns = self._others.own_cpu_ns()
         self._others_ratio = self._others.ratio()
         self._strain = self._strain_meter.read()
-        self._closing_watch_ns = clock.now_ns() - self._ended_ns
+        self._closing_watch_ns = 0 if left_ns is not None else clock.now_ns() - self._ended_ns
 
     def record(self, *, asynchronous: bool) -> EpochRecord:
         """Returns the record of the epoch, which ends now."""

@@ -48,7 +48,7 @@ class HeldFit:
             data = data_of(self.arguments, needs, place=self.place, epoch_batches=self.epoch_batches)
             try:
                 check_own(self.model)
-                step, _, variables = own_step(self.model, self.element_spec)
+                step, _, variables = own_step(self.model, self.element_spec, ended=True)
                 with put_back(self.model, variables):
                     self.model.train_function = step
                     windows = Windows(self.model, device_here(), class_weight=self.arguments.get("class_weight"))

@@ -315,6 +315,8 @@ class Pass:
     def close(self, *, whole: bool = True) -> None:
         """Ends the epoch. Leaves out a last batch after which none was asked for: the end of its step is unknown.
 
+        The epoch then ends where the step before has ended.
+
         Args:
           whole: whether the script ended the loop itself, at the end of the data or before by `break`.
         """
@@ -325,7 +327,7 @@ class Pass:
         if self._completion is not None:
             self._settle(self._completion.take_all())
         if self._tally.steps:
-            self._tally.end_steps(whole=whole)
+            self._tally.end_steps(whole=whole, left_ns=None if self._drawn is None else self._tally.last_ns)
             loop.device = loop.source.device()
             asynchronous = loop.device.asynchronous and self._completion is None
             loop.epochs.append(self._tally.record(asynchronous=asynchronous))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from profiles.devices import parse_device
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
 from profiles.report.measurements import MeasurementDocument, derive
+from profiles.script.loops import Loops
 from profiles.script.profiler import Profiler
 from profiles.script.progress import ReadingProgress
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
@@ -30,21 +31,26 @@ _INTERRUPTED = "reading the data again was interrupted"
 _StagesAndLines = tuple[StageTable, tuple[AnnotatedFunction, ...]]
 
 
-def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: bool) -> tuple[MeasurementDocument, bool]:
+def with_stages(
+    document: MeasurementDocument, watchers: Iterable[Profiler | Loops], *, lines: bool
+) -> tuple[MeasurementDocument, bool]:
     """Adds the stage tables of data that can be read again, and to all others the reason why they have none.
 
     Says on stderr what is read, and how long that takes.
 
     Args:
       document: of the script.
-      profiler: that watched the script.
+      watchers: which watched the script. A loop over data that cannot be read again gets no table.
       lines: whether to time the lines of the data's Python functions as well.
     Returns:
       (the document, whether reading blocked). If reading blocked, or the user interrupted it, a daemon thread still
       reads the data, and no further data was read.
     """
-    readable_data = profiler.readable_data
-    kinds = {fit.name: fit.data_kind for fit in profiler.fits}
+    readable_data: dict[str, Any] = {}
+    kinds: dict[str, str] = {}
+    for watcher in watchers:
+        readable_data |= watcher.readable_data
+        kinds |= {fit.name: fit.data_kind for fit in watcher.fits if not fit.loop or fit.name in readable_data}
     rates = {verdict.result.subject.variant: verdict.result.compute_images_per_sec for verdict in derive(document)}
     files = {measurement.subject.variant: measurement.subject.unit.files for measurement in document.samples.subjects}
     names = list(files)
@@ -53,7 +59,7 @@ def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: boo
     unread: str | None = None
     with progress:
         for name in names:
-            if name not in kinds:  # a loop without Keras
+            if name not in kinds:
                 continue
             data = readable_data.get(name)
             same = next((other for other in tables if data is not None and readable_data.get(other) is data), None)
@@ -63,7 +69,7 @@ def with_stages(document: MeasurementDocument, profiler: Profiler, *, lines: boo
                 tables[name] = _no_stages(f"{kinds[name]} cannot be read again: only the waiting was seen")
             elif data is None:
                 tables[name] = _no_stages(
-                    "only the data of the longest fit is read again, and of two more if the script keeps it"
+                    "only the data of the longest fit is read again, and other data if the script keeps it"
                 )
             elif unread is not None:
                 tables[name] = _no_stages(unread)

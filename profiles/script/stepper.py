@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from profiles import clock
-from profiles.measure.backends import BACKENDS, check_backend, device_here
+from profiles.measure.backends import BACKENDS, device_here, synchronise_torch
 from profiles.measure.batches import REPLAY_BYTES, unit_in
 from profiles.script.completion import Completion, HostStep, on_device
 from profiles.script.counting import images_in, iterator_count, size_bytes
@@ -77,14 +77,15 @@ class Stepper:
         # Steps that the device may not have finished, and what waits for them; None where the host waits for each step.
         self._completion: Completion | None = None
         self._pending: deque[HostStep] = deque()
-        self._supported = False
-        try:
-            backend = check_backend()
-        except ValueError:
-            self.why_unknown = f"the steps of Keras' {keras.backend.backend()} backend cannot be watched"
+        backend = keras.backend.backend()
+        self._supported = backend in (*BACKENDS, "torch")
+        self._jax, self._torch = backend == "jax", backend == "torch"
+        if not self._supported:
+            self.why_unknown = f"the steps of Keras' {backend} backend cannot be watched"
             return
-        self._supported = True
-        self._jax = backend == "jax"
+        if self._torch:
+            self._synchronise = synchronise_torch()
+            return
         device = device_here()
         if device.asynchronous or self._jax:
             self._synchronise = BACKENDS[backend](device).synchronise
@@ -179,6 +180,8 @@ class Stepper:
         steps_before = self.steps
         if self._jax:
             result = self._run_on_jax(tally, original, state, iterator)
+        elif self._torch:
+            result = self._run_on_torch(tally, original, iterator, entered_ns)
         elif self._model.steps_per_execution == 1 and can_be_pulled(self._model, original, iterator):
             result = self._pull_and_run(tally, original, iterator, entered_ns)
         else:
@@ -256,6 +259,27 @@ class Stepper:
         # The logs, and not the state, whose arrays the next step deletes.
         self._completion.add(result[0])
         self._settle(self._completion.take())
+        return result
+
+    def _run_on_torch(self, tally: Tally, original: Callable[..., Any], data: Any, entered_ns: int) -> Any:
+        """Runs a step on PyTorch, whose `fit` fetches the batch between two batch hooks of callbacks.
+
+        Args:
+          data: a list of one batch.
+        """
+        hooks = tally.take_hooks()
+        # Before the first step there is no hook of an earlier one: its batch is a part of the epoch's edge.
+        fetched_ns = hooks[-1][0] if hooks else entered_ns
+        asked_ns = hooks[0][1] if len(hooks) > 1 else fetched_ns
+        batch = data[0]
+        images = images_in(batch, self._model)
+        self._keep(batch, images, None)
+        result = original(data)
+        if self._synchronise is not None:
+            self._synchronise(result)
+        self._note_size(images, traced=False)
+        tally.add(asked_ns, fetched_ns, clock.now_ns(), images, 1, traced=False, hooks_ns=hooks_since(0, hooks[:-1]))
+        tally.add_fetch(fetched_ns - asked_ns)
         return result
 
     def _settle(self, done_ns: Sequence[int]) -> None:

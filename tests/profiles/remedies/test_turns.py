@@ -264,6 +264,20 @@ def test_all_that_is_measured_is_yielded_at_once(fake: FakeClock) -> None:
     assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(counts))
 
 
+def test_epochs_that_differ_much_get_more_rounds_within_the_budget(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 40, "a": 40}, batches=50)
+
+    def vary(name: str, window: str, round_: int) -> None:
+        data.ms[AS_WRITTEN] = 40 if window != "train" or round_ == 0 else 80
+
+    trial = last_of(Turns(data, FakeTraining(data, fake, vary), budget_s=60))
+    as_written, _ = trial.contenders
+    assert len(as_written.samples) > 5 and trial.seconds < 60
+    data = FakeData({AS_WRITTEN: 40, "a": 40}, batches=50)
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=60))
+    assert trial.seconds < 0.7 * 60  # nothing looks faster, and no time is spent on it
+
+
 def test_ctrl_c_in_a_trial_keeps_what_was_measured_before(fake: FakeClock) -> None:
     def interrupt(name: str, window: str, round_: int) -> None:
         if (window, round_) == ("train", 2):

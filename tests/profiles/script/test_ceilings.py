@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from contextlib import nullcontext
 
 import keras
 import numpy as np
@@ -13,7 +14,7 @@ import tensorflow as tf
 from profiles.measure.windows import Windows
 from profiles.script import ceilings
 from profiles.script.callback import WatchCallback
-from profiles.script.ceilings import measure_ceilings, put_back
+from profiles.script.ceilings import NotPossible, measure_ceilings, own_step, put_back
 from tests.builders import a_sample
 
 IMAGES = np.random.default_rng(0).random((70, 8, 8, 3)).astype(np.float32)
@@ -239,6 +240,15 @@ def test_what_cannot_be_put_back_is_not_run_and_said(layer, options, reason):
     assert found.samples == ()
     assert re.search(reason, found.reason)
     assert state(model) == before
+
+
+@pytest.mark.parametrize(("layer", "refused"), [(Drawing, False), (Candidates, True), (InPython, True)])
+def test_once_the_script_has_ended_a_step_may_draw_and_do_nothing_else(layer, refused):
+    model = keras.Sequential([keras.Input((8, 8, 3)), layer(), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    watch = watched_fit(model, epochs=1)
+    with pytest.raises(NotPossible) if refused else nullcontext():
+        own_step(model, watch.element_spec, ended=True)
 
 
 def test_a_step_that_only_reads_is_run():

@@ -442,3 +442,35 @@ def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps
     ended = run(tmp_path, "--max-steps", steps, "--out", "out", script, KERAS_BACKEND="jax")
     assert (ended.returncode, ended.stdout) == (0, f"True {steps}\n"), ended.stderr
     assert "Array has been deleted" not in ended.stderr
+
+
+@pytest.mark.needs("torch")
+def test_a_fit_on_pytorch_is_watched_and_comes_to_the_same(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        import os, sys, time
+        os.environ["KERAS_BACKEND"] = "torch"
+        import numpy as np, keras
+        keras.utils.set_random_seed(1)
+        class Slow(keras.utils.PyDataset):
+            def __len__(self):
+                return 12
+            def __getitem__(self, index):
+                time.sleep(0.04)
+                return np.full((4, 2), index, "float32"), np.zeros((4, 1), "float32")
+        class Takes(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch, logs=None):
+                self.began = time.perf_counter()
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        print(model.fit(Slow(), epochs=4, verbose=0, shuffle=False, callbacks=[Takes()]).history)
+        """,
+        keras=False,
+    )
+    plain = run(tmp_path, script, plain=True)
+    shown = run(tmp_path, "--out", "out", script)
+    assert shown.stdout == plain.stdout and plain.stdout, shown.stderr[-3000:]
+    [result] = results(tmp_path)["results"]
+    assert result["attribution"]["prep_stall"] > 0.6
+    assert "Keras' torch backend cannot run it by itself yet" in " ".join(shown.stderr.split())
