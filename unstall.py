@@ -41,6 +41,11 @@ def main() -> int:
     return code
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Called by IPython for `%load_ext unstall`: registers the cell magic `%%stalls`."""
+    of_ours("profiles.magic:load")(shell)
+
+
 def of_ours(text: str) -> Any:
     """Imports an object that our own code names by a text, such as the class that answers in a child process.
 

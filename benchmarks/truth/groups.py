@@ -12,6 +12,7 @@ import tensorflow as tf
 from benchmarks.lab.options import UserError
 from benchmarks.truth import by_hand
 from benchmarks.truth.comparison import Epoch, Figures, compare, figure_of, measure_load
+from benchmarks.truth.loops import loop_cell
 from benchmarks.truth.plan import Plan
 from benchmarks.truth.planted import (
     IMAGES,
@@ -24,7 +25,7 @@ from benchmarks.truth.planted import (
     a_model,
     on_one_core,
 )
-from benchmarks.truth.promises import GRIDS, TIMES_MS, TRANSFER
+from benchmarks.truth.promises import GRIDS, LOOPS, TIMES_MS, TRANSFER
 from benchmarks.truth.samples import Figure, Group
 from profiles.devices import parse_device
 from profiles.measure.backends import device_here
@@ -302,6 +303,13 @@ _GRIDS: dict[str, tuple[Case, ...]] = {
 # The cases of each group, and the case that stands for the group where it is repeated.
 _GROUPS: dict[str, tuple[Case, ...]] = {
     **_GRIDS,
+    **{
+        group: tuple(
+            functools.partial(loop_cell, group, load_ms, step_ms)
+            for load_ms, step_ms in itertools.product(TIMES_MS, TIMES_MS)
+        )
+        for group in LOOPS
+    },
     "counting": tuple(_again(counting, steps) for steps in _STEPS_TO_COUNT),
     "edges": tuple(functools.partial(edges, *case) for case in ((200, 0), (0, 200), (150, 250))),
     "augmentation": (augmentation,),
@@ -315,6 +323,7 @@ _GROUPS: dict[str, tuple[Case, ...]] = {
 _TYPICAL: dict[str, Case] = {
     # Where a loader ahead and a model keep one pace, each waits for whichever was late: of 10 ms, that is mostly noise.
     **{group: functools.partial(grid_cell, group, *2 * [30.0 if "ahead" in group else 10.0]) for group in GRIDS},
+    **{group: functools.partial(loop_cell, group, 10.0, 10.0) for group in LOOPS},
     "counting": _again(counting, 100),
     "edges": functools.partial(edges, 150, 250),
     "augmentation": augmentation,

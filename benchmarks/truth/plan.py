@@ -96,7 +96,7 @@ PARTS = {
 # Parts that --only names first and alone; all but the part without a name.
 NAMED = tuple(name for name in PARTS if name != PLANTED_PART)
 # Groups of the part without a name that are measured where --only names none.
-_USUAL = tuple(name for name in PLANTED if name != TRANSFER)
+_USUAL = tuple(name for name in PLANTED if name not in (TRANSFER, "loop-torch", "loop-jax"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,8 @@ def parser(part: str) -> argparse.ArgumentParser:
             choices=(*PLANTED, *NAMED),
             action="append",
             metavar="PART",
-            help=f"check this alone; may be given several times: {', '.join(_USUAL)}. On a GPU, alone: {TRANSFER}. "
+            help=f"check this alone; may be given several times: {', '.join(_USUAL)}; with PyTorch or JAX installed: "
+            f"loop-torch, loop-jax. On a GPU, alone: {TRANSFER}. "
             f"Given first, and with options of their own (--only PART --help): {', '.join(NAMED)}",
         )
     elif part == "watching":

@@ -57,11 +57,20 @@ _GRID = Promise(
     bounds={"loading, %": SHARE_BOUND, "images/sec": RATE_BOUND},
 )
 GRIDS = ("grid-cpu", "grid-cpu-ahead", "grid-emulated", "grid-emulated-ahead")
+# Loops of a script's own. Those that need a library which this project does not install are measured only by name.
+LOOPS = ("loop-tf-data", "loop-torch", "loop-jax")
 # Needs a GPU; all other groups need that there is none.
 TRANSFER = "transfer"
 # Groups of planted loads; --only names them. Figures in % are shares of an epoch, as users are shown them.
 PLANTED = {
     **dict.fromkeys(GRIDS, _GRID),
+    **dict.fromkeys(
+        LOOPS,
+        Promise(
+            title="Loops of a script's own whose loaders and steps sleep, against one clock around the same loop.",
+            bounds={"loading, %": SHARE_BOUND, "images/sec": RATE_BOUND},
+        ),
+    ),
     "counting": Promise(
         title="A loader that gives a batch every 15 ms, whatever happens in between, for 10 to 1,000 steps.",
         bounds={"images/sec": Bound(most=0.01)},

@@ -23,8 +23,8 @@ class TorchLoaders:
     tries = True
     reads_again = False
 
-    def attach(self, loops: Loops) -> None:
-        """Replaces `DataLoader.__iter__`, so that `loops` is told of each pass."""
+    def attach(self, loops: Loops) -> Callable[[], None]:
+        """Replaces `DataLoader.__iter__`, so that `loops` is told of each pass. Returns what restores it."""
         from torch.utils.data import DataLoader
 
         note_places(DataLoader)
@@ -39,6 +39,7 @@ class TorchLoaders:
             return Batches(loops.begin(self, loader, place), lambda: original(loader))
 
         DataLoader.__iter__ = __iter__
+        return lambda: setattr(DataLoader, "__iter__", original)
 
     def kind_of(self, data: Any) -> str:
         workers = data.num_workers
@@ -84,8 +85,8 @@ class TfDatasets:
     tries = False
     reads_again = True
 
-    def attach(self, loops: Loops) -> None:
-        """Replaces `Dataset.__iter__`, so that `loops` is told of each pass that Python begins."""
+    def attach(self, loops: Loops) -> Callable[[], None]:
+        """Replaces `Dataset.__iter__`, so that `loops` is told of each pass of Python's. Returns what restores it."""
         import tensorflow as tf
 
         original = tf.data.Dataset.__iter__
@@ -105,6 +106,7 @@ class TfDatasets:
             return iterator
 
         tf.data.Dataset.__iter__ = __iter__
+        return lambda: setattr(tf.data.Dataset, "__iter__", original)
 
     def kind_of(self, data: Any) -> str:
         return "a tf.data.Dataset"

@@ -31,7 +31,7 @@ _RAMP_STEPS = 2
 # The step of an epoch whose modules and optimizers are noted: one that is not steady, because noting takes time.
 _NOTED_STEP = 1
 # Under these names the modules of this package are loaded, whatever a script calls its own.
-_OURS = "unstall."
+_OURS = "unstall.profiles."
 
 
 class Source(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any
 
 from profiles.script.callback import WatchCallback
@@ -48,12 +49,21 @@ class StallMonitor(WatchCallback):
             medians["why"] = self._why(records)
         return medians
 
+    def _repr_html_(self) -> str:
+        """Returns `summary` as a table, for a notebook."""
+        rows = (f"<tr><td>{key}</td><td>{_shown(value)}</td></tr>" for key, value in self.summary().items())
+        return f"<table>{''.join(rows)}</table>"
+
     def _why(self, records: list[EpochRecord]) -> str:
         if self.watch is not None and self.watch.why_unknown is not None:
             return self.watch.why_unknown
         if not records:
             return "no epoch has ended"
         return "no epoch had a steady step, or what its batches hold cannot be counted"
+
+
+def _shown(value: float | str) -> str:
+    return html.escape(value) if isinstance(value, str) else f"{value:,.3g}"
 
 
 def _values(record: EpochRecord) -> dict[str, float | None]:

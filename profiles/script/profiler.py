@@ -26,6 +26,7 @@ from profiles.measure import backends
 from profiles.results.account import Account
 from profiles.script.callback import WatchCallback
 from profiles.script.ceilings import measure_ceilings
+from profiles.script.epochs import EpochRecord
 from profiles.script.fit_trial import HeldFit
 from profiles.script.hooks import time_hooks
 from profiles.script.results import Ceilings, FitRecord, join_calls
@@ -116,7 +117,8 @@ class Profiler:
         """Replaces `fit` and `evaluate` in the class that Keras models inherit them from, and times callbacks."""
         owner = next(parent for parent in keras.Model.__mro__ if "fit" in vars(parent))
         original, evaluate_original = vars(owner)["fit"], vars(owner)["evaluate"]
-        profiler, signature = self, inspect.signature(original)
+        profiler = self
+        signature, evaluate_signature = inspect.signature(original), inspect.signature(evaluate_original)
 
         @functools.wraps(original)
         def fit(model: Any, *arguments: Any, **options: Any) -> Any:
@@ -131,8 +133,15 @@ class Profiler:
         @functools.wraps(evaluate_original)
         def evaluate(model: Any, *arguments: Any, **options: Any) -> Any:
             watch = profiler._watch_of(model)
-            if watch is None:
+            state = profiler._thread_state
+            if watch is None and (profiler._ended or state.paused or state.depth):
                 return evaluate_original(model, *arguments, **options)
+            if watch is None:
+                try:
+                    bound = evaluate_signature.bind(model, *arguments, **options)
+                except TypeError:
+                    return evaluate_original(model, *arguments, **options)  # raises Keras' own error
+                return profiler._evaluate(evaluate_original, bound, _place(sys._getframe(1)))
             watch.begin_validation()
             try:
                 return evaluate_original(model, *arguments, **options)
@@ -196,16 +205,9 @@ class Profiler:
             ramp_steps=max(2, workers if isinstance(workers, int) else 0),
             on_steps=self._count,
         )
-        user_callbacks = bound.arguments.get("callbacks")
-        if isinstance(user_callbacks, keras.callbacks.CallbackList):
-            callback.set_model(model)
-            callback.set_params(user_callbacks.params)
-            user_callbacks.callbacks.insert(0, callback)
-        else:
-            bound.arguments["callbacks"] = [callback, *keras.tree.flatten(user_callbacks or [])]
         whole = interrupted = False
         called_ns = clock.now_ns()
-        with self._counted_as_running(), self._watching(callback):
+        with self._counted_as_running(), self._watching(callback), _added(callback, bound.arguments):
             try:
                 returned = original(*bound.args, **bound.kwargs)
                 whole = True
@@ -215,8 +217,6 @@ class Profiler:
             finally:
                 returned_ns = clock.now_ns()
                 self._fit_s += (returned_ns - began_ns) / 1e9
-                if isinstance(user_callbacks, keras.callbacks.CallbackList):
-                    user_callbacks.callbacks.remove(callback)
                 if callback.watch is not None:
                     callback.watch.close()
                     try:
@@ -239,6 +239,48 @@ class Profiler:
                     finally:  # if the script keeps an error, the error's frames keep the callback and its batches alive
                         callback.watch.kept.clear()
         return returned
+
+    def _evaluate(self, original: Callable[..., Any], bound: inspect.BoundArguments, place: str) -> Any:
+        """Calls `evaluate` outside of any `fit`, and adds it to the records of its place."""
+        model, data = bound.arguments["self"], bound.arguments.get("x")
+        canary_ns = clock.canary_ns()
+        callback = WatchCallback()
+        callback.watch = watch = Watch(model)
+        record: EpochRecord | None = None
+        with self._counted_as_running(), _added(callback, bound.arguments):
+            watch.begin_validation()
+            try:
+                return original(*bound.args, **bound.kwargs)
+            finally:
+                record = watch.end_validation()
+                if record is not None:
+                    self._note_evaluation(place, model, data, watch, record, canary_ns)
+
+    def _note_evaluation(
+        self, place: str, model: Any, data: Any, watch: Watch, record: EpochRecord, canary_ns: int
+    ) -> None:
+        """Adds a call of `evaluate` to the record of its place."""
+        unit, why_unknown = watch.tested
+        with self._noting:
+            caller = next((other for other in self._callers if other.is_of(place, model, data)), None)
+            number = 1 + sum(fit.name.startswith("evaluate ") for fit in self.fits)
+            evaluation = FitRecord(
+                name=f"evaluate {number} ({place})" if caller is None else self.fits[caller.at].name,
+                model=model.name,
+                data_kind=data_kind(data),
+                epochs=(record,),
+                device=_device(),
+                ceilings=Ceilings(samples=(), reason="only the model of a fit is run by itself"),
+                canary_ns=canary_ns,
+                training={"data": data_kind(data)},
+                why_unknown=why_unknown,
+                unit=unit or SAMPLE,
+            )
+            if caller is None:
+                self._callers.append(_Caller(place, model, data, at=len(self.fits)))
+                self.fits.append(evaluation)
+            else:
+                self.fits[caller.at] = join_calls(self.fits[caller.at], evaluation)
 
     @contextmanager
     def _watching(self, callback: WatchCallback) -> Iterator[None]:
@@ -277,8 +319,9 @@ class Profiler:
         with self._noting:
             caller = next((other for other in self._callers if other.is_of(place, model, data)), None)
             ceilings = self._ceilings_of(model, watch, interrupted, caller)
+            number = 1 + sum(fit.name.startswith("fit ") for fit in self.fits)
             fit = FitRecord(
-                name=f"fit {len(self.fits) + 1} ({place})" if caller is None else self.fits[caller.at].name,
+                name=f"fit {number} ({place})" if caller is None else self.fits[caller.at].name,
                 model=model.name,
                 data_kind=data_kind(data),
                 epochs=tuple(watch.records),
@@ -337,6 +380,23 @@ class Profiler:
         finally:
             self._thread_state.paused = False
             self._ceilings_s += (clock.now_ns() - began_ns) / 1e9
+
+
+@contextmanager
+def _added(callback: WatchCallback, arguments: dict[str, Any]) -> Iterator[None]:
+    """Puts a callback first among those in the arguments of `fit` or `evaluate`, until the block ends."""
+    given = arguments.get("callbacks")
+    if not isinstance(given, keras.callbacks.CallbackList):
+        arguments["callbacks"] = [callback, *keras.tree.flatten(given or [])]
+        yield
+        return
+    callback.set_model(arguments["self"])
+    callback.set_params(given.params)
+    given.callbacks.insert(0, callback)
+    try:
+        yield
+    finally:
+        given.callbacks.remove(callback)
 
 
 class _ThreadState(threading.local):

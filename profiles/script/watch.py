@@ -72,6 +72,11 @@ class Watch:
         """Why the waiting, or everything, is unknown; None if known."""
         return self._training.why_unknown
 
+    @property
+    def tested(self) -> tuple[Unit | None, str | None]:
+        """(what the batches of validations hold, why their waiting is unknown), as `unit` and `why_unknown`."""
+        return self._testing.unit, self._testing.why_unknown
+
     def account(self, called_ns: int, returned_ns: int) -> Account:
         """Returns where the time of the `fit` went, which was called and has returned at these times."""
         set_up_ns = self._first_ns - called_ns - self._opening_hooks_ns
@@ -116,12 +121,12 @@ class Watch:
         self._testing.end_steps(whole=True)
         self._own_until_ns = clock.now_ns()
 
-    def end_validation(self) -> None:
-        """Notes that `evaluate` has returned, or has failed."""
+    def end_validation(self) -> EpochRecord | None:
+        """Notes that `evaluate` has returned, or has failed. Returns its record; None if it made no step."""
         self._validates = False
         record = self._testing.close(whole=True)
         if record is None:
-            return
+            return None
         self._account += Account(
             tracing_ns=record.traced_ns,
             validation_waiting_ns=record.all_waits_ns,
@@ -132,6 +137,7 @@ class Watch:
             validations=1,
             retracing_ns=record.traced_ns if self._account.validations else 0,
         )
+        return record
 
     def close(self, *, whole: bool = False) -> None:
         """Ends the epoch and restores the model's functions.

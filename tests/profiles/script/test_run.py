@@ -474,3 +474,28 @@ def test_a_fit_on_pytorch_is_watched_and_comes_to_the_same(tmp_path):
     [result] = results(tmp_path)["results"]
     assert result["attribution"]["prep_stall"] > 0.6
     assert "Keras' torch backend cannot run it by itself yet" in " ".join(shown.stderr.split())
+
+
+@planted
+def test_an_evaluation_has_a_row_of_its_own(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        class Slow(keras.utils.PyDataset):
+            def __len__(self):
+                return 16
+            def __getitem__(self, index):
+                time.sleep(0.03)
+                return np.zeros((4, 16, 16, 3), "float32"), np.zeros((4,), "float32")
+        model = network()
+        for _ in range(4):
+            print(model.evaluate(Slow(), verbose=0, return_dict=False))
+        print(model.evaluate(images[:32], labels[:32], verbose=0, callbacks=keras.callbacks.CallbackList([])))
+        """,
+    )
+    plain = run(tmp_path, script, plain=True)
+    shown = run(tmp_path, "--out", "out", script)
+    assert shown.stdout == plain.stdout and plain.stdout, shown.stderr[-3000:]
+    first, *_ = results(tmp_path)["results"]
+    assert first["variant"].startswith("evaluate 1 (train.py:") and first["attribution"]["prep_stall"] > 0.6
+    assert "only the model of a fit is run by itself" in " ".join(shown.stderr.split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,10 @@ def watched(folder: Path, script: str) -> tuple[str, float, dict[str, Any]]:
 
 
 @planted
-@pytest.mark.parametrize("steps", [TAPE, ON_BATCH], ids=["GradientTape", "train_on_batch"])
+@pytest.mark.parametrize(
+    "steps",
+    [pytest.param(TAPE, id="GradientTape"), pytest.param(ON_BATCH, id="train_on_batch", marks=pytest.mark.slow)],
+)
 def test_the_waiting_of_a_loop_is_found_and_the_script_prints_what_it_printed(steps: str, tmp_path: Path) -> None:
     script = DATA.format(load_s=0.03) + steps
     printed, truth, result = watched(tmp_path, script)
@@ -134,12 +138,16 @@ while True:
     assert result["attribution"]["prep_stall"] == pytest.approx(1 - step_s / 0.061, abs=0.12)
 
 
-def test_an_iterator_stays_what_tensorflow_expects_and_ends_its_pass_by_every_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tf.data.Dataset, "__iter__", tf.data.Dataset.__iter__)  # put back when the test ends
+@pytest.fixture
+def loops() -> Iterator[Loops]:
+    """Told of each pass over a `tf.data.Dataset` that this test makes."""
     loops = Loops(max_steps=None)
-    TfDatasets().attach(loops)
+    restore = TfDatasets().attach(loops)
+    yield loops
+    restore()
+
+
+def test_an_iterator_stays_what_tensorflow_expects_and_ends_its_pass_by_every_way(loops: Loops) -> None:
     data = tf.data.Dataset.range(6)
 
     @tf.function
@@ -157,10 +165,7 @@ def test_an_iterator_stays_what_tensorflow_expects_and_ends_its_pass_by_every_wa
     assert [fit.epochs[0].whole for fit in loops.fits] == [True, True]
 
 
-def test_reading_of_our_own_is_no_loop_of_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tf.data.Dataset, "__iter__", tf.data.Dataset.__iter__)
-    loops = Loops(max_steps=None)
-    TfDatasets().attach(loops)
+def test_reading_of_our_own_is_no_loop_of_the_scripts(loops: Loops) -> None:
     from profiles.remedies.room import Room
     from profiles.remedies.tf_remedies import TfData
 
@@ -169,10 +174,7 @@ def test_reading_of_our_own_is_no_loop_of_the_scripts(monkeypatch: pytest.Monkey
     assert loops.fits == []
 
 
-def test_what_tf_data_does_in_a_graph_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tf.data.Dataset, "__iter__", tf.data.Dataset.__iter__)
-    loops = Loops(max_steps=None)
-    TfDatasets().attach(loops)
+def test_what_tf_data_does_in_a_graph_is_not_touched(loops: Loops) -> None:
 
     @tf.function
     def total(data: Any) -> Any:

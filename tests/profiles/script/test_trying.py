@@ -101,7 +101,15 @@ def test_the_file_names_no_folder_of_the_users(tried) -> None:
     assert "Remedies for fit 1" in (folder / "out" / "report.html").read_text()
 
 
-def test_a_remedy_is_applied_by_its_name_and_measured_beside_the_data_as_written(tried) -> None:
+def test_a_remedy_is_applied_by_its_name(tried) -> None:
+    folder, plain, _ = tried
+    shown = run(folder, "--apply=prefetch", "--no-ceilings", "--out", "named", "train.py", 3)
+    assert (shown.stdout, shown.returncode) == (plain.stdout, 3), shown.stderr[-3000:]
+    assert "in place at train.py:16: prefetch" in shown.stderr
+
+
+@pytest.mark.slow  # 25 s: a trial of its own
+def test_a_remedy_that_is_applied_is_measured_beside_the_data_as_written(tried) -> None:
     folder, _, _ = tried
     shown = run(folder, "--apply=prefetch", "--budget", 12, "--out", "applied", "train.py")
     assert shown.returncode == 0, shown.stderr[-3000:]
@@ -152,6 +160,7 @@ def test_results_of_another_script_and_results_without_a_gain_are_refused(tried)
     assert "--apply out is of train.py, and the script is other.py." in shown.stderr
 
 
+@pytest.mark.slow  # a run of the script; the sentence has a unit test
 def test_a_name_that_these_data_have_not_leaves_the_script_as_it_is(tried) -> None:
     folder, plain, _ = tried
     shown = run(folder, "--apply=workers", "--no-ceilings", "--out", "unknown", "train.py", 3)

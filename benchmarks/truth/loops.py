@@ -1,0 +1,142 @@
+"""Measures loops of a script's own, whose batches and steps take known times, beside one clock around the same loop."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.lab.options import UserError
+from benchmarks.truth.comparison import Epoch, Figures, compare
+from benchmarks.truth.planted import IMAGES, Sleeper, a_loader
+from profiles import clock
+from profiles.report.measurements import derive
+from profiles.results import Result
+from profiles.script.loop_sources import TfDatasets, TorchLoaders
+from profiles.script.loops import Loops
+from profiles.script.report import report_on
+
+# Epochs that are timed by hand, and that are watched; the first watched one is not counted.
+_BY_HAND, _WATCHED = 3, 4
+_EPOCH_S = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loop:
+    """A loop whose loader and step sleep.
+
+    Attributes:
+      data: to be looped over again and again.
+      source: tells `Loops` of a pass.
+      step: trains on a batch.
+      finish: waits for what a device behind the host still computes.
+    """
+
+    data: Any
+    source: Any
+    step: Callable[[Any], object]
+    finish: Callable[[], object] = lambda: None
+
+    def run(self) -> None:
+        """Makes an epoch."""
+        for batch in self.data:
+            self.step(batch)
+        self.finish()
+
+
+def loop_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
+    """Measures a loop whose loader and step sleep.
+
+    Raises:
+      UserError: if the library of the group is not installed.
+    """
+    library, make = _LOOPS[group]
+    if importlib.util.find_spec(library) is None:
+        raise UserError(f"--only {group} needs {library}, which is not installed.", exit_code=3)
+    # JAX computes beside the loader, so that the longer of the two sets the pace.
+    pace_ms = max(load_ms, step_ms) if group == "loop-jax" else load_ms + step_ms
+    steps = max(12, round(_EPOCH_S * 1e3 / pace_ms))
+    step = Sleeper(step_ms / 1e3)
+    loop = make(Sleeper(load_ms / 1e3), step, steps)
+    loop.run()  # traces the step
+
+    def time_epoch() -> Epoch:
+        gc.collect()
+        moments_ns = [clock.now_ns()]
+        for _ in range(_BY_HAND):
+            loop.run()
+            moments_ns.append(clock.now_ns())
+        epoch_s = float(np.median(np.diff(moments_ns))) / 1e9
+        return Epoch(s=epoch_s, images=steps * IMAGES, parts_s={"compute": steps * step.mean_s})
+
+    case = f"load {load_ms:g} ms, step {step_ms:g} ms"
+    return compare(group, case, time_epoch, lambda: _watched(loop))
+
+
+def _watched(loop: _Loop) -> Result:
+    loops = Loops(max_steps=None)
+    restore = loop.source.attach(loops)
+    try:
+        for _ in range(_WATCHED):
+            loop.run()
+    finally:
+        restore()
+    [verdict] = derive(report_on([loops], script="planted", complete=True))
+    return verdict.result
+
+
+def _tf_data(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
+    return _Loop(data=a_loader(load, steps), source=TfDatasets(), step=lambda batch: step())
+
+
+def _torch(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
+    import torch
+    from torch.utils.data import DataLoader
+
+    class Batches:
+        def __len__(self) -> int:
+            return steps
+
+        def __getitem__(self, index: int) -> Any:
+            load()
+            return torch.zeros(IMAGES, 4), torch.zeros(IMAGES)
+
+    data = DataLoader(Batches(), batch_size=None)
+    return _Loop(data=data, source=TorchLoaders(), step=lambda batch: step())
+
+
+def _jax(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
+    """Returns a loop whose device sleeps, behind the host: each step needs what the step before has computed."""
+    import jax
+
+    def slept(value: Any) -> Any:
+        step()
+        return np.asarray(value)
+
+    @jax.jit
+    def on_device(value: Any, image: Any) -> Any:
+        return jax.pure_callback(slept, jax.ShapeDtypeStruct((), np.float32), value + image)
+
+    state = [jax.numpy.zeros(())]
+
+    def train(batch: Any) -> None:
+        state[0] = on_device(state[0], batch[1].numpy()[0])
+
+    return _Loop(
+        data=a_loader(load, steps),
+        source=TfDatasets(),
+        step=train,
+        finish=lambda: state[0].block_until_ready(),
+    )
+
+
+# By the name of the group: the library that it needs, and what makes its loop.
+_LOOPS: dict[str, tuple[str, Callable[[Sleeper, Sleeper, int], _Loop]]] = {
+    "loop-tf-data": ("tensorflow", _tf_data),
+    "loop-torch": ("torch", _torch),
+    "loop-jax": ("jax", _jax),
+}

@@ -1,0 +1,88 @@
+"""The notebook of the docs, run cell by cell, and the cell magic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profiles.magic import load, run_watched
+from tests import PROJECT_ROOT
+from tests.checks import run_python
+
+NOTEBOOK = PROJECT_ROOT / "docs" / "notebook.ipynb"
+# Runs each cell of code as a kernel does, and prints what its last line shows, as a page and as text.
+RUN = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for number, cell in enumerate(json.load(open(sys.argv[1]))["cells"]):
+    if cell["cell_type"] == "code":
+        result = shell.run_cell("".join(cell["source"]))
+        result.raise_error()
+        shown, _ = shell.display_formatter.format(result.result)
+        print("CELL", json.dumps({"number": number, "html": shown.get("text/html"), "text": shown.get("text/plain")}))
+"""
+
+
+@pytest.mark.needs("IPython")
+def test_the_notebook_runs_and_shows_a_page_where_something_was_measured(tmp_path: Path) -> None:
+    ended = run_python(tmp_path, "-c", RUN, NOTEBOOK)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    cells = [json.loads(line[5:]) for line in ended.stdout.splitlines() if line.startswith("CELL ")]
+    pages = [cell["html"] for cell in cells if cell["html"]]
+    assert len(pages) == 3 and all(page.startswith("<iframe srcdoc=") for page in pages)
+    stalls, watched, _ = pages
+    assert "fit 1 (" in stalls and "is input-bound" in stalls
+    assert "loop 1 (" in watched and "is input-bound" in watched
+    assert "num_parallel_calls=" in cells[-1]["text"]
+
+
+def test_the_notebook_keeps_no_outputs() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
+
+
+def test_what_a_cell_raises_is_raised_and_nothing_is_watched_any_more() -> None:
+    import keras
+
+    before = keras.Model.fit
+
+    def fails() -> None:
+        assert keras.Model.fit is not before
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_watched(fails)
+    assert keras.Model.fit is before
+
+
+def test_the_magic_is_registered_and_runs_its_cell() -> None:
+    import keras
+
+    class Shell:
+        """As much of IPython's shell as the magic uses."""
+
+        def __init__(self) -> None:
+            self.magics: dict[str, Any] = {}
+
+        def register_magic_function(self, function: Any, kind: str, name: str) -> None:
+            self.magics[name] = kind, function
+
+        def run_cell(self, cell: str) -> Any:
+            exec(cell, {"model": model, "np": np})
+            return self
+
+        def raise_error(self) -> None: ...
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    shell = Shell()
+    load(shell)
+    kind, stalls = shell.magics["stalls"]
+    shown = stalls("", "model.fit(np.zeros((64, 2)), np.zeros(64), batch_size=4, epochs=3, verbose=0)")
+    assert kind == "cell"
+    assert [result["variant"][:5] for result in shown.to_dict()["results"]] == ["fit 1"]
