@@ -22,7 +22,12 @@ _GROUPS = [name for name in PLANTED if name not in ("grid-cpu", "grid-emulated-a
 @pytest.mark.parametrize(
     "group",
     [
-        pytest.param(name, marks=pytest.mark.skipif(name == TRANSFER and not _HAS_GPU, reason="needs a GPU"))
+        pytest.param(
+            name,
+            marks=[pytest.mark.needs(library)]
+            if (library := {"loop-torch": "torch", "loop-jax": "jax"}.get(name))
+            else [pytest.mark.skipif(name == TRANSFER and not _HAS_GPU, reason="needs a GPU")],
+        )
         for name in _GROUPS
     ],
 )
