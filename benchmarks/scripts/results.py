@@ -21,6 +21,7 @@ class Result:
       difference: the first line that the watched run printed otherwise, as (plain, watched); None where there is none.
       repeats: whether the plain runs printed the same; None for a single one. If not, a difference says nothing.
       epoch_s: median time of an epoch as written, without the first; of the whole run where no epochs are printed.
+      apart: how much longer the epochs of the slowest plain run are than those of the fastest; None for a single run.
       watching: how many times as long an epoch of the watched run takes.
       by_hand: times as fast as edited by hand, with its 95 % interval; None without such runs.
       measured: what the trial measured of the same remedies; None where they were not tried.
@@ -31,6 +32,7 @@ class Result:
     difference: tuple[str, str] | None
     repeats: bool | None
     epoch_s: float
+    apart: float | None
     watching: float | None
     by_hand: tuple[float, Interval | None] | None
     measured: Tried | None
@@ -66,6 +68,12 @@ class Results:
                 f"{len(off)} gains were measured and followed by hand: the median error is {median(off):.0%}, the "
                 f"largest {max(off):.0%}."
             )
+        apart = [result.apart for result in self.scripts if result.apart is not None]
+        if apart:
+            sentences.append(
+                f"Plain runs of one script differ by {median(apart):.0%} (median of {len(apart)} scripts), at most by "
+                f"{max(apart):.0%}: no gain by hand is known more precisely."
+            )
         if advised:
             which = ", ".join(slower) if slower else "none"
             sentences.append(f"{len(advised)} of them were advised; slower by hand: {which}.")
@@ -100,6 +108,7 @@ def _result(script: Script, samples: ScriptSamples) -> Result | None:
         difference=_difference(plain[0], watched[0]) if watched else None,
         repeats=len({script_run.printed for script_run in plain}) == 1 if len(plain) > 1 else None,
         epoch_s=plain_s,
+        apart=max(as_written.values()) / min(as_written.values()) - 1 if len(as_written) > 1 else None,
         # The watched process goes on behind the script: only the epochs can be compared.
         watching=_seconds(watched) / plain_s if watched and watched[0].epochs_s and plain[0].epochs_s else None,
         by_hand=ratio_interval([faster[at] for at in rounds], [as_written[at] for at in rounds]) if rounds else None,

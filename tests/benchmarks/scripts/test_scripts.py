@@ -35,7 +35,8 @@ def test_the_gain_by_hand_is_that_of_the_epochs_behind_the_first() -> None:
         tried={"cache": 2.2, "pool": 3.0},
         chosen="pool",
     )
-    assert result.epoch_s == 4.0
+    assert result.epoch_s == 4.0 and result.apart == 0.0
+    assert result_of({"as written": [(4.0,), (5.0,)]}).apart == pytest.approx(0.25)
     assert result.by_hand is not None and result.by_hand[0] == pytest.approx(2.0)
     assert result.measured is not None and result.measured.name == "cache"
     assert result.off == pytest.approx(0.1)
@@ -66,7 +67,8 @@ def test_the_first_line_that_differs_is_found(plain: str, watched: str, differen
 def test_advice_that_makes_a_script_slower_is_named() -> None:
     runs = {"as written": [(2.0,), (2.0,)], "by hand": [(2.5,), (2.5,)], "watched": [(2.2,)]}
     document = a_scripts_document(runs, follows=["cache"], tried={"cache": 1.2}, chosen="cache")
-    gains, advised, watching = derive(document).conclusions
+    gains, apart, advised, watching = derive(document).conclusions
+    assert apart.startswith("Plain runs of one script differ by 0% (median of 1 scripts), at most by 0%")
     assert gains == "1 gains were measured and followed by hand: the median error is 50%, the largest 50%."
     assert advised == "1 of them were advised; slower by hand: train."
     assert watching.startswith("A watched epoch took 1.10 times as long as a plain one")
