@@ -185,8 +185,8 @@ class Turns:
 
     def _run(self) -> Iterator[Trial]:
         self._say("reading the data as written")
-        self._batches = self._find_batches()
-        self._warm_up(AS_WRITTEN, ())
+        self._batches, built, first = self._find_batches()
+        self._warm_up(AS_WRITTEN, (), built=built, first=first)
         apart: list[tuple[str, ...]] = [self._only] if self._only else [(name,) for name in self._effects]
         for names in apart:
             if self._allows(names):
@@ -213,23 +213,32 @@ class Turns:
         chosen = gains_of(self.trial()).chosen
         if chosen is None:
             return
+        if len(alone) == 1 and self._gone_s() + _LEAST_ROUNDS * self._round_s > self._until(1.0):
+            return  # it was not chosen from several
         # The fastest of several owes its place to noise as well, so that the rounds that chose it overestimate it.
         self._chosen_first = chosen.name
         yield from self._rounds([AS_WRITTEN, chosen.name], self._until(1.0), again=True)
 
-    def _find_batches(self) -> int:
-        """Returns how many batches an epoch of the measurement needs: more and more are timed until it is known."""
+    def _find_batches(self) -> tuple[int, Any, Sample | None]:
+        """Finds how many batches an epoch of the measurement needs: more and more are timed until it is known.
+
+        Returns:
+          (the batches, data of so many as written, their first epoch if they had one by then).
+        """
         batches = least = max(_LEAST_BATCHES, self._length(()))
         while True:
-            sample = self._measure(self._data.built((), batches), 1, "warmup", 0, self._budget_s / 4)
+            built = self._data.built((), batches)
+            sample = self._measure(built, 1, "warmup", 0, self._budget_s / 4)
             epoch_s = sample.epoch_ns / 1e9
             if self._data.is_whole(batches):
-                return batches
+                return batches, built, sample
             if epoch_s > _EPOCH_S / 4:
                 whole = self._data.epoch_batches
                 if whole is not None and whole * epoch_s / batches <= _WHOLE_RATIO * self._budget_s:
-                    return math.ceil(whole)
-                return max(least, round(batches * _EPOCH_S / epoch_s))
+                    wanted = math.ceil(whole)
+                else:
+                    wanted = max(least, round(batches * _EPOCH_S / epoch_s))
+                return (batches, built, sample) if wanted == batches else (wanted, self._data.built((), wanted), None)
             batches *= 4
 
     def _length(self, names: tuple[str, ...]) -> int:
@@ -239,18 +248,19 @@ class Turns:
     def _allows(self, names: tuple[str, ...]) -> bool:
         """Whether the budget suffices for one more contender; notes it as not tried if not.
 
-        The new one may take as long as the data as written.
+        The new one may take as long as the data as written. The first and most promising one may take all of the
+        budget: what is not chosen from several need not be measured again.
         """
+        ratio = 1.0 if len(self._contenders) == 1 else _ALONE_RATIO
         epoch_s = self._epoch_s[AS_WRITTEN] * self._length(names) / self._length(())
         epochs_s = [*(self._epoch_s[name] for name in self._contenders), epoch_s]
         windows_s = [max(one_s, _WINDOW_S) for one_s in epochs_s]
-        needed_s = (self._gone_s() + _WARMUPS * epoch_s + _LEAST_ROUNDS * sum(windows_s)) / _ALONE_RATIO
+        warm_up_s = self._warm_ups(names, epoch_s) * epoch_s
+        needed_s = (self._gone_s() + warm_up_s + _LEAST_ROUNDS * sum(windows_s)) / ratio
         if needed_s <= self._budget_s:
             return True
         left = (1 if self._only else len(self._effects)) + 1 - len(self._contenders)
-        for_all_s = (
-            needed_s + (left - 1) * (_WARMUPS * epoch_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / _ALONE_RATIO
-        )
+        for_all_s = needed_s + (left - 1) * (warm_up_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / ratio
         reason = f"{self._batches} batches take {epoch_s:.1f} s as written; --budget {math.ceil(for_all_s)} would do"
         self._drop(" + ".join(names), reason)
         return False
@@ -282,12 +292,32 @@ class Turns:
             return comparison.difference
         raise Broken(f"it claims {claimed} batches, and {comparison.text}: it is thrown out")
 
-    def _warm_up(self, name: str, remedies: tuple[str, ...], difference: float | None = None) -> None:
-        self._built[name] = self._data.built(remedies, self._length(remedies))
+    def _warm_ups(self, remedies: tuple[str, ...], epoch_s: float) -> int:
+        """Returns how many epochs of warm-up a contender needs whose epoch takes so long."""
+        fills = any(self._effects[name].warms_up for name in remedies)
+        return _WARMUPS if fills or epoch_s < _LONG_S else 1
+
+    def _warm_up(
+        self,
+        name: str,
+        remedies: tuple[str, ...],
+        difference: float | None = None,
+        *,
+        built: Any = None,
+        first: Sample | None = None,
+    ) -> None:
+        """Builds a contender and measures its first epochs.
+
+        Args:
+          built: the contender's data, where these are built already.
+          first: the first epoch of these data, where there was one.
+        """
+        self._built[name] = self._data.built(remedies, self._length(remedies)) if built is None else built
         limit_s = max(self._budget_s - self._gone_s(), 1.0)
-        first = last = self._measure(self._built[name], 1, "warmup", 0, limit_s)
-        fills = any(self._effects[one].warms_up for one in remedies)
-        for number in range(1, _WARMUPS if fills or first.epoch_ns < _LONG_S * 1e9 else 1):
+        if first is None:
+            first = self._measure(self._built[name], 1, "warmup", 0, limit_s)
+        last = first
+        for number in range(1, self._warm_ups(remedies, first.epoch_ns / 1e9)):
             last = self._measure(self._built[name], 1, "warmup", number, limit_s)
         self._epoch_s[name] = last.epoch_ns / 1e9
         slower = self._epoch_s[name] / self._epoch_s[AS_WRITTEN] * self._length(()) / self._length(remedies)

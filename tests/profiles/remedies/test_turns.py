@@ -278,6 +278,18 @@ def test_epochs_that_differ_much_get_more_rounds_within_the_budget(fake: FakeClo
     assert trial.seconds < 0.7 * 60  # nothing looks faster, and no time is spent on it
 
 
+def test_slow_data_have_their_most_promising_remedy_tried_within_the_budget(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 500, "a": 250, "b": 250})
+    training = FakeTraining(data, fake)
+    trial = last_of(Turns(data, training, budget_s=60))
+    chosen = gains_of(trial).chosen
+    assert chosen is not None and chosen.name == "a" and chosen.again is None
+    assert chosen.best[0] == pytest.approx(2) and trial.seconds <= 60
+    assert reasons(trial).keys() == {"b"} and "--budget" in reasons(trial)["b"]
+    # The first reading of the data as written is their warm-up as well.
+    assert [name for name, window, _ in training.windows if window == "warmup"] == [AS_WRITTEN, "a"]
+
+
 def test_ctrl_c_in_a_trial_keeps_what_was_measured_before(fake: FakeClock) -> None:
     def interrupt(name: str, window: str, round_: int) -> None:
         if (window, round_) == ("train", 2):
