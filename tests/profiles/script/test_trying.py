@@ -53,12 +53,22 @@ def trial_of(folder: Path) -> dict:
     return trial
 
 
+# `python -m profiles` with shorter and fewer rounds.
+SHORTER = """
+import sys, unstall
+from profiles.remedies import turns
+turns._WINDOW_S, turns._MOST_ROUNDS, turns._ROUNDS_AGAIN = 0.05, 4, 3
+from profiles.__main__ import guarded_main
+sys.exit(guarded_main(sys.argv[1:]))
+"""
+
+
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("script")
     (folder / "train.py").write_text(SCRIPT)
     plain = run_python(folder, "train.py", 3)
-    shown = run(folder, "--budget", 20, "--out", "out", "train.py", 3)
+    shown = run_python(folder, "-c", SHORTER, "--budget", 20, "--out", "out", "train.py", 3)
     return folder, plain, shown
 
 
