@@ -380,6 +380,7 @@ LATE = {
     "pipeline": ({"pipeline"}, "psutil, and what prepares copies"),
     "pipeline.commands.materialize": ({"rich", "pipeline"}, "the bar and the build, for more than --help"),
     "pipeline.export": ({"jinja2"}, "templates, for whoever writes a script"),
+    "profiles": ({"profiles"}, "`watch`, which most processes never ask for"),
     "profiles.__main__": ({"profiles"}, "runs in the user's process, whose own modules come first"),
     "profiles.gate.anchors": ({"profiles"}, "runs in the user's tests"),
 }
@@ -471,6 +472,7 @@ def test_profiles_imports_no_framework_but_keras_into_a_users_process():
         "profiles.remedies.tf_part",
         "profiles.remedies.tf_remedies",
         "profiles.script.loop_step",
+        "profiles.stages.loader_stages",
         "profiles.stages.tf_model",
         "profiles.stages.tf_stages",
     }

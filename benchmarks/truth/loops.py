@@ -14,11 +14,9 @@ from benchmarks.lab.options import UserError
 from benchmarks.truth.comparison import Epoch, Figures, compare
 from benchmarks.truth.planted import IMAGES, Sleeper, a_loader
 from profiles import clock
+from profiles.magic import run_watched
 from profiles.report.measurements import derive
 from profiles.results import Result
-from profiles.script.loop_sources import TfDatasets, TorchLoaders
-from profiles.script.loops import Loops
-from profiles.script.report import report_on
 
 # Epochs that are timed by hand, and that are watched; the first watched one is not counted.
 _BY_HAND, _WATCHED = 3, 4
@@ -31,13 +29,11 @@ class _Loop:
 
     Attributes:
       data: to be looped over again and again.
-      source: tells `Loops` of a pass.
       step: trains on a batch.
       finish: waits for what a device behind the host still computes.
     """
 
     data: Any
-    source: Any
     step: Callable[[Any], object]
     finish: Callable[[], object] = lambda: None
 
@@ -78,19 +74,16 @@ def loop_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
 
 
 def _watched(loop: _Loop) -> Result:
-    loops = Loops(max_steps=None)
-    restore = loop.source.attach(loops)
-    try:
+    def epochs() -> None:
         for _ in range(_WATCHED):
             loop.run()
-    finally:
-        restore()
-    [verdict] = derive(report_on([loops], script="planted", complete=True))
+
+    [verdict] = derive(run_watched(epochs).document)
     return verdict.result
 
 
 def _tf_data(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
-    return _Loop(data=a_loader(load, steps), source=TfDatasets(), step=lambda batch: step())
+    return _Loop(data=a_loader(load, steps), step=lambda batch: step())
 
 
 def _torch(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
@@ -106,7 +99,7 @@ def _torch(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
             return torch.zeros(IMAGES, 4), torch.zeros(IMAGES)
 
     data = DataLoader(Batches(), batch_size=None)
-    return _Loop(data=data, source=TorchLoaders(), step=lambda batch: step())
+    return _Loop(data=data, step=lambda batch: step())
 
 
 def _jax(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
@@ -128,7 +121,6 @@ def _jax(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
 
     return _Loop(
         data=a_loader(load, steps),
-        source=TfDatasets(),
         step=train,
         finish=lambda: state[0].block_until_ready(),
     )

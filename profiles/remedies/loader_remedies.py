@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from profiles import clock
 from profiles.machine.others import Others
 from profiles.remedies.edits import reads_as
-from profiles.remedies.equality import Comparison, Readings
+from profiles.remedies.equality import Comparison, Readings, compare
 from profiles.remedies.remedy import Edit, Need, Remedy, Untried
 from profiles.remedies.turns import Failed
 from profiles.samples import Sample
@@ -25,6 +25,8 @@ from profiles.stages.places import place_of
 
 # Batches that are compared, and how many each worker has ready with the remedy "more-ready", and by PyTorch's default.
 _COMPARED_BATCHES, _PREFETCH_FACTOR, _DEFAULT_FACTOR = 4, 4, 2
+# Samples that are made with two seeds, to see whether they draw.
+_COMPARED_SAMPLES = 8
 # First steps of an epoch that are not steady.
 _RAMP_STEPS = 2
 # Arguments of a DataLoader that are attributes of it as well.
@@ -80,6 +82,7 @@ class LoaderData:
         self._readings = Readings(self._first_batches)
         self._changed: dict[str, dict[str, Any]] = {}
         self._place = place_of(loader)
+        self._draws = self._draws_from_torch()
         self.remedies = self._find(frozenset(needs), max(1, calls), pins)
 
     def is_whole(self, batches: int) -> bool:
@@ -136,6 +139,27 @@ class LoaderData:
         finally:
             torch.set_rng_state(state)
 
+    def _draws_from_torch(self) -> bool:
+        """Whether samples depend on PyTorch's random numbers, as most augmentation does."""
+        if isinstance(self._loader.dataset, IterableDataset) or not self._number:
+            return False
+        state = torch.get_rng_state()
+        try:
+            torch.manual_seed(0)
+            sampler = self._loader.sampler if self._loader.batch_sampler is None else self._loader.batch_sampler
+            first = next(iter(sampler))
+            indices = first[:_COMPARED_SAMPLES] if isinstance(first, (list, tuple)) else [first]
+            readings = []
+            for seed in (1, 1, 2):
+                torch.manual_seed(seed)
+                readings.append([_as_numpy(self._loader.dataset[index]) for index in indices])
+            again, drawn = (compare(readings[0], reading).effect for reading in readings[1:])
+            return again == "identical" and drawn != "identical"
+        except Exception:  # code of the user's, which shows its error where the loader is read
+            return False
+        finally:
+            torch.set_rng_state(state)
+
     def _find(self, needs: frozenset[Need], calls: int, pins: bool) -> tuple[Remedy, ...]:
         loader, workers = self._loader, int(self._loader.num_workers)
         remedies: list[Remedy] = []
@@ -176,7 +200,8 @@ class LoaderData:
             name=name,
             text=text.format(*settings.values()),
             code=(reads_as(edits) if edits else None) or f"DataLoader(..., {', '.join(arguments)})",
-            effect="identical",
+            # Each worker has random numbers of its own, and other batches with another number of workers.
+            effect="other draws" if self._draws and "num_workers" in settings else "identical",
             place=None if self._place is None else str(self._place),
             edits=edits,
         )

@@ -21,7 +21,7 @@ class TorchLoaders:
 
     traces = False
     tries = True
-    reads_again = False
+    reads_again = True
 
     def attach(self, loops: Loops) -> Callable[[], None]:
         """Replaces `DataLoader.__iter__`, so that `loops` is told of each pass. Returns what restores it."""

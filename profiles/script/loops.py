@@ -104,8 +104,9 @@ class Loops:
 
     @property
     def readable_data(self) -> Mapping[str, Any]:
-        """The data of loops that can be read again, as long as the script holds them; else None."""
-        return {name: loop.data() for name, loop in self._named() if loop.source.reads_again}
+        """The data of loops that can be read again, as long as they are held; else None."""
+        readable = [(name, loop) for name, loop in self._named() if loop.source.reads_again]
+        return {name: loop.data() if loop.loader is None else loop.loader for name, loop in readable}
 
     def _named(self) -> list[tuple[str, _Loop]]:
         loops = [loop for loop in self._loops.values() if loop.epochs]

@@ -7,22 +7,18 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
-import numpy as np
-
-from profiles.devices import parse_device
-from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
 from profiles.report.measurements import MeasurementDocument, derive
-from profiles.script.loops import Loops
-from profiles.script.profiler import Profiler
 from profiles.script.progress import ReadingProgress
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 from profiles.stages.progress import Note
-from profiles.stages.take_apart import stages_and_lines
 from profiles.text import Terminal, error_text
+
+if TYPE_CHECKING:
+    from profiles.script.loops import Loops
+    from profiles.script.profiler import Profiler
 
 # How long reading a script's data again may take. It can block for ever, as on a queue that nothing fills any more.
 STAGES_LIMIT_S = 90.0
@@ -109,23 +105,19 @@ def _within(limit_s: float, call: Callable[[], _StagesAndLines]) -> _StagesAndLi
 
 
 def _take_apart(data: Any, compute_images_per_sec: float, files: int, lines: bool, note: Note) -> _StagesAndLines:
-    """Measures the stages of a `fit`'s data, on an emulated device that computes as fast as the script's model did."""
-    pace = parse_device(f"emulated:{min(max(compute_images_per_sec, 0.1), 1e7)}")
+    """Measures the stages of data. Each library's code is imported only for data of its own."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            windows = Windows(_stand_in_model(), pace)
-            windows.prepare([(np.zeros((1, 1), np.float32), np.zeros((1,), np.float32))])
-            return stages_and_lines(data, windows, lines=lines, files=files, note=note)
+            if hasattr(data, "batch_sampler"):
+                from profiles.stages.loader_stages import loader_table
+
+                return loader_table(data, cores=usable_cores(), files=files, note=note), ()
+            from profiles.script.keras_stages import take_apart
+
+            return take_apart(data, compute_images_per_sec, files=files, lines=lines, note=note)
     except (Exception, SystemExit) as error:  # a user's pipeline can raise anything; the rest of the report must stay
         reason = f"it could not be taken apart ({error_text(error)})"
         return _no_stages(reason)
-
-
-def _stand_in_model() -> Any:
-    """Returns a model to call `fit` on, which takes no step on the data. Initial zeros change no random state."""
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
-    model.compile("sgd", "mse", jit_compile=False)
-    return model
 
 
 def _no_stages(reason: str) -> _StagesAndLines:

@@ -156,3 +156,25 @@ def test_the_stand_in_computes_as_long_as_it_was_asked_for(torch):
     for _ in range(10):
         step()
     assert (time.perf_counter() - began) / 10 == pytest.approx(0.02, rel=0.25)
+
+
+class Augmented(Numbers):
+    """Draws from PyTorch's random numbers, as torchvision's transforms do."""
+
+    def __getitem__(self, index):
+        import torch
+
+        return torch.rand(3), torch.tensor(float(index))
+
+
+def test_workers_draw_other_numbers_where_the_data_set_draws(torch):
+    data = data_of(loader_of(Augmented(40)))
+    effects = {remedy.name: remedy.effect for remedy in data.remedies}
+    assert effects == {"workers": "other draws", "more-workers": "other draws"}
+    assert data.compared(("workers",)).effect == "other draws"
+    data = data_of(loader_of(Augmented(40), num_workers=2))
+    effects = {remedy.name: remedy.effect for remedy in data.remedies}
+    assert effects["more-workers"] == "other draws" and effects["persistent"] == "identical"
+    state = torch.get_rng_state()
+    assert {remedy.effect for remedy in data_of(loader_of(Numbers(40))).remedies} == {"identical"}
+    assert torch.equal(torch.get_rng_state(), state)

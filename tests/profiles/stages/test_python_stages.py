@@ -14,8 +14,8 @@ import PIL.Image
 import pytest
 
 from profiles import clock
-from profiles.stages import python_stages
-from profiles.stages.python_stages import LIBRARY_CALLS, REST, CallTimer, LibraryCall
+from profiles.stages import call_timer
+from profiles.stages.call_timer import LIBRARY_CALLS, REST, CallTimer, LibraryCall
 from tests.builders import MS
 from tests.fakes import FakeClock
 from tests.planted import planted
@@ -54,8 +54,8 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
         LibraryCall(kind="Library", name="read", module=module, path="Library.read", reads=True),
         LibraryCall(kind="Library", name="inner", module=module, path="Library.inner"),
     )
-    monkeypatch.setattr(python_stages, "LIBRARY_CALLS", calls)
-    monkeypatch.setattr(python_stages, "_NAMES", ("read", "inner", REST.name))
+    monkeypatch.setattr(call_timer, "LIBRARY_CALLS", calls)
+    monkeypatch.setattr(call_timer, "_NAMES", ("read", "inner", REST.name))
 
 
 def one_image(images: int = 1) -> int:

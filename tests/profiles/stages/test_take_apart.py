@@ -15,7 +15,7 @@ import tensorflow as tf
 from profiles.measure.windows import Windows
 from profiles.stage_table import StageTable
 from profiles.stages import python_stages, tf_stages
-from profiles.stages.python_stages import CallTimer
+from profiles.stages.call_timer import CallTimer
 from profiles.stages.take_apart import stage_table
 from tests.fakes import FakeClock
 from tests.planted import IMAGES, a_batch, a_model, emulated, planted, tensorflow_only

@@ -1,0 +1,124 @@
+"""Measures the stages of a `DataLoader` of PyTorch's: its dataset, its `collate_fn`, and the way from its workers."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from profiles import clock
+from profiles.stage_table import StageTable, without_stages
+from profiles.stages.call_timer import COLLATE, CallTimer, images_tail, stages_of
+from profiles.stages.progress import Note, unnoted
+from profiles.unit import images_in
+
+_ROUNDS = 3
+# How long a round lasts, about, and how many batches each worker makes in a round, at least.
+_ROUND_S, _LEAST_BATCHES_PER_WORKER = 0.8, 3
+# Settings of a DataLoader that decide how batches come from its workers.
+_KEPT = ("num_workers", "pin_memory", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+
+
+def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unnoted) -> StageTable:
+    """Measures what each stage of a DataLoader costs, with as many workers as it has.
+
+    Rounds with and without timed calls alternate. The rounds without say what the whole loader costs.
+
+    Args:
+      loader: whose data set is read by index.
+      cores: number of cores that this process may use.
+      files: from how many files the data set makes a sample.
+      note: called with the number of rounds that were made, and of all.
+    Returns:
+      The table; without stages, and with the reason, where this kind of loader cannot be taken apart.
+    """
+    if isinstance(loader.dataset, IterableDataset):
+        return without_stages("an IterableDataset is read once: only its waiting can be seen", cores=cores)
+    workers = int(loader.num_workers)
+    timer = CallTimer(files)
+    note(0, _ROUNDS)
+    state = torch.get_rng_state()
+    images = cpu_ns = wall_ns = 0
+    try:
+        plain = _Batches(loader, None)
+        plain.keep(max(1, workers))
+        timed = _Batches(loader, timer, plain.indices)
+        for number in range(_ROUNDS):
+            began_ns, began_cpu_ns = clock.now_ns(), clock.cpu_ns()
+            images += sum(images_in(batch) or 1 for batch in _loader_of(plain, loader))
+            wall_ns += clock.now_ns() - began_ns
+            cpu_ns += clock.cpu_ns() - began_cpu_ns
+            with timer.installed():
+                for _ in _loader_of(timed, loader):
+                    pass
+            note(number + 1, _ROUNDS)
+    finally:
+        torch.set_rng_state(state)
+    times = timer.times
+    if not times.batches or not images:
+        return without_stages("its worker processes are not forked: nothing was seen of them", cores=cores)
+    ways = ["PyTorch's own code between the batches"]
+    ways += ["sending batches between processes"] if workers else []
+    ways += ["pinning their memory"] if loader.pin_memory else []
+    return StageTable(
+        stages=stages_of(times),
+        cores=cores,
+        loader_cpu_us_per_image=cpu_ns / images / 1e3,
+        effective_parallelism=cpu_ns / wall_ns,
+        workers=workers,
+        workers_seen=times.workers,
+        rest=", ".join(ways),
+        tail=images_tail(times),
+    )
+
+
+class _Batches:
+    """A data set of whole batches: the samples of each, put together as the loader does it.
+
+    Attributes:
+      indices: of the samples of each batch, or of a batch where the loader's data set gives whole batches.
+    """
+
+    def __init__(self, loader: Any, timer: CallTimer | None, indices: list[Any] | None = None) -> None:
+        self.indices = indices or []
+        self._loader = loader
+        self._timer = timer
+        self._collate = loader.collate_fn if timer is None else timer.timed(loader.collate_fn, COLLATE)
+
+    def keep(self, workers: int) -> None:
+        """Keeps as many batches as make a round, judged by the time of the first."""
+        sampler = self._loader.sampler if self._loader.batch_sampler is None else self._loader.batch_sampler
+        first, *others = itertools.islice(iter(sampler), 10_000)
+        self.indices = [first]
+        began_ns = clock.now_ns()
+        self._make(first)
+        batch_s = (clock.now_ns() - began_ns) / 1e9
+        wanted = max(round(_ROUND_S * workers / max(batch_s, 1e-4)), _LEAST_BATCHES_PER_WORKER * workers)
+        self.indices += others[: wanted - 1]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, number: int) -> Any:
+        if self._timer is None:
+            return self._make(self.indices[number])
+        return self._timer.batch(lambda: self._make(self.indices[number]), lambda batch: images_in(batch) or 1)
+
+    def _make(self, indices: Any) -> Any:
+        dataset = self._loader.dataset
+        if self._loader.batch_sampler is None:
+            return self._collate(dataset[indices])
+        if hasattr(dataset, "__getitems__"):
+            return self._collate(dataset.__getitems__(indices))
+        return self._collate([dataset[index] for index in indices])
+
+
+def _loader_of(batches: _Batches, loader: Any) -> DataLoader[Any]:
+    settings = {name: getattr(loader, name) for name in _KEPT if hasattr(loader, name)}
+    return DataLoader(batches, batch_size=None, collate_fn=_as_it_is, **settings)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
