@@ -6,6 +6,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable
+from dataclasses import asdict
 
 from PIL import Image
 from rich.console import Console
@@ -22,7 +23,7 @@ from pipeline.config import config_to_dict
 from pipeline.sources import Changes, FolderWatch
 from pipeline.variants import other_work
 from profiles import Device, provenance
-from profiles.machine import Recorder
+from profiles.machine import Recorder, storage_of
 from profiles.measure import LOADER_ROUNDS
 from profiles.provenance import Throttling, throttled_ratio, usable_cores
 from profiles.report import Document, LeftOut, measurements, now, text
@@ -58,6 +59,8 @@ class Run:
         self._recorder = Recorder()
         self._stages: dict[tuple[Device, str, str], tuple[StageTable, tuple[AnnotatedFunction, ...]]] = {}
         self._before_rounds: tuple[Throttling, ...] = ()
+        storage = None if source.root is None else storage_of(source.root)
+        self._storage = {} if storage is None else {"storage": asdict(storage)}
         self._watch = FolderWatch(source)
         self._changes = Changes()
         self._groups = [group for device in devices for group in self._groups_of(device)]
@@ -219,7 +222,7 @@ class Run:
             plan=measurements.Plan(
                 rounds=self._plan.rounds, data=provenance.without_folder(self._plan.data), baseline=BASELINE
             ),
-            dataset=self._source.to_dict() | self._changes.to_dict(),
+            dataset=self._source.to_dict() | self._changes.to_dict() | self._storage,
             samples=self._measurements(),
             left_out=tuple(
                 LeftOut(who=f"{subject.label} ({subject.job.model}, {subject.device.name})", reason=subject.reason)

@@ -1,5 +1,6 @@
-"""Readings of the machine: load, memory and GPUs during a run, what other programs take, the page cache."""
+"""Readings of the machine: load, memory and GPUs during a run, what other programs take, the page cache, mounts."""
 
+from profiles.machine.mounts import Storage, storage_of
 from profiles.machine.others import Others
 from profiles.machine.page_cache import PageCacheError, StorageRates, drop, left_warm, measure_storage
 from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Trace, during, settled, spans, unread_gpu
@@ -10,6 +11,7 @@ __all__ = [
     "Others",
     "PageCacheError",
     "Recorder",
+    "Storage",
     "StorageRates",
     "Trace",
     "drop",
@@ -18,5 +20,6 @@ __all__ = [
     "measure_storage",
     "settled",
     "spans",
+    "storage_of",
     "unread_gpu",
 ]

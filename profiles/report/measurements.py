@@ -210,13 +210,14 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
 def _heading(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[str]:
     """Returns a line for each model: its parameters and training, and the images that it is trained on."""
     dataset = document.dataset or {}
+    storage = dataset.get("storage", {})
     lines = {}
     for verdict in verdicts:
         subject = verdict.result.subject
         lines[subject.model] = (
             f"{subject.model}: {subject.training['parameters']:,} parameters, {subject.training['optimizer']}, "
             f"{subject.training['loss']}; {dataset['images']:,} images of {len(dataset['classes'])} classes from "
-            f"{dataset['name']}"
+            f"{dataset['name']}" + (f", on {storage['text']}" if storage.get("remote") else "")
         )
     return list(lines.values())
 
