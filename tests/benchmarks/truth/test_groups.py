@@ -200,7 +200,7 @@ def test_a_case_is_measured_anew_where_the_times_by_hand_differ(
     assert (loading.truth[0], loading.measured[0], rate.truth[0]) == pytest.approx((truth, 50, 100))
 
 
-@pytest.mark.slow  # 15 s of a real clock
+@pytest.mark.claims
 @planted
 def test_a_case_of_the_grid_is_near_the_truth_on_a_real_clock() -> None:
     share, rate = checks_of("grid-emulated", next(groups.grid_cell("grid-emulated", 50.0, 50.0))).values()
