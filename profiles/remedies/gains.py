@@ -151,10 +151,11 @@ def _rates(samples: Sequence[Sample], trial: Trial, tuner_s: float) -> dict[int,
 
 
 def tuner_s_per_image(trial: Trial) -> float:
-    """Returns the seconds per image that the script's epochs lost at their edges beyond what parts of them show.
+    """Returns the seconds per image that the script's epochs lost at their edges beyond what measured epochs show.
 
     At the end of an epoch tf.data's tuner holds the iterator up until it wakes next, and the time between two wakings
-    doubles: a part of an epoch loses at most its own length, and a whole epoch may lose as much as it takes.
+    doubles: a part of an epoch loses at most its own length, and a whole epoch may lose as much as it takes. What the
+    last epoch of a measured `fit` loses lies behind that `fit`.
     """
     as_written = trial.contenders[0].samples if trial.contenders else ()
     if trial.script_edges_s is None or trial.epoch_images is None or not as_written:

@@ -42,8 +42,8 @@ class Trial:
       epoch_images: images of an epoch in real use; None where it never ends, or its end was not reached.
       scaled: whether a measured epoch is the real one at a smaller scale, its edges included.
       batches, epoch_batches: of a measured epoch, and of one in real use; None where that is not known.
-      script_edges_s: seconds per image that the script's own epochs lost at their edges; None unless parts of epochs
-        were measured and tf.data's tuner runs on the data as written, of whose cost these show too little.
+      script_edges_s: seconds per image that the script's own epochs lost at their edges; None unless tf.data's tuner
+        runs on the data as written, of whose cost measured epochs show too little.
       epochs: how many the script trained for; None where that is not known.
       notes: what a reader of the rates must know.
       digest: of the script's text, to which the edits belong; None where there is no script.

@@ -160,7 +160,7 @@ class Turns:
             scaled=data.scaled,
             batches=self._batches or None,
             epoch_batches=data.epoch_batches,
-            script_edges_s=self._script_edges_s if data.tuned and not data.is_whole(self._batches) else None,
+            script_edges_s=self._script_edges_s if data.tuned else None,
             epochs=self._script_epochs,
             notes=data.notes,
             seconds=self._gone_s(),
