@@ -11,6 +11,8 @@ from profiles.report import Document
 from profiles.statistics import Interval, geometric_mean, median, ratio_interval
 
 ScriptsDocument = Document[Asked, Samples]
+# An epoch that takes so many times as long as the median is left out.
+_LONGEST_RATIO = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,7 @@ class Result:
     Attributes:
       difference: the first line that the watched run printed otherwise, as (plain, watched); None where there is none.
       repeats: whether the plain runs printed the same; None for a single one. If not, a difference says nothing.
-      epoch_s: median time of an epoch as written, without the first; of the whole run where no epochs are printed.
+      epoch_s: mean time of an epoch as written, without the first; of the whole run where no epochs are printed.
       apart: how much longer the epochs of the slowest plain run are than those of the fastest; None for a single run.
       watching: how many times as long an epoch of the watched run takes.
       by_hand: times as fast as edited by hand, with its 95 % interval; None without such runs.
@@ -121,10 +123,17 @@ def _runs(samples: ScriptSamples, how: How) -> list[ScriptRun]:
 
 
 def _seconds(runs: Iterable[ScriptRun]) -> float:
-    """Returns the median time of an epoch but the first, in which frameworks trace; of a run if none was printed."""
+    """Returns the mean time of an epoch but the first, in which frameworks trace; of a run if none was printed.
+
+    Not the median: tf.data's tuner takes some epochs up to twice as long, and the others nothing. Epochs that take
+    longer than that are those beside which another program ran.
+    """
     runs = list(runs)
     epochs_s = [seconds for script_run in runs for seconds in _steady(script_run.epochs_s)]
-    return median(epochs_s or [script_run.wall_s for script_run in runs])
+    all_s = epochs_s or [script_run.wall_s for script_run in runs]
+    longest_s = _LONGEST_RATIO * median(all_s)
+    kept_s = [seconds for seconds in all_s if seconds <= longest_s]
+    return sum(kept_s) / len(kept_s)
 
 
 def _steady(epochs_s: Sequence[float]) -> Sequence[float]:
