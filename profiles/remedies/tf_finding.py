@@ -165,7 +165,6 @@ class Finder:
             (self._pool, ("waiting",)),
             (self._parallel, ("waiting",)),
             (self._prefetch, ("waiting",)),
-            (self._any_order, ("waiting",)),
             (self._shuffle_first, ("edges", "waiting")),
             (self._tuner_off, ("edges",)),
             (lambda: self._repeat(batches), ("edges",)),
@@ -175,7 +174,10 @@ class Finder:
             for find, served in finders
             if ranks.keys() & set(served)
         ]
-        return tuple(remedy for _, find in sorted(called, key=lambda one: one[0]) for remedy in find())
+        finds = [find for _, find in sorted(called, key=lambda one: one[0])]
+        # Order by readiness gains least of all.
+        finds += [self._any_order] if "waiting" in ranks else []
+        return tuple(remedy for find in finds for remedy in find())
 
     def size_of(self, at: int) -> int:
         """Returns the buffer size of a shuffle: no more than there are elements."""

@@ -337,6 +337,7 @@ def test_the_remedies_of_the_largest_loss_come_first():
     assert by_edges[:2] == ["tuner-off", "repeat"]
     assert by_waiting[-2:] == ["tuner-off", "repeat"]
     assert by_edges[2:] == by_waiting[:-2] and by_edges[2:]
+    assert list(taken_apart(PIPELINES["autotuned"]())[1])[-1] == "any-order"
 
 
 def test_a_shuffle_of_what_is_made_calls_for_faster_stages_before_the_tuner():
