@@ -175,6 +175,7 @@ class Tally:
         self._begin_ns = clock.now_ns()
         self._opening_watch_ns, self._closing_watch_ns = self._begin_ns - made_ns, 0
         self._cpu_ns = self._first_ns = self._ended_ns = self._read_ns = 0
+        self._watched_ns = 0
         self._first_batch_ns: int | None = None
         self._images: int | None = 0
         self._read_images: int | None = 0
@@ -240,6 +241,10 @@ class Tally:
         """
         self._calls_ns += left_ns - (self._hook_ended_ns if self._hook_ended_ns > self._left_ns else entered_ns)
         self._left_ns = left_ns
+
+    def add_watch(self, ns: int) -> None:
+        """Leaves out what the watch has taken behind the last step."""
+        self._watched_ns += ns
 
     def add_fetch(self, ns: int) -> None:
         """Adds the time of fetching a batch between two hooks, which is a part of no call."""
@@ -334,7 +339,7 @@ class Tally:
             first_batch_ns=self._first_batch_ns,
             before_ns=self._first_ns - self._begin_ns - self._before_hooks_ns - self._first_hooks_ns,
             wall_ns=self.last_ns - self._first_ns,
-            after_ns=self._ended_ns - self.last_ns - self._last_hooks_ns,
+            after_ns=self._ended_ns - self.last_ns - self._last_hooks_ns - self._watched_ns,
             traced_ns=sum(max(0, ns - step_ns) for ns in self._traced_ns),
             other_ns=now_ns - self._ended_ns - self._closing_watch_ns - self._after_hooks_ns,
             cpu_ns=self._cpu_ns,
@@ -349,7 +354,7 @@ class Tally:
             all_waits_ns=self._all_waits_ns,
             all_callbacks_ns=self._all_callbacks_ns,
             edge_callbacks_ns=self._edge_callbacks_ns,
-            watch_ns=self._opening_watch_ns + self._closing_watch_ns,
+            watch_ns=self._opening_watch_ns + self._closing_watch_ns + self._watched_ns,
         )
 
     @property
@@ -363,7 +368,8 @@ class Tally:
         the check of this sum finds. So the opening edge ends at Keras' first batch hook, and the closing edge begins
         behind the last hook: edges from and to calls that were seen would contain calls that were not.
         """
-        closing_ns = now_ns - max(self._hook_ended_ns, self._left_ns) - self._closing_watch_ns - self._after_hooks_ns
+        closing_ns = now_ns - max(self._hook_ended_ns, self._left_ns) - self._after_hooks_ns
+        closing_ns -= self._closing_watch_ns + self._watched_ns
         edge_hooks_ns = self._first_hooks_ns + self._last_hooks_ns
         return self._opening_ns + self._calls_ns + self._hooks_ns - edge_hooks_ns + closing_ns
 

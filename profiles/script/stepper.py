@@ -210,9 +210,7 @@ class Stepper:
         try:
             batch = next(iterator)
         except StopIteration:
-            if not self._sizes:
-                return original(iterator)  # without any batch, Keras builds the model's state in this call
-            raise
+            return self._run_without_batch(tally, original, iterator)
         fetched_ns = clock.now_ns()
         if isinstance(iterator, Ready):  # an outer watch has drawn the batch already
             before_ns -= iterator.wait_ns
@@ -233,6 +231,27 @@ class Stepper:
         hooks_ns = hooks_since(0, tally.take_hooks())
         tally.add(before_ns, fetched_ns, clock.now_ns(), images, 1, traced=traced, hooks_ns=hooks_ns)
         return result
+
+    def _run_without_batch(self, tally: Tally, original: Callable[..., Any], iterator: Any) -> Any:
+        """Runs a step after the last batch, as `fit` does where it does not know the number of batches.
+
+        TensorFlow runs what of the step needs no batch before the step fails: it counts the step and its samples in the
+        metrics and the optimizer, and draws. Without any batch at all, Keras builds the model's state in this call.
+
+        Raises:
+          StopIteration: as `fit` expects it.
+        """
+        began_ns = clock.now_ns()
+        try:
+            return original(iterator)
+        except Exception as error:
+            if type(error).__name__ == "OutOfRangeError":
+                raise StopIteration from error
+            raise
+        finally:
+            tally.add_watch(
+                clock.now_ns() - began_ns
+            )  # most of it traces the function, which the script's own step did
 
     def _run_on_jax(self, tally: Tally, original: Callable[..., Any], state: list[Any], iterator: Any) -> Any:
         assert self._completion is not None
