@@ -24,11 +24,10 @@ from profiles.remedies import AS_WRITTEN, gains_of
 from profiles.report import RESULTS, Document, DocumentError, LeftOut, load, now
 from profiles.report.measurements import KINDS, derive
 
-# The line of an epoch's time, and other times that frameworks and scripts print: "12ms/step", "3.4 sec", "0:00:12".
+# The line of an epoch's time.
 _EPOCH = re.compile(r"^EPOCH_S (\d+(?:\.\d+)?(?:e-?\d+)?)\s*$", re.MULTILINE)
-_TIMES = re.compile(r"\d+(?::\d\d)+(?:\.\d+)?|\b\d+(?:\.\d+)?(?:e[-+]\d+)? ?(?:us|µs|ms|s|sec|secs|seconds)\b(?:/\w+)?")
 # Most characters that are kept of what a script prints.
-_MOST_CHARACTERS = 20_000
+_MOST_CHARACTERS = 200_000
 
 
 class Lab:
@@ -112,7 +111,7 @@ class Lab:
             exit_code=self._process.returncode,
             wall_s=wall_s,
             epochs_s=tuple(seconds for text in _EPOCH.findall(printed) if (seconds := float(text)) > 0),
-            printed=without_times(printed)[:_MOST_CHARACTERS],
+            printed=printed[:_MOST_CHARACTERS],
         )
 
     def _read_advice(self, script: Script) -> None:
@@ -125,15 +124,6 @@ class Lab:
         if advice is None:
             self._left_out.append(LeftOut(who=script.name, reason="watched, nothing was measured of it"))
         self._samples[script.name] = replace(self._samples[script.name], advice=advice)
-
-
-def without_times(printed: str) -> str:
-    """Returns what a script printed as a reader sees it, without what differs from run to run: times.
-
-    Of a line that was written over, such as a progress bar, the last text counts.
-    """
-    lines = (re.split(r"\r|\x08+", line.rstrip("\r\x08"))[-1] for line in _EPOCH.sub("", printed).split("\n"))
-    return "\n".join(_TIMES.sub("_", line).rstrip() for line in lines)
 
 
 def advice_in(path: Path) -> Advice | None:

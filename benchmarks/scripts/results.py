@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,13 @@ from profiles.report import Document
 from profiles.statistics import Interval, geometric_mean, median, ratio_interval
 
 ScriptsDocument = Document[Asked, Samples]
+# Times that frameworks and scripts print: "12ms/step", "3.4 sec", "0:00:12", "elapsed time: 3.2".
+_TIMES = re.compile(
+    r"\d+(?::\d\d)+(?:\.\d+)?|\b\d+(?:\.\d+)?(?:e[-+]\d+)? ?(?:us|µs|ms|s|sec|secs|seconds)\b(?:/\w+)?"
+    r"|(?<=time)\W+\d+(?:\.\d+)?|(?<=took)\W+\d+(?:\.\d+)?",
+    re.IGNORECASE,
+)
+_COLOURS, _EPOCH_LINE, _BAR = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"EPOCH_S "), re.compile(r"\d+/\S+ ")
 # An epoch that takes so many times as long as the median is left out.
 _LONGEST_RATIO = 2.5
 
@@ -88,6 +96,24 @@ class Results:
         return tuple(sentences)
 
 
+def without_times(printed: str) -> str:
+    """Returns what a script printed as a reader sees it, without what differs from run to run: times.
+
+    Of a line that was written over, such as a progress bar, the last text counts. How many bars are printed depends on
+    the time: of an epoch's bars, in lines of their own, only the last is kept.
+    """
+    lines = (re.split(r"\r|\x08+", line.rstrip("\r\x08"))[-1] for line in _COLOURS.sub("", printed).split("\n"))
+    kept: list[str] = []
+    for line in lines:
+        text = _TIMES.sub("_", line).strip()
+        if not text or _EPOCH_LINE.match(text):
+            continue
+        if kept and _BAR.match(text) and _BAR.match(kept[-1]):
+            kept.pop()
+        kept.append(text)
+    return "\n".join(kept)
+
+
 def derive(document: ScriptsDocument) -> Results:
     """Returns what follows for each script that ran as written."""
     scripts = {script.name: script for script in document.plan.scripts}
@@ -108,7 +134,7 @@ def _result(script: Script, samples: ScriptSamples) -> Result | None:
         script=script,
         advice=samples.advice,
         difference=_difference(plain[0], watched[0]) if watched else None,
-        repeats=len({script_run.printed for script_run in plain}) == 1 if len(plain) > 1 else None,
+        repeats=len({without_times(script_run.printed) for script_run in plain}) == 1 if len(plain) > 1 else None,
         epoch_s=plain_s,
         apart=max(as_written.values()) / min(as_written.values()) - 1 if len(as_written) > 1 else None,
         # The watched process goes on behind the script: only the epochs can be compared.
@@ -141,7 +167,7 @@ def _steady(epochs_s: Sequence[float]) -> Sequence[float]:
 
 
 def _difference(plain: ScriptRun, watched: ScriptRun) -> tuple[str, str] | None:
-    lines, others = plain.printed.split("\n"), watched.printed.split("\n")
+    lines, others = (without_times(script_run.printed).split("\n") for script_run in (plain, watched))
     for line, other in zip(lines, others, strict=False):
         if line != other:
             return line, other

@@ -18,7 +18,7 @@ class ScriptRun:
       exit_code: of the process; negative if a signal ended it.
       wall_s: from its start to its end.
       epochs_s: that it printed.
-      printed: what it printed to stdout, without times (`measure.without_times`).
+      printed: what it printed to stdout.
     """
 
     how: How

@@ -9,8 +9,7 @@ import psutil
 import pytest
 
 from benchmarks.scripts.__main__ import main
-from benchmarks.scripts.measure import without_times
-from benchmarks.scripts.results import Result, derive
+from benchmarks.scripts.results import Result, derive, without_times
 from tests.builders import a_scripts_document
 
 SLEEPS = """
@@ -76,7 +75,10 @@ def test_advice_that_makes_a_script_slower_is_named() -> None:
 
 def test_what_differs_from_run_to_run_is_not_compared() -> None:
     printed = "EPOCH_S 1.5\n\r1/4 loss: 3\r4/4 ━ 2s 12ms/step - loss: 0.25\nran 3.5 seconds, 0:00:12 in all, 3 steps"
-    assert without_times(printed) == "\n4/4 ━ _ _ - loss: 0.25\nran _, _ in all, 3 steps"
+    assert without_times(printed) == "4/4 ━ _ _ - loss: 0.25\nran _, _ in all, 3 steps"
+    assert without_times("\x1b[1m 3/4\x1b[0m ━ 0.3\n4/4 - \x1b[1m3s\x1b[0m - 0.2\n\nelapsed time: 3.25") == (
+        "4/4 - _ - 0.2\nelapsed time_"
+    )
 
 
 def test_scripts_run_in_turns_and_what_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
