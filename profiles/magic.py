@@ -61,6 +61,6 @@ def load(shell: Any) -> None:
     """Registers `%%stalls` with IPython's shell."""
 
     def stalls(line: str, cell: str) -> Stalls:
-        return run_watched(lambda: shell.run_cell(cell).raise_error())
+        return run_watched(lambda: shell.ex(shell.transform_cell(cell)))
 
     shell.register_magic_function(stalls, "cell", "stalls")

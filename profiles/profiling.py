@@ -62,7 +62,7 @@ class Remedied:
     dataset: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Profile(Shown):
     """What `profile` measured. Print it, or let a notebook show it.
 

@@ -22,6 +22,7 @@ from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.gate.report import COMPARISONS
 from benchmarks.peers.report import KIND as PEERS
 from benchmarks.scaling.report import KIND as SCALING
+from benchmarks.scripts.report import KIND as SCRIPTS
 from benchmarks.truth.report import KIND as TRUTH
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
@@ -51,6 +52,7 @@ from tests.builders import (
     a_peers_document,
     a_result,
     a_scaling_document,
+    a_scripts_document,
     a_search_document,
     a_survey,
     a_telemetry,
@@ -237,8 +239,27 @@ def truth_report(text: str) -> str:
     return TRUTH.page(document, TRUTH.derive(document))
 
 
+def scripts_report(text: str) -> str:
+    runs = {"as written": [(1.0,), (1.0,)], "watched": [(1.0,)]}
+    printed = {"as written": "what is printed plainly", "watched": text}
+    document = a_scripts_document(runs, follows=[text], tried={text: 1.5}, chosen=text, printed=printed)
+    [script], [samples] = document.plan.scripts, document.samples.scripts
+    assert samples.advice is not None
+    advice = dataclasses.replace(samples.advice, sentence=text, untried=(text, text))
+    document = dataclasses.replace(
+        document,
+        plan=dataclasses.replace(document.plan, scripts=(dataclasses.replace(script, name=text, source=text),)),
+        samples=dataclasses.replace(
+            document.samples, scripts=(dataclasses.replace(samples, name=text, advice=advice),)
+        ),
+        left_out=(LeftOut(who=text, reason=text),),
+    )
+    return SCRIPTS.page(document, SCRIPTS.derive(document))
+
+
 PAGES = {
     "main": main_report,
+    "scripts": scripts_report,
     "scaling": scaling_report,
     "truth": truth_report,
     "augmentation": augmentation_report,

@@ -219,6 +219,7 @@ NEEDED = {
     "predict": ("x.keras", "1.jpg"),
     "accuracy": ("--data=pets",),
     "doctor": ("pets",),
+    "scripts": ("scripts",),
     "gate": ("ratios",),
     "show": ("results.json",),
     "compare": ("a", "b"),

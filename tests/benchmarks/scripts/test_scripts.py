@@ -104,7 +104,9 @@ def test_a_script_that_does_not_end_is_ended_with_its_processes(tmp_path: Path) 
     text += "pathlib.Path('pid').write_text(str(child.pid))\nchild.wait()"
     (tmp_path / "hangs" / "train.py").write_text(text)
     assert main([str(tmp_path), "--limit", "1", "--out", str(tmp_path / "out")]) == 3
-    assert not psutil.pid_exists(int((tmp_path / "hangs" / "pid").read_text()))
+    child = int((tmp_path / "hangs" / "pid").read_text())
+    # Whoever inherits a process that was killed may not have asked for its exit code yet.
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.parametrize(
