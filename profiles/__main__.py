@@ -1,6 +1,7 @@
 """Profiles an unmodified script: how much of each Keras `fit`, and of each loop over data, is loading or compute.
 
-Afterwards remedies are tried on the script's own data and model.
+Afterwards remedies are tried on the script's own data and model. Over 400 lines: the options of the command, and what
+happens from the first import of the script to the last line of the report, are read together.
 
 python -m profiles [--budget S | --no-trial] [--max-steps N] [--lines] [--out DIR] train.py ARGS
 python -m profiles --apply=NAME,...|RESULTS [--write fix.diff] train.py ARGS

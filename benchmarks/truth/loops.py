@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks.lab.options import UserError
 from benchmarks.truth.comparison import Epoch, Figures, compare
 from benchmarks.truth.planted import IMAGES, Sleeper, a_loader
+from benchmarks.truth.promises import LOOPS
 from profiles import clock
 from profiles.magic import run_watched
 from profiles.report.measurements import derive
@@ -50,14 +51,14 @@ def loop_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
     Raises:
       UserError: if the library of the group is not installed.
     """
-    library, make = _LOOPS[group]
+    library = LOOPS[group]
     if importlib.util.find_spec(library) is None:
         raise UserError(f"--only {group} needs {library}, which is not installed.", exit_code=3)
     # JAX computes beside the loader, so that the longer of the two sets the pace.
-    pace_ms = max(load_ms, step_ms) if group == "loop-jax" else load_ms + step_ms
+    pace_ms = max(load_ms, step_ms) if library == "jax" else load_ms + step_ms
     steps = max(12, round(_EPOCH_S * 1e3 / pace_ms))
     step = Sleeper(step_ms / 1e3)
-    loop = make(Sleeper(load_ms / 1e3), step, steps)
+    loop = _MADE_BY[library](Sleeper(load_ms / 1e3), step, steps)
     loop.run()  # traces the step
     ready = next(iter(loop.data))
 
@@ -133,9 +134,9 @@ def _jax(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
     )
 
 
-# By the name of the group: the library that it needs, and what makes its loop.
-_LOOPS: dict[str, tuple[str, Callable[[Sleeper, Sleeper, int], _Loop]]] = {
-    "loop-tf-data": ("tensorflow", _tf_data),
-    "loop-torch": ("torch", _torch),
-    "loop-jax": ("jax", _jax),
+# What makes the loop of a library: from how a batch is loaded, how a step is made, and the steps of an epoch.
+_MADE_BY: dict[str, Callable[[Sleeper, Sleeper, int], _Loop]] = {
+    "tensorflow": _tf_data,
+    "torch": _torch,
+    "jax": _jax,
 }

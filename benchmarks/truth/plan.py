@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lab.options import MODEL, UserError
-from benchmarks.truth.promises import FAULTS, GATE_PARTS, LEAST_REPEATS, PLANTED, SIMULATION, TRANSFER
+from benchmarks.truth.promises import FAULTS, GATE_PARTS, LEAST_REPEATS, LOOPS, PLANTED, SIMULATION, TRANSFER
 from models import MODELS
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
@@ -96,7 +96,8 @@ PARTS = {
 # Parts that --only names first and alone; all but the part without a name.
 NAMED = tuple(name for name in PARTS if name != PLANTED_PART)
 # Groups of the part without a name that are measured where --only names none.
-_USUAL = tuple(name for name in PLANTED if name not in (TRANSFER, "loop-torch", "loop-jax"))
+_BY_NAME = [name for name, library in LOOPS.items() if library != "tensorflow"]
+_USUAL = tuple(name for name in PLANTED if name not in (TRANSFER, *_BY_NAME))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +162,7 @@ def parser(part: str) -> argparse.ArgumentParser:
             action="append",
             metavar="PART",
             help=f"check this alone; may be given several times: {', '.join(_USUAL)}; with PyTorch or JAX installed: "
-            f"loop-torch, loop-jax. On a GPU, alone: {TRANSFER}. "
+            f"{', '.join(_BY_NAME)}. On a GPU, alone: {TRANSFER}. "
             f"Given first, and with options of their own (--only PART --help): {', '.join(NAMED)}",
         )
     elif part == "watching":

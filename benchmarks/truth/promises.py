@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiles.gate import ALARM_ERROR, FAILED, IMPROVED, REGRESSION
 
@@ -57,8 +57,9 @@ _GRID = Promise(
     bounds={"loading, %": SHARE_BOUND, "images/sec": RATE_BOUND},
 )
 GRIDS = ("grid-cpu", "grid-cpu-ahead", "grid-emulated", "grid-emulated-ahead")
-# Loops of a script's own. Those that need a library which this project does not install are measured only by name.
-LOOPS = ("loop-tf-data", "loop-torch", "loop-jax")
+# Loops of a script's own, and the library of each. Those of a library which this project does not install are measured
+# only by name.
+LOOPS = {"loop-tf-data": "tensorflow", "loop-torch": "torch", "loop-jax": "jax"}
 # Needs a GPU; all other groups need that there is none.
 TRANSFER = "transfer"
 # Groups of planted loads; --only names them. Figures in % are shares of an epoch, as users are shown them.
@@ -66,9 +67,9 @@ PLANTED = {
     **dict.fromkeys(GRIDS, _GRID),
     **dict.fromkeys(
         LOOPS,
-        Promise(
+        replace(
+            _GRID,
             title="Loops of a script's own whose loaders and steps sleep, against one clock around the same loop.",
-            bounds={"loading, %": SHARE_BOUND, "images/sec": RATE_BOUND},
         ),
     ),
     "counting": Promise(

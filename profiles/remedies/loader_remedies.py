@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -82,7 +83,6 @@ class LoaderData:
         self._readings = Readings(self._first_batches)
         self._changed: dict[str, dict[str, Any]] = {}
         self._place = place_of(loader)
-        self._draws = self._draws_from_torch()
         self.remedies = self._find(frozenset(needs), max(1, calls), pins)
 
     def is_whole(self, batches: int) -> bool:
@@ -139,7 +139,8 @@ class LoaderData:
         finally:
             torch.set_rng_state(state)
 
-    def _draws_from_torch(self) -> bool:
+    @cached_property
+    def _draws(self) -> bool:
         """Whether samples depend on PyTorch's random numbers, as most augmentation does."""
         if isinstance(self._loader.dataset, IterableDataset) or not self._number:
             return False
@@ -201,7 +202,7 @@ class LoaderData:
             text=text.format(*settings.values()),
             code=(reads_as(edits) if edits else None) or f"DataLoader(..., {', '.join(arguments)})",
             # Each worker has random numbers of its own, and other batches with another number of workers.
-            effect="other draws" if self._draws and "num_workers" in settings else "identical",
+            effect="other draws" if "num_workers" in settings and self._draws else "identical",
             place=None if self._place is None else str(self._place),
             edits=edits,
         )

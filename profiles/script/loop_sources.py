@@ -16,7 +16,57 @@ from profiles.unit import SAMPLE, Unit, unit_of
 _CPU, _GPU = Device(kind="cpu", name="cpu"), Device(kind="gpu", name="gpu")
 
 
-class TorchLoaders:
+class AnyData:
+    """Loops over data that the script has marked by `profiles.watch`, as `profiles.script.loops.Source`.
+
+    The steps compute in whichever framework the script uses.
+    """
+
+    traces = True
+    tries = False
+    reads_again = False
+
+    def kind_of(self, data: Any) -> str:
+        return f"data of type {type(data).__name__}"
+
+    def identity_of(self, data: Any) -> Hashable:
+        return type(data).__name__
+
+    def workers_of(self, data: Any) -> int:
+        return 0
+
+    def loop_kind(self) -> str:
+        return "a loop"
+
+    def device(self) -> Device:
+        """Returns a GPU if a framework of the script computes on one by now, else the CPU."""
+        torch = sys.modules.get("torch")
+        if _jax_runs():
+            on_gpu = sys.modules["jax"].default_backend() != "cpu"
+        elif torch is not None and torch.cuda.is_initialized():
+            on_gpu = True
+        else:
+            tensorflow = sys.modules.get("tensorflow")
+            on_gpu = tensorflow is not None and bool(tensorflow.config.list_logical_devices("GPU"))
+        return _GPU if on_gpu else _CPU
+
+    def completion(self) -> Completion | None:
+        return Completion(_wait_for_jax, _is_ready_in_jax) if _jax_runs() else None
+
+    def results(self) -> Any:
+        """Returns the arrays that JAX still computes."""
+        return [array for array in sys.modules["jax"].live_arrays() if not _is_ready_in_jax([array])]
+
+    def unit_in(self, batch: Any) -> Unit:
+        return _unit_in(batch, channels_axis=1 if "torch" in sys.modules else -1)
+
+    def backend(self) -> dict[str, Any]:
+        """Returns the versions of the frameworks that the script has imported."""
+        imported = {name: sys.modules.get(name) for name in ("tensorflow", "torch", "jax")}
+        return {name: module.__version__ for name, module in imported.items() if module is not None}
+
+
+class TorchLoaders(AnyData):
     """Loops over a `DataLoader`, as `profiles.script.loops.Source`."""
 
     traces = False
@@ -65,9 +115,6 @@ class TorchLoaders:
     def completion(self) -> Completion | None:
         return None
 
-    def results(self) -> Any:
-        return ()
-
     def unit_in(self, batch: Any) -> Unit:
         return _unit_in(batch, channels_axis=1)
 
@@ -78,11 +125,9 @@ class TorchLoaders:
         return {"torch": torch.__version__, "threads": torch.get_num_threads(), "gpus": gpus}
 
 
-class TfDatasets:
+class TfDatasets(AnyData):
     """Loops over a `tf.data.Dataset`, as `profiles.script.loops.Source`; the steps compute in TensorFlow or in JAX."""
 
-    traces = True
-    tries = False
     reads_again = True
 
     def attach(self, loops: Loops) -> Callable[[], None]:
@@ -114,61 +159,8 @@ class TfDatasets:
     def identity_of(self, data: Any) -> Hashable:
         return str(data.element_spec)  # scripts shuffle or repeat a dataset anew for each epoch
 
-    def workers_of(self, data: Any) -> int:
-        return 0
-
-    def loop_kind(self) -> str:
-        return "a loop"
-
-    def device(self) -> Device:
-        return _device_of_steps()
-
-    def completion(self) -> Completion | None:
-        return _completion()
-
-    def results(self) -> Any:
-        return _unfinished()
-
     def unit_in(self, batch: Any) -> Unit:
         return _unit_in(batch, channels_axis=-1)
-
-    def backend(self) -> dict[str, Any]:
-        return _versions()
-
-
-class AnyData:
-    """Loops over data that the script has marked by `profiles.watch`, as `profiles.script.loops.Source`."""
-
-    traces = True
-    tries = False
-    reads_again = False
-
-    def kind_of(self, data: Any) -> str:
-        return f"data of type {type(data).__name__}"
-
-    def identity_of(self, data: Any) -> Hashable:
-        return type(data).__name__
-
-    def workers_of(self, data: Any) -> int:
-        return 0
-
-    def loop_kind(self) -> str:
-        return "a loop"
-
-    def device(self) -> Device:
-        return _device_of_steps()
-
-    def completion(self) -> Completion | None:
-        return _completion()
-
-    def results(self) -> Any:
-        return _unfinished()
-
-    def unit_in(self, batch: Any) -> Unit:
-        return _unit_in(batch, channels_axis=1 if "torch" in sys.modules else -1)
-
-    def backend(self) -> dict[str, Any]:
-        return _versions()
 
 
 class Batches:
@@ -212,34 +204,6 @@ def _watched_type(owner: Any) -> Any:
 
     Watched.__name__, Watched.__qualname__, Watched.__module__ = owner.__name__, owner.__qualname__, owner.__module__
     return Watched
-
-
-def _device_of_steps() -> Device:
-    """Returns a GPU if a framework of the script computes on one by now, else the CPU."""
-    torch = sys.modules.get("torch")
-    if _jax_runs():
-        on_gpu = sys.modules["jax"].default_backend() != "cpu"
-    elif torch is not None and torch.cuda.is_initialized():
-        on_gpu = True
-    else:
-        tensorflow = sys.modules.get("tensorflow")
-        on_gpu = tensorflow is not None and bool(tensorflow.config.list_logical_devices("GPU"))
-    return _GPU if on_gpu else _CPU
-
-
-def _completion() -> Completion | None:
-    return Completion(_wait_for_jax, _is_ready_in_jax) if _jax_runs() else None
-
-
-def _unfinished() -> Any:
-    """Returns the arrays that JAX still computes."""
-    return [array for array in sys.modules["jax"].live_arrays() if not _is_ready_in_jax([array])]
-
-
-def _versions() -> dict[str, Any]:
-    """Returns the versions of the frameworks that the script has imported."""
-    imported = {name: sys.modules.get(name) for name in ("tensorflow", "torch", "jax")}
-    return {name: module.__version__ for name, module in imported.items() if module is not None}
 
 
 def _jax_runs() -> bool:

@@ -262,10 +262,9 @@ class Profiler:
         """Adds a call of `evaluate` to the record of its place."""
         unit, why_unknown = watch.tested
         with self._noting:
-            caller = next((other for other in self._callers if other.is_of(place, model, data)), None)
-            number = 1 + sum(fit.name.startswith("evaluate ") for fit in self.fits)
+            caller = self._caller_of(place, model, data)
             evaluation = FitRecord(
-                name=f"evaluate {number} ({place})" if caller is None else self.fits[caller.at].name,
+                name=self._name("evaluate", place, caller),
                 model=model.name,
                 data_kind=data_kind(data),
                 epochs=(record,),
@@ -276,11 +275,26 @@ class Profiler:
                 why_unknown=why_unknown,
                 unit=unit or SAMPLE,
             )
-            if caller is None:
-                self._callers.append(_Caller(place, model, data, at=len(self.fits)))
-                self.fits.append(evaluation)
-            else:
-                self.fits[caller.at] = join_calls(self.fits[caller.at], evaluation)
+            self._add(evaluation, caller, place, model, data)
+
+    def _caller_of(self, place: str, model: Any, data: Any) -> _Caller | None:
+        """Returns the place that has called with this model and kind of data before; None if none has."""
+        return next((caller for caller in self._callers if caller.is_of(place, model, data)), None)
+
+    def _name(self, function: str, place: str, caller: _Caller | None) -> str:
+        """Returns the name of a record, such as "fit 1 (train.py:42)", which a place keeps."""
+        if caller is not None:
+            return self.fits[caller.at].name
+        return f"{function} {1 + sum(fit.name.startswith(f'{function} ') for fit in self.fits)} ({place})"
+
+    def _add(self, fit: FitRecord, caller: _Caller | None, place: str, model: Any, data: Any) -> FitRecord:
+        """Adds a call to the record of its place, and returns that record."""
+        if caller is None:
+            self._callers.append(_Caller(place, model, data, at=len(self.fits)))
+            self.fits.append(fit)
+            return fit
+        joined = self.fits[caller.at] = join_calls(self.fits[caller.at], fit)
+        return joined
 
     @contextmanager
     def _watching(self, callback: WatchCallback) -> Iterator[None]:
@@ -317,11 +331,10 @@ class Profiler:
     ) -> FitRecord:
         """Adds a call of `fit` to the record of its place, and returns that record."""
         with self._noting:
-            caller = next((other for other in self._callers if other.is_of(place, model, data)), None)
+            caller = self._caller_of(place, model, data)
             ceilings = self._ceilings_of(model, watch, interrupted, caller)
-            number = 1 + sum(fit.name.startswith("fit ") for fit in self.fits)
             fit = FitRecord(
-                name=f"fit {number} ({place})" if caller is None else self.fits[caller.at].name,
+                name=self._name("fit", place, caller),
                 model=model.name,
                 data_kind=data_kind(data),
                 epochs=tuple(watch.records),
@@ -334,11 +347,7 @@ class Profiler:
                 account=replace(account, step_ns=ceilings.step_ns),
                 unit=watch.unit or SAMPLE,
             )
-            if caller is None:
-                self._callers.append(_Caller(place, model, data, at=len(self.fits)))
-                self.fits.append(fit)
-            else:
-                fit = self.fits[caller.at] = join_calls(self.fits[caller.at], fit)
+            fit = self._add(fit, caller, place, model, data)
             self._took_ns[fit.name] = self._took_ns.get(fit.name, 0) + _took_ns(watch)
             if _is_re_iterable(data):
                 self._data[fit.name] = weakref.ref(data)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.lab.command import devices_here
-from benchmarks.truth.promises import LEAST_REPEATS, PLANTED, TRANSFER
+from benchmarks.truth.promises import LEAST_REPEATS, LOOPS, PLANTED, TRANSFER
 from tests import PROJECT_ROOT
 
 pytestmark = pytest.mark.claims
@@ -25,7 +25,7 @@ _GROUPS = [name for name in PLANTED if name not in ("grid-cpu", "grid-emulated-a
         pytest.param(
             name,
             marks=[pytest.mark.needs(library)]
-            if (library := {"loop-torch": "torch", "loop-jax": "jax"}.get(name))
+            if (library := LOOPS.get(name))
             else [pytest.mark.skipif(name == TRANSFER and not _HAS_GPU, reason="needs a GPU")],
         )
         for name in _GROUPS
