@@ -127,7 +127,7 @@ class Lab:
 
 
 def advice_in(path: Path) -> Advice | None:
-    """Reads what `python -m profiles` said of the `fit` or loop whose remedies were tried, or else of the longest.
+    """Reads what `python -m profiles` said of the `fit` or loop whose remedies were tried, or else of the first.
 
     Raises:
       DocumentError: if the file is no document of a script.
@@ -137,8 +137,7 @@ def advice_in(path: Path) -> Advice | None:
     if not verdicts:
         return None
     trials = document.samples.trials
-    names = [verdict for verdict in verdicts if verdict.result.subject.variant in trials]
-    verdict = (names or verdicts)[0]
+    verdict = next((verdict for verdict in verdicts if verdict.result.subject.variant in trials), verdicts[0])
     trial = trials.get(verdict.result.subject.variant)
     gains = None if trial is None else gains_of(trial)
     return Advice(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks.scripts.plan import Asked, Script
 from benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
 from profiles.report import Document
-from profiles.statistics import Interval, geometric_mean, median, ratio_interval
+from profiles.statistics import Interval, by_shared_rounds, geometric_mean, median, ratio_interval
 
 ScriptsDocument = Document[Asked, Samples]
 # Times that frameworks and scripts print: "12ms/step", "3.4 sec", "0:00:12", "elapsed time: 3.2".
@@ -127,9 +127,7 @@ def _result(script: Script, samples: ScriptSamples) -> Result | None:
     if not plain:
         return None
     plain_s = _seconds(plain)
-    rates = ({script_run.round: 1 / _seconds([script_run]) for script_run in runs} for runs in (by_hand, plain))
-    faster, as_written = rates
-    rounds = sorted(faster.keys() & as_written.keys())
+    faster, as_written = _rates(by_hand), _rates(plain)
     return Result(
         script=script,
         advice=samples.advice,
@@ -139,13 +137,17 @@ def _result(script: Script, samples: ScriptSamples) -> Result | None:
         apart=max(as_written.values()) / min(as_written.values()) - 1 if len(as_written) > 1 else None,
         # The watched process goes on behind the script: only the epochs can be compared.
         watching=_seconds(watched) / plain_s if watched and watched[0].epochs_s and plain[0].epochs_s else None,
-        by_hand=ratio_interval([faster[at] for at in rounds], [as_written[at] for at in rounds]) if rounds else None,
+        by_hand=ratio_interval(*by_shared_rounds(faster, as_written)) if faster.keys() & as_written.keys() else None,
         measured=_measured(script, samples.advice),
     )
 
 
 def _runs(samples: ScriptSamples, how: How) -> list[ScriptRun]:
     return [script_run for script_run in samples.runs if script_run.how == how and script_run.exit_code == 0]
+
+
+def _rates(runs: Iterable[ScriptRun]) -> dict[int, float]:
+    return {script_run.round: 1 / _seconds([script_run]) for script_run in runs}
 
 
 def _seconds(runs: Iterable[ScriptRun]) -> float:

@@ -54,7 +54,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What the watched run said of its longest `fit` or loop.
+    """What the watched run said of the `fit` or loop whose remedies were tried, or else of the first.
 
     Attributes:
       loading_ratio: the part of an epoch that is loading.
