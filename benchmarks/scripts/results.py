@@ -78,15 +78,15 @@ class Results:
                 f"{len(off)} gains were measured and followed by hand: the median error is {median(off):.0%}, the "
                 f"largest {max(off):.0%}."
             )
+        if advised:
+            which = ", ".join(slower) if slower else "none"
+            sentences.append(f"{len(advised)} of them were advised; slower by hand: {which}.")
         apart = [result.apart for result in self.scripts if result.apart is not None]
         if apart:
             sentences.append(
                 f"Plain runs of one script differ by {median(apart):.0%} (median of {len(apart)} scripts), at most by "
                 f"{max(apart):.0%}: no gain by hand is known more precisely."
             )
-        if advised:
-            which = ", ".join(slower) if slower else "none"
-            sentences.append(f"{len(advised)} of them were advised; slower by hand: {which}.")
         watched = [result.watching for result in self.scripts if result.watching is not None]
         if watched:
             sentences.append(

@@ -66,7 +66,7 @@ def test_the_first_line_that_differs_is_found(plain: str, watched: str, differen
 def test_advice_that_makes_a_script_slower_is_named() -> None:
     runs = {"as written": [(2.0,), (2.0,)], "by hand": [(2.5,), (2.5,)], "watched": [(2.2,)]}
     document = a_scripts_document(runs, follows=["cache"], tried={"cache": 1.2}, chosen="cache")
-    gains, apart, advised, watching = derive(document).conclusions
+    gains, advised, apart, watching = derive(document).conclusions
     assert apart.startswith("Plain runs of one script differ by 0% (median of 1 scripts), at most by 0%")
     assert gains == "1 gains were measured and followed by hand: the median error is 50%, the largest 50%."
     assert advised == "1 of them were advised; slower by hand: train."
