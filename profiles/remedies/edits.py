@@ -1,4 +1,4 @@
-"""Edits a user's source text: gives a call an argument, puts a call behind it, removes it. Nothing is run or written.
+"""Edits a user's source text: gives a call an argument, puts a call behind it, moves it. Nothing is run or written.
 
 A call is found by its end, which Python keeps for each call that it compiles (`code.co_positions`).
 """
@@ -15,6 +15,8 @@ from profiles.stages.places import Place
 
 # Calls that are put behind one call stand in this order.
 _ORDER = (".cache", ".shuffle", ".repeat", ".prefetch", ".with_options")
+# Arguments of `fit` that are data, or say how arrays are cut into batches.
+_FED = ("x", "y", "sample_weight", "batch_size", "shuffle")
 
 
 class TooInvolved(Exception):
@@ -45,7 +47,9 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
             behind.setdefault(edit.place, []).append(f".with_options({_options_name(tree)})")
         elif edit.kind == "remove":
             changes.append(_removal(text, call, statement))
-        else:
+        elif edit.kind == "feed":
+            changes += _feed(text, call, edit.text)
+        elif edit.kind == "before":
             first, _ = text.span(statement)
             changes.append((first, first, f"{edit.text}\n{' ' * statement.col_offset}"))
     changes += _options(tree, text, [edit for edit in edits if edit.kind == "option"])
@@ -54,6 +58,10 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
         _, end = text.span(call)
         ordered = sorted(dict.fromkeys(calls), key=_rank)
         changes.append((end, end, "".join(ordered)))
+    for edit in edits:
+        if edit.kind == "swap" and edit.other is not None:
+            changes = _swapped(text, [_find(tree, place)[0] for place in (edit.place, edit.other)], changes)
+    changes += _import_of_tf(tree, text, edits)
     new = text.replaced(changes)
     try:
         compile(new, "edited", "exec", dont_inherit=True)
@@ -137,11 +145,19 @@ class _Text:
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
 
-    def replaced(self, changes: Iterable[tuple[int, int, str]]) -> str:
-        new = self.bytes
-        for begin, end, text in sorted(changes, key=lambda change: change[:2], reverse=True):
-            new = new[:begin] + text.encode() + new[end:]
+    def of(self, node: ast.expr) -> str:
+        return self.of_span(self.span(node))
+
+    def of_span(self, span: tuple[int, int], changes: Iterable[tuple[int, int, str]] = ()) -> str:
+        """Returns a part of the text with changes inside the part made."""
+        begin, end = span
+        new = self.bytes[begin:end]
+        for first, last, text in sorted(changes, key=lambda change: change[:2], reverse=True):
+            new = new[: first - begin] + text.encode() + new[last - begin :]
         return new.decode()
+
+    def replaced(self, changes: Iterable[tuple[int, int, str]]) -> str:
+        return self.of_span((0, len(self.bytes)), changes)
 
 
 def _find(tree: ast.Module, place: Place) -> tuple[ast.Call, ast.stmt]:
@@ -202,16 +218,78 @@ def _removal(text: _Text, call: ast.Call, statement: ast.stmt) -> tuple[int, int
     return begin, text.span(call)[1], ""
 
 
+def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, str]]:
+    """Returns the changes that give `fit` an expression of its data in the place of its data."""
+    if len(call.args) > 2 or any(isinstance(argument, ast.Starred) for argument in call.args):
+        raise TooInvolved(f"line {call.lineno} gives `fit` more than its data by position")
+    if any(keyword.arg is None for keyword in call.keywords):
+        raise TooInvolved(f"line {call.lineno} has ** in its arguments")
+    values = dict(zip(_FED, call.args, strict=False)) | {
+        keyword.arg: keyword.value for keyword in call.keywords if keyword.arg in _FED
+    }
+    if "x" not in values:
+        raise TooInvolved(f"line {call.lineno} gives `fit` no data")
+    begin, end = text.span(values["x"])
+    given = [text.of(values[name]) for name in _FED[:3] if name in values]
+    before, after = expression.split("{data}")
+    if len(given) > 1:
+        changes = [(begin, end, f"{before}({', '.join(given)}){after}")]
+    else:
+        simple = isinstance(values["x"], ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+        opening, closing = ("", "") if simple else ("(", ")")
+        changes = [(begin, begin, before + opening), (end, end, closing + after)]
+    arguments: list[tuple[int, int, str | None]] = []
+    arguments += [(*text.span(value), name) for name, value in zip(_FED, call.args, strict=False)]
+    arguments += [(text.at(word.lineno, word.col_offset), text.span(word.value)[1], word.arg) for word in call.keywords]
+    leave = [name in _FED and name != "x" for _, _, name in arguments]
+    kept = leave.index(False)  # at the latest that of `x`
+    for number, (first, last, _) in enumerate(arguments):
+        if leave[number]:
+            gone = (first, arguments[number + 1][0]) if number < kept else (arguments[number - 1][1], last)
+            changes.append((*gone, ""))
+    return changes
+
+
+def _swapped(
+    text: _Text, calls: Sequence[ast.Call], changes: Sequence[tuple[int, int, str]]
+) -> list[tuple[int, int, str]]:
+    """Returns the changes with two calls of methods in each other's place, and the changes inside them made."""
+    spans = []
+    for call in calls:
+        if not isinstance(call.func, ast.Attribute):
+            raise TooInvolved(f"line {call.lineno} is no call of a method")
+        spans.append((text.span(call.func.value)[1], text.span(call)[1]))
+    inside: tuple[list[tuple[int, int, str]], ...] = ([], [])
+    others = []
+    for change in changes:
+        for (begin, end), own in zip(spans, inside, strict=True):
+            if begin <= change[0] and change[1] < end:
+                own.append(change)
+                break
+        else:
+            others.append(change)
+    texts = [text.of_span(span, own) for span, own in zip(spans, inside, strict=True)]
+    return [*others, *((*span, new) for span, new in zip(spans, reversed(texts), strict=True))]
+
+
+def _import_of_tf(tree: ast.Module, text: _Text, edits: Sequence[Edit]) -> Iterator[tuple[int, int, str]]:
+    """Yields the statement that imports TensorFlow as `tf`, if an edit needs it and the source has none."""
+    needing = [edit for edit in edits if edit.kind == "option" or "tf." in edit.text]
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    if not needing or "tf" in {alias.asname or alias.name for node in nodes for alias in node.names}:
+        return
+    first = min(edit.place.line for edit in needing)
+    before = [node for node in imports if node.lineno < first]
+    if not before:
+        raise TooInvolved("tensorflow is not imported as tf")
+    _, end = text.span(before[-1])
+    yield end, end, "\nimport tensorflow as tf"
+
+
 def _options(tree: ast.Module, text: _Text, edits: Sequence[Edit]) -> Iterator[tuple[int, int, str]]:
     """Yields the statements that make a pipeline's options, one block for each place."""
     for place in dict.fromkeys(edit.place for edit in edits):
-        if "tf" not in {
-            alias.asname or alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Import)
-            for alias in node.names
-        }:
-            raise TooInvolved("tensorflow is not imported as tf")
         _, statement = _find(tree, place)
         name, first = _options_name(tree), text.span(statement)[0]
         lines = [f"{name} = tf.data.Options()", *(f"{name}.{edit.text}" for edit in edits if edit.place == place)]

@@ -15,6 +15,7 @@ from profiles.measure.batches import FitData
 from profiles.measure.windows import Windows
 from profiles.remedies.edits import TooInvolved, call_at
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
+from profiles.remedies.loop_data import is_loop_data, loop_data
 from profiles.remedies.remedy import Need
 from profiles.remedies.room import Room, room_here
 from profiles.remedies.turns import Failed, Measure
@@ -48,13 +49,24 @@ def data_of(
         from profiles.remedies.tf_remedies import TfData
 
         repeats = arguments.get("steps_per_epoch") is None
-        return TfData(data, needs=needs, room=room, repeats=repeats, pool_calls=pool_calls, epoch_batches=epoch_batches)
+        return TfData(
+            data,
+            needs=needs,
+            room=room,
+            repeats=repeats,
+            pool_calls=pool_calls,
+            epoch_batches=epoch_batches,
+            place=place,
+        )
     if isinstance(data, keras.utils.PyDataset):
         return PyDatasetData(data, needs=needs, calls=room.calls, place=place, name=_variable(place))
     if isinstance(data, np.ndarray) or (isinstance(data, (dict, list, tuple)) and _are_arrays(data)):
         if arguments.get("steps_per_epoch") is not None:
             raise Failed("the arrays are fed with `steps_per_epoch`")
-        return ArrayData(_training_part(arguments), needs=needs, place=place)
+        is_split = bool(arguments.get("validation_split"))
+        return ArrayData(_training_part(arguments), needs=needs, place=place, edits=not is_split)
+    if is_loop_data(data):
+        return loop_data(data, needs)
     raise Failed(f"data of type {type(data).__name__} can be read only once, or in no other way")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from profiles.measure.ahead import ahead_of_workers, has_workers
 from profiles.measure.batches import FitData, batch_images
+from profiles.remedies.edits import reads_as
 from profiles.remedies.equality import Comparison, Readings, compare
 from profiles.remedies.remedy import PREFETCH, Edit, Need, Remedy, Untried
 from profiles.remedies.turns import Failed
@@ -193,6 +194,12 @@ def _as_keras_has_them(array: Any) -> Any:
     return array.astype(floats, copy=False) if array.dtype.kind == "f" else array
 
 
+def _is_sliced_as_it_is(part: Any) -> bool:
+    """Whether `from_tensor_slices` makes of a part of the arguments of `fit` what `fit` makes of it."""
+    parts = part.values() if isinstance(part, dict) else [part]
+    return all(isinstance(leaf, np.ndarray) and _as_keras_has_them(leaf).dtype == leaf.dtype for leaf in parts)
+
+
 class ArrayData:
     """Arrays that were given to `fit`, as `profiles.remedies.turns.Data`.
 
@@ -200,6 +207,7 @@ class ArrayData:
       arguments: of `fit`: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`.
       needs: what it loses, the most first, which calls for remedies.
       place: the call of `fit`; None where it is not known.
+      edits: whether what `fit` was given can be written as a tf.data.Dataset in its place: not with `validation_split`.
     Raises:
       Failed: if the backend is not TensorFlow, or an array has another length than the first.
     """
@@ -207,7 +215,14 @@ class ArrayData:
     scaled, tuned = False, True
     stages: tuple[str, ...] = ()
 
-    def __init__(self, arguments: Mapping[str, Any], *, needs: Collection[Need], place: Place | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        needs: Collection[Need],
+        place: Place | None = None,
+        edits: bool = True,
+    ) -> None:
         if keras.backend.backend() != "tensorflow":
             raise Failed("arrays are fed in another way on TensorFlow only")
         given = [arguments.get(name) for name in ("x", "y", "sample_weight")]
@@ -222,6 +237,7 @@ class ArrayData:
         self._batch_size = int(arguments.get("batch_size") or 32)
         self._shuffles = bool(arguments.get("shuffle", True))
         self._place = place
+        self._edits = edits and all(map(_is_sliced_as_it_is, given))
         self.untried: list[Untried] = []
         self.notes: tuple[str, ...] = ()
         self.epoch_images: float | None = float(self._samples)
@@ -280,15 +296,23 @@ class ArrayData:
 
     def _find(self) -> tuple[Remedy, ...]:
         shuffle = f".shuffle({self._samples})" if self._shuffles else ""
+        made = f"{shuffle}.batch({self._batch_size}).prefetch({PREFETCH})"
+        lines = ("without_tuner = tf.data.Options()", "without_tuner.autotune.enabled = False")
+        edits: list[Edit] = []
+        if self._place is not None and self._edits:
+            dataset = f"tf.data.Dataset.from_tensor_slices({{data}}){made}.with_options(without_tuner)"
+            edits = [Edit(place=self._place, kind="before", text=line) for line in lines]
+            edits.append(Edit(place=self._place, kind="feed", text=dataset))
         return (
             Remedy(
                 name="own-dataset",
                 text="the arrays as a tf.data.Dataset without tf.data's tuner, which Keras leaves on",
-                code=f"tf.data.Dataset.from_tensor_slices((x, y)){shuffle}.batch({self._batch_size})"
-                f".prefetch({PREFETCH}), with options.autotune.enabled = False",
+                code=(reads_as(edits) if edits else None)
+                or f"tf.data.Dataset.from_tensor_slices((x, y)){made}, with options.autotune.enabled = False",
                 effect="other order" if self._shuffles else "identical",
                 stops_tuner=True,
                 place=None if self._place is None else str(self._place),
+                edits=tuple(edits),
                 memory_bytes=sum(np.asarray(leaf).nbytes for leaf in keras.tree.flatten(self._arrays)),
             ),
         )

@@ -1,9 +1,4 @@
-"""Remedies for a `DataLoader` of PyTorch's, made anew with the same arguments, and the loop that tries them.
-
-The steps of a script's loop are its own code, which cannot be run apart. A stand-in takes their place: the modules and
-optimizers that a step called, where these are known; else as much computing, on as many threads, as a step took; on a
-GPU, which leaves the cores to the loader, a sleep.
-"""
+"""Remedies for a `DataLoader` of PyTorch's, made anew with the same arguments."""
 
 from __future__ import annotations
 
@@ -15,13 +10,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from profiles import clock
-from profiles.machine.others import Others
 from profiles.remedies.edits import reads_as
 from profiles.remedies.equality import Comparison, Readings, compare
 from profiles.remedies.remedy import Edit, Need, Remedy, Untried
 from profiles.remedies.turns import Failed
-from profiles.samples import Sample
 from profiles.stages.places import place_of
 
 # Batches that are compared, and how many each worker has ready with the remedy "more-ready", and by PyTorch's default.
@@ -58,7 +50,7 @@ class LoaderData:
       pins: whether the loop trains on a GPU, so that pinned memory may help.
 
     Attributes:
-      stands_in: says what takes the place of the script's steps.
+      stands_in: says what takes the place of the script's steps; None for the script's own.
 
     Raises:
       Failed: if the loader has no length.
@@ -76,10 +68,9 @@ class LoaderData:
         except TypeError as error:
             raise Failed("the loader has no length") from error
         self.untried: list[Untried] = []
+        self.stands_in: str | None = None
         self.epoch_batches: float | None = float(self._number)
         self.epoch_images = None if images_per_batch is None else float(self._number * images_per_batch)
-        stand_in = "a sleep" if pins else "as much computing"
-        self.stands_in = f"The loop's own steps cannot be run apart: {stand_in} of the same length stands in for them."
         self._readings = Readings(self._first_batches)
         self._changed: dict[str, dict[str, Any]] = {}
         self._place = place_of(loader)
@@ -90,7 +81,7 @@ class LoaderData:
 
     def fits(self, names: Sequence[str]) -> bool:
         """Whether these remedies can be combined."""
-        return not {"workers", "more-workers"} <= set(names)
+        return len({"workers", "more-workers", "fewer-workers"} & set(names)) < 2
 
     def ahead(self, names: Sequence[str]) -> int:
         """Returns how many batches the workers hold ready with these remedies."""
@@ -121,7 +112,10 @@ class LoaderData:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (self.stands_in, *self._readings.notes)
+        return (*((self.stands_in,) if self.stands_in else ()), *self._readings.notes)
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to remove."""
 
     def _settings(self, names: Sequence[str]) -> dict[str, Any]:
         settings = {name: getattr(self._loader, name) for name in _KEPT if hasattr(self._loader, name)}
@@ -179,6 +173,9 @@ class LoaderData:
                             "batches made by {0} workers, which stay between epochs",
                         )
                     )
+        if workers > calls and needs & {"edges", "waiting"}:
+            text = "batches made by {0} workers, as many as there are cores, which stay between epochs"
+            remedies.append(self._remedy("fewer-workers", {"num_workers": calls, **stays}, text))
         if workers and not loader.persistent_workers and needs & {"edges", "waiting"}:
             remedies.append(self._remedy("persistent", stays, "workers that stay between epochs"))
         if workers and "waiting" in needs and (loader.prefetch_factor or 0) < _PREFETCH_FACTOR:
@@ -222,100 +219,28 @@ class _First:
         return min(len(self._sampler), self._batches)
 
 
-def stand_in(step_s: float, *, sleeps: bool) -> Callable[[], None]:
-    """Returns a function that computes for `step_s` on PyTorch's threads when nothing else runs, or sleeps so long."""
-    if sleeps:
-        return lambda: clock.sleep_until_ns(clock.now_ns() + int(step_s * 1e9))
-    matrices = torch.rand(_SIDE, _SIDE), torch.rand(_SIDE, _SIDE)
+def computing_on(threads: int) -> Callable[[int], object]:
+    """Returns a function that computes so many units with PyTorch, on so many of its threads from now on."""
+    torch.set_num_threads(min(threads, torch.get_num_threads()))
+    matrix = torch.eye(_SIDE)
 
     def compute(units: int) -> None:
         with torch.no_grad():
             for _ in range(units):
-                torch.mm(*matrices)
+                torch.mm(matrix, matrix)
 
-    compute(20)
-    units, taken_ns = 20, 0
-    while taken_ns < 50_000_000:
-        units *= 2
-        began_ns = clock.now_ns()
-        compute(units)
-        taken_ns = clock.now_ns() - began_ns
-    for_step = max(1, round(step_s * 1e9 * units / taken_ns))
-    return lambda: compute(for_step)
+    return compute
 
 
-def measure_loop(
-    step: Callable[[], None],
-    images_in: Callable[[Any], int | None],
-    loader: Any,
-    epochs: int,
-    window: str,
-    round_: int,
-    limit_s: float,
-) -> Sample:
-    """Times a loop over a loader, with a step of the caller's for each batch.
-
-    Args:
-      step: takes the place of the script's step.
-      images_in: returns the images of a batch.
-      loader, epochs, window, round_, limit_s: of `profiles.remedies.turns.Measure`.
-    Raises:
-      Failed: if an epoch takes longer than `limit_s`, or has no batch.
-    """
-    canary_ns, others, cpu_ns = clock.canary_ns(), Others(), clock.cpu_ns()
-    steady_ns = steady_wait_ns = steady_images = all_images = 0
-    step_ns: list[int] = []
-    first_batch_ns: list[int] = []
+def steady_of(loader: Any, steps: int) -> tuple[int, int]:
+    """Returns the first of so many steps of an epoch that is steady, and the first behind it that is not."""
     waves = max(1, int(loader.num_workers))
-    ramp_steps, ready = max(_RAMP_STEPS, waves), _ready(loader.num_workers, loader.prefetch_factor)
-    began_ns = clock.now_ns()
-    for _ in range(epochs):
-        epoch_began_ns = clock.now_ns()
-        steps: list[tuple[int, int, int, int]] = []
-        batches = iter(loader)
-        while True:
-            asked_ns = clock.now_ns()
-            if asked_ns - epoch_began_ns > limit_s * 1e9:
-                raise Failed(f"an epoch takes longer than {limit_s:.0f} s")
-            batch = next(batches, None)
-            if batch is None:
-                break
-            came_ns = clock.now_ns()
-            step()
-            steps.append((asked_ns, came_ns, clock.now_ns(), images_in(batch) or 1))
-        del batches
-        if not steps:
-            raise Failed("the loader gives no batch")
-        first, last = 0, len(steps)
-        if len(steps) >= 2 * waves + _RAMP_STEPS:
-            # While the last batches wait ready, nothing is loaded beside the steps.
-            last = max(last - ready, ramp_steps + waves)
-            first = min(ramp_steps + (last - ramp_steps) % waves, last - 1)
-        steady = steps[first:last]
-        steady_ns += steady[-1][2] - steady[0][0]
-        steady_wait_ns += sum(came - asked for asked, came, _, _ in steady)
-        steady_images += sum(images for *_, images in steady)
-        all_images += sum(images for *_, images in steps)
-        step_ns += [done - asked for asked, _, done, _ in steady]
-        first_batch_ns.append(steps[0][1] - epoch_began_ns)
-    ended_ns = clock.now_ns()
-    return Sample(
-        window=window,
-        round=round_,
-        images=steady_images,
-        wall_ns=max(1, steady_ns),
-        wait_ns=steady_wait_ns,
-        step_ns=tuple(step_ns),
-        epochs=epochs,
-        epoch_images=all_images,
-        epoch_ns=ended_ns - began_ns,
-        first_batch_ns=tuple(first_batch_ns),
-        outer_ns=ended_ns - began_ns,
-        claimed_ns=None,
-        cpu_ns=clock.cpu_ns() - cpu_ns,
-        canary_ns=canary_ns,
-        others_ratio=others.ratio(),
-    )
+    ramp_steps = max(_RAMP_STEPS, waves)
+    if steps < 2 * waves + _RAMP_STEPS:
+        return 0, steps
+    # While the last batches wait ready, nothing is loaded beside the steps.
+    last = max(steps - _ready(loader.num_workers, loader.prefetch_factor), ramp_steps + waves)
+    return min(ramp_steps + (last - ramp_steps) % waves, last - 1), last
 
 
 def _ready(workers: int, each: int | None) -> int:

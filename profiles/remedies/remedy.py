@@ -29,13 +29,16 @@ class Edit:
       place: the call to edit.
       kind: "argument" gives the call an argument; "behind" puts a further call behind it; "option" sets an option of
         tf.data behind it; "before" puts a statement before the statement that the call is in; "remove" leaves the
-        method's call out.
-      text: "num_parallel_calls=2", ".prefetch(2)", "autotune.enabled = False", "loader.workers = 2"; "" to remove.
+        method's call out; "swap" exchanges two calls of methods; "feed" gives a call of `fit` other data.
+      text: "num_parallel_calls=2", ".prefetch(2)", "autotune.enabled = False", "loader.workers = 2"; to feed,
+        "{data}.repeat()", where the braces stand for what `fit` was given; "" to remove and to swap.
+      other: the call to swap with; None otherwise.
     """
 
     place: Place
-    kind: Literal["argument", "behind", "option", "before", "remove"]
-    text: str
+    kind: Literal["argument", "behind", "option", "before", "remove", "swap", "feed"]
+    text: str = ""
+    other: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

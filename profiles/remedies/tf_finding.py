@@ -32,7 +32,7 @@ from profiles.stages import (
     source_of,
     user_code,
 )
-from profiles.stages.places import place_of
+from profiles.stages.places import Place, place_of
 from profiles.stages.tf_model import written
 
 # A stage that waits takes more calls than there are cores, up to this number.
@@ -112,6 +112,7 @@ class Finder:
       dataset: the pipeline; `pipeline` are its nodes, and `part` how it is cut.
       room: what the remedies may take.
       pool_calls: how many calls at once each map may take; as its waiting calls for unless given.
+      fit_place: the call of `fit`; None where it is not known.
 
     Attributes:
       found: where the pipeline can be changed. Complete once `remedies` has returned.
@@ -127,8 +128,10 @@ class Finder:
         *,
         room: Room,
         pool_calls: int | None,
+        fit_place: Place | None,
     ) -> None:
         self.found = Found()
+        self._fit_place = fit_place
         self.untried: list[Untried] = []
         self._dataset = dataset
         self._nodes = pipeline
@@ -377,10 +380,20 @@ class Finder:
                 f"{self._names(self.found.pairs)} on whole batches",
                 f".batch({size}).map({self._nodes[at].name})",
                 "other draws" if random_in(self._nodes[at].dataset) else "close",
-                (),
+                self._swaps(),
                 at=at,
             )
         ]
+
+    def _swaps(self) -> list[Edit]:
+        """Returns the edits that put each map behind its `batch`; none where a place is not known."""
+        places = [[place_of(self._nodes[one].dataset) for one in pair] for pair in self.found.pairs.items()]
+        edits = [
+            Edit(place=of_map, kind="swap", other=of_batch)
+            for of_map, of_batch in places
+            if of_map is not None and of_batch is not None
+        ]
+        return edits if len(edits) == len(places) else []
 
     # Epoch edges
 
@@ -407,9 +420,17 @@ class Finder:
     def _repeat(self, batches: float | None) -> list[Remedy]:
         if batches is None or not self._part.length_known or batches != int(batches):
             return []
-        code = f".repeat(), and fit(..., steps_per_epoch={int(batches)})"
-        text = "one iterator for all epochs"
-        return [self._remedy("repeat", text, code, "identical", (), at=self._last, stops_tuner=True)]
+        steps = f"steps_per_epoch={int(batches)}"
+        code, text = f".repeat(), and fit(..., {steps})", "one iterator for all epochs"
+        edits = (
+            ()
+            if self._fit_place is None
+            else (
+                Edit(place=self._fit_place, kind="feed", text="{data}.repeat()"),
+                Edit(place=self._fit_place, kind="argument", text=steps),
+            )
+        )
+        return [self._remedy("repeat", text, code, "identical", edits, at=self._last, stops_tuner=True)]
 
     def _shuffle_first(self) -> list[Remedy]:
         """Looks for shuffles that hold what the pipeline has made, and that can stand at its source instead."""

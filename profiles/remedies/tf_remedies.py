@@ -20,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from profiles.machine import PageCacheError, drop
+from profiles.measure.ahead import ramp_of
 from profiles.measure.batches import FitData, batch_images
 from profiles.remedies.equality import Comparison, Readings
 from profiles.remedies.remedy import PREFETCH, Need
@@ -29,10 +30,13 @@ from profiles.remedies.tf_part import EpochPart
 from profiles.remedies.turns import Failed
 from profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
 from profiles.stages.ahead import ahead_of
+from profiles.stages.places import Place
 from profiles.stages.tf_model import written
 
 # Batches that are compared.
 _COMPARED_BATCHES = 8
+# Sides of the matrices whose product is a unit of computing, on all threads of TensorFlow or on one.
+_SIDE, _SMALL_SIDE = 256, 64
 # More batches than any epoch has: a whole one.
 _WHOLE = 2**62
 
@@ -47,6 +51,11 @@ class TfData:
       repeats: whether `fit` may be told the steps of an epoch.
       pool_calls: how many calls at once its maps may take; as their waiting calls for unless given.
       epoch_batches: of an epoch in the script, where tf.data does not know their number.
+      place: of the call of `fit`; None where it is not known.
+
+    Attributes:
+      stands_in: says what takes the place of the script's steps; None for the script's own.
+
     Raises:
       Failed: if the pipeline cannot be taken apart or built again, or gives no batch.
     """
@@ -60,9 +69,11 @@ class TfData:
         repeats: bool = True,
         pool_calls: int | None = None,
         epoch_batches: int | None = None,
+        place: Place | None = None,
     ) -> None:
         self._dataset = dataset
         self.tuned = dataset.options().autotune.enabled is not False
+        self.stands_in: str | None = None
         self._folder: Path | None = None
         self._readings = Readings(self._first_batches)
         try:
@@ -70,7 +81,7 @@ class TfData:
             rebuilt(self._nodes, calls=room.calls)
             part = self._part = EpochPart(self._nodes, epoch_batches)
             self._ahead = ahead_of(dataset).buffered_batches
-            self._finder = Finder(dataset, self._nodes, part, room=room, pool_calls=pool_calls)
+            self._finder = Finder(dataset, self._nodes, part, room=room, pool_calls=pool_calls, fit_place=place)
             first = next(iter(self.built((), 1)), None)
         except CutError as error:
             raise Failed(f"this pipeline cannot be taken apart: {error}") from error
@@ -90,7 +101,8 @@ class TfData:
     @property
     def notes(self) -> tuple[str, ...]:
         unknown = "The length of an epoch was not found: what it does once at its edges is in no rate."
-        return (*(() if self._part.length_known else (unknown,)), *self._readings.notes)
+        length = () if self._part.length_known else (unknown,)
+        return (*((self.stands_in,) if self.stands_in else ()), *length, *self._readings.notes)
 
     @property
     def held_by(self) -> str | None:
@@ -231,6 +243,23 @@ class TfData:
             self._folder = Path(tempfile.mkdtemp(prefix="unstall-cache-"))
             atexit.register(_remove, self._folder, os.getpid())
         return tempfile.mkdtemp(dir=self._folder) + "/cache"
+
+
+def steady_of(dataset: Any, steps: int) -> tuple[int, int]:
+    """Returns the first of so many steps of an epoch that is steady, and the first behind it that is not."""
+    return ramp_of(ahead_of(dataset), steps)[0], steps
+
+
+def computing_on(threads: int) -> Callable[[int], object]:
+    """Returns a function that computes so many units with TensorFlow: on all its threads, or on one."""
+    # TensorFlow computes the product of small matrices on one thread.
+    matrix = tf.eye(_SMALL_SIDE if threads == 1 else _SIDE)
+
+    @tf.function(autograph=False)
+    def compute(units: Any) -> Any:
+        return tf.while_loop(lambda done, _: done < units, lambda done, made: (done + 1, made @ matrix), (0, matrix))
+
+    return lambda units: compute(tf.constant(units))
 
 
 def _remove(folder: Path, pid: int) -> None:

@@ -2,7 +2,7 @@
 
 A rule compares the lower end of an interval with its threshold, where there is an interval.
 
-Over 400 lines: the twelve rules stand together, so that a reader compares their conditions and gains in one place.
+Over 400 lines: the thirteen rules stand together, so that a reader compares their conditions and gains in one place.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def culprit_stage(evidence: Evidence) -> Finding | None:
 def ineffective_workers(evidence: Evidence) -> Finding | None:
     """Finds that fewer workers were busy than were asked for, while the model waited."""
     asked, seen = evidence.workers_asked, evidence.workers_seen
-    if asked is None or seen is None or seen >= asked or not _loading_is_costly(evidence):
+    if asked is None or seen is None or seen >= asked or _has_loader_of_pytorch(evidence):
+        return None
+    if not _loading_is_costly(evidence):
         return None
     gain = _gain_of_faster_loader(evidence, min(asked, evidence.cores or asked) / max(seen, 1), "if all of them worked")
     return Finding(
@@ -113,10 +115,27 @@ def ineffective_workers(evidence: Evidence) -> Finding | None:
     )
 
 
+def copied_data(evidence: Evidence) -> Finding | None:
+    """Finds that each worker of a `DataLoader` gives all of the data: an epoch has every sample several times."""
+    copies = evidence.result.subject.training.get("copies")
+    if not copies:
+        return None
+    return Finding(
+        rule="copied data",
+        text=f"Each of the {copies} workers gives the whole data set: the first batches of two of them were the same, "
+        f"and an epoch has every {_unit(evidence).noun} {copies} times",
+        cost_ratio=1 - 1 / copies,
+        advice="divide the IterableDataset among the workers (`torch.utils.data.get_worker_info()` in its `__iter__`)",
+        gain=Gain(
+            ratio=float(copies), kind="predicted", assumption=f"if an epoch had every {_unit(evidence).noun} once"
+        ),
+    )
+
+
 def interpreter_lock(evidence: Evidence) -> Finding | None:
     """Finds that several threads run Python, and together use the time of one core."""
     workers, seen = evidence.workers_asked, evidence.workers_seen
-    forks = bool(evidence.result.subject.config.get("use_multiprocessing"))
+    forks = bool(evidence.result.subject.config.get("use_multiprocessing")) or _has_loader_of_pytorch(evidence)
     single = seen is not None and seen < 2
     if workers is None or workers < 2 or single or forks or (evidence.cores or 2) < 2:
         return None
@@ -196,7 +215,13 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
     opening_s = min(evidence.result.first_batch_s, lost_s)
     gain = _gain_of_part(evidence, share, "if the epoch edges were gone")
     tuner_off = _tuner_off(evidence)
-    longer = "make fewer, longer epochs (repeat the data and set `steps_per_epoch`)"
+    training = evidence.result.subject.training
+    if _has_loader_of_pytorch(evidence) and evidence.workers_asked:
+        longer = "keep its workers from epoch to epoch (`persistent_workers=True`), or start fewer of them"
+    elif training.get("loop"):
+        longer = "make fewer, longer epochs (repeat the data)"
+    else:
+        longer = "make fewer, longer epochs (repeat the data and set `steps_per_epoch`)"
     return Finding(
         rule="epoch edges",
         text=f"Each epoch loses {_time(lost_s)} at its edges: {_time(opening_s)} until its first batch, "
@@ -330,6 +355,7 @@ def recompiled(evidence: Evidence) -> Finding | None:
 RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     bound,
     culprit_stage,
+    copied_data,
     ineffective_workers,
     interpreter_lock,
     frozen_augmentation,
@@ -432,6 +458,11 @@ def _tuner_off(evidence: Evidence) -> str | None:
     if "arrays" in str(subject.training.get("data")):
         return f"feed the arrays by a tf.data.Dataset of your own without its tuner ({off})"
     return None
+
+
+def _has_loader_of_pytorch(evidence: Evidence) -> bool:
+    """Whether the batches come from a `DataLoader`, whose workers are processes."""
+    return "DataLoader" in str(evidence.result.subject.training.get("data"))
 
 
 def _unit(evidence: Evidence) -> Unit:

@@ -10,6 +10,7 @@ from typing import Any
 
 from profiles.remedies import NEEDS, Edit, Remedy, gains_of
 from profiles.remedies.edits import TooInvolved, edited
+from profiles.remedies.loop_data import loop_data
 from profiles.remedies.room import room_here
 from profiles.remedies.turns import Failed
 from profiles.report.document import DocumentError, load
@@ -119,6 +120,11 @@ def digest_of(source: str) -> str:
     return hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
 
 
+def _pool_calls(names: Sequence[str], calls: int | None) -> int | None:
+    """Returns how many calls at once the maps get by "pool", which an earlier run may have measured."""
+    return calls or _CALLS_PER_CORE * room_here().calls if "pool" in names else None
+
+
 class Applied:
     """Builds the data with remedies, once for each object that a script gives.
 
@@ -164,10 +170,9 @@ class Applied:
             from profiles.measure.batches import FitData
             from profiles.remedies.fit_data import data_of
 
-            pool_calls = calls or _CALLS_PER_CORE * room_here().calls if "pool" in names else None
             try:
                 with random_states_put_back():
-                    data = data_of(arguments, NEEDS, place=call, pool_calls=pool_calls)
+                    data = data_of(arguments, NEEDS, place=call, pool_calls=_pool_calls(names, calls))
                     new = data.whole(self._known(names, data))
             except Exception as error:  # the user's code can raise anything: the script goes on as it is
                 self.failed[place] = str(error)
@@ -186,17 +191,16 @@ class Applied:
         return changed
 
     def to_loop(self, place: str, loader: Any) -> Any:
-        """Returns the loader with the remedies; the same loader where they cannot be put in place."""
-        names, _ = self._names(place)
+        """Returns what a loop reads with the remedies; the same where they cannot be put in place."""
+        names, calls = self._names(place)
         key = (id(loader), names)
         if not names:
             return loader
         if key not in self._made:
-            from profiles.remedies.loader_remedies import LoaderData
-
             try:
-                data = LoaderData(loader, needs=NEEDS, calls=room_here().calls, images_per_batch=None)
-                self._made[key] = loader, data.whole(self._known(names, data))
+                with random_states_put_back():
+                    data = loop_data(loader, NEEDS, pool_calls=_pool_calls(names, calls))
+                    self._made[key] = loader, data.whole(self._known(names, data))
                 self.done[place] = ", ".join(names)
             except Exception as error:  # as in `to_fit`
                 self.failed[place] = str(error)

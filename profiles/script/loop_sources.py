@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profiles.devices import Device
 from profiles.script.completion import Completion
-from profiles.script.loops import Loops, Pass
+from profiles.script.loops import Copies, Loops, Pass
 from profiles.stages.places import note_places
 from profiles.unit import SAMPLE, Unit, unit_of
+
+if TYPE_CHECKING:
+    from profiles.script.loop_step import StepNotes
 
 _CPU, _GPU = Device(kind="cpu", name="cpu"), Device(kind="gpu", name="gpu")
 
@@ -35,6 +38,9 @@ class AnyData:
     def workers_of(self, data: Any) -> int:
         return 0
 
+    def copies(self, data: Any) -> Copies | None:
+        return None
+
     def loop_kind(self) -> str:
         return "a loop"
 
@@ -56,6 +62,9 @@ class AnyData:
     def results(self) -> Any:
         """Returns the arrays that JAX still computes."""
         return [array for array in sys.modules["jax"].live_arrays() if not _is_ready_in_jax([array])]
+
+    def step_notes(self) -> StepNotes | None:
+        return None
 
     def unit_in(self, batch: Any) -> Unit:
         return _unit_in(batch, channels_axis=1 if "torch" in sys.modules else -1)
@@ -101,6 +110,14 @@ class TorchLoaders(AnyData):
     def workers_of(self, data: Any) -> int:
         return int(data.num_workers)
 
+    def copies(self, data: Any) -> Copies | None:
+        workers = self.workers_of(data)
+        if workers < 2:
+            return None
+        from torch.utils.data import IterableDataset
+
+        return _WorkersBatches(workers) if isinstance(data.dataset, IterableDataset) else None
+
     def loop_kind(self) -> str:
         import torch
 
@@ -115,6 +132,13 @@ class TorchLoaders(AnyData):
     def completion(self) -> Completion | None:
         return None
 
+    def step_notes(self) -> StepNotes | None:
+        try:
+            from profiles.script.loop_step import StepNotes
+        except ImportError:  # an old PyTorch lacks these hooks
+            return None
+        return StepNotes()
+
     def unit_in(self, batch: Any) -> Unit:
         return _unit_in(batch, channels_axis=1)
 
@@ -128,6 +152,7 @@ class TorchLoaders(AnyData):
 class TfDatasets(AnyData):
     """Loops over a `tf.data.Dataset`, as `profiles.script.loops.Source`; the steps compute in TensorFlow or in JAX."""
 
+    tries = True
     reads_again = True
 
     def attach(self, loops: Loops) -> Callable[[], None]:
@@ -141,6 +166,7 @@ class TfDatasets(AnyData):
             place = loops.place_of(sys._getframe(1)) if tf.executing_eagerly() else None
             if place is None:
                 return original(dataset)
+            dataset = loops.applied(place, dataset)
             watched = loops.begin(self, dataset, place)
             iterator = original(dataset)
             iterator_type: Any = type(iterator)
@@ -161,6 +187,28 @@ class TfDatasets(AnyData):
 
     def unit_in(self, batch: Any) -> Unit:
         return _unit_in(batch, channels_axis=-1)
+
+
+class _WorkersBatches:
+    """Compares the first batch of the second worker with that of the first, as `profiles.script.loops.Copies`.
+
+    The workers of a `DataLoader` give batches in turn. Where each has an `IterableDataset` of its own that is not
+    divided among them, all give the same.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._first: Any = None
+        self._looks = 0
+
+    def look(self, batch: Any) -> int:
+        self._looks += 1
+        if self._looks == 1:
+            self._first = batch
+        first = self._first
+        if self._looks == 2:
+            self._first = None
+        return self._workers if self._looks == 2 and _are_equal(first, batch) else 0
 
 
 class Batches:
@@ -220,6 +268,19 @@ def _wait_for_jax(arrays: Any) -> None:
 
 def _is_ready_in_jax(arrays: Any) -> bool:
     return all(array.is_deleted() or array.is_ready() for array in arrays)
+
+
+def _are_equal(first: Any, second: Any) -> bool:
+    """Whether two batches of PyTorch's hold the same numbers."""
+    import torch
+
+    if isinstance(first, torch.Tensor):
+        return isinstance(second, torch.Tensor) and torch.equal(first, second)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(_are_equal(part, second[key]) for key, part in first.items())
+    if isinstance(first, tuple | list) and isinstance(second, tuple | list):
+        return len(first) == len(second) > 0 and all(map(_are_equal, first, second))
+    return isinstance(first, str | bytes | int | float) and first == second
 
 
 def _unit_in(batch: Any, *, channels_axis: int) -> Unit:

@@ -34,6 +34,13 @@ _NOTED_STEP = 1
 _OURS = "unstall.profiles."
 
 
+class Copies(Protocol):
+    """Looks at batches for whether each worker gives all of the data."""
+
+    def look(self, batch: Any) -> int:
+        """Returns how many times the workers give the data, from the batch on that shows it; 0 where none does."""
+
+
 class Source(Protocol):
     """A kind of data that scripts loop over, in the words of the library that reads them.
 
@@ -56,6 +63,9 @@ class Source(Protocol):
     def workers_of(self, data: Any) -> int:
         """Returns how many workers make batches at the same time."""
 
+    def copies(self, data: Any) -> Copies | None:
+        """Returns what looks at a first pass for whether each worker gives all of the data; None where none can."""
+
     def loop_kind(self) -> str:
         """Returns what kind of loop now begins: "a loop", "a loop without gradients"."""
 
@@ -67,6 +77,9 @@ class Source(Protocol):
 
     def results(self) -> Any:
         """Returns what a device behind the host still computes, for `Completion.add`."""
+
+    def step_notes(self) -> StepNotes | None:
+        """Begins to note what a step runs, so that it can be run again; None where that cannot be noted."""
 
     def unit_in(self, batch: Any) -> Unit:
         """Returns what a batch holds: images or other samples."""
@@ -83,7 +96,7 @@ class Loops:
 
     Args:
       max_steps: number of steps, over the whole script, after which the loop raises SystemExit(0); None for no limit.
-      tries: whether remedies are to be tried afterwards. Then the last loader of each place is held.
+      tries: whether remedies are to be tried afterwards. Then the last data of each place are held.
       applies: puts remedies in place before each loop; None where none are wanted.
     """
 
@@ -125,6 +138,7 @@ class Loops:
                 record=fit,
                 threads=loop.step_threads,
                 work=loop.work,
+                behind=loop.behind,
             )
             for fit, loop in zip(self.fits, loops, strict=True)
             if loop.loader is not None and not loop.mixed
@@ -195,6 +209,8 @@ class _Loop:
       data: returns the data of the first pass; None if the script has let them go.
       loader: of the last pass, where remedies are to be tried.
       work: the modules and optimizers of a step, where remedies are to be tried and these could be noted.
+      behind: whether a device computes the steps behind the host.
+      facts: of the data, for the record.
     """
 
     def __init__(self, place: str, source: Source, data: Any, kind: str) -> None:
@@ -206,6 +222,9 @@ class _Loop:
         self.unit: Unit | None = None
         self.loader: Any = None
         self.work: Work | None = None
+        self.behind = False
+        workers = source.workers_of(data)
+        self.facts: dict[str, Any] = {"workers_asked": workers} if workers else {}
         self.data: Callable[[], Any] = lambda: None
         with suppress(TypeError):  # not every object can be referred to weakly
             self.data = weakref.ref(data)
@@ -244,7 +263,7 @@ class _Loop:
             device=self.device,
             ceilings=Ceilings(samples=(), reason="a loop's steps are the script's own"),
             canary_ns=self._canary_ns,
-            training={"data": self._data_kind},
+            training={"data": self._data_kind, "loop": True, **self.facts},
             why_unknown=self._why_unknown(),
             loop=True,
             unit=self.unit or SAMPLE,
@@ -268,6 +287,7 @@ class Pass:
         self._traces = loop.source.traces and not loop.begun
         self._completion: Completion | None = None
         self._pending: deque[HostStep] = deque()
+        self._copies = None if loop.begun else loop.source.copies(data)
         self._tally = Tally(
             epoch=loop.begun,
             expected_steps=None,
@@ -302,6 +322,8 @@ class Pass:
         self._step_cpu_ns = clock.own_cpu_ns()
         if self._loop is not None and self._loop.unit is None:
             self._loop.unit = self._loop.source.unit_in(batch)
+        if self._loop is not None and self._copies is not None and (copies := self._copies.look(batch)):
+            self._loop.facts["copies"] = copies
         return batch
 
     def mark_mixed(self) -> None:
@@ -341,11 +363,7 @@ class Pass:
         loop = self._loop
         if loop is None or loop.loader is None or loop.work is not None or loop.source.device().kind == "gpu":
             return None
-        try:
-            from profiles.script.loop_step import StepNotes
-        except ImportError:  # an old PyTorch lacks these hooks
-            return None
-        return StepNotes()
+        return loop.source.step_notes()
 
     def _end_notes(self) -> None:
         notes, self._notes = self._notes, None
@@ -363,6 +381,7 @@ class Pass:
         traced, self._traces = self._traces, False
         if not self._tally.steps and not self._pending:
             self._completion = loop.source.completion()
+            loop.behind = self._completion is not None
         if self._completion is None:
             self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=traced)
             return True

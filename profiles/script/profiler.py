@@ -23,12 +23,14 @@ import numpy as np
 from profiles import clock
 from profiles.devices import Device
 from profiles.measure import backends
+from profiles.remedies.loop_data import is_loop_data
 from profiles.results.account import Account
 from profiles.script.callback import WatchCallback
 from profiles.script.ceilings import measure_ceilings
 from profiles.script.epochs import EpochRecord
 from profiles.script.fit_trial import HeldFit
 from profiles.script.hooks import time_hooks
+from profiles.script.loop_trial import HeldLoop
 from profiles.script.results import Ceilings, FitRecord, join_calls
 from profiles.script.run import wait_for_threads
 from profiles.script.watch import Watch
@@ -71,7 +73,7 @@ class Profiler:
         self, *, ceilings: bool, max_steps: int | None, tries: bool = False, applies: Applied | None = None
     ) -> None:
         self.fits: list[FitRecord] = []
-        self.held: HeldFit | None = None
+        self.held: HeldFit | HeldLoop | None = None
         self._tries = tries
         self._applies = applies
         self._took_ns: dict[str, int] = {}
@@ -359,11 +361,23 @@ class Profiler:
         """Keeps what a `fit` was given, and its model, if it took longest of those that have ended by themselves."""
         with self._noting:
             took_ns = self._took_ns[fit.name]
-            if self.held is None or took_ns >= self.held.took_ns:
+            epochs = 0 if fit.account is None else fit.account.epochs
+            if self.held is not None and took_ns < self.held.took_ns:
+                return
+            if keras.backend.backend() == "torch" and is_loop_data(given.get("x")):
+                self.held = HeldLoop(  # Keras' own step cannot be run apart on PyTorch, as that of a loop cannot
+                    name=fit.name,
+                    took_ns=took_ns,
+                    epochs=epochs,
+                    loader=given["x"],
+                    record=fit,
+                    threads=sys.modules["torch"].get_num_threads(),
+                )
+            else:
                 self.held = HeldFit(
                     name=fit.name,
                     took_ns=took_ns,
-                    epochs=0 if fit.account is None else fit.account.epochs,
+                    epochs=epochs,
                     model=model,
                     arguments={name: given[name] for name in _FED if name in given},
                     element_spec=watch.element_spec,

@@ -13,6 +13,7 @@ from profiles.remedies.turns import Data, Failed, Measure, Turns
 from profiles.report.measurements import MeasurementDocument, derive
 from profiles.results.attribution import Attribution, bound_of
 from profiles.script.progress import TrialProgress
+from profiles.stages.places import Place
 from profiles.text import error_text
 
 if TYPE_CHECKING:
@@ -148,7 +149,10 @@ def _shown(trial: Trial, digest: str | None) -> Trial:
     """Returns the trial as its file holds it: without the folders of the user's files."""
 
     def bare(edit: Edit) -> Edit:
-        return replace(edit, place=replace(edit.place, file=Path(edit.place.file).name))
+        return replace(edit, place=without_folder(edit.place), other=edit.other and without_folder(edit.other))
+
+    def without_folder(place: Place) -> Place:
+        return replace(place, file=Path(place.file).name)
 
     remedies = (replace(remedy, edits=tuple(map(bare, remedy.edits))) for remedy in trial.remedies)
     return replace(trial, remedies=tuple(remedies), digest=digest)

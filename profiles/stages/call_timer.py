@@ -65,12 +65,20 @@ LIBRARY_CALLS = (
         python=True,
     ),
     *_calls("NumPy", "numpy", "numpy", "fromfile", "load", reads=True),
+    *_calls(
+        "torchvision",
+        "torchvision.transforms.functional",
+        "torchvision",
+        *("to_tensor", "normalize", "resize", "crop", "center_crop", "resized_crop", "hflip", "vflip", "rotate"),
+        *("affine", "adjust_brightness", "adjust_contrast", "adjust_saturation", "adjust_hue"),
+    ),
 )
-# What makes a batch of single samples, in a `DataLoader` of PyTorch's.
+# What makes a sample, and a batch of single samples, in a `DataLoader` of PyTorch's.
+ITEM = LibraryCall(kind="PyTorch", name="__getitem__", module="", path="", python=True)
 COLLATE = LibraryCall(kind="PyTorch", name="collate_fn", module="", path="")
 # Stands for the time inside `__getitem__` that is in no library call.
 REST = LibraryCall(kind="other python", name="other python", module="", path="", python=True)
-_OTHERS = (COLLATE, REST)
+_OTHERS = (ITEM, COLLATE, REST)
 _NAMES = tuple(dict.fromkeys(call.name for call in (*LIBRARY_CALLS, *_OTHERS)))
 # Slots of the shared totals: images, batches, wall and CPU time of whole batches, workers busy now, the most that were
 # busy at once; from `_FIRST` on, wall and CPU time of each name.

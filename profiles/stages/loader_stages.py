@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from profiles import clock
 from profiles.stage_table import StageTable, without_stages
-from profiles.stages.call_timer import COLLATE, CallTimer, images_tail, stages_of
+from profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of
+from profiles.stages.places import is_library
 from profiles.stages.progress import Note, unnoted
 from profiles.unit import images_in
 
@@ -62,8 +65,9 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
     ways = ["PyTorch's own code between the batches"]
     ways += ["sending batches between processes"] if workers else []
     ways += ["pinning their memory"] if loader.pin_memory else []
+    item = _item_of(loader.dataset)
     return StageTable(
-        stages=stages_of(times),
+        stages=tuple(replace(stage, **item) if stage.name == ITEM.name else stage for stage in stages_of(times)),
         cores=cores,
         loader_cpu_us_per_image=cpu_ns / images / 1e3,
         effective_parallelism=cpu_ns / wall_ns,
@@ -85,7 +89,14 @@ class _Batches:
         self.indices = indices or []
         self._loader = loader
         self._timer = timer
-        self._collate = loader.collate_fn if timer is None else timer.timed(loader.collate_fn, COLLATE)
+        self._collate = loader.collate_fn
+        dataset = loader.dataset
+        self._sample = lambda index: dataset[index]
+        self._samples = getattr(dataset, "__getitems__", None)
+        if timer is not None:
+            self._collate = timer.timed(self._collate, COLLATE)
+            self._sample = timer.timed(self._sample, ITEM)
+            self._samples = self._samples and timer.timed(self._samples, ITEM)
 
     def keep(self, workers: int) -> None:
         """Keeps as many batches as make a round, judged by the time of the first."""
@@ -107,12 +118,23 @@ class _Batches:
         return self._timer.batch(lambda: self._make(self.indices[number]), lambda batch: images_in(batch) or 1)
 
     def _make(self, indices: Any) -> Any:
-        dataset = self._loader.dataset
         if self._loader.batch_sampler is None:
-            return self._collate(dataset[indices])
-        if hasattr(dataset, "__getitems__"):
-            return self._collate(dataset.__getitems__(indices))
-        return self._collate([dataset[index] for index in indices])
+            return self._collate(self._sample(indices))
+        if self._samples is not None:
+            return self._collate(self._samples(indices))
+        return self._collate([self._sample(index) for index in indices])
+
+
+def _item_of(dataset: Any) -> dict[str, Any]:
+    """Returns the name, kind and place of the function that makes a sample, as `Stage` has them."""
+    while type(dataset).__module__.startswith("torch.utils.data") and hasattr(dataset, "dataset"):
+        dataset = dataset.dataset  # a part of the user's own data set
+    name, kind = f"{type(dataset).__name__}.__getitem__", type(dataset).__module__.partition(".")[0]
+    code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
+    if code is None or is_library(code.co_filename):
+        return {"name": name, "kind": "PyTorch" if kind == "torch" else kind}
+    place = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    return {"name": name, "kind": "the script's own", "location": place}
 
 
 def _loader_of(batches: _Batches, loader: Any) -> DataLoader[Any]:

@@ -100,6 +100,71 @@ def test_equal_edits_count_once_and_options_get_a_free_name():
     assert new.count("deterministic") == 1 and "tuned_options = tf.data.Options()" in new
 
 
+@pytest.mark.parametrize(
+    ("call", "text", "expected"),
+    [
+        ("model.fit(data, epochs=3)", "{data}.repeat()", "model.fit(data.repeat(), epochs=3)"),
+        ("model.fit(x=a if b else c)", "{data}.repeat()", "model.fit(x=(a if b else c).repeat())"),
+        (
+            "model.fit(X[:9], Y, epochs=3, batch_size=8, sample_weight=w)",
+            "slices({data}).batch(8)",
+            "model.fit(slices((X[:9], Y, w)).batch(8), epochs=3)",
+        ),
+        (
+            "model.fit(shuffle=True, y=Y,\n          x={'a': X},\n          epochs=3)",
+            "slices({data})",
+            "model.fit(x=slices(({'a': X}, Y)),\n          epochs=3)",
+        ),
+        (
+            "model.fit(batch_size=8, y=Y, verbose=0, x=X, shuffle=True)",
+            "a({data})",
+            "model.fit(verbose=0, x=a((X, Y)))",
+        ),
+    ],
+)
+def test_fit_is_fed_with_other_data(call, text, expected):
+    source = f"import keras\n{call}\n"
+    assert edited(source, [edit("fit", "feed", text, source)]) == f"import keras\n{expected}\n"
+
+
+def test_steps_and_a_pipeline_inside_the_call_are_edited_together():
+    source = "model.fit(data.map(f).batch(2), epochs=3)\n"
+    edits = [
+        edit("fit", "feed", "{data}.repeat()", source),
+        edit("fit", "argument", "steps_per_epoch=5", source),
+        edit("map", "argument", "num_parallel_calls=2", source),
+        edit("batch", "behind", ".prefetch(2)", source),
+    ]
+    expected = "data.map(f, num_parallel_calls=2).batch(2).prefetch(2).repeat()"
+    assert edited(source, edits) == f"model.fit({expected}, epochs=3, steps_per_epoch=5)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            "a = data.map(f).batch(8).prefetch(1)\n",
+            "a = data.batch(8).map(f, num_parallel_calls=2).cache().prefetch(1)\n",
+        ),
+        (
+            "a = data.map(\n    f,\n)  # one\na = a.batch(8)  # two\n",
+            "a = data.batch(8)  # one\na = a.map(\n    f, num_parallel_calls=2,\n).cache()  # two\n",
+        ),
+    ],
+)
+def test_a_map_and_its_batch_change_places_with_the_edits_of_both(source, expected):
+    swap = Edit(place=place_of("map", source), kind="swap", other=place_of("batch", source))
+    others = [edit("map", "argument", "num_parallel_calls=2", source), edit("batch", "behind", ".cache()", source)]
+    assert edited(source, [swap, *others]) == expected
+
+
+def test_tensorflow_is_imported_where_an_edit_needs_it():
+    source = '"""A script."""\nimport os\nimport keras\n\nmodel.fit(X, Y)\n'
+    text = edited(source, [edit("fit", "feed", "tf.data.Dataset.from_tensor_slices({data})", source)])
+    assert "import keras\nimport tensorflow as tf\n\nmodel.fit(tf.data.Dataset.from_tensor_slices((X, Y)))" in text
+    assert edited(text, [edit("fit", "before", "a = tf.data.Options()", text)]).count("import tensorflow") == 1
+
+
 def test_of_two_numbers_for_one_argument_the_larger_counts():
     edits = [edit("map", "argument", f"num_parallel_calls={calls}") for calls in (2, 16, 4)]
     text = edited(SOURCE, [Edit(place=edits[0].place, kind="argument", text=one.text) for one in edits])
@@ -111,12 +176,19 @@ def test_of_two_numbers_for_one_argument_the_larger_counts():
     [
         ("data = make(**given)\n", "make", "argument", "in its arguments"),
         ("data = make(1)\n", "make", "remove", "is no call of a method"),
-        ("import tensorflow\ndata = make(1)\n", "make", "option", "tensorflow is not imported as tf"),
+        ("data = make(1)\n", "make", "option", "tensorflow is not imported as tf"),
+        ("model.fit(x, y, 32)\n", "fit", "feed", "more than its data by position"),
+        ("model.fit(*given)\n", "fit", "feed", "more than its data by position"),
+        ("model.fit(**given)\n", "fit", "feed", "in its arguments"),
+        ("model.fit(epochs=3)\n", "fit", "feed", "no data"),
+        ("make(1)\n", "make", "swap", "is no call of a method"),
     ],
 )
 def test_what_is_too_involved_is_said(source, name, kind, message):
+    place = place_of(name, source)
+    one = Edit(place=place, kind=kind, text="a=1", other=place if kind == "swap" else None)
     with pytest.raises(TooInvolved, match=message):
-        edited(source, [edit(name, kind, "a=1", source)])
+        edited(source, [one])
 
 
 def test_a_call_that_is_not_there_is_said():

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from profiles.remedies.loop_data import computing, measure_loop, sleeping
 from profiles.remedies.turns import Failed
 from tests.planted import planted
 
@@ -86,6 +87,14 @@ def test_workers_that_are_there_may_stay_and_prepare_more(torch):
     assert "pin" in names(data_of(loader_of(), pins=True))
 
 
+def test_more_workers_than_cores_may_be_too_many(torch):
+    data = data_of(loader_of(num_workers=6), needs=("edges",))
+    assert names(data) == ["fewer-workers", "persistent"]
+    built = data.built(("fewer-workers",), 3)
+    assert (built.num_workers, built.persistent_workers) == (2, True)
+    assert not data.fits(("workers", "fewer-workers")) and data.fits(("fewer-workers", "more-ready"))
+
+
 def test_draws_are_not_compared_and_that_is_noted(torch):
     data = data_of(loader_of(Numbers(draws=True)))
     assert data.compared(("workers",)).effect == "identical"
@@ -123,10 +132,7 @@ def test_a_loader_without_a_length_is_refused(torch):
 @planted
 def test_a_loop_with_a_stand_in_takes_as_long_as_its_parts(torch):
     """4 images of 5 ms, then a step of 10 ms that sleeps: 30 ms a batch, two thirds of it waiting."""
-    from profiles.remedies.loader_remedies import measure_loop, stand_in
-    from profiles.unit import images_in
-
-    measure = partial(measure_loop, stand_in(0.010, sleeps=True), images_in)
+    measure = partial(measure_loop, sleeping(0.010))
     loader = loader_of(Numbers(40, wait_s=0.005))
     sample = measure(loader, 2, "train", 3, 60.0)
     assert (sample.epoch_images, sample.epochs, sample.round) == (80, 2, 3)
@@ -138,20 +144,17 @@ def test_a_loop_with_a_stand_in_takes_as_long_as_its_parts(torch):
 
 def test_batches_that_wait_ready_at_the_end_of_an_epoch_are_in_its_time_and_not_in_its_rate(torch):
     """2 workers hold 4 batches ready: of 24, the first two and the last four are not steady."""
-    from profiles.remedies.loader_remedies import measure_loop
-    from profiles.unit import images_in
-
-    sample = measure_loop(lambda: None, images_in, loader_of(Numbers(96), num_workers=2), 1, "train", 0, 60.0)
+    sample = measure_loop(lambda: None, loader_of(Numbers(96), num_workers=2), 1, "train", 0, 60.0)
     assert (sample.images, sample.epoch_images) == (18 * 4, 24 * 4)
-    short = measure_loop(lambda: None, images_in, loader_of(Numbers(20), num_workers=2), 1, "train", 0, 60.0)
+    short = measure_loop(lambda: None, loader_of(Numbers(20), num_workers=2), 1, "train", 0, 60.0)
     assert short.images == short.epoch_images == 20
 
 
 @planted
 def test_the_stand_in_computes_as_long_as_it_was_asked_for(torch):
-    from profiles.remedies.loader_remedies import stand_in
+    from profiles.remedies.loader_remedies import computing_on
 
-    step = stand_in(0.02, sleeps=False)
+    step = computing(0.02, computing_on(2))
     began = time.perf_counter()
     for _ in range(10):
         step()

@@ -393,6 +393,38 @@ def test_where_tf_data_tunes_itself_the_advice_on_edges_is_to_do_without(
     assert found.advice.endswith("make fewer, longer epochs (repeat the data and set `steps_per_epoch`)")
 
 
+@pytest.mark.parametrize(
+    ("training", "asked", "advice"),
+    [
+        ({"data": "a DataLoader (8 workers)", "loop": True}, 8, "keep its workers from epoch to epoch ("),
+        ({"data": "a DataLoader (0 workers)", "loop": True}, None, "make fewer, longer epochs (repeat the data)"),
+        ({"data": "data of type list", "loop": True}, None, "make fewer, longer epochs (repeat the data)"),
+    ],
+)
+def test_a_loop_is_not_told_of_arguments_of_fit(training: dict[str, Any], asked: int | None, advice: str) -> None:
+    train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20)
+    found = rules.costly_epoch_edges(of(a_result(train=train, training=training), workers_asked=asked))
+    assert found is not None and found.advice is not None
+    assert found.advice.startswith(advice) and "steps_per_epoch" not in found.advice
+
+
+def test_workers_that_are_processes_hold_no_lock_and_are_not_set_on_the_data() -> None:
+    known = {"stages": python_table(), "workers_asked": 4, "workers_seen": 4, "cores": 4}
+    loader = replace(WAITING, subject=replace(WAITING.subject, training={"data": "a DataLoader (4 workers)"}))
+    assert rules.interpreter_lock(of(WAITING, **known)) is not None
+    assert rules.interpreter_lock(of(loader, **known)) is None
+    assert rules.ineffective_workers(of(WAITING, **(known | {"workers_seen": 2}))) is not None
+    assert rules.ineffective_workers(of(loader, **(known | {"workers_seen": 2}))) is None
+
+
+def test_workers_that_all_give_the_whole_data_make_an_epoch_as_many_times_as_long() -> None:
+    copied = replace(WAITING, subject=replace(WAITING.subject, training={"copies": 3}))
+    found = rules.copied_data(of(copied))
+    assert found is not None and found.gain is not None and found.gain.ratio == 3.0
+    assert found.cost_ratio == pytest.approx(2 / 3) and "every image 3 times" in found.text
+    assert rules.copied_data(of(WAITING)) is None
+
+
 def test_edges_are_spread_over_the_images_of_an_epoch_in_use() -> None:
     train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=200)
     assert rules.costly_epoch_edges(of(a_result(train=train, images=100_000))) is None
@@ -647,7 +679,8 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
     fired = False
     known: dict[str, Any] = {"workers_asked": 4, "workers_seen": 2, "stages": python_table(), "cores": 4.0, **BIG}
     parts = {"prep_stall": 0.3, "interference": 0.2, "epoch_overhead": 0.2, "transfer": 0.2}
-    for result in (with_last_step(510), WAITING, STARVED, losing(**parts)):
+    copied = replace(WAITING, subject=replace(WAITING.subject, training={"copies": 3}))
+    for result in (with_last_step(510), WAITING, STARVED, losing(**parts), copied):
         found = rule(of(result, frozen_by_cache=("a",), throttled_ratio=0.5, **known))
         fired = fired or found is not None
         if found is not None and found.advice is not None:

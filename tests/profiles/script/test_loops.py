@@ -11,6 +11,8 @@ import textwrap
 import numpy as np
 import pytest
 
+from profiles.script.loop_sources import TorchLoaders
+from profiles.script.loops import Loops
 from profiles.unit import images_in
 from tests import PROJECT_ROOT
 
@@ -133,6 +135,29 @@ def test_a_planted_loader_is_found_in_a_loop_that_trains(folder):
     assert train["loading_ratio"] == pytest.approx(18 / 38, rel=1e-4)
     assert test["loading_ratio"] == pytest.approx(1, rel=1e-4)
     assert "47% of an epoch is loading" in " ".join(shown.stderr.split())
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("divided", [False, True])
+def test_workers_that_each_give_all_of_an_iterable_dataset_are_seen(divided: bool) -> None:
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            info = get_worker_info()
+            return iter(torch.arange(float(info.id if divided else 0), 16.0, info.num_workers if divided else 1))
+
+    loops = Loops(max_steps=None)
+    restore = TorchLoaders().attach(loops)
+    try:
+        seen = sum(len(batch) for batch in DataLoader(Stream(), batch_size=4, num_workers=2))
+    finally:
+        restore()
+    assert seen == (16 if divided else 32)
+    assert loops.fits[0].training == {"data": "a DataLoader (2 workers)", "loop": True, "workers_asked": 2} | (
+        {} if divided else {"copies": 2}
+    )
 
 
 def test_it_needs_few_packages(folder):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from profiles.remedies.loop_data import BehindTheHost, measure_loop, sleeping
+from profiles.script.applying import Applied, Wanted
 from profiles.script.loop_sources import TfDatasets
 from profiles.script.loops import Loops
 from tests.checks import run_python
@@ -37,7 +42,7 @@ def load(index):
     time.sleep({load_s})
     return np.float32(index)
 options = tf.data.Options()
-options.experimental_optimization.inject_prefetch = False
+options.experimental_optimization.apply_default_optimizations = False
 data = tf.data.Dataset.range(24).map(lambda index: tf.ensure_shape(tf.numpy_function(load, [index], tf.float32), ()))
 data = data.batch(1).with_options(options)
 """
@@ -138,13 +143,74 @@ while True:
     assert result["attribution"]["prep_stall"] == pytest.approx(1 - step_s / 0.061, abs=0.12)
 
 
+@contextmanager
+def attached(loops: Loops) -> Iterator[Loops]:
+    """Tells the loops of each pass over a `tf.data.Dataset` until the block ends."""
+    restore = TfDatasets().attach(loops)
+    try:
+        yield loops
+    finally:
+        restore()
+
+
 @pytest.fixture
 def loops() -> Iterator[Loops]:
-    """Told of each pass over a `tf.data.Dataset` that this test makes."""
-    loops = Loops(max_steps=None)
-    restore = TfDatasets().attach(loops)
-    yield loops
-    restore()
+    with attached(Loops(max_steps=None)) as loops:
+        yield loops
+
+
+def waiting_data() -> Any:
+    """24 batches, each after 20 ms of waiting, of which each is waited for."""
+
+    def wait(index: Any) -> Any:
+        time.sleep(0.02)
+        return np.float32(index)
+
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    data = tf.data.Dataset.range(24).map(
+        lambda index: tf.ensure_shape(tf.numpy_function(wait, [index], tf.float32), ())
+    )
+    return data.batch(1).with_options(options)
+
+
+@planted
+def test_remedies_are_tried_on_the_data_of_a_loop_with_computing_in_the_place_of_its_steps() -> None:
+    """Steps of 20 ms and as much waiting: with the batches made beside the steps, a batch takes half as long."""
+    with attached(Loops(max_steps=None, tries=True)) as loops:
+        data = waiting_data()
+        for _ in range(2):
+            for _ in data:
+                time.sleep(0.02)
+    held = loops.held
+    assert held is not None and held.epochs == 2 and not held.behind
+    with held.opened(["waiting"]) as (opened, measure):
+        assert "prefetch" in [remedy.name for remedy in opened.remedies]
+        assert "stands in" in opened.notes[0]
+        rates = []
+        for names in ((), ("prefetch",)):
+            built = opened.built(names, 24)
+            rates.append(min(measure(built, 1, "train", number, 60.0).s_per_image for number in range(2)))
+    assert rates[0] / rates[1] == pytest.approx(2.0, rel=0.15)
+
+
+@planted
+def test_a_step_behind_the_host_takes_its_time_beside_the_loading_of_the_next_batch() -> None:
+    data, beside, after = waiting_data(), BehindTheHost(sleeping(0.02)), sleeping(0.02)
+    with closing(beside):
+        s_per_image = [
+            min(measure_loop(step, data, 1, "train", 0, 60.0).s_per_image for _ in range(2)) for step in (beside, after)
+        ]
+    assert s_per_image[1] / s_per_image[0] == pytest.approx(2.0, rel=0.15)
+
+
+def test_remedies_are_put_in_place_of_what_a_loop_reads() -> None:
+    applied = Applied([Wanted(names=("prefetch",))])
+    with attached(Loops(max_steps=None, applies=applied)) as loops:
+        seen = [float(batch[0]) for _ in range(2) for batch in waiting_data().take(3)]
+    assert seen == [0.0, 1.0, 2.0] * 2
+    [place] = applied.done
+    assert applied.done[place] == "prefetch" and applied.only(loops.fits[0].name) == ("prefetch",)
 
 
 def test_an_iterator_stays_what_tensorflow_expects_and_ends_its_pass_by_every_way(loops: Loops) -> None:

@@ -59,7 +59,9 @@ def test_dataset_collate_and_the_rest_are_told_apart(workers: int, library: None
     waits = {stage.name: stage.wait_us_per_image for stage in table.stages}
     assert waits["cv2.imread"] == pytest.approx(3000, rel=0.15)
     assert waits["collate_fn"] == pytest.approx(2000, rel=0.15)
-    assert waits["other python"] == pytest.approx(1000, rel=0.3)
+    assert waits["Slow.__getitem__"] == pytest.approx(1000, rel=0.3)
+    [item] = [stage for stage in table.stages if stage.name == "Slow.__getitem__"]
+    assert item.location == f"test_loader_stages.py:{Slow.__getitem__.__code__.co_firstlineno}" and item.python
     assert table.workers_seen == max(1, workers)
     assert ("sending batches between processes" in str(table.rest)) == bool(workers)
     assert torch.equal(torch.get_rng_state(), state)
