@@ -33,6 +33,7 @@ class Stage:
       autotuned: whether AUTOTUNE chose `parallelism` or `buffer_size`.
       buffer_size: elements that the stage's buffer holds, as written or chosen; None as for `parallelism`.
       buffer_fill_ratio: how full the buffer was, averaged over the run; None where unknown.
+      call_us_per_image: what the stage's calls would cost if its function did next to nothing; None where it has none.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Stage:
     autotuned: bool = False
     buffer_size: int | None = None
     buffer_fill_ratio: float | None = None
+    call_us_per_image: float | None = None
 
     @property
     def busy_us_per_image(self) -> float:

@@ -103,20 +103,24 @@ class PyDatasetData:
 
     def _find(self, needs: frozenset[Need], calls: int) -> tuple[Remedy, ...]:
         data = self._dataset
-        workers = int(data.workers or 1)
-        self._changed: dict[str, dict[str, Any]] = {}
-        if not needs & {"waiting", "interference"}:
-            if "edges" not in needs or not self.tuned:
-                return ()
-            self._changed["workers"] = {"workers": calls}
-        elif workers < calls or not data.use_multiprocessing:
-            queue = max(int(data.max_queue_size), _QUEUE_PER_WORKER * calls)
-            if workers < calls and not data.use_multiprocessing:
-                self._changed["workers"] = {"workers": calls, "max_queue_size": queue}
-            many = 4 * calls
-            if workers < many and not data.use_multiprocessing:
-                self._changed["more-workers"] = {"workers": many, "max_queue_size": max(queue, many)}
-            self._changed["processes"] = {"workers": calls, "use_multiprocessing": True, "max_queue_size": queue}
+        workers, processes = int(data.workers or 1), bool(data.use_multiprocessing)
+        queue = max(int(data.max_queue_size), _QUEUE_PER_WORKER * calls)
+        many = 4 * calls
+        changed: dict[str, dict[str, Any]] = {}
+        if needs & {"waiting", "interference"}:
+            if workers < calls and not processes:
+                changed["workers"] = {"workers": calls, "max_queue_size": queue}
+            if workers < many and not processes:
+                changed["more-workers"] = {"workers": many, "max_queue_size": max(queue, many)}
+            if workers < calls or not processes:
+                changed["processes"] = {"workers": calls, "use_multiprocessing": True, "max_queue_size": queue}
+        elif "edges" in needs and self.tuned:
+            changed["workers"] = {"workers": calls}
+        if processes and needs & {"waiting", "interference", "edges"}:
+            if workers > calls:
+                changed["fewer-workers"] = {"workers": calls}
+            changed["threads"] = {"workers": calls, "use_multiprocessing": False, "max_queue_size": queue}
+        self._changed = changed
         return tuple(self._remedy(name, settings) for name, settings in self._changed.items())
 
     def _remedy(self, name: str, settings: Mapping[str, Any]) -> Remedy:

@@ -29,6 +29,11 @@ def is_loop_data(data: Any) -> bool:
     return hasattr(data, "element_spec") or (torch is not None and isinstance(data, torch.utils.data.DataLoader))
 
 
+def loader_kind(loader: Any) -> str:
+    """Returns the kind of a `DataLoader` in plain words: "a DataLoader (2 workers)"."""
+    return f"a DataLoader ({loader.num_workers} worker{'' if loader.num_workers == 1 else 's'})"
+
+
 def loop_data(
     data: Any,
     needs: Sequence[Need],

@@ -205,7 +205,7 @@ class Turns:
             joined = [" + ".join(names) for names in together if " + ".join(names) in self._contenders]
             best = gains_of(self.trial()).chosen
             yield from self._rounds([AS_WRITTEN, *([best.name] if best else []), *joined], self._until(_CHOSEN_RATIO))
-        elif gains_of(self.trial()).chosen is None:
+        if gains_of(self.trial()).chosen is None:
             # Epochs that differ much, such as by what tf.data's tuner takes of some of them, need more rounds.
             likely = [gain.name for gain in gains_of(self.trial()).all[1:] if gain.against[0] > 1 + EQUAL_RATIO]
             if likely:

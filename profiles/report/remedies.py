@@ -67,6 +67,11 @@ def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
             "Nothing that was tried is significantly faster than the data as written, "
             f"by {100 * EQUAL_RATIO:g} % or more."
         )
+        if helped := gains.helped():
+            lines.append(
+                f"{helped[0].name} is faster by its own interval, which can be chance among {len(gains.all) - 1} that "
+                f"were compared: --budget {2 * math.ceil(trial.seconds / 5) * 5} tells more."
+            )
     if chosen is not None:
         for remedy in (trial.remedy(one) for one in chosen.contender.remedies):
             place = f"{remedy.place}: " if remedy.place else ""

@@ -2,7 +2,7 @@
 
 A rule compares the lower end of an interval with its threshold, where there is an interval.
 
-Over 400 lines: the thirteen rules stand together, so that a reader compares their conditions and gains in one place.
+Over 400 lines: the fourteen rules stand together, so that a reader compares their conditions and gains in one place.
 """
 
 from __future__ import annotations
@@ -95,6 +95,37 @@ def culprit_stage(evidence: Evidence) -> Finding | None:
         advice="make it cheaper, or do it once (a cache behind it, a prepared format)" if gain else None,
         gain=gain,
         hypothesis=table.excess_ratio is not None,
+    )
+
+
+def calls_for_each_element(evidence: Evidence) -> Finding | None:
+    """Finds functions of tf.data that are called for each element and do so little that the call costs most."""
+    table, batch = evidence.stages, _batch(evidence)
+    if table is None or batch < 2 or not _loading_is_costly(evidence):
+        return None
+    parts = {
+        stage.name: (stage, min(stage.call_us_per_image, stage.busy_us_per_image))
+        for stage in table.stages
+        if stage.call_us_per_image and stage.busy_us_per_image
+    }
+    shares = {name: table.share(stage) * call_us / stage.busy_us_per_image for name, (stage, call_us) in parts.items()}
+    explained = sum(shares.values()) * (1 - 1 / batch) * evidence.loader_ratio
+    if explained < COSTLY_RATIO:
+        return None
+    largest = max(shares, key=shares.__getitem__)
+    stage, call_us = parts[largest]
+    unit, place = _unit(evidence), f" ({stage.location})" if stage.location else ""
+    gain = _gain_of_part(evidence, explained, f"if one call were left for {batch} {unit.plural}")
+    return Finding(
+        rule="calls for each element",
+        text=f"{largest}{place} takes {stage.busy_us_per_image:,.0f} us for {unit.article} {unit.noun}; a call of a "
+        f"function that does next to nothing takes {call_us:,.0f} us here",
+        cost_ratio=explained,
+        advice="call it for whole batches: `batch` in front of the map, and operations that take batches "
+        "(`tf.io.parse_example`, `tf.io.decode_csv`, arithmetic)"
+        if gain
+        else None,
+        gain=gain,
     )
 
 
@@ -355,6 +386,7 @@ def recompiled(evidence: Evidence) -> Finding | None:
 RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     bound,
     culprit_stage,
+    calls_for_each_element,
     copied_data,
     ineffective_workers,
     interpreter_lock,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from profiles.devices import Device
+from profiles.remedies.loop_data import loader_kind
 from profiles.script.completion import Completion
 from profiles.script.loops import Copies, Loops, Pass
 from profiles.stages.places import note_places
@@ -101,8 +102,7 @@ class TorchLoaders(AnyData):
         return lambda: setattr(DataLoader, "__iter__", original)
 
     def kind_of(self, data: Any) -> str:
-        workers = data.num_workers
-        return f"a DataLoader ({workers} worker{'' if workers == 1 else 's'})"
+        return loader_kind(data)
 
     def identity_of(self, data: Any) -> Hashable:
         return id(data.dataset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -65,7 +66,8 @@ class HeldLoop:
         whole = [epoch.steps for epoch in self.record.epochs if epoch.whole]
         on_gpu = self.record.device.kind == "gpu"
         in_tensorflow = hasattr(self.loader, "element_spec")
-        with random_states_put_back(), nullcontext() if in_tensorflow else _torch_put_back():
+        torch_put_back = nullcontext() if in_tensorflow else _torch_put_back()
+        with random_states_put_back(), torch_put_back, warnings.catch_warnings(action="ignore"):
             data = loop_data(
                 self.loader,
                 needs,

@@ -23,7 +23,7 @@ import numpy as np
 from profiles import clock
 from profiles.devices import Device
 from profiles.measure import backends
-from profiles.remedies.loop_data import is_loop_data
+from profiles.remedies.loop_data import is_loop_data, loader_kind
 from profiles.results.account import Account
 from profiles.script.callback import WatchCallback
 from profiles.script.ceilings import measure_ceilings
@@ -475,6 +475,8 @@ def data_kind(data: Any) -> str:
     """Returns the kind of the data that `fit` was given, in plain words."""
     if hasattr(data, "element_spec"):
         return "a tf.data.Dataset"
+    if is_loop_data(data):
+        return loader_kind(data)
     parents = type(data).__mro__
     if any(parent.__module__.endswith("preprocessing.image") and parent.__name__ == "Iterator" for parent in parents):
         return "an ImageDataGenerator iterator"
@@ -491,7 +493,7 @@ def data_kind(data: Any) -> str:
 
 def _is_re_iterable(data: Any) -> bool:
     """Whether the data can be read again and taken apart into stages."""
-    return hasattr(data, "element_spec") or isinstance(data, keras.utils.PyDataset)
+    return is_loop_data(data) or isinstance(data, keras.utils.PyDataset)
 
 
 def _place(frame: Any) -> str:
@@ -519,4 +521,6 @@ def _training(model: Any, data: Any) -> dict[str, Any]:
         facts["loss"] = model.loss
     if isinstance(data, keras.utils.PyDataset):
         facts["workers_asked"] = data.workers
+    elif getattr(data, "num_workers", 0) and is_loop_data(data):
+        facts["workers_asked"] = data.num_workers
     return facts

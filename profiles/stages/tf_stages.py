@@ -91,6 +91,7 @@ def tfdata_table(
                 autotuned=autotuned,
                 buffer_size=buffer_size,
                 buffer_fill_ratio=fill,
+                call_us_per_image=cost.call_us[at],
             )
         )
     return StageTable(
@@ -165,10 +166,15 @@ def _per_image(looks: Sequence[tuple[int, int]]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cost:
-    """Costs in microseconds per image: of each node by itself, and of the whole pipeline as written."""
+    """Costs in microseconds per image: of each node by itself, and of the whole pipeline as written.
+
+    Attributes:
+      call_us: CPU time of a node's calls if its function did next to nothing; None for nodes without a function.
+    """
 
     cpu_us: tuple[float, ...]
     wait_us: tuple[float, ...]
+    call_us: tuple[float | None, ...]
     loader_cpu_us: float
     loader_wall_us: float
 
@@ -190,7 +196,13 @@ class _Cuts:
         whole = Drain(self._dataset, max(elements[-1], _WHOLE_BATCHES), self._dataset.options())
         nothing = tf.data.Dataset.range(2**62)
         empty = {count: Drain(nothing, count, serial_options()) for count in {elements[at] for at in cuts}}
-        runs: dict[Drain, list[tuple[float, float]]] = {drain: [] for drain in (*cuts.values(), whole, *empty.values())}
+        called = {at for at in cuts if self._pipeline[at].kind == "map" and not self._pipeline[at].python}
+        most = max((elements[at] for at in called), default=0)
+        # A function that returns what it is given would not be called.
+        calls = [Drain(nothing.map(lambda number: number + 1), most, serial_options())] if called else []
+        runs: dict[Drain, list[tuple[float, float]]] = {
+            drain: [] for drain in (*cuts.values(), whole, *empty.values(), *calls)
+        }
         began_ns = clock.now_ns()
         total = ROUNDS * len(runs)
         note(0, total)
@@ -205,6 +217,7 @@ class _Cuts:
         def per_image(drain: Drain, at: int, time_us: Callable[[Sequence[tuple[float, float]]], float]) -> float:
             return (time_us(runs[drain]) - time_us(runs[empty[elements[at]]])) * self._counts.per_image[at]
 
+        call_us = max(_cpu_us(runs[calls[0]]) - _cpu_us(runs[empty[most]]), 0.0) if calls else 0.0
         last = len(self._pipeline) - 1
         cpu = {at: per_image(cut, at, _cpu_us) for at, cut in cuts.items()}
         wait = {at: per_image(cut, at, _wait_us) for at, cut in cuts.items()}
@@ -212,6 +225,7 @@ class _Cuts:
         return _Cost(
             cpu_us=tuple(self._own(cpu, at) for at in positions),
             wait_us=tuple(self._own(wait, at) for at in positions),
+            call_us=tuple(call_us * self._counts.per_image[at] if at in called else None for at in positions),
             loader_cpu_us=per_image(whole, last, _cpu_us),
             loader_wall_us=per_image(whole, last, _wall_us),
         )

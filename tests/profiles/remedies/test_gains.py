@@ -61,6 +61,18 @@ def test_a_trifle_is_no_gain():
     assert "Tried: b." in trial_sentences(trial)
 
 
+def test_what_is_faster_by_its_own_interval_alone_is_told_from_what_is_shown():
+    """Of eight that were compared in four rounds, one has an interval above 1: that is no proof."""
+    others = {f"r{number}": samples_at(100, 99, 101, 100) for number in range(7)}
+    as_written, better = samples_at(100, 100, 100, 100), samples_at(150, 140, 115, 120)
+    trial = a_trial({AS_WRITTEN: as_written, "b": better, **others}, seconds=33.0)
+    assert chosen_of(trial) is None and [gain.name for gain in gains_of(trial).helped()] == ["b"]
+    expected = (
+        "b is faster by its own interval, which can be chance among 8 that were compared: --budget 70 tells more."
+    )
+    assert expected in trial_sentences(trial)
+
+
 @pytest.mark.parametrize(
     ("epoch_images", "scaled", "expected"),
     [

@@ -69,7 +69,15 @@ def test_workers_threads_and_processes_are_offered_and_serve_the_same_batches():
 def test_a_dataset_with_workers_already_gets_more_or_processes():
     names = [remedy.name for remedy in py_data(Batches(workers=4)).remedies]
     assert names == ["more-workers", "processes"]
-    assert py_data(Batches(workers=4, use_multiprocessing=True)).remedies == ()
+
+
+@pytest.mark.parametrize("needs", [("waiting",), ("interference",), ("edges",)])
+def test_processes_may_be_too_many_or_threads_do_as_well(needs):
+    data = py_data(Batches(workers=4, use_multiprocessing=True), needs=needs)
+    assert [remedy.name for remedy in data.remedies] == ["fewer-workers", "threads"]
+    built = [data.built((name,), 8) for name in ("fewer-workers", "threads")]
+    assert [(one.workers, one.use_multiprocessing) for one in built] == [(2, True), (2, False)]
+    assert data.compared(("threads",)).effect == "identical"
 
 
 def test_workers_end_the_tuner_of_a_dataset_that_loses_time_at_the_edges_of_epochs():

@@ -224,6 +224,29 @@ def python_table(parallelism: float | None = 1.05, python_us: float = 900, other
     return a_table(*stages, effective_parallelism=parallelism)
 
 
+def test_calls_that_do_next_to_nothing_are_named_with_what_one_call_a_batch_would_gain() -> None:
+    """60 of 80 us of the only costly stage are the call: with 64 images a batch, 59 of them would go."""
+    parse = a_stage("parse", 70, 10, location="train.py:9", call_us_per_image=60.0)
+    table = a_table(parse, a_stage("norm", 0, call_us_per_image=60.0), a_stage("shuffle", 20))
+    evidence = of(WAITING, stages=table)
+    share = 0.8 * 60 / 80 * (1 - 1 / WAITING.subject.batch_size) * evidence.loader_ratio
+    found = rules.calls_for_each_element(evidence)
+    assert found is not None and found.text.startswith("parse (train.py:9) takes 80 us for an image")
+    assert found.cost_ratio == pytest.approx(share) and gain_of(found) == ("predicted", round(1 / (1 - share), 3))
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        a_table(a_stage("decode", 900, call_us_per_image=30.0)),  # it does something
+        a_table(a_stage("augment", 900, python=True)),  # what the calls cost is not known
+        None,
+    ],
+)
+def test_calls_of_functions_that_work_are_not_named(stages: StageTable | None) -> None:
+    assert rules.calls_for_each_element(of(WAITING, stages=stages)) is None
+
+
 def test_threads_that_share_one_core_are_bound_by_the_lock() -> None:
     found = rules.interpreter_lock(of(WAITING, stages=python_table(), workers_asked=4, workers_seen=4, cores=4))
     assert found is not None and not found.hypothesis
@@ -685,4 +708,5 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
         fired = fired or found is not None
         if found is not None and found.advice is not None:
             assert found.gain is not None and found.gain.ratio > 1
-    assert fired
+    calls = rule(of(WAITING, stages=a_table(a_stage("parse", 90, call_us_per_image=80.0))))
+    assert fired or calls is not None

@@ -476,6 +476,37 @@ def test_a_fit_on_pytorch_is_watched_and_comes_to_the_same(tmp_path):
     assert "Keras' torch backend cannot run it by itself yet" in " ".join(shown.stderr.split())
 
 
+@pytest.mark.needs("torch")
+def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
+    script = write(
+        tmp_path,
+        """
+        import os, time
+        os.environ["KERAS_BACKEND"] = "torch"
+        import keras, torch
+        class Rows:
+            def __len__(self):
+                return 240
+            def __getitem__(self, index):
+                time.sleep(0.003)
+                return torch.full((2,), float(index)), torch.zeros(1)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(torch.utils.data.DataLoader(Rows(), batch_size=8), epochs=2, verbose=0)
+        """,
+        keras=False,
+    )
+    shown = run(tmp_path, "-m", "profiles", "--out", "out", "--budget", 8, script, plain=True)
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    document = results(tmp_path)
+    [result] = document["results"]
+    assert result["notes"][0] == "fed by a DataLoader (0 workers)"
+    assert "Rows.__getitem__" in {stage["name"] for stage in result["stages"]}
+    [trial] = document["trials"].values()
+    assert {"workers", "more-workers"} & {one["name"] for one in trial["remedies"]}
+    assert "stands in for them" in " ".join(shown.stderr.split())
+
+
 @planted
 def test_an_evaluation_has_a_row_of_its_own(tmp_path):
     script = write(
