@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from profiles import script
 from profiles.script import BUDGET_S
+from profiles.script.children import Children
 from profiles.script.guard import Guard, guarded
 from profiles.script.run import after_import, run_script
 
@@ -111,6 +112,7 @@ class _Run:
         self._script = Path(arguments.script)
         self._profilers: list[Profiler] = []
         self._loops: Loops | None = None
+        self._children = Children()
         self._pid = 0
 
     def run(self, guard: Guard | None) -> int:
@@ -121,6 +123,8 @@ class _Run:
         """
         self._guard, self._pid = guard, os.getpid()
         script.loops_of_run = self.loops
+        self._children.attach()
+        after_import("multiprocessing.process", self._children.attach_processes)
         after_import("keras", self.watch_keras)
         after_import("torch.utils.data", lambda: self.watch_loops("TorchLoaders"))
         after_import("tensorflow", lambda: self.watch_loops("TfDatasets"))
@@ -184,13 +188,7 @@ class _Run:
         for watcher in watchers:
             watcher.pause()
         if not any(watcher.fits for watcher in watchers):
-            why = "" if watchers else " (it imported neither Keras 3, nor TensorFlow, nor PyTorch's DataLoader)"
-            steps = (
-                f"{self._script.name} made no step of fit, nor of a loop over a DataLoader or a tf.data.Dataset{why}. "
-                "A loop over other data is watched by `for batch in profiles.watch(data)`"
-            )
-            unwatched = next((profiler.why_unwatched for profiler in self._profilers if profiler.why_unwatched), None)
-            _say(f"nothing measured, {unwatched or steps}.")
+            _say(f"nothing measured, {self._why_nothing(bool(watchers))}")
             return
         from profiles.report.document import write
         from profiles.report.measurements import KIND
@@ -216,6 +214,22 @@ class _Run:
         print_files(console, "results and report", self._out / "results.json", self._out / "report.html")
         if self._texts is not None:
             self._write_diff(*self._texts, ended_well and code == 0)
+
+    def _why_nothing(self, imported: bool) -> str:
+        """Says why nothing was measured, and what to do.
+
+        Args:
+          imported: whether the script has imported a library that trains.
+        """
+        unwatched = next((profiler.why_unwatched for profiler in self._profilers if profiler.why_unwatched), None)
+        if unwatched:
+            return f"{unwatched}."
+        why = "" if imported else " (it imported neither Keras 3, nor TensorFlow, nor PyTorch's DataLoader)"
+        hint = "A loop over other data is watched by `for batch in profiles.watch(data)`."
+        return (
+            f"{self._script.name} made no step of fit, nor of a loop over a DataLoader or a tf.data.Dataset{why}. "
+            f"{self._children.sentence or hint}"
+        )
 
     def _try(
         self, document: MeasurementDocument, console: Terminal, watchers: list[Profiler | Loops], code: int

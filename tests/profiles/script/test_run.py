@@ -216,6 +216,37 @@ def test_the_scripts_own_packages_are_found_wherever_they_lie(tmp_path):
     assert script.exists()
 
 
+PYTHON = "import subprocess, sys\nsubprocess.run([sys.executable, 'inner.py', '--epochs', '3'])"
+SHELL = "import os\nos.system('true train.ipynb')"
+PROCESS = """
+import multiprocessing
+def work():
+    print("inner", flush=True)
+if __name__ == "__main__":
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(PYTHON, "(train.py:2): type python -m profiles inner.py --epochs 3.", id="a script"),
+        pytest.param(SHELL, "(train.py:2): put `%load_ext unstall` into train.ipynb, and", id="a notebook"),
+        pytest.param(PROCESS, "a process for `work` (train.py:7), and one process is watched: call", id="a process"),
+        pytest.param(
+            "import os\nos.system('true')", "is watched by `for batch in profiles.watch(data)`.", id="neither"
+        ),
+    ],
+)
+def test_where_training_happened_instead_is_named_with_what_to_type(text, said, tmp_path):
+    write(tmp_path, "print('inner', flush=True)\n", "inner.py", keras=False)
+    shown = run(tmp_path, write(tmp_path, text, keras=False))
+    assert shown.returncode == 0 and said in shown.stderr, shown.stderr
+    assert shown.stdout == ("inner\n" if text in (PYTHON, PROCESS) else "")
+
+
 def test_a_script_that_uses_our_packages_gets_the_ones_that_are_running(tmp_path):
     lines = "import profiles, unstall.profiles\nfrom pipeline import build\nprint(profiles is unstall.profiles)"
     shown = run(tmp_path, write(tmp_path, lines, keras=False))
