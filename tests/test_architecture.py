@@ -41,6 +41,8 @@ OF_PYTHON = {
     "sys._current_frames",
     "threading._shutdown",
     "atexit._run_exitfuncs",
+    "process._target",
+    "process._args",
     "sys.modules.get('concurrent.futures.thread')._threads_queues",
 }
 

@@ -60,6 +60,12 @@ class WatchCallback(keras.callbacks.Callback):
         if self.watch is not None:
             self.watch.end_test()
 
+    def on_predict_begin(self, logs: Any = None) -> None:
+        self.on_test_begin()
+
+    def on_predict_end(self, logs: Any = None) -> None:
+        self.on_test_end()
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         assert self.watch is not None
         self.watch.close(whole=True)

@@ -14,7 +14,7 @@ from profiles.script.watch import Watch
 
 _HOOKS = tuple(
     f"on_{subject}_{moment}"
-    for subject in ("train", "epoch", "train_batch", "test", "test_batch")
+    for subject in ("train", "epoch", "train_batch", "test", "test_batch", "predict", "predict_batch")
     for moment in ("begin", "end")
 )
 

@@ -92,7 +92,7 @@ class Profiler:
         self._data: dict[str, Callable[[], Any]] = {}
         self._held: Any = None
         self._fit_s = self._ceilings_s = 0.0
-        self._patched: tuple[type, Callable[..., Any], Callable[..., Any]] | None = None
+        self._patched: tuple[type, Mapping[str, Callable[..., Any]]] | None = None
         self._untime_hooks: Callable[[], None] | None = None
 
     @property
@@ -116,11 +116,12 @@ class Profiler:
         return data_by_name
 
     def attach(self) -> None:
-        """Replaces `fit` and `evaluate` in the class that Keras models inherit them from, and times callbacks."""
+        """Replaces `fit`, `evaluate` and `predict` in the class that has them, and times callbacks."""
         owner = next(parent for parent in keras.Model.__mro__ if "fit" in vars(parent))
-        original, evaluate_original = vars(owner)["fit"], vars(owner)["evaluate"]
+        originals = {name: vars(owner)[name] for name in ("fit", "evaluate", "predict")}
+        original, evaluate_original, predict_original = originals.values()
         profiler = self
-        signature, evaluate_signature = inspect.signature(original), inspect.signature(evaluate_original)
+        signature, evaluate_signature, predict_signature = map(inspect.signature, originals.values())
 
         @functools.wraps(original)
         def fit(model: Any, *arguments: Any, **options: Any) -> Any:
@@ -143,22 +144,35 @@ class Profiler:
                     bound = evaluate_signature.bind(model, *arguments, **options)
                 except TypeError:
                     return evaluate_original(model, *arguments, **options)  # raises Keras' own error
-                return profiler._evaluate(evaluate_original, bound, _place(sys._getframe(1)))
+                return profiler._run_alone("evaluate", evaluate_original, bound, _place(sys._getframe(1)))
             watch.begin_validation()
             try:
                 return evaluate_original(model, *arguments, **options)
             finally:
                 watch.end_validation()
 
-        owner.fit, owner.evaluate = fit, evaluate
-        self._patched = (owner, original, evaluate_original)
+        @functools.wraps(predict_original)
+        def predict(model: Any, *arguments: Any, **options: Any) -> Any:
+            state = profiler._thread_state
+            # JAX computes behind Keras, and watching would wait for each step.
+            if profiler._ended or state.paused or state.depth or keras.backend.backend() == "jax":
+                return predict_original(model, *arguments, **options)
+            try:
+                bound = predict_signature.bind(model, *arguments, **options)
+            except TypeError:
+                return predict_original(model, *arguments, **options)  # raises Keras' own error
+            return profiler._run_alone("predict", predict_original, bound, _place(sys._getframe(1)))
+
+        owner.fit, owner.evaluate, owner.predict = fit, evaluate, predict
+        self._patched = (owner, originals)
         self._untime_hooks = time_hooks()
 
     def detach(self) -> None:
-        """Restores Keras' own `fit`, `evaluate` and hooks."""
+        """Restores Keras' own `fit`, `evaluate`, `predict` and hooks."""
         if self._patched is not None:
-            owner, fit, evaluate = self._patched
-            owner.fit, owner.evaluate = fit, evaluate  # type: ignore[attr-defined]
+            owner, originals = self._patched
+            for name, original in originals.items():
+                setattr(owner, name, original)
             self._patched = None
         if self._untime_hooks is not None:
             self._untime_hooks()
@@ -242,12 +256,12 @@ class Profiler:
                         callback.watch.kept.clear()
         return returned
 
-    def _evaluate(self, original: Callable[..., Any], bound: inspect.BoundArguments, place: str) -> Any:
-        """Calls `evaluate` outside of any `fit`, and adds it to the records of its place."""
+    def _run_alone(self, function: str, original: Callable[..., Any], bound: inspect.BoundArguments, place: str) -> Any:
+        """Calls `evaluate` or `predict` outside of any `fit`, and adds it to the records of its place."""
         model, data = bound.arguments["self"], bound.arguments.get("x")
         canary_ns = clock.canary_ns()
         callback = WatchCallback()
-        callback.watch = watch = Watch(model)
+        callback.watch = watch = Watch(model, tests="test_function" if function == "evaluate" else "predict_function")
         record: EpochRecord | None = None
         with self._counted_as_running(), _added(callback, bound.arguments):
             watch.begin_validation()
@@ -256,17 +270,17 @@ class Profiler:
             finally:
                 record = watch.end_validation()
                 if record is not None:
-                    self._note_evaluation(place, model, data, watch, record, canary_ns)
+                    self._note_alone(function, place, model, data, watch, record, canary_ns)
 
-    def _note_evaluation(
-        self, place: str, model: Any, data: Any, watch: Watch, record: EpochRecord, canary_ns: int
+    def _note_alone(
+        self, function: str, place: str, model: Any, data: Any, watch: Watch, record: EpochRecord, canary_ns: int
     ) -> None:
-        """Adds a call of `evaluate` to the record of its place."""
+        """Adds a call of `evaluate` or `predict` to the record of its place."""
         unit, why_unknown = watch.tested
         with self._noting:
             caller = self._caller_of(place, model, data)
             evaluation = FitRecord(
-                name=self._name("evaluate", place, caller),
+                name=self._name(function, place, caller),
                 model=model.name,
                 data_kind=data_kind(data),
                 epochs=(record,),

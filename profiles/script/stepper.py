@@ -36,7 +36,7 @@ class Stepper:
 
     Args:
       model: about to be trained.
-      name: of the attribute that holds the function: "train_function" or "test_function".
+      name: of the attribute that holds the function: "train_function", "test_function" or "predict_function".
       ramp_steps: number of first steps of an epoch that are not steady.
       keep_batches: how many batches to keep; batches of different sizes are preferred.
       on_steps: called with the number of steps that were just made. An error that it raises ends `fit`.
@@ -80,6 +80,7 @@ class Stepper:
         backend = keras.backend.backend()
         self._supported = backend in (*BACKENDS, "torch")
         self._jax, self._torch = backend == "jax", backend == "torch"
+        self._predicts = name == "predict_function"
         if not self._supported:
             self.why_unknown = f"the steps of Keras' {backend} backend cannot be watched"
             return
@@ -180,8 +181,8 @@ class Stepper:
         steps_before = self.steps
         if self._jax:
             result = self._run_on_jax(tally, original, state, iterator)
-        elif self._torch:
-            result = self._run_on_torch(tally, original, iterator, entered_ns)
+        elif self._torch or self._predicts:
+            result = self._run_on_list(tally, original, iterator, entered_ns)
         elif self._model.steps_per_execution == 1 and can_be_pulled(self._model, original, iterator):
             result = self._pull_and_run(tally, original, iterator, entered_ns)
         else:
@@ -280,25 +281,33 @@ class Stepper:
         self._settle(self._completion.take())
         return result
 
-    def _run_on_torch(self, tally: Tally, original: Callable[..., Any], data: Any, entered_ns: int) -> Any:
-        """Runs a step on PyTorch, whose `fit` fetches the batch between two batch hooks of callbacks.
+    def _run_on_list(self, tally: Tally, original: Callable[..., Any], data: Any, entered_ns: int) -> Any:
+        """Runs a step on batches that Keras has fetched: of `predict`, and of all functions on PyTorch.
+
+        On PyTorch the batch is fetched between the batch hooks of two steps, and else behind the hooks.
 
         Args:
-          data: a list of one batch.
+          data: a list of batches.
         """
         hooks = tally.take_hooks()
-        # Before the first step there is no hook of an earlier one: its batch is a part of the epoch's edge.
-        fetched_ns = hooks[-1][0] if hooks else entered_ns
-        asked_ns = hooks[0][1] if len(hooks) > 1 else fetched_ns
-        batch = data[0]
-        images = images_in(batch, self._model)
-        self._keep(batch, images, None)
+        if self._torch:
+            # Before the first step there is no hook of an earlier one: its batch is a part of the epoch's edge.
+            fetched_ns = hooks[-1][0] if hooks else entered_ns
+            asked_ns, inside = (hooks[0][1] if len(hooks) > 1 else fetched_ns), hooks[:-1]
+        else:
+            asked_ns, fetched_ns, inside = (hooks[-1][1] if hooks else entered_ns), entered_ns, hooks
+        numbers = [images_in(batch, self._model) for batch in data]
+        images = None if None in numbers else sum(number or 0 for number in numbers)
+        traced = not self._torch and self._is_new_size(images)
+        self._keep(data[0], images, None)
         result = original(data)
         if self._synchronise is not None:
             self._synchronise(result)
-        self._note_size(images, traced=False)
-        tally.add(asked_ns, fetched_ns, clock.now_ns(), images, 1, traced=False, hooks_ns=hooks_since(0, hooks[:-1]))
-        tally.add_fetch(fetched_ns - asked_ns)
+        self._note_size(images, traced=traced)
+        hooks_ns = hooks_since(0, inside)
+        tally.add(asked_ns, fetched_ns, clock.now_ns(), images, len(data), traced=traced, hooks_ns=hooks_ns)
+        if self._torch:
+            tally.add_fetch(fetched_ns - asked_ns)
         return result
 
     def _settle(self, done_ns: Sequence[int]) -> None:

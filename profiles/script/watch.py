@@ -23,6 +23,7 @@ class Watch:
 
     Args:
       model: about to be trained.
+      tests: the attribute that holds the function of its validations, or of `predict`.
       ramp_steps, keep_batches, on_steps: as for `Stepper`.
 
     Attributes:
@@ -35,6 +36,7 @@ class Watch:
         self,
         model: Any,
         *,
+        tests: str = "test_function",
         ramp_steps: int = RAMP_STEPS,
         keep_batches: int = 0,
         on_steps: Callable[[int], None] | None = None,
@@ -45,7 +47,7 @@ class Watch:
         self._training = Stepper(
             model, "train_function", ramp_steps=ramp_steps, keep_batches=keep_batches, on_steps=on_steps
         )
-        self._testing = Stepper(model, "test_function", ramp_steps=ramp_steps)
+        self._testing = Stepper(model, tests, ramp_steps=ramp_steps)
         self._validates = False
         self._account = Account()
         # When the first epoch began, and when the last one ended with its callbacks.
@@ -180,12 +182,12 @@ class Watch:
         if name.startswith("on_train_batch_"):
             self._training.add_hook(before_ns, done_ns)
             return
-        if name.startswith("on_test_batch_"):
+        if name.startswith(("on_test_batch_", "on_predict_batch_")):
             self._testing.add_hook(before_ns, done_ns)
             return
         # The watch's own callback is the first of the list, and what it does is no callback of the user's.
         before_ns = max(before_ns, self._own_until_ns)
-        if name.startswith("on_test_"):
+        if name.startswith(("on_test_", "on_predict_")):
             self._testing.leave_out(before_ns, done_ns)
         elif name == "on_epoch_begin":
             self._training.leave_out(before_ns, done_ns)
