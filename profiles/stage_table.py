@@ -54,6 +54,11 @@ class Stage:
         """CPU time and waiting of an image in the stage; a sum below 0 is noise and counts as 0."""
         return max(self.cpu_us_per_image + (self.wait_us_per_image or 0.0), 0.0)
 
+    @property
+    def buffer_bytes(self) -> int:
+        """What the stage's buffer holds when it is full; 0 where it has none, or its size is not known."""
+        return max(self.buffer_size or 0, 0) * (self.bytes_per_element or 0)
+
     def images_per_sec(self, cores: float) -> float | None:
         """Returns the images per second that `cores` could pass through this stage; None if it costs no CPU time."""
         return cores * 1e6 / self.cpu_us_per_image if self.cpu_us_per_image >= LEAST_US else None

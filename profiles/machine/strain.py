@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import psutil
@@ -17,15 +18,19 @@ class Strain:
       read_bytes: that this process read from storage, and not from the page cache.
       memory_bytes: resident memory of this process at the end.
       throttled_ratio: part of the scheduler's periods in which the CPU quota stopped this process.
+      workers_bytes: memory of its own, not shared, of all child processes at the end; None without children.
+      python_blocks: blocks of memory that Python's own allocator has given out: small objects, not large arrays.
     """
 
     read_bytes: int | None
     memory_bytes: int | None
     throttled_ratio: float | None
+    workers_bytes: int | None = None
+    python_blocks: int | None = None
 
 
 class StrainMeter:
-    """Measures the strain since this object was made; a reading takes about 0.1 ms."""
+    """Measures the strain since this object was made; a reading takes about 0.1 ms, and 0.3 ms more for each child."""
 
     def __init__(self) -> None:
         self._read_bytes = _read_bytes()
@@ -37,6 +42,8 @@ class StrainMeter:
             read_bytes=None if now is None or self._read_bytes is None else now - self._read_bytes,
             memory_bytes=_memory_bytes(),
             throttled_ratio=throttled_ratio(self._throttling, Throttling.now()),
+            workers_bytes=_workers_bytes(),
+            python_blocks=sys.getallocatedblocks(),
         )
 
 
@@ -52,3 +59,17 @@ def _memory_bytes() -> int | None:
         return int(psutil.Process().memory_info().rss)
     except psutil.Error:
         return None
+
+
+def _workers_bytes() -> int | None:
+    sizes = []
+    try:
+        children = psutil.Process().children(recursive=True)
+    except psutil.Error:
+        return None
+    for child in children:
+        try:
+            sizes.append(int(child.memory_full_info().uss))
+        except (psutil.Error, OSError):  # it has ended, or is another user's
+            continue
+    return sum(sizes) if sizes else None

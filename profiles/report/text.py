@@ -19,6 +19,8 @@ _FULL_WIDTH, _NARROW_WIDTH = 100, 72
 _LEAST_SHARE = 0.015
 # No table of stages is printed if each takes less, in microseconds per image: all figures would round to 0.
 _LEAST_US = 0.5
+# Buffers that hold less than this are not worth a line.
+_LARGE_BUFFERS = 100_000_000
 
 
 def print_stages(console: Console, name: str, table: StageTable, unit: Unit) -> None:
@@ -113,6 +115,11 @@ def _lines(table: StageTable, unit: Unit, *, rates: bool) -> list[str]:
             f"The loader as it runs: {loader_us:,.0f} us of CPU per {unit.noun} (the stages sum to "
             f"{table.cpu_us_per_image:,.0f}), {table.effective_parallelism:.1f} cores busy{workers}."
         )
+    buffers = {stage.name: stage.buffer_bytes for stage in table.stages}
+    if sum(buffers.values()) >= _LARGE_BUFFERS:
+        largest = max(buffers, key=buffers.__getitem__)
+        total, most = _bytes(sum(buffers.values())), _bytes(buffers[largest])
+        lines.append(f"Full buffers hold {total} of memory, that of {largest} {most}.")
     if table.tail is not None:
         slowest = ", ".join(f"{image.name} ({image.us / 1e3:,.1f} ms)" for image in table.tail.slowest[:3])
         lines.append(

@@ -2,7 +2,7 @@
 
 A rule compares the lower end of an interval with its threshold, where there is an interval.
 
-Over 400 lines: the fourteen rules stand together, so that a reader compares their conditions and gains in one place.
+Over 400 lines: the fifteen rules stand together, so that a reader compares their conditions and gains in one place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
 from profiles.results.evidence import Evidence, Finding, Gain
 from profiles.samples import Sample
-from profiles.statistics import LEAST_ROUNDS, median
+from profiles.statistics import LEAST_ROUNDS, Interval, falls, median, slope
 from profiles.unit import Unit
 
 # A part of an epoch with at least this share is costly. Source: xprof warns of input that takes 10 % of a step.
@@ -31,6 +31,11 @@ THROTTLED_RATIO = 0.05
 # A step that takes this many times the typical one compiles: a short batch takes no longer than a full one, and
 # compiling takes seconds. Source: issue 3 of this project's rules.
 RECOMPILED_RATIO = 5.0
+# Memory grows if its slope over so many epochs behind the first ones, which fill buffers, is surely above 1 MB an
+# epoch, and an order as rising is as unlikely as this by accident. Source: rule R09 of the field's list.
+_FIRST_EPOCHS, _LEAST_GROWING_EPOCHS, _GROWS_P = 3, 8, 0.01
+# Python's allocator gives a small object about so many bytes; fewer more in an epoch than this are no leak.
+_BLOCK_BYTES, _LEAST_BLOCKS = 64, 100.0
 # Bytes of a pixel in uint8 over those in float32.
 UINT8_RATIO = 0.25
 
@@ -383,6 +388,47 @@ def recompiled(evidence: Evidence) -> Finding | None:
     )
 
 
+def growing_memory(evidence: Evidence) -> Finding | None:
+    """Finds that the process or its workers take more memory with every epoch."""
+    train = sorted(evidence.result.of("train"), key=lambda sample: sample.round)[_FIRST_EPOCHS:]
+    strains = [sample.strain for sample in train if sample.strain is not None]
+    own = _growth([strain.memory_bytes for strain in strains])
+    workers = _growth([strain.workers_bytes for strain in strains])
+    if own is None and workers is None:
+        return None
+    text = []
+    if own is not None:
+        blocks = _growth([strain.python_blocks for strain in strains], least=_LEAST_BLOCKS)
+        in_python = blocks is not None and blocks[0] * _BLOCK_BYTES >= MOST_RATIO * own[0]
+        kind = (
+            f"most of it Python's own small objects, {blocks[0]:,.0f} more"
+            if in_python and blocks
+            else ("not in Python's small objects, but in arrays or in a library's own memory")
+        )
+        text.append(f"this process by {_growth_text(own)}, {kind}")
+    if workers is not None:
+        text.append(f"its worker processes by {_growth_text(workers)}")
+    return Finding(
+        rule="growing memory",
+        text=f"Memory grows with every epoch: {'; '.join(text)}. Something keeps what an epoch makes",
+        cost_ratio=1.0,  # in the end it ends the run
+    )
+
+
+def _growth(values: Sequence[int | None], least: float = 1e6) -> tuple[float, Interval] | None:
+    """Returns (by how much values grow in an epoch, its 95 % interval); None where they surely grow by less."""
+    known = [float(value) for value in values if value is not None]
+    if len(known) < max(_LEAST_GROWING_EPOCHS, len(values)):
+        return None
+    by, interval = slope(known)
+    return (by, interval) if interval[0] > least and falls([-value for value in known]) < _GROWS_P else None
+
+
+def _growth_text(growth: tuple[float, Interval]) -> str:
+    by, (low, high) = growth
+    return f"{by / 1e6:,.1f} MB ({low / 1e6:,.1f} to {high / 1e6:,.1f})"
+
+
 RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     bound,
     culprit_stage,
@@ -398,6 +444,7 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     cores_to_feed,
     throttled,
     recompiled,
+    growing_memory,
 )
 
 

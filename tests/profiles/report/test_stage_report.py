@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -103,6 +104,15 @@ An image takes 2.25 ms (median), 3.96 ms (p99); slowest: dogs/2.jpg (4.0 ms),
 cats/1.jpg (0.5 ms).
 """
     )
+
+
+def test_what_full_buffers_hold_is_said_where_it_is_much() -> None:
+    shuffle = Stage(name="shuffle", kind="shuffle", cpu_us_per_image=4, wait_us_per_image=0, buffer_size=1000)
+    small, large = (replace(shuffle, bytes_per_element=size) for size in (3000, 300_000))
+    assert "hold" not in printed(StageTable(stages=(small,), cores=2), 80)
+    prefetch = replace(shuffle, name="prefetch", buffer_size=2, bytes_per_element=5_000_000)
+    text = printed(StageTable(stages=(large, prefetch), cores=2), 80)
+    assert "Full buffers hold 310 MB of memory, that of shuffle 300 MB." in text
 
 
 def test_a_loader_without_stages_says_why() -> None:

@@ -1,6 +1,6 @@
 """The rules of a verdict: for each a planted case that fires it, and clean cases that do not.
 
-Long because there are twelve rules, and none is shown without both.
+Long because there are fifteen rules, and none is shown without both.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from profiles.machine.strain import Strain
 from profiles.results import rules
 from profiles.results.attribution import loading_range
 from profiles.results.evidence import Advice, Evidence, Finding
@@ -448,6 +449,39 @@ def test_workers_that_all_give_the_whole_data_make_an_epoch_as_many_times_as_lon
     assert rules.copied_data(of(WAITING)) is None
 
 
+def with_memory(grows: float, epochs: int = 12, noise: float = 0.0, **others: float) -> Result:
+    """A result whose epochs end with more memory each, and with more of what `others` names."""
+
+    def strain(number: int) -> Strain:
+        grown = {name: int(1e8 + number * by) for name, by in others.items()}
+        memory = 1e9 + number * grows + noise * (-1) ** number
+        return Strain(**{"read_bytes": 0, "memory_bytes": int(memory), "throttled_ratio": None, **grown})
+
+    return a_result(train=[a_sample(ms=10, round=number, strain=strain(number)) for number in range(epochs)])
+
+
+def test_who_takes_more_memory_in_every_epoch_is_named_with_how_much() -> None:
+    found = rules.growing_memory(of(with_memory(5e6, python_blocks=60_000)))
+    assert found is not None and "this process by 5.0 MB (5.0 to 5.0), most of it Python's own small" in found.text
+    found = rules.growing_memory(of(with_memory(5e6, python_blocks=10)))
+    assert found is not None and "not in Python's small objects, but in arrays" in found.text
+    found = rules.growing_memory(of(with_memory(0, workers_bytes=3e6)))
+    assert found is not None and "every epoch: its worker processes by 3.0 MB" in found.text
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        with_memory(5e5),  # less than 1 MB
+        with_memory(5e6, epochs=10),  # too few behind the first three
+        with_memory(1.5e6, noise=30e6),  # up and down
+        with_memory(-5e6),
+    ],
+)
+def test_memory_that_does_not_surely_grow_is_no_finding(result: Result) -> None:
+    assert rules.growing_memory(of(result)) is None
+
+
 def test_edges_are_spread_over_the_images_of_an_epoch_in_use() -> None:
     train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=200)
     assert rules.costly_epoch_edges(of(a_result(train=train, images=100_000))) is None
@@ -703,7 +737,7 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
     known: dict[str, Any] = {"workers_asked": 4, "workers_seen": 2, "stages": python_table(), "cores": 4.0, **BIG}
     parts = {"prep_stall": 0.3, "interference": 0.2, "epoch_overhead": 0.2, "transfer": 0.2}
     copied = replace(WAITING, subject=replace(WAITING.subject, training={"copies": 3}))
-    for result in (with_last_step(510), WAITING, STARVED, losing(**parts), copied):
+    for result in (with_last_step(510), WAITING, STARVED, losing(**parts), copied, with_memory(5e6)):
         found = rule(of(result, frozen_by_cache=("a",), throttled_ratio=0.5, **known))
         fired = fired or found is not None
         if found is not None and found.advice is not None:
