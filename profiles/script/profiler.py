@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _FED = ("x", "y", "sample_weight", "batch_size", "shuffle", "class_weight", "steps_per_epoch", "validation_split")
 # How many batches are kept for the ceilings, and the data of how many `fit` are read again for stage tables.
 _KEPT_BATCHES, _READ_AGAIN = 4, 3
+# An `evaluate` or `predict` of fewer steps has no row: nothing of it is steady.
+_LEAST_STEPS_ALONE = 3
 # How long measuring all ceilings of a script may take: these seconds, plus this part of the time of its `fit` calls.
 _CEILINGS_S, _CEILINGS_RATIO = 20.0, 0.1
 
@@ -269,7 +271,7 @@ class Profiler:
                 return original(*bound.args, **bound.kwargs)
             finally:
                 record = watch.end_validation()
-                if record is not None:
+                if record is not None and record.steps >= _LEAST_STEPS_ALONE:
                     self._note_alone(function, place, model, data, watch, record, canary_ns)
 
     def _note_alone(
