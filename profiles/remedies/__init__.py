@@ -1,6 +1,6 @@
 """Remedies for slow data: what can be changed, data built again with each change, and the gain of each, measured."""
 
-from profiles.remedies.gains import EQUAL_RATIO, Gain, Gains, gains_of, is_a_gain, tuner_s_per_image
+from profiles.remedies.gains import EQUAL_RATIO, Gain, Gains, gains_of, hidden_s_per_image, is_a_gain
 from profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
 from profiles.remedies.room import Room, room_here
 from profiles.remedies.trial import Contender, Trial
@@ -22,7 +22,7 @@ __all__ = [
     "Turns",
     "Untried",
     "gains_of",
+    "hidden_s_per_image",
     "is_a_gain",
     "room_here",
-    "tuner_s_per_image",
 ]

@@ -91,19 +91,19 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
     if not trial.contenders:
         return ()
     as_written, *others = trial.contenders
-    tuner_s = tuner_s_per_image(trial)
-    rates = _rates(as_written.samples, trial, tuner_s)
+    hidden_s = hidden_s_per_image(trial)
+    rates = _rates(as_written.samples, trial, hidden_s)
     if not rates:
         return ()
     gains = []
     for contender in (as_written, *others):
-        own_tuner_s = 0.0 if any(trial.remedy(name).stops_tuner for name in contender.remedies) else tuner_s
-        own = _rates(contender.samples, trial, own_tuner_s)
+        own_hidden_s = 0.0 if any(trial.remedy(name).ends_edges for name in contender.remedies) else hidden_s
+        own = _rates(contender.samples, trial, own_hidden_s)
         if not own:
             continue
         pairs, again = (
             by_shared_rounds(own, rates),
-            by_shared_rounds(_rates(contender.again, trial, own_tuner_s), _rates(as_written.again, trial, tuner_s)),
+            by_shared_rounds(_rates(contender.again, trial, own_hidden_s), _rates(as_written.again, trial, hidden_s)),
         )
         if not pairs[0]:
             continue
@@ -114,7 +114,7 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
                 by_round=own,
                 against=ratio_interval(*pairs),
                 again=ratio_interval(*again) if again[0] and contender is not as_written else None,
-                whole_ratio=_whole_ratio(contender, trial, own_tuner_s, *map(geometric_mean, pairs)),
+                whole_ratio=_whole_ratio(contender, trial, own_hidden_s, *map(geometric_mean, pairs)),
                 effect=max(effects, key=EFFECTS.index, default="identical"),
             )
         )
@@ -137,25 +137,26 @@ def _choose(gains: Sequence[Gain]) -> Gain | None:
     return min(near, key=lambda gain: (len(gain.contender.remedies), -gain.against[0]))
 
 
-def _whole_ratio(contender: Contender, trial: Trial, tuner_s: float, rate: float, as_written: float) -> float | None:
+def _whole_ratio(contender: Contender, trial: Trial, hidden_s: float, rate: float, as_written: float) -> float | None:
     """Returns the gain over the whole script, whose first epoch fills what the others find."""
     warms_up = any(trial.remedy(name).warms_up for name in contender.remedies)
     if not warms_up or contender.first is None or not trial.epochs:
         return None
-    first_s = _whole_s_per_image(contender.first, trial, tuner_s)
+    first_s = _whole_s_per_image(contender.first, trial, hidden_s)
     return trial.epochs / as_written / (first_s + (trial.epochs - 1) / rate)
 
 
-def _rates(samples: Sequence[Sample], trial: Trial, tuner_s: float) -> dict[int, float]:
-    return {sample.round: 1 / _whole_s_per_image(sample, trial, tuner_s) for sample in samples}
+def _rates(samples: Sequence[Sample], trial: Trial, hidden_s: float) -> dict[int, float]:
+    return {sample.round: 1 / _whole_s_per_image(sample, trial, hidden_s) for sample in samples}
 
 
-def tuner_s_per_image(trial: Trial) -> float:
+def hidden_s_per_image(trial: Trial) -> float:
     """Returns the seconds per image that the script's epochs lost at their edges beyond what measured epochs show.
 
     At the end of an epoch tf.data's tuner holds the iterator up until it wakes next, and the time between two wakings
     doubles: a part of an epoch loses at most its own length, and a whole epoch may lose as much as it takes. What the
-    last epoch of a measured `fit` loses lies behind that `fit`.
+    last epoch of a measured `fit` loses lies behind that `fit`. The workers of a `DataLoader` start anew in each epoch,
+    and what a trial starts has imported and compiled already what the script's workers import and compile each time.
     """
     as_written = trial.contenders[0].samples if trial.contenders else ()
     if trial.script_edges_s is None or trial.epoch_images is None or not as_written:
@@ -164,13 +165,13 @@ def tuner_s_per_image(trial: Trial) -> float:
     return max(trial.script_edges_s - sum(seen_s) / len(seen_s), 0.0)
 
 
-def _whole_s_per_image(sample: Sample, trial: Trial, tuner_s: float = 0.0) -> float:
-    """Returns the time per image of a whole epoch in real use, with what the tuner takes beyond the sample."""
+def _whole_s_per_image(sample: Sample, trial: Trial, hidden_s: float = 0.0) -> float:
+    """Returns the time per image of a whole epoch in real use, with what its edges take beyond the sample."""
     if trial.scaled:
         taken_s = sample.whole_s_per_image()
     elif trial.epoch_images is None:
         taken_s = sample.s_per_image
     else:
         taken_s = sample.whole_s_per_image(round(trial.epoch_images))
-    # The tuner holds an epoch up for as long as it has taken, at most.
-    return taken_s + min(tuner_s, taken_s)
+    # tf.data's tuner holds an epoch up for as long as it has taken, at most.
+    return taken_s + min(hidden_s, taken_s)

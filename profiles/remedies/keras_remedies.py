@@ -15,7 +15,7 @@ from profiles.measure.ahead import ahead_of_workers, has_workers
 from profiles.measure.batches import FitData, batch_images
 from profiles.remedies.edits import reads_as
 from profiles.remedies.equality import Comparison, Readings, compare
-from profiles.remedies.remedy import PREFETCH, Edit, Need, Remedy, Untried
+from profiles.remedies.remedy import PREFETCH, TUNER, Edit, Need, Remedy, Untried
 from profiles.remedies.turns import Failed
 from profiles.stages.places import Place
 
@@ -53,7 +53,8 @@ class PyDatasetData:
         self._dataset = dataset
         self._place, self._name = place, name
         self.untried: list[Untried] = []
-        self.tuned = keras.backend.backend() == "tensorflow" and not has_workers(dataset)
+        is_tuned = keras.backend.backend() == "tensorflow" and not has_workers(dataset)
+        self.edges_by = TUNER if is_tuned else None
         self._number = int(dataset.num_batches)
         self.epoch_batches: float | None = float(self._number)
         self.epoch_images: float | None = float(self._number * batch_images(dataset[0]))
@@ -114,7 +115,7 @@ class PyDatasetData:
                 changed["more-workers"] = {"workers": many, "max_queue_size": max(queue, many)}
             if workers < calls or not processes:
                 changed["processes"] = {"workers": calls, "use_multiprocessing": True, "max_queue_size": queue}
-        elif "edges" in needs and self.tuned:
+        elif "edges" in needs and self.edges_by:
             changed["workers"] = {"workers": calls}
         if processes and needs & {"waiting", "interference", "edges"}:
             if workers > calls:
@@ -131,10 +132,10 @@ class PyDatasetData:
         return Remedy(
             name=name,
             text=f"batches made by {settings['workers']} {kind}, {ready} ready at most"
-            + (", which switch tf.data's tuner off" if self.tuned else ""),
+            + (", which switch tf.data's tuner off" if self.edges_by else ""),
             code="\n".join(lines),
             effect="identical",
-            stops_tuner=self.tuned,
+            ends_edges=self.edges_by is not None,
             place=None if self._place is None else str(self._place),
             edits=()
             if self._place is None or self._name is None
@@ -216,7 +217,7 @@ class ArrayData:
       Failed: if the backend is not TensorFlow, or an array has another length than the first.
     """
 
-    scaled, tuned = False, True
+    scaled, edges_by = False, TUNER
     stages: tuple[str, ...] = ()
 
     def __init__(
@@ -314,7 +315,7 @@ class ArrayData:
                 code=(reads_as(edits) if edits else None)
                 or f"tf.data.Dataset.from_tensor_slices((x, y)){made}, with options.autotune.enabled = False",
                 effect="other order" if self._shuffles else "identical",
-                stops_tuner=True,
+                ends_edges=True,
                 place=None if self._place is None else str(self._place),
                 edits=tuple(edits),
                 memory_bytes=sum(np.asarray(leaf).nbytes for leaf in keras.tree.flatten(self._arrays)),

@@ -56,7 +56,7 @@ class LoaderData:
       Failed: if the loader has no length.
     """
 
-    scaled = tuned = False
+    scaled = False
     stages: tuple[str, ...] = ()
 
     def __init__(
@@ -69,6 +69,8 @@ class LoaderData:
             raise Failed("the loader has no length") from error
         self.untried: list[Untried] = []
         self.stands_in: str | None = None
+        starts_anew = bool(loader.num_workers) and not loader.persistent_workers
+        self.edges_by = "workers that start anew" if starts_anew else None
         self.epoch_batches: float | None = float(self._number)
         self.epoch_images = None if images_per_batch is None else float(self._number * images_per_batch)
         self._readings = Readings(self._first_batches)
@@ -200,6 +202,7 @@ class LoaderData:
             code=(reads_as(edits) if edits else None) or f"DataLoader(..., {', '.join(arguments)})",
             # Each worker has random numbers of its own, and other batches with another number of workers.
             effect="other draws" if "num_workers" in settings and self._draws else "identical",
+            ends_edges=bool(settings.get("persistent_workers")),
             place=None if self._place is None else str(self._place),
             edits=edits,
         )

@@ -15,6 +15,8 @@ Effect = Literal["identical", "other order", "close", "other draws"]
 EFFECTS: tuple[Effect, ...] = ("identical", "other order", "close", "other draws")
 # A buffer of two batches hides loading behind training where both take equally long on average.
 PREFETCH = 2
+# What can hold up the end of an epoch, of which a part of an epoch shows too little.
+TUNER = "tf.data's tuner"
 # What a loader can lose to training, and what a remedy is called for by. `drawn once` is a cache behind random
 # operations, which costs no time and spoils what the model learns.
 Need = Literal["waiting", "interference", "edges", "drawn once"]
@@ -55,7 +57,7 @@ class Remedy:
       memory_bytes, disk_bytes: what it needs.
       calls: how many calls at once it makes, where that depends on what was measured.
       warms_up: whether the first epoch differs from the others, because a cache is filled.
-      stops_tuner: whether tf.data's tuner holds up the end of no epoch: it is off, or an iterator lives on.
+      ends_edges: whether no epoch loses at its edges what tf.data's tuner, or workers that start anew, take there.
     """
 
     name: str
@@ -68,7 +70,7 @@ class Remedy:
     disk_bytes: int = 0
     calls: int | None = None
     warms_up: bool = False
-    stops_tuner: bool = False
+    ends_edges: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -413,7 +413,7 @@ class Finder:
                 "identical",
                 [*edits, *self._edit(self._last, "option", option)],
                 at=self._last,
-                stops_tuner=True,
+                ends_edges=True,
             )
         ]
 
@@ -430,7 +430,7 @@ class Finder:
                 Edit(place=self._fit_place, kind="argument", text=steps),
             )
         )
-        return [self._remedy("repeat", text, code, "identical", edits, at=self._last, stops_tuner=True)]
+        return [self._remedy("repeat", text, code, "identical", edits, at=self._last, ends_edges=True)]
 
     def _shuffle_first(self) -> list[Remedy]:
         """Looks for shuffles that hold what the pipeline has made, and that can stand at its source instead."""

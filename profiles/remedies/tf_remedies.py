@@ -23,7 +23,7 @@ from profiles.machine import PageCacheError, drop
 from profiles.measure.ahead import ramp_of
 from profiles.measure.batches import FitData, batch_images
 from profiles.remedies.equality import Comparison, Readings
-from profiles.remedies.remedy import PREFETCH, Need
+from profiles.remedies.remedy import PREFETCH, TUNER, Need
 from profiles.remedies.room import Room
 from profiles.remedies.tf_finding import CACHES, Finder, as_arrays
 from profiles.remedies.tf_part import EpochPart
@@ -72,7 +72,7 @@ class TfData:
         place: Place | None = None,
     ) -> None:
         self._dataset = dataset
-        self.tuned = dataset.options().autotune.enabled is not False
+        self.edges_by = TUNER if dataset.options().autotune.enabled is not False else None
         self.stands_in: str | None = None
         self._folder: Path | None = None
         self._readings = Readings(self._first_batches)

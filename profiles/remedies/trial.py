@@ -42,8 +42,9 @@ class Trial:
       epoch_images: images of an epoch in real use; None where it never ends, or its end was not reached.
       scaled: whether a measured epoch is the real one at a smaller scale, its edges included.
       batches, epoch_batches: of a measured epoch, and of one in real use; None where that is not known.
-      script_edges_s: seconds per image that the script's own epochs lost at their edges; None unless tf.data's tuner
-        runs on the data as written, of whose cost measured epochs show too little.
+      script_edges_s: seconds per image that the script's own epochs lost at their edges; None unless measured epochs
+        show too little of that.
+      edges_by: what takes that time, and is not in measured epochs; None where nothing does.
       epochs: how many the script trained for; None where that is not known.
       notes: what a reader of the rates must know.
       digest: of the script's text, to which the edits belong; None where there is no script.
@@ -61,6 +62,7 @@ class Trial:
     batches: int | None = None
     epoch_batches: float | None = None
     script_edges_s: float | None = None
+    edges_by: str | None = None
     epochs: int | None = None
     notes: tuple[str, ...] = ()
     digest: str | None = None

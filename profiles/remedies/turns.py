@@ -57,7 +57,8 @@ class Data(Protocol):
       epoch_batches: of an epoch in real use; None where that is not known.
       epoch_images: the same in images.
       scaled: whether a part of an epoch is the whole at a smaller scale, its edges included.
-      tuned: whether tf.data's tuner runs on the data as written.
+      edges_by: what takes time at the edges of the script's epochs of which measured ones show too little: tf.data's
+        tuner, or workers that start anew; None where nothing does.
       notes: what a reader of the rates must know.
     """
 
@@ -74,7 +75,7 @@ class Data(Protocol):
     @property
     def scaled(self) -> bool: ...
     @property
-    def tuned(self) -> bool: ...
+    def edges_by(self) -> str | None: ...
     @property
     def notes(self) -> tuple[str, ...]: ...
 
@@ -160,7 +161,8 @@ class Turns:
             scaled=data.scaled,
             batches=self._batches or None,
             epoch_batches=data.epoch_batches,
-            script_edges_s=self._script_edges_s if data.tuned else None,
+            script_edges_s=self._script_edges_s if data.edges_by else None,
+            edges_by=data.edges_by,
             epochs=self._script_epochs,
             notes=data.notes,
             seconds=self._gone_s(),
@@ -261,7 +263,8 @@ class Turns:
             return True
         left = (1 if self._only else len(self._effects)) + 1 - len(self._contenders)
         for_all_s = needed_s + (left - 1) * (warm_up_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / ratio
-        reason = f"{self._batches} batches take {epoch_s:.1f} s as written; --budget {math.ceil(for_all_s)} would do"
+        batches = min(self._batches, math.ceil(self._data.epoch_batches or self._batches))
+        reason = f"{batches} batches take {epoch_s:.1f} s as written; --budget {math.ceil(for_all_s)} would do"
         self._drop(" + ".join(names), reason)
         return False
 

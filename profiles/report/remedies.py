@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from profiles.remedies import EQUAL_RATIO, Gain, Gains, Trial, gains_of, is_a_gain, tuner_s_per_image
+from profiles.remedies import EQUAL_RATIO, Gain, Gains, Trial, gains_of, hidden_s_per_image, is_a_gain
 from profiles.statistics import range_cell, range_text
 
 HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
@@ -94,23 +94,25 @@ def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
 
 
 def _scope(trial: Trial) -> str | None:
-    """Says of which part of an epoch the rates are; None where a whole epoch was measured."""
-    if trial.batches is None or trial.epoch_batches is None or trial.batches >= trial.epoch_batches:
+    """Says of which part of an epoch the rates are, and what is charged to it; None where nothing need be said."""
+    if trial.batches is None or trial.epoch_batches is None:
         return None
-    lost_s = tuner_s_per_image(trial) * (trial.epoch_images or 0)
+    lost_s = hidden_s_per_image(trial) * (trial.epoch_images or 0)
     images = [sample.epoch_images / sample.epochs for one in trial.contenders for sample in one.samples[:1]]
     most = round(trial.batches * max(images) / images[0]) if images else trial.batches
     batches = str(trial.batches) if most == trial.batches else f"{trial.batches} to {most}"
-    return (
-        f"From {batches} of {math.ceil(trial.epoch_batches):,} batches; what an epoch loses at its edges is "
-        "charged at the length of a whole epoch."
-        + (
-            f" An epoch of the script lost {lost_s:.1f} s more at its edges, presumably to tf.data's tuner: charged "
-            "wherever that stays on."
-            if lost_s >= _LEAST_LOST_S
-            else ""
+    sentences = []
+    if trial.batches < trial.epoch_batches:
+        sentences.append(
+            f"From {batches} of {math.ceil(trial.epoch_batches):,} batches; what an epoch loses at its edges is "
+            "charged at the length of a whole epoch."
         )
-    )
+    if lost_s >= _LEAST_LOST_S:
+        sentences.append(
+            f"An epoch of the script lost {lost_s:.1f} s more at its edges, presumably to {trial.edges_by}: charged "
+            "wherever no remedy ends that."
+        )
+    return " ".join(sentences) or None
 
 
 def _effect(gain: Gain) -> str:

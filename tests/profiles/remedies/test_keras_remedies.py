@@ -82,9 +82,9 @@ def test_processes_may_be_too_many_or_threads_do_as_well(needs):
 
 def test_workers_end_the_tuner_of_a_dataset_that_loses_time_at_the_edges_of_epochs():
     data = py_data(Batches(), needs=("edges",))
-    assert data.tuned and [(remedy.name, remedy.stops_tuner) for remedy in data.remedies] == [("workers", True)]
+    assert data.edges_by and [(remedy.name, remedy.ends_edges) for remedy in data.remedies] == [("workers", True)]
     data = py_data(Batches(workers=4), needs=("edges",))
-    assert not data.tuned and data.remedies == ()
+    assert data.edges_by is None and data.remedies == ()
 
 
 def test_what_the_dataset_does_at_the_end_of_an_epoch_is_done():

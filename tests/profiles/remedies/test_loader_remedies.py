@@ -92,6 +92,8 @@ def test_more_workers_than_cores_may_be_too_many(torch):
     assert names(data) == ["fewer-workers", "persistent"]
     built = data.built(("fewer-workers",), 3)
     assert (built.num_workers, built.persistent_workers) == (2, True)
+    assert data.edges_by == "workers that start anew" and all(remedy.ends_edges for remedy in data.remedies)
+    assert data_of(loader_of(num_workers=6, persistent_workers=True)).edges_by is None
     assert not data.fits(("workers", "fewer-workers")) and data.fits(("fewer-workers", "more-ready"))
 
 
