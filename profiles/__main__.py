@@ -128,6 +128,7 @@ class _Run:
         after_import("keras", self.watch_keras)
         after_import("torch.utils.data", lambda: self.watch_loops("TorchLoaders"))
         after_import("tensorflow", lambda: self.watch_loops("TfDatasets"))
+        after_import("grain", self.watch_grain)
         if self.tries or self._applied is not None:
             after_import("tensorflow", _note_datasets)
         source = None if self._texts is None else self._texts[1]
@@ -148,6 +149,14 @@ class _Run:
             )
             self._profilers.append(profiler)
             profiler.attach()
+            from profiles.script.keras_loops import KerasData
+
+            KerasData().attach(self.loops())
+
+    def watch_grain(self) -> None:
+        from profiles.script.grain_loops import GrainData
+
+        GrainData().attach(self.loops())
 
     def watch_loops(self, source: str) -> None:
         """Watches the script's loops over data of a kind, a class of `loop_sources`."""
@@ -224,7 +233,7 @@ class _Run:
         unwatched = next((profiler.why_unwatched for profiler in self._profilers if profiler.why_unwatched), None)
         if unwatched:
             return f"{unwatched}."
-        why = "" if imported else " (it imported neither Keras 3, nor TensorFlow, nor PyTorch's DataLoader)"
+        why = "" if imported else " (it imported neither Keras 3, nor TensorFlow, nor PyTorch's DataLoader, nor Grain)"
         hint = "A loop over other data is watched by `for batch in profiles.watch(data)`."
         return (
             f"{self._script.name} made no step of fit, nor of a loop over a DataLoader or a tf.data.Dataset{why}. "

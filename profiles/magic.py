@@ -48,9 +48,16 @@ def run_watched(run: Callable[[], object]) -> Stalls:
             profiler.attach()
             undo.callback(profiler.detach)
             watchers.insert(0, profiler)
+            from profiles.script.keras_loops import KerasData
+
+            undo.callback(KerasData().attach(loops))
         for library, source in (("tensorflow", TfDatasets), ("torch", TorchLoaders)):
             if library in sys.modules:
                 undo.callback(source().attach(loops))
+        if "grain" in sys.modules:
+            from profiles.script.grain_loops import GrainData
+
+            undo.callback(GrainData().attach(loops))
         run()
     for watcher in watchers:
         watcher.pause()

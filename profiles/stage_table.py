@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from profiles.machine.mounts import Storage
 from profiles.unit import Unit
 
 # The CPU times of the stages must sum to the loader's CPU time within this ratio. Source: the design of this project.
@@ -94,6 +95,7 @@ class StageTable:
       workers: threads or processes that were asked for, where the loader is Keras'.
       workers_seen: the most of those workers that were busy at once.
       tail: times of single images; None where they cannot be timed separately.
+      storage: that the loader's files lie on; None where no file was seen.
       rest: names what takes CPU time outside the stages; None where unknown.
       reason: why there are no stages; None where there are some.
       unavailable: a sentence for each thing that was asked for beside the stages and could not be measured.
@@ -106,6 +108,7 @@ class StageTable:
     workers: int | None = None
     workers_seen: int | None = None
     tail: ImageTail | None = None
+    storage: Storage | None = None
     rest: str | None = None
     reason: str | None = None
     unavailable: tuple[str, ...] = ()
@@ -167,6 +170,7 @@ class StageTable:
             "workers": self.workers,
             "workers_seen": self.workers_seen,
             "cores": self.cores,
+            "storage": None if self.storage is None else self.storage.text,
             "tail": None if self.tail is None else asdict(self.tail),
             "reason": self.reason,
             "flags": list(self.remarks(unit)),

@@ -28,6 +28,7 @@ OPTIONAL = {"grain", "spdl", "nvidia", "ffcv", "pynvml"}
 # The files that may use a framework's private names, and what these names are for.
 PRIVATE_NAMES = {
     "profiles/stages/tf_graph.py": "the functions and settings of a tf.data transformation",
+    "profiles/script/tracing.py": "the function that traces a `tf.function`",
     "profiles/script/keras_private.py": "layers at any depth, values of variables, the count behind the loss",
 }
 # The files that need a single private name of a framework.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import random
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.progress import Progress
@@ -14,11 +16,12 @@ from benchmarks.doctor.decoders import DECODERS
 from benchmarks.doctor.folder import findings_of
 from benchmarks.doctor.plan import Plan
 from benchmarks.doctor.report import DoctorDocument
-from benchmarks.doctor.results import Examination, ExaminedFile, Finding
+from benchmarks.doctor.results import Examination, ExaminedFile, Finding, StorageReading
 from benchmarks.lab.child import Child, ChildDied, ChildHung, JobRefused
 from benchmarks.lab.options import UserError
 from pipeline.text import printable
 from profiles import Device, clock
+from profiles.machine import PageCacheError, measure_readers, read_bytes_per_sec, storage_of
 from profiles.provenance import machine, usable_cores
 from profiles.report import Document, now
 
@@ -28,6 +31,8 @@ _HANG_S = 30.0
 # The time that a child has to import the decoders, on a machine that is busy with other work.
 _OPEN_S = 300.0
 _MOST_CHILDREN = 8
+# Readers whose rate is measured, and how long files are read from memory.
+_READERS, _MEMORY_S = (1, 4, 16), 0.5
 _SESSION = "benchmarks.doctor.child:Session"
 _CPU = Device(kind="cpu", name="cpu")
 
@@ -134,7 +139,24 @@ def examine_folder(plan: Plan, progress: Progress) -> DoctorDocument:
             seconds=seconds,
             files=tuple(sorted((file for file in examined if file.findings), key=lambda file: file.path)),
             findings=tuple(findings_of(folder, examined)),
+            storage=_read_storage(folder.root, folder.files) if plan.asked.storage else None,
         ),
+    )
+
+
+def _read_storage(root: Path, files: Sequence[str]) -> StorageReading:
+    """Measures how fast the files are read, in an order that is no order on the disk."""
+    kind = storage_of(root)
+    text = None if kind is None else kind.text
+    paths = [root / file for file in random.Random(0).sample(files, len(files))]
+    try:
+        rates = measure_readers(paths, _READERS)
+        memory = read_bytes_per_sec(paths[:: len(_READERS)], limit_s=_MEMORY_S)  # those that one reader has read
+    except PageCacheError as error:
+        return StorageReading(text=text, reason=str(error))
+    sizes = [os.stat(path).st_size for path in paths if path.is_file()]
+    return StorageReading(
+        text=text, rates=rates, memory_bytes_per_sec=memory, bytes_per_file=sum(sizes) / max(len(sizes), 1)
     )
 
 

@@ -26,9 +26,11 @@ class Asked:
 
     Attributes:
       folder: its name, without the folders that it lies in.
+      storage: whether the rate of its storage is measured.
     """
 
     folder: str
+    storage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = arguments.add_argument
     add("folder", type=Path, metavar="DIR", help="one folder of images per class, or splits such as train/ and test/")
+    add("--storage", action="store_true", help="measure how fast 1, 4 and 16 readers read the files from their disk")
     add(
         "--out",
         type=Path,
@@ -69,4 +72,5 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     folder = list_folder(root)
     if Path(os.path.realpath(out)).is_relative_to(root.resolve()):
         raise UserError(f"--out {out} would lie in the folder that is examined. Give one outside of {root}.")
-    return Plan(asked=Asked(folder=without_folder(str(root.resolve()))), folder=folder, out=out)
+    asked = Asked(folder=without_folder(str(root.resolve())), storage=arguments.storage)
+    return Plan(asked=asked, folder=folder, out=out)

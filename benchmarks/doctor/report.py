@@ -74,6 +74,7 @@ def _copies(document: DoctorDocument, results: Results) -> dict[str, Any]:
         "files": document.samples.examined,
         "quarantined": results.quarantined,
         "stops": results.stops,
+        "storage": None if document.samples.storage is None else list(document.samples.storage.sentences()),
         "findings": _rows(results),
     }
 
@@ -110,6 +111,8 @@ def _print(console: Console, document: DoctorDocument, results: Results) -> None
     else:
         console.print("nothing is wrong", highlight=False)
     console.print(f"\n{results.conclusion}", highlight=False, markup=False)
+    if examination.storage is not None:
+        console.print("\n".join(("", *examination.storage.sentences())), highlight=False, markup=False)
 
 
 def _table(results: Results) -> Table:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from profiles.machine import ReaderRate
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
@@ -116,6 +118,46 @@ class ExaminedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageReading:
+    """How fast the files of a folder are read.
+
+    Attributes:
+      text: the kind of storage; None where it is not known.
+      rates: by numbers of readers, from the storage itself; empty where `reason` says why.
+      memory_bytes_per_sec: of one reader, from the page cache: what a copy in memory would give; None without rates.
+      bytes_per_file: mean size.
+      reason: why the rates were not measured; None where they were.
+    """
+
+    text: str | None
+    rates: tuple[ReaderRate, ...] = ()
+    memory_bytes_per_sec: float | None = None
+    bytes_per_file: float = 0.0
+    reason: str | None = None
+
+    def sentences(self) -> tuple[str, ...]:
+        """Says where the files lie, how fast they are read, and what more readers or a copy in memory would gain."""
+        lines = [f"The files lie on {self.text}."] if self.text else []
+        if not self.rates:
+            return (*lines, f"How fast they are read was not measured: {self.reason}.")
+        one = self.rates[0]
+        most = max(self.rates, key=lambda rate: rate.bytes_per_sec)
+        readers = "; ".join(
+            f"{rate.readers} reader{'' if rate.readers == 1 else 's'} {rate.bytes_per_sec / 1e6:,.0f} MB/s "
+            f"({rate.files_per_sec:,.0f} files/s)"
+            for rate in self.rates
+        )
+        memory = self.memory_bytes_per_sec or 0.0
+        lines.append(f"From there: {readers}. From memory: {memory / 1e6:,.0f} MB/s.")
+        by_readers, by_memory = (rate / one.bytes_per_sec for rate in (most.bytes_per_sec, memory))
+        lines.append(
+            f"The best, with {most.readers}, is {by_readers:.1f} times as fast as one reader, and memory is "
+            f"{by_memory:.1f} times as fast: no loader gains more by more readers, or by a copy."
+        )
+        return tuple(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
     """What was found out about a folder and its files.
 
@@ -125,6 +167,7 @@ class Examination:
       seconds: how long the examination took.
       files: only those with findings.
       findings: about the folder as a whole, and about folders in it.
+      storage: how fast its files are read; None where that was not asked for.
     """
 
     classes: Mapping[str, tuple[str, ...]]
@@ -132,6 +175,7 @@ class Examination:
     seconds: float
     files: tuple[ExaminedFile, ...]
     findings: tuple[Finding, ...]
+    storage: StorageReading | None = None
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

@@ -2,7 +2,16 @@
 
 from profiles.machine.mounts import Storage, storage_of
 from profiles.machine.others import Others
-from profiles.machine.page_cache import PageCacheError, StorageRates, drop, left_warm, measure_storage
+from profiles.machine.page_cache import (
+    PageCacheError,
+    ReaderRate,
+    StorageRates,
+    drop,
+    left_warm,
+    measure_readers,
+    measure_storage,
+    read_bytes_per_sec,
+)
 from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Trace, during, settled, spans, unread_gpu
 
 __all__ = [
@@ -10,6 +19,7 @@ __all__ = [
     "MachineUse",
     "Others",
     "PageCacheError",
+    "ReaderRate",
     "Recorder",
     "Storage",
     "StorageRates",
@@ -17,7 +27,9 @@ __all__ = [
     "drop",
     "during",
     "left_warm",
+    "measure_readers",
     "measure_storage",
+    "read_bytes_per_sec",
     "settled",
     "spans",
     "storage_of",

@@ -8,6 +8,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -43,6 +44,20 @@ class StorageRates:
     cold_bytes_per_sec: float
     warm_bytes_per_sec: float
     bytes_per_file: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderRate:
+    """How fast threads read files side by side, the pages of which had been dropped.
+
+    Attributes:
+      readers: threads, each of which reads one file at a time.
+      bytes_per_sec, files_per_sec: of all of them together.
+    """
+
+    readers: int
+    bytes_per_sec: float
+    files_per_sec: float
 
 
 def cached_ratio(paths: Sequence[Path]) -> float:
@@ -114,7 +129,7 @@ def measure_storage(paths: Sequence[Path]) -> StorageRates:
       PageCacheError: if their pages cannot be dropped.
     """
     sizes = [_size(path) for path in paths]
-    first_paths = [path for path, before in zip(paths, np.cumsum([0, *sizes]), strict=False) if before < _SAMPLE_BYTES]
+    first_paths = _first(paths)
     with left_warm(first_paths):
         drop(first_paths)
         cold_bytes_per_sec = read_bytes_per_sec(first_paths, limit_s=_SAMPLE_S)
@@ -122,6 +137,56 @@ def measure_storage(paths: Sequence[Path]) -> StorageRates:
         cold_bytes_per_sec=cold_bytes_per_sec,
         warm_bytes_per_sec=read_bytes_per_sec(first_paths, limit_s=_SAMPLE_S),
         bytes_per_file=sum(sizes) / len(sizes),
+    )
+
+
+def measure_readers(paths: Sequence[Path], readers: Sequence[int]) -> tuple[ReaderRate, ...]:
+    """Reads files by several numbers of threads, each number others of the files: 64 MB and 5 s at most.
+
+    Args:
+      paths: files, in an order that is no order on the disk.
+      readers: numbers of threads.
+    Raises:
+      PageCacheError: if their pages cannot be dropped, there are too few files, or they cannot be read.
+    """
+    rates = []
+    for number, count in enumerate(readers):
+        own = _first(paths[number :: len(readers)])
+        if not own:
+            raise PageCacheError(f"{len(paths)} files are too few for {len(readers)} measurements")
+        with left_warm(own):
+            drop(own)
+            rates.append(_read_side_by_side(own, count))
+    return tuple(rates)
+
+
+def _first(paths: Sequence[Path]) -> list[Path]:
+    """Returns the first of the files, of so many bytes as are read."""
+    sizes = [_size(path) for path in paths]
+    return [path for path, before in zip(paths, np.cumsum([0, *sizes]), strict=False) if before < _SAMPLE_BYTES]
+
+
+def _read_side_by_side(paths: Sequence[Path], readers: int) -> ReaderRate:
+    until_ns = clock.now_ns() + int(_SAMPLE_S * 1e9)
+
+    def read(path: Path) -> int:
+        """Returns the bytes that were read; 0 once the time is over."""
+        buffer, count = bytearray(_CHUNK_BYTES), 0
+        for descriptor in _opened([path]):
+            while clock.now_ns() < until_ns and (more := _read(descriptor, buffer)):
+                count += more
+        return count
+
+    began_ns = clock.now_ns()
+    with ThreadPoolExecutor(readers) as pool:
+        counts = list(pool.map(read, paths))
+    taken_s = (clock.now_ns() - began_ns) / 1e9
+    if not any(counts):
+        raise PageCacheError("there is no byte to read in the files")
+    return ReaderRate(
+        readers=readers,
+        bytes_per_sec=sum(counts) / taken_s,
+        files_per_sec=sum(count > 0 for count in counts) / taken_s,
     )
 
 

@@ -115,6 +115,8 @@ def _lines(table: StageTable, unit: Unit, *, rates: bool) -> list[str]:
             f"The loader as it runs: {loader_us:,.0f} us of CPU per {unit.noun} (the stages sum to "
             f"{table.cpu_us_per_image:,.0f}), {table.effective_parallelism:.1f} cores busy{workers}."
         )
+    if table.storage is not None:
+        lines.append(f"Its files lie on {table.storage.text}.")
     buffers = {stage.name: stage.buffer_bytes for stage in table.stages}
     if sum(buffers.values()) >= _LARGE_BUFFERS:
         largest = max(buffers, key=buffers.__getitem__)

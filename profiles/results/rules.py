@@ -2,7 +2,7 @@
 
 A rule compares the lower end of an interval with its threshold, where there is an interval.
 
-Over 400 lines: the fifteen rules stand together, so that a reader compares their conditions and gains in one place.
+Over 400 lines: the seventeen rules stand together, so that a reader compares their conditions and gains in one place.
 """
 
 from __future__ import annotations
@@ -168,6 +168,26 @@ def copied_data(evidence: Evidence) -> Finding | None:
     )
 
 
+def retraced_steps(evidence: Evidence) -> Finding | None:
+    """Finds that the steps of a loop trace functions of TensorFlow again and again."""
+    traced = evidence.result.subject.training.get("retraced")
+    if not traced or traced["ratio"] < COSTLY_RATIO:
+        return None
+    share = float(traced["ratio"])
+    gain = _gain_without(share, "if nothing were traced behind the first steps")
+    return Finding(
+        rule="retraced steps",
+        text=f"TensorFlow traced {traced['function']} {traced['count']:,} times behind the first steps, "
+        f"{traced['ms']:,.0f} ms each: {share:.0%} of the loop",
+        cost_ratio=share,
+        advice="give it batches of one shape and tensors in the place of Python's numbers, and make each `tf.function` "
+        "once, outside of the loop"
+        if gain
+        else None,
+        gain=gain,
+    )
+
+
 def interpreter_lock(evidence: Evidence) -> Finding | None:
     """Finds that several threads run Python, and together use the time of one core."""
     workers, seen = evidence.workers_asked, evidence.workers_seen
@@ -210,6 +230,27 @@ def frozen_augmentation(evidence: Evidence) -> Finding | None:
         text=f"Frozen augmentation: {', '.join(names[:3])}{more} before a cache draws once, "
         f"so that every epoch repeats the first one's {_unit(evidence).plural}; behind the cache it would draw anew",
         cost_ratio=1.0,  # it spoils what the model learns in the whole epoch
+    )
+
+
+def remote_storage(evidence: Evidence) -> Finding | None:
+    """Finds that files lie on storage behind a network, or outside of a virtual machine, and are waited for."""
+    table = evidence.stages
+    if table is None or table.storage is None or not table.storage.remote or not _loading_is_costly(evidence):
+        return None
+    total_us = sum(stage.busy_us_per_image for stage in table.stages)
+    waits_us = sum(max(stage.wait_us_per_image or 0.0, 0.0) for stage in table.stages)
+    share = min(waits_us / total_us, 1.0) * evidence.loader_ratio if total_us else 0.0
+    if share < COSTLY_RATIO:
+        return None
+    gain = _gain_of_part(evidence, share, "if nothing waited for that storage")
+    return Finding(
+        rule="remote storage",
+        text=f"The files lie on {table.storage.text}, and the loader waits for {waits_us / total_us:.0%} of its time",
+        cost_ratio=share,
+        advice="copy them to a local disk, or prepare them once (`python -m benchmarks.materialize`)" if gain else None,
+        gain=gain,
+        hypothesis=True,  # not every wait is for the storage
     )
 
 
@@ -434,9 +475,11 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     culprit_stage,
     calls_for_each_element,
     copied_data,
+    retraced_steps,
     ineffective_workers,
     interpreter_lock,
     frozen_augmentation,
+    remote_storage,
     oversized_decode,
     costly_epoch_edges,
     interference,

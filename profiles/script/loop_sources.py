@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from profiles.devices import Device
 from profiles.remedies.loop_data import loader_kind
+from profiles.script import tracing
 from profiles.script.completion import Completion
 from profiles.script.loops import Copies, Loops, Pass
 from profiles.stages.places import note_places
@@ -172,12 +173,18 @@ class TfDatasets(AnyData):
             iterator_type: Any = type(iterator)
             # TensorFlow asks for the type of an iterator that a script passes to its functions, so that the object
             # stays the iterator.
-            iterator.__class__ = _watched_type(iterator_type)
+            iterator.__class__ = watched_type(iterator_type)
             iterator._unstall_pass = watched
             return iterator
 
         tf.data.Dataset.__iter__ = __iter__
-        return lambda: setattr(tf.data.Dataset, "__iter__", original)
+        untime_traces = tracing.attach()
+
+        def restore() -> None:
+            tf.data.Dataset.__iter__ = original
+            untime_traces()
+
+        return restore
 
     def kind_of(self, data: Any) -> str:
         return "a tf.data.Dataset"
@@ -238,8 +245,8 @@ class Batches:
 
 
 @functools.cache
-def _watched_type(owner: Any) -> Any:
-    """Returns the type of an iterator of tf.data's that tells its `Pass` of each batch that Python draws."""
+def watched_type(owner: Any) -> Any:
+    """Returns the type of an iterator that tells its `Pass`, in `_unstall_pass`, of each batch that Python draws."""
 
     class Watched(owner):
         _unstall_pass: Pass

@@ -19,6 +19,7 @@ from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.loop_trial import HeldLoop
 from profiles.script.results import Ceilings, FitRecord
 from profiles.script.run import wait_for_threads
+from profiles.script.tracing import traced_here
 from profiles.stages.places import is_library
 from profiles.unit import SAMPLE, Unit, images_in
 
@@ -229,6 +230,7 @@ class _Loop:
         with suppress(TypeError):  # not every object can be referred to weakly
             self.data = weakref.ref(data)
         self._steps_ns = self._steps_cpu_ns = 0
+        self._traces: tuple[int, ...] = (0, 0, 0)
         self.device = source.device()
         self._data_kind = source.kind_of(data)
         self._kind = kind
@@ -238,6 +240,17 @@ class _Loop:
         """Adds the time of a step, and the CPU time of this process in it."""
         self._steps_ns += wall_ns
         self._steps_cpu_ns += cpu_ns
+
+    def note_traces(self, count: int, traced_ns: int, wall_ns: int, name: str) -> None:
+        """Adds what steps behind the first ones of a pass have traced, in so long a time."""
+        self._traces = tuple(map(sum, zip(self._traces, (count, traced_ns, wall_ns), strict=True)))
+        if count:
+            self.facts["retraced"] = {
+                "function": name,
+                "count": self._traces[0],
+                "ratio": self._traces[1] / self._traces[2],
+                "ms": self._traces[1] / self._traces[0] / 1e6,
+            }
 
     @property
     def step_threads(self) -> int:
@@ -288,6 +301,8 @@ class Pass:
         self._completion: Completion | None = None
         self._pending: deque[HostStep] = deque()
         self._copies = None if loop.begun else loop.source.copies(data)
+        # When the first steps, which trace, were over, and what this thread had traced by then: (time, count, time).
+        self._settled_ns: tuple[int, int, int] | None = None
         self._tally = Tally(
             epoch=loop.begun,
             expected_steps=None,
@@ -315,6 +330,8 @@ class Pass:
             raise
         if self._tally.steps == _NOTED_STEP:
             self._notes = self._step_notes()
+        if self._settled_ns is None and self._tally.steps >= _RAMP_STEPS:
+            self._settled_ns = asked_ns, traced_here().count, traced_here().ns
         came_ns = clock.now_ns()
         if self._completion is not None:
             self._completion.look(came_ns)
@@ -349,6 +366,10 @@ class Pass:
             return
         if self._completion is not None:
             self._settle(self._completion.take_all())
+        if self._settled_ns is not None:
+            began_ns, count, traced_ns = self._settled_ns
+            traces = traced_here()
+            loop.note_traces(traces.count - count, traces.ns - traced_ns, clock.now_ns() - began_ns, traces.name)
         if self._tally.steps:
             self._tally.end_steps(whole=whole, left_ns=None if self._drawn is None else self._tally.last_ns)
             loop.device = loop.source.device()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from functools import wraps
 from typing import Any
 
 from profiles import clock
+from profiles.machine.mounts import Storage, storage_of
 from profiles.stage_table import ImageTail, Stage, tail_of
 
 
@@ -258,6 +260,11 @@ def stages_of(times: CallTimes) -> tuple[Stage, ...]:
             )
         )
     return tuple(stages)
+
+
+def storage_seen(times: CallTimes) -> Storage | None:
+    """Returns the storage of the first file that a known call has read; None where none was seen."""
+    return next((storage_of(name) for name, _ in times.image_ns if os.path.exists(name)), None)
 
 
 def images_tail(times: CallTimes) -> ImageTail | None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from profiles import clock
 from profiles.stage_table import StageTable, without_stages
-from profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of
+from profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of, storage_seen
 from profiles.stages.places import is_library
 from profiles.stages.progress import Note, unnoted
 from profiles.unit import images_in
@@ -48,6 +48,9 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
         plain = _Batches(loader, None)
         plain.keep(max(1, workers))
         timed = _Batches(loader, timer, plain.indices)
+        seen = CallTimer(files)  # names of files are seen in this process only
+        with seen.installed():
+            _Batches(loader, seen, plain.indices)[0]
         for number in range(_ROUNDS):
             began_ns, began_cpu_ns = clock.now_ns(), clock.cpu_ns()
             images += sum(images_in(batch) or 1 for batch in _loader_of(plain, loader))
@@ -75,6 +78,7 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
         workers_seen=times.workers,
         rest=", ".join(ways),
         tail=images_tail(times),
+        storage=storage_seen(seen.times),
     )
 
 

@@ -10,7 +10,7 @@ from profiles import clock
 from profiles.measure.batches import batch_images
 from profiles.measure.windows import Windows
 from profiles.stage_table import StageTable
-from profiles.stages.call_timer import CallTimer, images_tail, stages_of
+from profiles.stages.call_timer import CallTimer, images_tail, stages_of, storage_seen
 from profiles.stages.progress import Note, unnoted
 
 ROUNDS = 3
@@ -63,6 +63,7 @@ def python_table(data: Any, windows: Windows, *, cores: float, files: int = 1, n
         rest="Keras' queue and its copies to tensors"
         + (", and sending batches between processes" if _forks(data) else ""),
         tail=images_tail(times),
+        storage=storage_seen(times),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from profiles import clock
+from profiles.machine.mounts import Storage, storage_of
 from profiles.measure.batches import batch_images
 from profiles.stage_table import ImageTail, Stage, StageTable, tail_of
 from profiles.stages.progress import Note, unnoted
@@ -100,6 +102,7 @@ def tfdata_table(
         loader_cpu_us_per_image=cost.loader_cpu_us,
         effective_parallelism=cost.loader_cpu_us / cost.loader_wall_us,
         tail=_tail(pipeline, counts, names),
+        storage=_storage(pipeline),
     )
 
 
@@ -371,6 +374,27 @@ def _tail(pipeline: list[Node], counts: _Counts, names: Sequence[str] | None) ->
     return tail_of(times[1:])  # the first time includes setting the iterator up
 
 
+def _storage(pipeline: list[Node]) -> Storage | None:
+    """Returns the storage of the first file that an element of a source names; None where none names a file."""
+    for node in pipeline:
+        if node.inputs or node.kind not in ("from_tensor_slices", "list_files", "from_tensors"):
+            continue
+        for element in node.dataset.take(1):
+            for part in tf.nest.flatten(element):
+                name = _path_in(part)
+                if name is not None and os.path.exists(name):
+                    return storage_of(name)
+    return None
+
+
+def _path_in(part: Any) -> str | None:
+    """Returns the path of a file that a part of an element may be; None for any other part."""
+    if not isinstance(part, tf.Tensor) or part.dtype != tf.string or part.shape.rank != 0:
+        return None
+    text: str = part.numpy().decode("utf-8", "backslashreplace")
+    return text if len(text) < _LONGEST_PATH and _PATH.fullmatch(text) else None
+
+
 def _is_single(elements_per_image: float) -> bool:
     return abs(elements_per_image - 1) < 0.05
 
@@ -378,10 +402,8 @@ def _is_single(elements_per_image: float) -> bool:
 def _label(element: Sequence[Any], number: int, names: Sequence[str] | None) -> str:
     """Names an image by a path in its element, by an index in its element into `names`, or else by its number."""
     for part in element:
-        if part.dtype == tf.string and part.shape.rank == 0:
-            text = part.numpy().decode("utf-8", "backslashreplace")
-            if len(text) < _LONGEST_PATH and _PATH.fullmatch(text):
-                return "/".join(text.split("/")[-2:])
+        if (path := _path_in(part)) is not None:
+            return "/".join(path.split("/")[-2:])
         if part.dtype.is_integer and part.shape.rank == 0 and names is not None and 0 <= int(part) < len(names):
             return names[int(part)]
     return f"element {number}"

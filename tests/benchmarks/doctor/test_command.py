@@ -84,8 +84,8 @@ EXPECTED: dict[str, set[str]] = {
 }
 
 
-def run(root: pathlib.Path, out: pathlib.Path, capsys) -> tuple[int, dict, str]:
-    code = doctor.main([str(root), "--out", str(out)])
+def run(root: pathlib.Path, out: pathlib.Path, capsys, *words: str) -> tuple[int, dict, str]:
+    code = doctor.main([str(root), "--out", str(out), *words])
     return code, json.loads((out / "results.json").read_text()), capsys.readouterr().out
 
 
@@ -199,6 +199,18 @@ def test_a_healthy_folder_gives_exit_code_0_and_no_list(tmp_path, capsys, monkey
     assert show([str(tmp_path / "out")]) == 0
     assert printed.startswith(capsys.readouterr().out)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "results.json"]
+
+
+def test_the_rate_of_the_storage_is_measured_where_that_is_asked(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Examiner.__init__, "__defaults__", (f"{__name__}:Light", 30.0))
+    code, document, printed = run(
+        photo_folder(tmp_path / "pets", {"cats": 3, "dogs": 3}), tmp_path / "out", capsys, "--storage"
+    )
+    assert code == 0 and document["plan"]["storage"]
+    said = " ".join(document["storage"])
+    # A RAM disk cannot be read cold.
+    assert "16 readers" in said or "RAM disk" in said
+    assert " ".join(printed.split()).count(said.split(". ")[0]) == 1
 
 
 def told(findings: list[Finding]) -> list[tuple[str, str, str]]:

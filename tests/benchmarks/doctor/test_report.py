@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.doctor.report import KIND
-from benchmarks.doctor.results import TROUBLES, Finding
+from benchmarks.doctor.results import TROUBLES, Finding, StorageReading
+from profiles.machine import ReaderRate
 from profiles.report import DocumentError, load, write
 from profiles.text import Terminal
 from tests.builders import a_doctor_document
@@ -36,6 +38,21 @@ def test_a_document_is_that_of_its_file_whatever_its_names_are(tmp_path):
     again, kind = load(tmp_path, {"doctor": KIND})
     assert again == document
     assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
+
+
+def test_what_the_storage_gives_is_said_with_what_more_readers_and_memory_would(tmp_path):
+    rates = tuple(ReaderRate(readers=n, bytes_per_sec=mb * 1e6, files_per_sec=mb) for n, mb in ((1, 50), (4, 150)))
+    reading = StorageReading(text="NFS (nfs4)", rates=rates, memory_bytes_per_sec=4e9, bytes_per_file=1e6)
+    document = a_doctor_document()
+    document = replace(document, samples=replace(document.samples, storage=reading))
+    console = Terminal(file=io.StringIO(), width=80)
+    KIND.print(console, document, KIND.derive(document))
+    text = " ".join(console.file.getvalue().split())
+    assert "lie on NFS (nfs4). From there: 1 reader 50 MB/s (50 files/s); 4 readers 150 MB/s (150 files/s)." in text
+    assert "The best, with 4, is 3.0 times as fast as one reader, and memory is 80.0 times as fast" in text
+    write(tmp_path, document, KIND, KIND.derive(document))
+    again, _ = load(tmp_path, {"doctor": KIND})
+    assert again == document and "3.0 times as fast as one reader" in (tmp_path / "report.html").read_text()
 
 
 def test_a_file_with_a_trouble_that_there_is_not_is_refused(tmp_path):

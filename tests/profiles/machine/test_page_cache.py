@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from profiles.machine.page_cache import (
     cached_ratio,
     drop,
     left_warm,
+    measure_readers,
     measure_storage,
     read_bytes_per_sec,
 )
@@ -57,6 +59,33 @@ def slow_reads(monkeypatch: pytest.MonkeyPatch, fake_clock: FakeClock, ms: Calla
         return count
 
     monkeypatch.setattr(os, "readv", readv)
+
+
+def test_several_readers_read_side_by_side_each_number_others_of_the_files(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read takes 20 ms: two readers of 5 files take 60 ms, one reader 100 ms."""
+    real, seen = os.readv, []
+
+    def readv(descriptor: int, buffers: list[bytearray]) -> int:
+        count = real(descriptor, buffers)
+        if count:
+            seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            time.sleep(0.02)
+        return count
+
+    monkeypatch.setattr(os, "readv", readv)
+    one, two = measure_readers(files, (1, 2))
+    assert (one.readers, two.readers) == (1, 2)
+    assert two.files_per_sec / one.files_per_sec == pytest.approx(5 / 3, rel=0.15)
+    assert one.bytes_per_sec == pytest.approx(8 * PAGE * one.files_per_sec)
+    measured, warmed = seen[:5] + seen[10:15], seen[5:10] + seen[15:]
+    assert sorted(measured) == sorted(warmed) == sorted(map(str, files))
+
+
+def test_too_few_files_for_all_readers_are_told(files: list[Path]) -> None:
+    with pytest.raises(PageCacheError, match="2 files are too few for 3 measurements"):
+        measure_readers(files[:2], (1, 4, 16))
 
 
 # What is cached

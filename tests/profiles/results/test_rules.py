@@ -1,6 +1,6 @@
 """The rules of a verdict: for each a planted case that fires it, and clean cases that do not.
 
-Long because there are fifteen rules, and none is shown without both.
+Long because there are seventeen rules, and none is shown without both.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from profiles.machine.mounts import Storage
 from profiles.machine.strain import Strain
 from profiles.results import rules
 from profiles.results.attribution import loading_range
@@ -482,6 +483,28 @@ def test_memory_that_does_not_surely_grow_is_no_finding(result: Result) -> None:
     assert rules.growing_memory(of(result)) is None
 
 
+def test_files_on_a_network_that_are_waited_for_are_named_with_what_a_local_copy_would_gain() -> None:
+    waits = a_stage("read", 100, 300)
+    remote, local = Storage(text="NFS (nfs4)", remote=True), Storage(text="a local disk (ext4)")
+    evidence = of(WAITING, stages=a_table(waits, storage=remote))
+    share = 0.75 * evidence.loader_ratio
+    found = rules.remote_storage(evidence)
+    assert found is not None and found.hypothesis and "lie on NFS (nfs4)" in found.text and "75%" in found.text
+    assert gain_of(found) == ("predicted", round(1 / (1 - share), 3))
+    assert rules.remote_storage(of(WAITING, stages=a_table(waits, storage=local))) is None
+    assert rules.remote_storage(of(WAITING, stages=a_table(a_stage("decode", 400), storage=remote))) is None
+
+
+def test_a_loop_that_traces_again_and_again_is_told_what_it_traces() -> None:
+    traced = {"function": "train_step", "count": 240, "ratio": 0.6, "ms": 38.2}
+    slow = replace(WAITING, subject=replace(WAITING.subject, training={"retraced": traced}))
+    found = rules.retraced_steps(of(slow))
+    assert found is not None and "traced train_step 240 times behind the first steps, 38 ms each: 60%" in found.text
+    assert gain_of(found) == ("predicted", 2.5)
+    rare = replace(WAITING, subject=replace(WAITING.subject, training={"retraced": {**traced, "ratio": 0.05}}))
+    assert rules.retraced_steps(of(rare)) is None and rules.retraced_steps(of(WAITING)) is None
+
+
 def test_edges_are_spread_over_the_images_of_an_epoch_in_use() -> None:
     train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=200)
     assert rules.costly_epoch_edges(of(a_result(train=train, images=100_000))) is None
@@ -742,5 +765,10 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
         fired = fired or found is not None
         if found is not None and found.advice is not None:
             assert found.gain is not None and found.gain.ratio > 1
-    calls = rule(of(WAITING, stages=a_table(a_stage("parse", 90, call_us_per_image=80.0))))
-    assert fired or calls is not None
+    remote = a_table(a_stage("parse", 90, 90, call_us_per_image=80.0), storage=Storage(text="NFS (nfs4)", remote=True))
+    traced = {"retraced": {"function": "step", "count": 9, "ratio": 0.5, "ms": 3.0}}
+    loop = replace(WAITING, subject=replace(WAITING.subject, training=traced))
+    for found in (rule(of(WAITING, stages=remote)), rule(of(loop))):
+        fired = fired or found is not None
+        assert found is None or found.advice is None or (found.gain is not None and found.gain.ratio > 1)
+    assert fired

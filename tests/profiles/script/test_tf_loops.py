@@ -240,6 +240,24 @@ def test_reading_of_our_own_is_no_loop_of_the_scripts(loops: Loops) -> None:
     assert loops.fits == []
 
 
+def test_steps_that_trace_again_and_again_are_counted_behind_the_first_ones(loops: Loops) -> None:
+    @tf.function
+    def square(value: Any, number: int) -> Any:
+        return value * value + number
+
+    @tf.function(reduce_retracing=True)
+    def steady(value: Any) -> Any:
+        return value + 1
+
+    for number, batch in enumerate(tf.data.Dataset.range(12)):
+        square(batch, number)  # a Python number is a part of the trace
+    for batch in tf.data.Dataset.range(12).batch(1):
+        steady(batch)
+    retracing, other = (fit.training.get("retraced") for fit in loops.fits)
+    assert retracing["function"] == "square" and retracing["count"] == 10 and 0.3 < retracing["ratio"] <= 1
+    assert other is None
+
+
 def test_what_tf_data_does_in_a_graph_is_not_touched(loops: Loops) -> None:
 
     @tf.function

@@ -1,0 +1,53 @@
+"""Replaces methods of a class and of all that inherit from it, those that a script defines later too."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def replace_methods(
+    base: Any, names: Sequence[str], replaced: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Callable[[], None]:
+    """Replaces methods wherever a class defines them.
+
+    Args:
+      base: the class.
+      names: of the methods.
+      replaced: returns what takes the place of a method.
+    Returns:
+      A function that puts all methods back.
+    """
+    undo: list[Callable[[], None]] = []
+
+    def replace_in(owner: Any) -> None:
+        for name in names:
+            original = vars(owner).get(name)
+            if original is not None:
+                setattr(owner, name, replaced(original))
+                undo.append(functools.partial(setattr, owner, name, original))
+
+    waiting = [base]
+    while waiting:
+        owner = waiting.pop()
+        waiting += owner.__subclasses__()
+        replace_in(owner)
+    own, inherited = vars(base).get("__init_subclass__"), base.__init_subclass__
+
+    def __init_subclass__(owner: Any, **options: Any) -> None:
+        # What was bound to the base alone is called for the new class.
+        getattr(inherited, "__func__", lambda _, **given: inherited(**given))(owner, **options)
+        replace_in(owner)
+
+    base.__init_subclass__ = classmethod(__init_subclass__)
+
+    def put_back() -> None:
+        if own is None:
+            del base.__init_subclass__
+        else:
+            base.__init_subclass__ = own
+        while undo:
+            undo.pop()()
+
+    return put_back

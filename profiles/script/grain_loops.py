@@ -1,0 +1,62 @@
+"""Watches loops of a script's own over the data of Grain: a `DataLoader`, a `MapDataset`, an `IterDataset`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grain
+
+from profiles.script.class_methods import replace_methods
+from profiles.script.loop_sources import AnyData, watched_type
+from profiles.script.loops import Loops
+from profiles.stages.places import is_library
+
+
+class _Inside(threading.local):
+    """Whether this thread makes an iterator, which makes those of the data behind it."""
+
+    making = False
+
+
+class GrainData(AnyData):
+    """Loops over the data of Grain, as `profiles.script.loops.Source`."""
+
+    def __init__(self) -> None:
+        self._inside = _Inside()
+
+    def attach(self, loops: Loops) -> Callable[[], None]:
+        """Replaces `__iter__` of all such data, so that `loops` is told of each pass. Returns what restores it."""
+        owners = (grain.DataLoader, grain.MapDataset, grain.IterDataset)
+        undo = [replace_methods(owner, ["__iter__"], functools.partial(self._watched, loops)) for owner in owners]
+
+        def restore() -> None:
+            for put_back in undo:
+                put_back()
+
+        return restore
+
+    def kind_of(self, data: Any) -> str:
+        return "a Grain DataLoader" if isinstance(data, grain.DataLoader) else "a Grain dataset"
+
+    def _watched(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def __iter__(data: Any) -> Any:
+            place = None if self._inside.making else loops.place_of(sys._getframe(1))
+            if place is None or is_library(place.rpartition(":")[0]):  # a thread of Grain's
+                return original(data)
+            watched = loops.begin(self, data, place)
+            self._inside.making = True
+            try:
+                iterator = original(data)
+            finally:
+                self._inside.making = False
+            # Checkpoints ask for the type of an iterator, so that the object stays the iterator.
+            iterator.__class__ = watched_type(type(iterator))
+            iterator._unstall_pass = watched
+            return iterator
+
+        return __iter__

@@ -1,0 +1,97 @@
+"""Watches loops of a script's own over a PyDataset or an old generator of Keras', which are indexed or drawn from."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from profiles.script.class_methods import replace_methods
+from profiles.script.loop_sources import AnyData
+from profiles.script.loops import Loops, Pass
+from profiles.script.profiler import data_kind
+
+
+@dataclass(slots=True)
+class _Drawing:
+    """A pass that a script makes by single draws.
+
+    Attributes:
+      watched: the pass.
+      left: draws until the data have been drawn from once; None where that is not known.
+      seen: indices that were drawn in it.
+    """
+
+    watched: Pass
+    left: int | None
+    seen: set[Hashable] = field(default_factory=set)
+
+
+class _Inside(threading.local):
+    """Whether this thread is drawing: what a batch draws itself is no loop of the script's."""
+
+    drawing = False
+
+
+class KerasData(AnyData):
+    """Loops such as `for index in range(len(data)): batch = data[index]`, as `profiles.script.loops.Source`.
+
+    Nobody says when such a pass ends: the next one begins with an index that was drawn in it, or once it has had as
+    many batches as the data have.
+    """
+
+    reads_again = True
+
+    def __init__(self) -> None:
+        self._drawings: dict[tuple[int, str], _Drawing] = {}
+        self._inside = _Inside()
+
+    def attach(self, loops: Loops) -> Callable[[], None]:
+        """Replaces `__getitem__` and `__next__` of all such data, so that `loops` is told. Returns what restores it."""
+        return replace_methods(
+            keras.utils.PyDataset, ["__getitem__", "__next__"], functools.partial(self._watched, loops)
+        )
+
+    def kind_of(self, data: Any) -> str:
+        return data_kind(data)
+
+    def _watched(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def draw(data: Any, *index: Any) -> Any:
+            place = None if self._inside.drawing else loops.place_of(sys._getframe(1))
+            if place is None:
+                return original(data, *index)
+            self._inside.drawing = True
+            try:
+                return self._pass(loops, place, data, index).draw(lambda: original(data, *index))
+            finally:
+                self._inside.drawing = False
+
+        return draw
+
+    def _pass(self, loops: Loops, place: str, data: Any, index: tuple[Any, ...]) -> Pass:
+        """Returns the pass that a draw belongs to."""
+        key = id(data), place
+        drawing = self._drawings.get(key)
+        number = index[0] if index and isinstance(index[0], Hashable) else None
+        again = drawing is not None and (number in drawing.seen or drawing.left == 0 or not drawing.watched.runs)
+        if drawing is not None and again:
+            drawing.watched.close()
+        if drawing is None or again:
+            drawing = self._drawings[key] = _Drawing(loops.begin(self, data, place), _length(data))
+        if number is not None:
+            drawing.seen.add(number)
+        drawing.left = None if drawing.left is None else drawing.left - 1
+        return drawing.watched
+
+
+def _length(data: Any) -> int | None:
+    try:
+        return len(data)
+    except Exception:  # the script's own code; some data have no length
+        return None

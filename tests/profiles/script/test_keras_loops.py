@@ -1,0 +1,105 @@
+"""Loops of a script's own over a PyDataset or an old generator: passes are told apart, what was planted is found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from profiles.script.keras_loops import KerasData
+from profiles.script.loops import Loops
+from tests.planted import planted
+
+
+@pytest.fixture
+def loops() -> Iterator[Loops]:
+    loops = Loops(max_steps=None)
+    restore = KerasData().attach(loops)
+    yield loops
+    restore()
+
+
+def batches_of(length: int = 6, wait_s: float = 0.0) -> Any:
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return length
+
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(wait_s)
+            return np.zeros((4, 2), np.float32), np.zeros(4, np.float32)
+
+    return Batches()
+
+
+@planted
+def test_waiting_of_a_loop_over_indices_is_found(loops: Loops) -> None:
+    """20 ms of loading and 10 ms of a step: two thirds of the time."""
+    data = batches_of(12, wait_s=0.02)
+    for _ in range(3):
+        for index in range(len(data)):
+            data[index]
+            time.sleep(0.01)
+    [fit] = loops.fits
+    assert fit.data_kind == "a PyDataset (Batches)" and fit.training["loop"]
+    assert [epoch.steps for epoch in fit.epochs] == [11, 11]  # nobody has said that the third pass ended
+    loops.pause()
+    [fit] = loops.fits
+    waits, steady = (sum(getattr(epoch, name) for epoch in fit.epochs) for name in ("steady_wait_ns", "steady_ns"))
+    assert waits / steady == pytest.approx(2 / 3, abs=0.03)
+
+
+def test_a_pass_ends_with_all_batches_in_any_order_and_with_an_index_that_comes_again(loops: Loops) -> None:
+    data = batches_of()
+    for order in ([3, 1, 0, 2, 5, 4], [0, 1, 2], [0, 1, 2, 3]):
+        for index in order:
+            data[index]
+    loops.pause()
+    [fit] = loops.fits
+    assert [epoch.steps for epoch in fit.epochs] == [5, 2, 3]
+
+
+def test_an_old_generator_is_drawn_from_for_as_long_as_it_has_batches(loops: Loops) -> None:
+    generator = keras.src.legacy.preprocessing.image.ImageDataGenerator().flow(np.zeros((12, 4, 4, 3)), batch_size=4)
+    for number, _ in enumerate(generator):
+        if number == 8:
+            break
+    loops.pause()
+    [fit] = loops.fits
+    assert fit.data_kind == "an ImageDataGenerator iterator"
+    assert [epoch.steps for epoch in fit.epochs] == [2, 2, 2]
+
+
+def test_what_keras_draws_and_what_a_batch_draws_itself_is_no_loop_of_the_scripts(loops: Loops) -> None:
+    inner = batches_of()
+
+    class Outer(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            return inner[index]
+
+    outer = Outer()
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(outer, epochs=2, verbose=0)
+    assert loops.fits == []
+    for index in range(4):
+        outer[index]
+    loops.pause()
+    assert [fit.data_kind for fit in loops.fits] == ["a PyDataset (Outer)"]
+
+
+def test_classes_are_as_before_once_it_is_over() -> None:
+    loops = Loops(max_steps=None)
+    before = keras.utils.PyDataset.__init_subclass__
+    restore = KerasData().attach(loops)
+    data = batches_of()
+    restore()
+    for index in range(6):
+        data[index]
+    assert loops.fits == [] and keras.utils.PyDataset.__init_subclass__ == before
