@@ -1,4 +1,4 @@
-"""The versions that setup.cfg requires are those that .ci/cells tests and that the README names."""
+"""The versions that setup.cfg requires are those that .ci/cells tests and that docs/install.md names."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_colab_has_is_recent_enough() -> None:
 
 
 def test_the_command_for_other_builds_of_tensorflow_asks_for_all_the_rest() -> None:
-    text = (PROJECT_ROOT / "README.md").read_text()
+    text = (PROJECT_ROOT / "docs" / "install.md").read_text()
     [block] = re.findall(r"<!-- tensorflow-cpu -->(.*?)<!-- /tensorflow-cpu -->", text, re.DOTALL)
     named = {canonicalize_name(wanted.name): wanted for wanted in map(Requirement, re.findall(r'"(.+?)"', block))}
     expected = asked_for()

@@ -16,6 +16,9 @@ from profiles.report import Kind, html
 from profiles.statistics import Interval, range_text
 
 HEADINGS = ("script", "epoch s", "watched", "printed", "load%", "advised", "remedy", "measured", "by hand", "off")
+# On a terminal of fewer columns than this the table has fewer columns, and gains have no intervals.
+_FULL_WIDTH = 120
+_LEFT_OUT = ("epoch s", "printed", "advised")
 
 
 def cells(result: Result) -> tuple[str, ...]:
@@ -78,13 +81,22 @@ def _page(document: ScriptsDocument, results: Results) -> str:
 
 
 def _print(console: Console, document: ScriptsDocument, results: Results) -> None:
+    full = console.width >= _FULL_WIDTH
     table = Table(box=None, padding=(0, 1, 0, 0), show_edge=False)
-    for heading in HEADINGS:
+    shown = [at for at, heading in enumerate(HEADINGS) if full or heading not in _LEFT_OUT]
+    for heading in (HEADINGS[at] for at in shown):
         text = heading in ("script", "printed", "advised", "remedy")
-        table.add_column(heading, justify="left" if text else "right", overflow="fold")
+        table.add_column(heading, justify="left" if text else "right", overflow="fold", no_wrap=heading == "script")
     for result in results.scripts:
-        table.add_row(*cells(result))
+        row = cells(result)
+        table.add_row(*(row[at] if full else row[at].partition(" (")[0] for at in shown))
     console.print(table, highlight=False)
+    for result in results.scripts:
+        if not full and result.difference is not None:
+            console.print(f"{result.script.name}, printed: {printed_text(result)}", highlight=False, markup=False)
+        if not full and result.advice is not None and not result.follows_advice:
+            advised = result.advice.chosen or "nothing"
+            console.print(f"{result.script.name}, advised: {advised}", highlight=False, markup=False)
     for conclusion in results.conclusions:
         console.print(conclusion, highlight=False, markup=False)
     for left_out in document.left_out:

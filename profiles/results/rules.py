@@ -2,7 +2,7 @@
 
 A rule compares the lower end of an interval with its threshold, where there is an interval.
 
-Over 400 lines: the seventeen rules stand together, so that a reader compares their conditions and gains in one place.
+Over 400 lines: the eighteen rules stand together, so that a reader compares their conditions and gains in one place.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ RECOMPILED_RATIO = 5.0
 _FIRST_EPOCHS, _LEAST_GROWING_EPOCHS, _GROWS_P = 3, 8, 0.01
 # Python's allocator gives a small object about so many bytes; fewer more in an epoch than this are no leak.
 _BLOCK_BYTES, _LEAST_BLOCKS = 64, 100.0
+# A script waits for each step if it does so in this part of them.
+_EACH_STEP = 0.9
 # Bytes of a pixel in uint8 over those in float32.
 UINT8_RATIO = 0.25
 
@@ -182,6 +184,25 @@ def retraced_steps(evidence: Evidence) -> Finding | None:
         cost_ratio=share,
         advice="give it batches of one shape and tensors in the place of Python's numbers, and make each `tf.function` "
         "once, outside of the loop"
+        if gain
+        else None,
+        gain=gain,
+    )
+
+
+def waits_for_each_step(evidence: Evidence) -> Finding | None:
+    """Finds that a script waits for a device behind it in each step, so that no loading goes on beside the steps."""
+    ratio = evidence.result.subject.training.get("waited_for_ratio")
+    loading, compute = evidence.lost.prep_stall, evidence.lost.compute
+    if ratio is None or ratio < _EACH_STEP or not _loading_is_costly(evidence):
+        return None
+    gain = _gain_of_part(evidence, min(loading, compute), "if batches were made while the device computes")
+    return Finding(
+        rule="waits for each step",
+        text="The result of each step is there before the script asks for the next batch (it reads a loss or prints, or "
+        "the device is the CPU and computes at once), so that loading and compute take turns",
+        cost_ratio=min(loading, compute),
+        advice="have batches made ahead of time (tf.data: `prefetch`), and read losses once in many steps"
         if gain
         else None,
         gain=gain,
@@ -476,6 +497,7 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     calls_for_each_element,
     copied_data,
     retraced_steps,
+    waits_for_each_step,
     ineffective_workers,
     interpreter_lock,
     frozen_augmentation,

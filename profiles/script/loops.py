@@ -231,6 +231,7 @@ class _Loop:
             self.data = weakref.ref(data)
         self._steps_ns = self._steps_cpu_ns = 0
         self._traces: tuple[int, ...] = (0, 0, 0)
+        self._results = self._waited_for = 0
         self.device = source.device()
         self._data_kind = source.kind_of(data)
         self._kind = kind
@@ -240,6 +241,12 @@ class _Loop:
         """Adds the time of a step, and the CPU time of this process in it."""
         self._steps_ns += wall_ns
         self._steps_cpu_ns += cpu_ns
+
+    def note_result(self, *, waited_for: bool) -> None:
+        """Notes whether the script has waited for the result of a step before it asked for the next batch."""
+        self._results += 1
+        self._waited_for += waited_for
+        self.facts["waited_for_ratio"] = self._waited_for / self._results
 
     def note_traces(self, count: int, traced_ns: int, wall_ns: int, name: str) -> None:
         """Adds what steps behind the first ones of a pass have traced, in so long a time."""
@@ -409,7 +416,9 @@ class Pass:
         self._pending.append(
             HostStep(asked_ns=asked_ns, fetched_ns=came_ns, hooks_ns=(), images=images, steps=1, traced=traced)
         )
-        self._completion.add(loop.source.results())
+        results = loop.source.results()
+        loop.note_result(waited_for=not results)
+        self._completion.add(results)
         self._settle(self._completion.take())
         return True
 

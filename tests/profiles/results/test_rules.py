@@ -1,6 +1,6 @@
 """The rules of a verdict: for each a planted case that fires it, and clean cases that do not.
 
-Long because there are seventeen rules, and none is shown without both.
+Long because there are eighteen rules, and none is shown without both.
 """
 
 from __future__ import annotations
@@ -505,6 +505,15 @@ def test_a_loop_that_traces_again_and_again_is_told_what_it_traces() -> None:
     assert rules.retraced_steps(of(rare)) is None and rules.retraced_steps(of(WAITING)) is None
 
 
+def test_a_loop_that_waits_for_each_step_is_told_that_loading_and_compute_take_turns() -> None:
+    result = losing(prep_stall=0.4)
+    waits = replace(result, subject=replace(result.subject, training={"waited_for_ratio": 0.97}))
+    found = rules.waits_for_each_step(of(waits))
+    assert found is not None and gain_of(found) == ("predicted", round(1 / 0.6, 3))
+    seldom = replace(result, subject=replace(result.subject, training={"waited_for_ratio": 0.5}))
+    assert rules.waits_for_each_step(of(seldom)) is None and rules.waits_for_each_step(of(result)) is None
+
+
 def test_edges_are_spread_over_the_images_of_an_epoch_in_use() -> None:
     train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=200)
     assert rules.costly_epoch_edges(of(a_result(train=train, images=100_000))) is None
@@ -766,7 +775,7 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
         if found is not None and found.advice is not None:
             assert found.gain is not None and found.gain.ratio > 1
     remote = a_table(a_stage("parse", 90, 90, call_us_per_image=80.0), storage=Storage(text="NFS (nfs4)", remote=True))
-    traced = {"retraced": {"function": "step", "count": 9, "ratio": 0.5, "ms": 3.0}}
+    traced = {"retraced": {"function": "step", "count": 9, "ratio": 0.5, "ms": 3.0}, "waited_for_ratio": 1.0}
     loop = replace(WAITING, subject=replace(WAITING.subject, training=traced))
     for found in (rule(of(WAITING, stages=remote)), rule(of(loop))):
         fired = fired or found is not None

@@ -139,6 +139,7 @@ while True:
     script = DATA.format(load_s=0.06) + head + timed + "@jax.jit" + loop.format(turns="turns")
     script += "print('STEP', took)"
     printed, _, result = watched(tmp_path, script)
+    assert result["training"]["waited_for_ratio"] < 0.2
     step_s = float(printed.split("STEP")[1])
     assert result["attribution"]["prep_stall"] == pytest.approx(1 - step_s / 0.061, abs=0.12)
 
