@@ -1,6 +1,14 @@
 """Remedies for slow data: what can be changed, data built again with each change, and the gain of each, measured."""
 
-from profiles.remedies.gains import EQUAL_RATIO, Gain, Gains, gains_of, hidden_s_per_image, is_a_gain
+from profiles.remedies.gains import (
+    EQUAL_RATIO,
+    Gain,
+    Gains,
+    as_written_s_per_image,
+    gains_of,
+    hidden_s_per_image,
+    is_a_gain,
+)
 from profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
 from profiles.remedies.room import Room, room_here
 from profiles.remedies.trial import Contender, Trial
@@ -21,6 +29,7 @@ __all__ = [
     "Trial",
     "Turns",
     "Untried",
+    "as_written_s_per_image",
     "gains_of",
     "hidden_s_per_image",
     "is_a_gain",

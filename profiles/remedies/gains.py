@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -158,11 +159,22 @@ def hidden_s_per_image(trial: Trial) -> float:
     last epoch of a measured `fit` loses lies behind that `fit`. The workers of a `DataLoader` start anew in each epoch,
     and what a trial starts has imported and compiled already what the script's workers import and compile each time.
     """
-    as_written = trial.contenders[0].samples if trial.contenders else ()
-    if trial.script_edges_s is None or trial.epoch_images is None or not as_written:
+    measured_s = as_written_s_per_image(trial)
+    if trial.script_edges_s is None or measured_s is None:
         return 0.0
-    seen_s = [_whole_s_per_image(sample, trial) - sample.s_per_image for sample in as_written]
-    return max(trial.script_edges_s - sum(seen_s) / len(seen_s), 0.0)
+    steady_s = [sample.s_per_image for sample in trial.contenders[0].samples]
+    hidden_s = trial.script_edges_s - (measured_s - sum(steady_s) / len(steady_s))
+    # What a part of an epoch takes longer than its share of the script's epochs is hidden no more.
+    most_s = math.inf if trial.script_s is None else trial.script_s - measured_s
+    return max(min(hidden_s, most_s), 0.0)
+
+
+def as_written_s_per_image(trial: Trial) -> float | None:
+    """Returns the seconds per image of whole epochs of the data as written; None before they were measured."""
+    samples = trial.contenders[0].samples if trial.contenders else ()
+    if trial.epoch_images is None or not samples:
+        return None
+    return sum(_whole_s_per_image(sample, trial) for sample in samples) / len(samples)
 
 
 def _whole_s_per_image(sample: Sample, trial: Trial, hidden_s: float = 0.0) -> float:

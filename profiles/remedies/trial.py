@@ -44,6 +44,7 @@ class Trial:
       batches, epoch_batches: of a measured epoch, and of one in real use; None where that is not known.
       script_edges_s: seconds per image that the script's own epochs lost at their edges; None unless measured epochs
         show too little of that.
+      script_s: seconds per image of the script's own whole epochs; None where that is not known.
       edges_by: what takes that time, and is not in measured epochs; None where nothing does.
       epochs: how many the script trained for; None where that is not known.
       notes: what a reader of the rates must know.
@@ -62,6 +63,7 @@ class Trial:
     batches: int | None = None
     epoch_batches: float | None = None
     script_edges_s: float | None = None
+    script_s: float | None = None
     edges_by: str | None = None
     epochs: int | None = None
     notes: tuple[str, ...] = ()

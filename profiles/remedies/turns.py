@@ -111,7 +111,8 @@ class Turns:
       measure: times training on what `data` builds.
       budget_s: how long all may take. A window that has begun is ended.
       epochs: how many the script trains for; None where that is not known.
-      edges_s: seconds per image that the script's own epochs lost at their edges; None where that is not known.
+      edges_s, script_s: seconds per image that the script's own epochs lost at their edges, and that they took; None
+        where that is not known.
       only: the remedies that are measured, all together; all that the data have, apart and together, unless given.
       say: called with a text before each part of the work.
     """
@@ -124,6 +125,7 @@ class Turns:
         budget_s: float,
         epochs: int | None = None,
         edges_s: float | None = None,
+        script_s: float | None = None,
         only: tuple[str, ...] = (),
         say: Callable[[str], object] = lambda text: None,
     ) -> None:
@@ -146,6 +148,7 @@ class Turns:
         self._chosen_first: str | None = None
         self._script_epochs = epochs
         self._script_edges_s = edges_s
+        self._script_s = script_s
         self._ended = False
 
     def trial(self) -> Trial:
@@ -162,6 +165,7 @@ class Turns:
             batches=self._batches or None,
             epoch_batches=data.epoch_batches,
             script_edges_s=self._script_edges_s if data.edges_by else None,
+            script_s=self._script_s,
             edges_by=data.edges_by,
             epochs=self._script_epochs,
             notes=data.notes,

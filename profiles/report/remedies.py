@@ -9,12 +9,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from profiles.remedies import EQUAL_RATIO, Gain, Gains, Trial, gains_of, hidden_s_per_image, is_a_gain
+from profiles.remedies import (
+    EQUAL_RATIO,
+    Gain,
+    Gains,
+    Trial,
+    as_written_s_per_image,
+    gains_of,
+    hidden_s_per_image,
+    is_a_gain,
+)
 from profiles.statistics import range_cell, range_text
 
 HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
 # Seconds that are worth a sentence.
 _LEAST_LOST_S = 0.1
+# An epoch of the trial is unlike those of the script if it takes so much more or less.
+_UNLIKE_RATIO = 0.15
 
 
 def gain_rows(trial: Trial, gains: Gains | None = None) -> list[tuple[str, ...]]:
@@ -97,7 +108,8 @@ def _scope(trial: Trial) -> str | None:
     """Says of which part of an epoch the rates are, and what is charged to it; None where nothing need be said."""
     if trial.batches is None or trial.epoch_batches is None:
         return None
-    lost_s = hidden_s_per_image(trial) * (trial.epoch_images or 0)
+    images_of_epoch = trial.epoch_images or 0
+    lost_s = hidden_s_per_image(trial) * images_of_epoch
     images = [sample.epoch_images / sample.epochs for one in trial.contenders for sample in one.samples[:1]]
     most = round(trial.batches * max(images) / images[0]) if images else trial.batches
     batches = str(trial.batches) if most == trial.batches else f"{trial.batches} to {most}"
@@ -111,6 +123,13 @@ def _scope(trial: Trial) -> str | None:
         sentences.append(
             f"An epoch of the script lost {lost_s:.1f} s more at its edges, presumably to {trial.edges_by}: charged "
             "wherever no remedy ends that."
+        )
+    as_written_s = (as_written_s_per_image(trial) or 0.0) * images_of_epoch + lost_s
+    script_s = (trial.script_s or 0.0) * images_of_epoch
+    if script_s and as_written_s and abs(as_written_s / script_s - 1) > _UNLIKE_RATIO:
+        sentences.append(
+            f"As written, an epoch takes {as_written_s:.1f} s in the trial and took {script_s:.1f} s in the script: "
+            "gains may be off by as much."
         )
     return " ".join(sentences) or None
 

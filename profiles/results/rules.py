@@ -199,8 +199,8 @@ def waits_for_each_step(evidence: Evidence) -> Finding | None:
     gain = _gain_of_part(evidence, min(loading, compute), "if batches were made while the device computes")
     return Finding(
         rule="waits for each step",
-        text="The result of each step is there before the script asks for the next batch (it reads a loss or prints, or "
-        "the device is the CPU and computes at once), so that loading and compute take turns",
+        text="The result of each step is there before the script asks for the next batch (it reads a loss or prints, "
+        "or the device is the CPU and computes at once), so that loading and compute take turns",
         cost_ratio=min(loading, compute),
         advice="have batches made ahead of time (tf.data: `prefetch`), and read losses once in many steps"
         if gain

@@ -122,6 +122,7 @@ def with_trial(
                     epochs=held.epochs,
                     # With remedies in place, the script's epochs were not those of the data as written.
                     edges_s=None if only else result.attribution.seconds_per_image.epoch_overhead,
+                    script_s=None if only else 1 / result.epoch_images_per_sec,
                     only=only,
                     say=progress.say if progress else _silent,
                 )

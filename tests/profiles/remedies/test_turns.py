@@ -164,6 +164,15 @@ def test_what_the_tuner_took_from_the_epochs_of_the_script_is_charged_where_it_s
     assert ratios == pytest.approx({AS_WRITTEN: 1, "off": 2, "fast": 2, "off + fast": 4})
     said = "An epoch of the script lost 5.0 s more at its edges, presumably to tf.data's tuner: charged wherever"
     assert said in "\n".join(trial_sentences(trials[True]))
+    # An epoch of the script took no longer than it does here: nothing of it is hidden.
+    short = replace(trials[True], script_s=5.0 / 50 / IMAGES)
+    assert {one.name: one.best[0] for one in gains_of(short).all}["off"] == pytest.approx(1)
+    assert "may be off" not in "\n".join(trial_sentences(short))
+    long = replace(short, script_s=14.0 / 50 / IMAGES)
+    expected = (
+        "As written, an epoch takes 10.0 s in the trial and took 14.0 s in the script: gains may be off by as much."
+    )
+    assert expected in "\n".join(trial_sentences(long))
     ratios = {one.name: one.best[0] for one in gains_of(trials[False]).all}
     assert ratios == pytest.approx({AS_WRITTEN: 1, "off": 1, "fast": 2})
     assert "presumably" not in "\n".join(trial_sentences(trials[False]))
