@@ -124,6 +124,7 @@ class _Run:
         self._guard, self._pid = guard, os.getpid()
         script.loops_of_run = self.loops
         self._children.attach()
+        after_import("subprocess", self._children.attach_programs)
         after_import("multiprocessing.process", self._children.attach_processes)
         after_import("keras", self.watch_keras)
         after_import("torch.utils.data", lambda: self.watch_loops("TorchLoaders"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -21,8 +23,30 @@ class Children:
     said: dict[str, str] = field(default_factory=dict)
 
     def attach(self) -> None:
-        """Notes from now on each program that the script runs. An audit hook of Python's stays until it ends."""
-        sys.addaudithook(self._audit)
+        """Notes from now on each program that the script runs by `os.system`.
+
+        An audit hook of Python's would see all programs, and be called for every import and every open file.
+        """
+        original = os.system
+
+        @functools.wraps(original)
+        def system(command: Any) -> int:
+            self._note_program(command, sys._getframe(1))
+            return original(command)
+
+        os.system = system
+
+    def attach_programs(self) -> None:
+        """Notes each program that the script runs by `subprocess`."""
+        popen = sys.modules["subprocess"].Popen
+        original = popen.__init__
+
+        @functools.wraps(original)
+        def __init__(process: Any, args: Any, *arguments: Any, **options: Any) -> None:
+            self._note_program(args, sys._getframe(1))
+            original(process, args, *arguments, **options)
+
+        popen.__init__ = __init__
 
     def attach_processes(self) -> None:
         """Notes each process of `multiprocessing` that the script's own code starts."""
@@ -40,17 +64,15 @@ class Children:
         """Says where training may have happened; empty where the script has started nothing that could train."""
         return " ".join(self.said.values())
 
-    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "subprocess.Popen":
-            self._note_program(arguments[1])
-        elif event in ("os.system", "os.posix_spawn"):
-            self._note_program(arguments[0] if event == "os.system" else arguments[1])
-
-    def _note_program(self, command: Any) -> None:
+    def _note_program(self, command: Any, frame: Any) -> None:
         try:
-            in_shell = isinstance(command, str | bytes)
-            words = shlex.split(_text(command)) if in_shell else [_text(word) for word in command]
-            place = users_call(sys._getframe(2))
+            if isinstance(command, str | bytes):
+                words = shlex.split(_text(command))
+            elif isinstance(command, list | tuple):
+                words = [_text(word) for word in command]
+            else:  # an iterator would be empty for the script
+                return
+            place = users_call(frame)
         except Exception:  # a command that the operating system will refuse; noting it must not end the script
             return
         told = _told(words)
