@@ -11,7 +11,7 @@ from typing import Any
 import grain
 
 from profiles.script.class_methods import replace_methods
-from profiles.script.loop_sources import AnyData, watched_type
+from profiles.script.loop_sources import AnyData, told
 from profiles.script.loops import Loops
 from profiles.stages.places import is_library
 
@@ -54,9 +54,6 @@ class GrainData(AnyData):
                 iterator = original(data)
             finally:
                 self._inside.making = False
-            # Checkpoints ask for the type of an iterator, so that the object stays the iterator.
-            iterator.__class__ = watched_type(type(iterator))
-            iterator._unstall_pass = watched
-            return iterator
+            return told(iterator, watched)
 
         return __iter__

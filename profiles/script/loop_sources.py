@@ -169,13 +169,7 @@ class TfDatasets(AnyData):
                 return original(dataset)
             dataset = loops.applied(place, dataset)
             watched = loops.begin(self, dataset, place)
-            iterator = original(dataset)
-            iterator_type: Any = type(iterator)
-            # TensorFlow asks for the type of an iterator that a script passes to its functions, so that the object
-            # stays the iterator.
-            iterator.__class__ = watched_type(iterator_type)
-            iterator._unstall_pass = watched
-            return iterator
+            return told(original(dataset), watched)
 
         tf.data.Dataset.__iter__ = __iter__
         untime_traces = tracing.attach()
@@ -244,8 +238,19 @@ class Batches:
         return getattr(self._batches, name)
 
 
+def told(iterator: Any, watched: Pass) -> Any:
+    """Returns the iterator, which from now on tells a `Pass` of each batch that Python draws.
+
+    TensorFlow and Grain ask for the type of an iterator that a script passes on, so that the object stays the iterator.
+    """
+    owner: Any = type(iterator)
+    iterator.__class__ = _watched_type(owner)
+    iterator._unstall_pass = watched
+    return iterator
+
+
 @functools.cache
-def watched_type(owner: Any) -> Any:
+def _watched_type(owner: Any) -> Any:
     """Returns the type of an iterator that tells its `Pass`, in `_unstall_pass`, of each batch that Python draws."""
 
     class Watched(owner):

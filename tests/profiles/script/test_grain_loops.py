@@ -65,7 +65,9 @@ def test_a_data_loader_is_watched(loops: Loops) -> None:
     import grain
 
     source = grain.MapDataset.range(6)
-    sampler = grain.samplers.IndexSampler(num_records=6, num_epochs=1, shard_options=grain.NoSharding(), shuffle=False)
+    sampler = grain.samplers.IndexSampler(
+        num_records=6, num_epochs=1, shard_options=grain.sharding.NoSharding(), shuffle=False
+    )
     loader = grain.DataLoader(data_source=source, sampler=sampler, worker_count=0)
     assert [int(value) for value in loader] == list(range(6))
     [fit] = loops.fits
