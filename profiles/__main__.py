@@ -155,6 +155,8 @@ class _Run:
             KerasData().attach(self.loops())
 
     def watch_grain(self) -> None:
+        if not hasattr(sys.modules["grain"], "IterDataset"):  # another module of that name, or an old Grain
+            return
         from profiles.script.grain_loops import GrainData
 
         GrainData().attach(self.loops())

@@ -54,7 +54,7 @@ def run_watched(run: Callable[[], object]) -> Stalls:
         for library, source in (("tensorflow", TfDatasets), ("torch", TorchLoaders)):
             if library in sys.modules:
                 undo.callback(source().attach(loops))
-        if "grain" in sys.modules:
+        if hasattr(sys.modules.get("grain"), "IterDataset"):
             from profiles.script.grain_loops import GrainData
 
             undo.callback(GrainData().attach(loops))

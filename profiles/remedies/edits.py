@@ -35,6 +35,7 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
     tree = _parsed(source)
     text = _Text(source)
     changes: list[tuple[int, int, str]] = []
+    before: dict[int, list[str]] = {}
     behind: dict[Place, list[str]] = {}
     edits = _without_rivals(edits)
     for edit in edits:
@@ -51,7 +52,8 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
             changes += _feed(text, call, edit.text)
         elif edit.kind == "before":
             first, _ = text.span(statement)
-            changes.append((first, first, f"{edit.text}\n{' ' * statement.col_offset}"))
+            before.setdefault(first, []).append(f"{edit.text}\n{' ' * statement.col_offset}")
+    changes += [(first, first, "".join(lines)) for first, lines in before.items()]
     changes += _options(tree, text, [edit for edit in edits if edit.kind == "option"])
     for place, calls in behind.items():
         call, _ = _find(tree, place)
@@ -60,7 +62,9 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
         changes.append((end, end, "".join(ordered)))
     for edit in edits:
         if edit.kind == "swap" and edit.other is not None:
-            changes = _swapped(text, [_find(tree, place)[0] for place in (edit.place, edit.other)], changes)
+            found = [_find(tree, place) for place in (edit.place, edit.other)]
+            _check_adjacent(*found)
+            changes = _swapped(text, [call for call, _ in found], changes)
     changes += _import_of_tf(tree, text, edits)
     new = text.replaced(changes)
     try:
@@ -230,7 +234,8 @@ def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, 
     if "x" not in values:
         raise TooInvolved(f"line {call.lineno} gives `fit` no data")
     begin, end = text.span(values["x"])
-    given = [text.of(values[name]) for name in _FED[:3] if name in values]
+    parts = [values[name] for name in _FED[:3] if name in values]
+    given = [text.of(part) for part in parts if not (isinstance(part, ast.Constant) and part.value is None)]
     before, after = expression.split("{data}")
     if len(given) > 1:
         changes = [(begin, end, f"{before}({', '.join(given)}){after}")]
@@ -248,6 +253,25 @@ def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, 
             gone = (first, arguments[number + 1][0]) if number < kept else (arguments[number - 1][1], last)
             changes.append((*gone, ""))
     return changes
+
+
+def _check_adjacent(first: tuple[ast.Call, ast.stmt], second: tuple[ast.Call, ast.stmt]) -> None:
+    """Checks that nothing but the second call reads what the first one makes.
+
+    Raises:
+      TooInvolved: if the second is neither called on the first, nor on the variable that both statements assign.
+    """
+    (one, before), (other, behind) = first, second
+    read = other.func.value if isinstance(other.func, ast.Attribute) else None
+    names = [
+        statement.targets[0].id
+        for statement in (before, behind)
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+    ]
+    made = before.value if isinstance(before, ast.Assign) else None
+    own = isinstance(read, ast.Name) and names == [read.id, read.id] and made is one
+    if isinstance(one.func, ast.Attribute) and read is not one and not own:
+        raise TooInvolved(f"what line {one.lineno} makes may be read elsewhere as well")
 
 
 def _swapped(

@@ -269,7 +269,7 @@ def remote_storage(evidence: Evidence) -> Finding | None:
         rule="remote storage",
         text=f"The files lie on {table.storage.text}, and the loader waits for {waits_us / total_us:.0%} of its time",
         cost_ratio=share,
-        advice="copy them to a local disk, or prepare them once (`python -m benchmarks.materialize`)" if gain else None,
+        advice="copy them to a local disk, or prepare them once (`python -m pipeline materialize`)" if gain else None,
         gain=gain,
         hypothesis=True,  # not every wait is for the storage
     )
@@ -606,7 +606,7 @@ def _tuner_off(evidence: Evidence) -> str | None:
 
 def _has_loader_of_pytorch(evidence: Evidence) -> bool:
     """Whether the batches come from a `DataLoader`, whose workers are processes."""
-    return "DataLoader" in str(evidence.result.subject.training.get("data"))
+    return str(evidence.result.subject.training.get("data")).startswith("a DataLoader (")
 
 
 def _unit(evidence: Evidence) -> Unit:

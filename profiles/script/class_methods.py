@@ -33,11 +33,13 @@ def replace_methods(
         owner = waiting.pop()
         waiting += owner.__subclasses__()
         replace_in(owner)
-    own, inherited = vars(base).get("__init_subclass__"), base.__init_subclass__
+    own = vars(base).get("__init_subclass__")
 
     def __init_subclass__(owner: Any, **options: Any) -> None:
-        # What was bound to the base alone is called for the new class.
-        getattr(inherited, "__func__", lambda _, **given: inherited(**given))(owner, **options)
+        if own is None:
+            super(base, owner).__init_subclass__(**options)
+        else:
+            own.__get__(None, owner)(**options)
         replace_in(owner)
 
     base.__init_subclass__ = classmethod(__init_subclass__)

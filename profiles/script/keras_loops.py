@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
+import os
 import sys
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +17,7 @@ from profiles.script.class_methods import replace_methods
 from profiles.script.loop_sources import AnyData
 from profiles.script.loops import Loops, Pass
 from profiles.script.profiler import data_kind
+from profiles.stages.places import is_library
 
 
 @dataclass(slots=True)
@@ -29,7 +32,7 @@ class _Drawing:
 
     watched: Pass
     left: int | None
-    seen: set[Hashable] = field(default_factory=set)
+    seen: set[int] = field(default_factory=set)
 
 
 class _Inside(threading.local):
@@ -50,6 +53,7 @@ class KerasData(AnyData):
     def __init__(self) -> None:
         self._drawings: dict[tuple[int, str], _Drawing] = {}
         self._inside = _Inside()
+        self._pid = os.getpid()
 
     def attach(self, loops: Loops) -> Callable[[], None]:
         """Replaces `__getitem__` and `__next__` of all such data, so that `loops` is told. Returns what restores it."""
@@ -62,13 +66,14 @@ class KerasData(AnyData):
 
     def _watched(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def draw(data: Any, *index: Any) -> Any:
+        def draw(data: Any, *index: Any, **by_name: Any) -> Any:
             place = None if self._inside.drawing else loops.place_of(sys._getframe(1))
-            if place is None:
-                return original(data, *index)
+            elsewhere = threading.current_thread() is not threading.main_thread() or os.getpid() != self._pid
+            if place is None or elsewhere or is_library(place.rpartition(":")[0]):
+                return original(data, *index, **by_name)
             self._inside.drawing = True
             try:
-                return self._pass(loops, place, data, index).draw(lambda: original(data, *index))
+                return self._pass(loops, place, data, index).draw(lambda: original(data, *index, **by_name))
             finally:
                 self._inside.drawing = False
 
@@ -78,7 +83,7 @@ class KerasData(AnyData):
         """Returns the pass that a draw belongs to."""
         key = id(data), place
         drawing = self._drawings.get(key)
-        number = index[0] if index and isinstance(index[0], Hashable) else None
+        number = _number(index[0]) if index else None
         again = drawing is not None and (number in drawing.seen or drawing.left == 0 or not drawing.watched.runs)
         if drawing is not None and again:
             drawing.watched.close()
@@ -88,6 +93,14 @@ class KerasData(AnyData):
             drawing.seen.add(number)
         drawing.left = None if drawing.left is None else drawing.left - 1
         return drawing.watched
+
+
+def _number(index: Any) -> int | None:
+    """Returns an index as a number; None for any other."""
+    try:
+        return operator.index(index)
+    except Exception:  # an index can be any object of the script
+        return None
 
 
 def _length(data: Any) -> int | None:

@@ -209,7 +209,10 @@ class _WorkersBatches:
         first = self._first
         if self._looks == 2:
             self._first = None
-        return self._workers if self._looks == 2 and _are_equal(first, batch) else 0
+        try:
+            return self._workers if self._looks == 2 and _are_equal(first, batch) else 0
+        except Exception:  # tensors of other layouts cannot be compared
+            return 0
 
 
 class Batches:

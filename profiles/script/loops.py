@@ -251,7 +251,7 @@ class _Loop:
     def note_traces(self, count: int, traced_ns: int, wall_ns: int, name: str) -> None:
         """Adds what steps behind the first ones of a pass have traced, in so long a time."""
         self._traces = tuple(map(sum, zip(self._traces, (count, traced_ns, wall_ns), strict=True)))
-        if count:
+        if self._traces[0] > 0 and self._traces[2] > 0:
             self.facts["retraced"] = {
                 "function": name,
                 "count": self._traces[0],

@@ -158,6 +158,20 @@ def test_a_map_and_its_batch_change_places_with_the_edits_of_both(source, expect
     assert edited(source, [swap, *others]) == expected
 
 
+def test_lines_before_one_statement_keep_their_order():
+    source = "import keras\nmodel.fit(X, y=None, epochs=2)\n"
+    edits = [edit("fit", "before", line, source) for line in ("a = 1", "b = a")]
+    text = edited(source, [*edits, edit("fit", "feed", "slices({data})", source)])
+    assert text == "import keras\na = 1\nb = a\nmodel.fit(slices(X), epochs=2)\n"
+
+
+def test_a_map_that_is_read_twice_is_not_moved():
+    source = "a = data.map(f)\ntrain = a.batch(8)\nvalid = a.batch(9)\n"
+    swap = Edit(place=place_of("map", source), kind="swap", other=place_of("batch", source))
+    with pytest.raises(TooInvolved, match="may be read elsewhere"):
+        edited(source, [swap])
+
+
 def test_tensorflow_is_imported_where_an_edit_needs_it():
     source = '"""A script."""\nimport os\nimport keras\n\nmodel.fit(X, Y)\n'
     text = edited(source, [edit("fit", "feed", "tf.data.Dataset.from_tensor_slices({data})", source)])
