@@ -15,6 +15,7 @@ import argparse
 import atexit
 import contextlib
 import datetime
+import functools
 import os
 import sys
 import threading
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from profiles import script
-from profiles.script import BUDGET_S
+from profiles.script import BUDGET_S, LIBRARIES
 from profiles.script.children import Children
 from profiles.script.guard import Guard, guarded
 from profiles.script.run import after_import, run_script
@@ -127,9 +128,8 @@ class _Run:
         after_import("subprocess", self._children.attach_programs)
         after_import("multiprocessing.process", self._children.attach_processes)
         after_import("keras", self.watch_keras)
-        after_import("torch.utils.data", lambda: self.watch_loops("TorchLoaders"))
-        after_import("tensorflow", lambda: self.watch_loops("TfDatasets"))
-        after_import("grain", self.watch_grain)
+        for library in LIBRARIES:
+            after_import(library, functools.partial(self.watch_loops, library))
         if self.tries or self._applied is not None:
             after_import("tensorflow", _note_datasets)
         source = None if self._texts is None else self._texts[1]
@@ -150,22 +150,12 @@ class _Run:
             )
             self._profilers.append(profiler)
             profiler.attach()
-            from profiles.script.keras_loops import KerasData
 
-            KerasData().attach(self.loops())
+    def watch_loops(self, library: str) -> None:
+        """Watches the script's loops over the data of a library."""
+        from profiles.script.attaching import attach
 
-    def watch_grain(self) -> None:
-        if not hasattr(sys.modules["grain"], "IterDataset"):  # another module of that name, or an old Grain
-            return
-        from profiles.script.grain_loops import GrainData
-
-        GrainData().attach(self.loops())
-
-    def watch_loops(self, source: str) -> None:
-        """Watches the script's loops over data of a kind, a class of `loop_sources`."""
-        from profiles.script import loop_sources
-
-        getattr(loop_sources, source)().attach(self.loops())
+        attach(library, self.loops())
 
     def loops(self) -> Loops:
         """Returns what watches the loops of the script."""

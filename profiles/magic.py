@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from profiles.report.measurements import MeasurementDocument
 from profiles.report.notebook import Shown
-from profiles.script.loop_sources import TfDatasets, TorchLoaders
+from profiles.script import LIBRARIES
+from profiles.script.attaching import attach
 from profiles.script.loops import Loops
 from profiles.script.report import report_on
 
@@ -48,16 +49,9 @@ def run_watched(run: Callable[[], object]) -> Stalls:
             profiler.attach()
             undo.callback(profiler.detach)
             watchers.insert(0, profiler)
-            from profiles.script.keras_loops import KerasData
-
-            undo.callback(KerasData().attach(loops))
-        for library, source in (("tensorflow", TfDatasets), ("torch", TorchLoaders)):
+        for library in LIBRARIES:
             if library in sys.modules:
-                undo.callback(source().attach(loops))
-        if hasattr(sys.modules.get("grain"), "IterDataset"):
-            from profiles.script.grain_loops import GrainData
-
-            undo.callback(GrainData().attach(loops))
+                undo.callback(attach(library, loops))
         run()
     for watcher in watchers:
         watcher.pause()

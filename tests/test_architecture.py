@@ -385,7 +385,7 @@ LATE = {
     "pipeline.export": ({"jinja2"}, "templates, for whoever writes a script"),
     "profiles": ({"profiles"}, "`watch`, which most processes never ask for"),
     "profiles.__main__": ({"profiles"}, "runs in the user's process, whose own modules come first"),
-    "profiles.magic": ({"profiles"}, "Grain, where a notebook has imported it"),
+    "profiles.script.attaching": ({"profiles"}, "the libraries that the script has imported"),
     "profiles.gate.anchors": ({"profiles"}, "runs in the user's tests"),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import random
 import tempfile
@@ -21,7 +20,7 @@ from benchmarks.lab.child import Child, ChildDied, ChildHung, JobRefused
 from benchmarks.lab.options import UserError
 from pipeline.text import printable
 from profiles import Device, clock
-from profiles.machine import PageCacheError, measure_readers, read_bytes_per_sec, storage_of
+from profiles.machine import PageCacheError, measure_readers, measure_storage, storage_of
 from profiles.provenance import machine, usable_cores
 from profiles.report import Document, now
 
@@ -31,8 +30,8 @@ _HANG_S = 30.0
 # The time that a child has to import the decoders, on a machine that is busy with other work.
 _OPEN_S = 300.0
 _MOST_CHILDREN = 8
-# Readers whose rate is measured, and how long files are read from memory.
-_READERS, _MEMORY_S = (1, 4, 16), 0.5
+# Readers whose rate is measured.
+_READERS = (1, 4, 16)
 _SESSION = "benchmarks.doctor.child:Session"
 _CPU = Device(kind="cpu", name="cpu")
 
@@ -151,13 +150,10 @@ def _read_storage(root: Path, files: Sequence[str]) -> StorageReading:
     paths = [root / file for file in random.Random(0).sample(files, len(files))]
     try:
         rates = measure_readers(paths, _READERS)
-        memory = read_bytes_per_sec(paths[:: len(_READERS)], limit_s=_MEMORY_S)  # those that one reader has read
+        memory = measure_storage(paths).warm_bytes_per_sec
     except PageCacheError as error:
         return StorageReading(text=text, reason=str(error))
-    sizes = [os.stat(path).st_size for path in paths if path.is_file()]
-    return StorageReading(
-        text=text, rates=rates, memory_bytes_per_sec=memory, bytes_per_file=sum(sizes) / max(len(sizes), 1)
-    )
+    return StorageReading(text=text, rates=rates, memory_bytes_per_sec=memory)
 
 
 def examine_all(root: Path, files: Iterable[str], children: int) -> Iterator[ExaminedFile]:

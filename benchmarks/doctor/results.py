@@ -125,14 +125,12 @@ class StorageReading:
       text: the kind of storage; None where it is not known.
       rates: by numbers of readers, from the storage itself; empty where `reason` says why.
       memory_bytes_per_sec: of one reader, from the page cache: what a copy in memory would give; None without rates.
-      bytes_per_file: mean size.
       reason: why the rates were not measured; None where they were.
     """
 
     text: str | None
     rates: tuple[ReaderRate, ...] = ()
     memory_bytes_per_sec: float | None = None
-    bytes_per_file: float = 0.0
     reason: str | None = None
 
     def sentences(self) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from profiles.machine.page_cache import (
     left_warm,
     measure_readers,
     measure_storage,
-    read_bytes_per_sec,
 )
 from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Trace, during, settled, spans, unread_gpu
 
@@ -29,7 +28,6 @@ __all__ = [
     "left_warm",
     "measure_readers",
     "measure_storage",
-    "read_bytes_per_sec",
     "settled",
     "spans",
     "storage_of",

@@ -30,7 +30,7 @@ class Strain:
 
 
 class StrainMeter:
-    """Measures the strain since this object was made; a reading takes about 0.1 ms, and 0.3 ms more for each child."""
+    """Measures the strain since this object was made; a reading takes about 0.1 ms, and 1 ms more for each child."""
 
     def __init__(self) -> None:
         self._read_bytes = _read_bytes()

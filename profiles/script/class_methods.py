@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+
+
+class Inside(threading.local):
+    """Whether this thread runs a replaced method: what that calls in its turn is no loop of the script's."""
+
+    runs = False
 
 
 def replace_methods(

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import grain
 
-from profiles.script.class_methods import replace_methods
+from profiles.script.class_methods import Inside, replace_methods
 from profiles.script.loop_sources import AnyData, told
 from profiles.script.loops import Loops
 from profiles.stages.places import is_library
-
-
-class _Inside(threading.local):
-    """Whether this thread makes an iterator, which makes those of the data behind it."""
-
-    making = False
 
 
 class GrainData(AnyData):
     """Loops over the data of Grain, as `profiles.script.loops.Source`."""
 
     def __init__(self) -> None:
-        self._inside = _Inside()
+        self._inside = Inside()
 
     def attach(self, loops: Loops) -> Callable[[], None]:
         """Replaces `__iter__` of all such data, so that `loops` is told of each pass. Returns what restores it."""
@@ -45,15 +38,15 @@ class GrainData(AnyData):
     def _watched(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def __iter__(data: Any) -> Any:
-            place = None if self._inside.making else loops.place_of(sys._getframe(1))
+            place = None if self._inside.runs else loops.place_of(sys._getframe(1))
             if place is None or is_library(place.rpartition(":")[0]):  # a thread of Grain's
                 return original(data)
             watched = loops.begin(self, data, place)
-            self._inside.making = True
+            self._inside.runs = True  # an iterator makes those of the data behind it
             try:
                 iterator = original(data)
             finally:
-                self._inside.making = False
+                self._inside.runs = False
             return told(iterator, watched)
 
         return __iter__

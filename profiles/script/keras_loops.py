@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from profiles.script.class_methods import replace_methods
+from profiles.script.class_methods import Inside, replace_methods
 from profiles.script.loop_sources import AnyData
 from profiles.script.loops import Loops, Pass
 from profiles.script.profiler import data_kind
@@ -35,12 +35,6 @@ class _Drawing:
     seen: set[int] = field(default_factory=set)
 
 
-class _Inside(threading.local):
-    """Whether this thread is drawing: what a batch draws itself is no loop of the script's."""
-
-    drawing = False
-
-
 class KerasData(AnyData):
     """Loops such as `for index in range(len(data)): batch = data[index]`, as `profiles.script.loops.Source`.
 
@@ -52,7 +46,7 @@ class KerasData(AnyData):
 
     def __init__(self) -> None:
         self._drawings: dict[tuple[int, str], _Drawing] = {}
-        self._inside = _Inside()
+        self._inside = Inside()
         self._pid = os.getpid()
 
     def attach(self, loops: Loops) -> Callable[[], None]:
@@ -67,15 +61,16 @@ class KerasData(AnyData):
     def _watched(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def draw(data: Any, *index: Any, **by_name: Any) -> Any:
-            place = None if self._inside.drawing else loops.place_of(sys._getframe(1))
+            # First what costs least: workers of Keras' call this for every batch.
             elsewhere = threading.current_thread() is not threading.main_thread() or os.getpid() != self._pid
-            if place is None or elsewhere or is_library(place.rpartition(":")[0]):
+            place = None if elsewhere or self._inside.runs else loops.place_of(sys._getframe(1))
+            if place is None or is_library(place.rpartition(":")[0]):
                 return original(data, *index, **by_name)
-            self._inside.drawing = True
+            self._inside.runs = True
             try:
                 return self._pass(loops, place, data, index).draw(lambda: original(data, *index, **by_name))
             finally:
-                self._inside.drawing = False
+                self._inside.runs = False
 
         return draw
 

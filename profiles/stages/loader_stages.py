@@ -48,9 +48,11 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
         plain = _Batches(loader, None)
         plain.keep(max(1, workers))
         timed = _Batches(loader, timer, plain.indices)
-        seen = CallTimer(files)  # names of files are seen in this process only
-        with seen.installed():
-            _Batches(loader, seen, plain.indices)[0]
+        seen = timer
+        if workers:  # names of files are seen in this process only
+            seen = CallTimer(files)
+            with seen.installed():
+                _Batches(loader, seen, plain.indices)[0]
         for number in range(_ROUNDS):
             began_ns, began_cpu_ns = clock.now_ns(), clock.cpu_ns()
             images += sum(images_in(batch) or 1 for batch in _loader_of(plain, loader))

@@ -42,7 +42,7 @@ def test_a_document_is_that_of_its_file_whatever_its_names_are(tmp_path):
 
 def test_what_the_storage_gives_is_said_with_what_more_readers_and_memory_would(tmp_path):
     rates = tuple(ReaderRate(readers=n, bytes_per_sec=mb * 1e6, files_per_sec=mb) for n, mb in ((1, 50), (4, 150)))
-    reading = StorageReading(text="NFS (nfs4)", rates=rates, memory_bytes_per_sec=4e9, bytes_per_file=1e6)
+    reading = StorageReading(text="NFS (nfs4)", rates=rates, memory_bytes_per_sec=4e9)
     document = a_doctor_document()
     document = replace(document, samples=replace(document.samples, storage=reading))
     console = Terminal(file=io.StringIO(), width=80)
