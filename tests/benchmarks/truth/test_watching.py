@@ -18,7 +18,7 @@ from profiles.statistics import median
 from tests.planted import a_batch, a_model, as_written, planted
 
 STEPS, PAIRS = 40, 12
-# 1 % of a training step of cats-dogs-64, which takes 119 ms on the machine of the README: 32 images at 269 a second.
+# 1 % of a training step of cats-dogs-64, which took 119 ms on a machine with 2 cores: 32 images at 269 a second.
 MOST_MS_PER_STEP = 1.19
 
 
