@@ -205,10 +205,10 @@ def falls(values: Sequence[float]) -> float:
     return float(scipy.stats.kendalltau(range(len(values)), values, alternative="less").pvalue)
 
 
-def slope(values: Sequence[float]) -> tuple[float, Interval]:
-    """Returns (by how much values grow from one to the next, its 95 % interval).
+def slope(places: Sequence[float], values: Sequence[float]) -> tuple[float, Interval]:
+    """Returns (by how much values grow from one place to the next, its 95 % interval).
 
     Source: the estimate of Theil and Sen, which a few far values do not move (`scipy.stats.theilslopes`).
     """
-    found = scipy.stats.theilslopes(values, alpha=CONFIDENCE)
+    found = scipy.stats.theilslopes(values, places, alpha=CONFIDENCE)
     return float(found.slope), (float(found.low_slope), float(found.high_slope))

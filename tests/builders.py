@@ -968,6 +968,7 @@ def a_scripts_document(
     tried: Mapping[str, float] | None = None,
     chosen: str | None = None,
     printed: Mapping[str, str] | None = None,
+    loading: float = 0.5,
 ) -> ScriptsDocument:
     """Returns the document of a folder with one script, "train".
 
@@ -976,6 +977,7 @@ def a_scripts_document(
       follows: the remedies that were put in place by hand.
       tried: the measured gains by remedy; None if the script was not watched, or nothing was said.
       printed: what the script printed, by how it ran; nothing unless given.
+      loading: the part of an epoch that was said to be loading.
     """
     runs = tuple(
         ScriptRun(
@@ -990,7 +992,7 @@ def a_scripts_document(
             Tried(name=name, remedies=tuple(name.split(" + ")), ratio=ratio, interval=None)
             for name, ratio in tried.items()
         )
-        advice = ScriptAdvice(loading_ratio=0.5, sentence="It waits.", tried=contenders, chosen=chosen, untried=())
+        advice = ScriptAdvice(loading_ratio=loading, sentence="It waits.", tried=contenders, chosen=chosen, untried=())
     script = Script(name="train", environment={}, follows=tuple(follows))
     scripts = (ScriptSamples(name="train", runs=runs, advice=advice),) if runs else ()
     return Document(

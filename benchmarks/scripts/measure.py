@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.scripts.plan import BY_HAND, TRAIN, Asked, Plan, Script
+from benchmarks.scripts.plan import BY_HAND, HELD, TRAIN, Asked, Plan, Script
 from benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
 from profiles import clock, provenance
 from profiles.remedies import AS_WRITTEN, gains_of
@@ -42,7 +42,7 @@ class Lab:
 
     def measure(self, after_round: Callable[[], object]) -> None:
         asked = self._plan.asked
-        runs = sum(asked.rounds * (2 if script.follows else 1) + 1 for script in asked.scripts)
+        runs = sum(len(_turns(script, asked.rounds)) for script in asked.scripts)
         task = self._progress.add_task("scripts", total=runs)
         for script in asked.scripts:
             self._samples[script.name] = ScriptSamples(name=script.name)
@@ -82,7 +82,7 @@ class Lab:
 
     def _run(self, script: Script, how: How, round_: int) -> ScriptRun:
         folder, out = self._plan.folder / script.name, self._plan.out.resolve()
-        words = [BY_HAND if how == "by hand" else TRAIN, *script.words]
+        words = [{"by hand": BY_HAND, "held": HELD}.get(how, TRAIN), *script.words]
         if how == "watched":
             options = ["--budget", f"{self._plan.asked.budget_s:g}", "--out", str(out / script.name)]
             words = ["-m", "profiles", *options, *words]
@@ -157,7 +157,11 @@ def advice_in(path: Path) -> Advice | None:
 
 def _turns(script: Script, rounds: int) -> list[tuple[How, int]]:
     """Returns the runs of a script in their order, drawn in each round; the watched run comes last."""
-    hows: tuple[How, ...] = ("as written", "by hand") if script.follows else ("as written",)
+    hows: list[How] = ["as written"]
+    if script.follows:
+        hows.append("by hand")
+    if script.held:
+        hows.append("held")
     turns = [(how, round_) for round_ in range(rounds) for how in random.sample(hows, len(hows))]
     return [*turns, ("watched", 0)]
 

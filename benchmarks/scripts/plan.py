@@ -12,12 +12,14 @@ from benchmarks.lab.options import UserError, known_names
 from pipeline.commands import ArgumentParser
 from pipeline.text import did_you_mean
 
-# Files of a script's folder: the script, the script as somebody edited it by hand, and what is known of both.
-TRAIN, BY_HAND, ABOUT = "train.py", "by_hand.py", "about.toml"
+# Files of a script's folder: the script, the script as somebody edited it by hand, the script with data that cost
+# nothing, and what is known of them.
+TRAIN, BY_HAND, HELD, ABOUT = "train.py", "by_hand.py", "held.py", "about.toml"
 _TYPES: dict[str, type] = {"source": str, "words": list, "environment": dict, "follows": list}
 _EPILOG = (
     "Each folder of DIR that holds a train.py is a script. Beside it may stand by_hand.py, the script edited by hand, "
-    "and about.toml with source, words, environment, and follows: the remedies that by_hand.py puts in place. Lines "
+    "and about.toml with source, words, environment, and follows: the remedies that by_hand.py puts in place. held.py "
+    "may be the script with batches that lie in memory ready: what it would be if loading cost nothing. Lines "
     "EPOCH_S SECONDS that a script prints are the times of its epochs; without them the whole run is timed. "
     "docs/scripts.md says more."
 )
@@ -33,6 +35,7 @@ class Script:
       words: arguments of the script.
       environment: variables that are set for it.
       follows: names of the remedies that `by_hand.py` puts in place; empty where there is no such file.
+      held: whether there is a `held.py`.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Script:
     words: tuple[str, ...] = ()
     environment: Mapping[str, str]
     follows: tuple[str, ...] = ()
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class Asked:
     """What the document keeps.
 
     Attributes:
-      rounds: how often each script runs as written, and as edited by hand.
+      rounds: how often each script runs as written, as edited by hand, and with data that cost nothing.
       budget_s: of the trial of remedies.
       limit_s: after which a run is ended.
     """
@@ -129,4 +133,5 @@ def _read_script(folder: Path) -> Script:
         words=tuple(about.get("words", ())),
         environment=about.get("environment", {}),
         follows=tuple(about.get("follows", ())),
+        held=(folder / HELD).is_file(),
     )

@@ -15,10 +15,23 @@ from benchmarks.scripts.samples import Samples
 from profiles.report import Kind, html
 from profiles.statistics import Interval, range_text
 
-HEADINGS = ("script", "epoch s", "watched", "printed", "load%", "advised", "remedy", "measured", "by hand", "off")
+HEADINGS = (
+    "script",
+    "epoch s",
+    "watched",
+    "printed",
+    "load%",
+    "if free",
+    "held",
+    "advised",
+    "remedy",
+    "measured",
+    "by hand",
+    "off",
+)
 # On a terminal of fewer columns than this the table has fewer columns, and gains have no intervals.
 _FULL_WIDTH = 120
-_LEFT_OUT = ("epoch s", "printed", "advised")
+_LEFT_OUT = ("epoch s", "printed", "if free", "held", "advised")
 
 
 def cells(result: Result) -> tuple[str, ...]:
@@ -30,6 +43,8 @@ def cells(result: Result) -> tuple[str, ...]:
         "-" if result.watching is None else f"{result.watching:.2f}x",
         printed_text(result),
         "-" if advice is None else f"{advice.loading_ratio:.0%}",
+        "-" if result.predicted is None else f"{result.predicted:.2f}",
+        "-" if result.held is None else _gain_text(*result.held),
         "-" if advice is None else advice.chosen or "nothing",
         " + ".join(result.script.follows) or "-",
         "-" if result.measured is None else _gain_text(result.measured.ratio, result.measured.interval),
@@ -62,6 +77,8 @@ def _rows(results: Results) -> list[Mapping[str, Any]]:
             "watching_ratio": result.watching,
             "printed": printed_text(result),
             "loading_ratio": None if result.advice is None else result.advice.loading_ratio,
+            "predicted_ratio": result.predicted,
+            "held_ratio": None if result.held is None else result.held[0],
             "advised": None if result.advice is None else result.advice.chosen,
             "remedies": " + ".join(result.script.follows),
             "measured_ratio": None if result.measured is None else result.measured.ratio,

@@ -34,6 +34,7 @@ class Result:
       apart: how much longer the epochs of the slowest plain run are than those of the fastest; None for a single run.
       watching: how many times as long an epoch of the watched run takes.
       by_hand: times as fast as edited by hand, with its 95 % interval; None without such runs.
+      held: the same with data that cost nothing.
       measured: what the trial measured of the same remedies; None where they were not tried.
     """
 
@@ -45,6 +46,7 @@ class Result:
     apart: float | None
     watching: float | None
     by_hand: tuple[float, Interval | None] | None
+    held: tuple[float, Interval | None] | None
     measured: Tried | None
 
     @property
@@ -53,6 +55,18 @@ class Result:
         if self.by_hand is None or self.measured is None:
             return None
         return self.measured.ratio / self.by_hand[0] - 1
+
+    @property
+    def predicted(self) -> float | None:
+        """How many times as fast the script would be if loading cost nothing, as the watched run said."""
+        if self.advice is None or self.advice.loading_ratio >= 1:
+            return None
+        return 1 / (1 - self.advice.loading_ratio)
+
+    @property
+    def prediction_off(self) -> float | None:
+        """How far that is off what was measured with data that cost nothing, as a part of the latter."""
+        return None if self.held is None or self.predicted is None else self.predicted / self.held[0] - 1
 
     @property
     def follows_advice(self) -> bool:
@@ -81,6 +95,12 @@ class Results:
         if advised:
             which = ", ".join(slower) if slower else "none"
             sentences.append(f"{len(advised)} of them were advised; slower by hand: {which}.")
+        predictions = [abs(result.prediction_off) for result in self.scripts if result.prediction_off is not None]
+        if predictions:
+            sentences.append(
+                f"{len(predictions)} scripts ran with data that cost nothing: what was predicted for that is off by "
+                f"{median(predictions):.0%} (median), at most by {max(predictions):.0%}."
+            )
         apart = [result.apart for result in self.scripts if result.apart is not None]
         if apart:
             sentences.append(
@@ -123,11 +143,11 @@ def derive(document: ScriptsDocument) -> Results:
 
 
 def _result(script: Script, samples: ScriptSamples) -> Result | None:
-    plain, by_hand, watched = (_runs(samples, how) for how in ("as written", "by hand", "watched"))
+    plain, by_hand, held, watched = (_runs(samples, how) for how in ("as written", "by hand", "held", "watched"))
     if not plain:
         return None
     plain_s = _seconds(plain)
-    faster, as_written = _rates(by_hand), _rates(plain)
+    as_written = _rates(plain)
     return Result(
         script=script,
         advice=samples.advice,
@@ -137,7 +157,8 @@ def _result(script: Script, samples: ScriptSamples) -> Result | None:
         apart=max(as_written.values()) / min(as_written.values()) - 1 if len(as_written) > 1 else None,
         # The watched process goes on behind the script: only the epochs can be compared.
         watching=_seconds(watched) / plain_s if watched and watched[0].epochs_s and plain[0].epochs_s else None,
-        by_hand=ratio_interval(*by_shared_rounds(faster, as_written)) if faster.keys() & as_written.keys() else None,
+        by_hand=_ratio(_rates(by_hand), as_written),
+        held=_ratio(_rates(held), as_written),
         measured=_measured(script, samples.advice),
     )
 
@@ -148,6 +169,10 @@ def _runs(samples: ScriptSamples, how: How) -> list[ScriptRun]:
 
 def _rates(runs: Iterable[ScriptRun]) -> dict[int, float]:
     return {script_run.round: 1 / _seconds([script_run]) for script_run in runs}
+
+
+def _ratio(rates: dict[int, float], as_written: dict[int, float]) -> tuple[float, Interval | None] | None:
+    return ratio_interval(*by_shared_rounds(rates, as_written)) if rates.keys() & as_written.keys() else None
 
 
 def _seconds(runs: Iterable[ScriptRun]) -> float:

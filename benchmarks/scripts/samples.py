@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-# How a script runs: plainly; edited by hand; under `python -m profiles`.
-How = Literal["as written", "by hand", "watched"]
+# How a script runs: plainly; edited by hand; with data that cost nothing; under `python -m profiles`.
+How = Literal["as written", "by hand", "held", "watched"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

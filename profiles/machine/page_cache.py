@@ -25,6 +25,7 @@ _TRIES, _BETWEEN_TRIES_S = 10, 0.1
 _CHUNK_BYTES = 2**20
 # How much is read at most, and for how long, to measure the rate of the storage.
 _SAMPLE_BYTES, _SAMPLE_S = 64 * 2**20, 5.0
+_LARGEST_BYTES = 10**9
 
 
 class PageCacheError(Exception):
@@ -144,16 +145,21 @@ def measure_readers(paths: Sequence[Path], readers: Sequence[int]) -> tuple[Read
     """Reads files by several numbers of threads, each number others of the files: 64 MB and 5 s at most.
 
     Args:
-      paths: files, in an order that is no order on the disk.
-      readers: numbers of threads.
+      paths: files, in an order that is no order on the disk. Those above 1 GB are left out: they would be read whole
+        afterwards, to be in the page cache again.
+      readers: numbers of threads. Where a number has fewer files than threads, so many threads read as there are files.
     Raises:
       PageCacheError: if their pages cannot be dropped, there are too few files, or they cannot be read.
     """
-    rates = []
+    paths = [path for path in paths if _size(path) <= _LARGEST_BYTES]
+    rates: list[ReaderRate] = []
     for number, count in enumerate(readers):
         own = _first(paths[number :: len(readers)])
         if not own:
-            raise PageCacheError(f"{len(paths)} files are too few for {len(readers)} measurements")
+            raise PageCacheError(f"{len(paths)} files below 1 GB are too few for {len(readers)} measurements")
+        count = min(count, len(own))
+        if rates and count <= rates[-1].readers:
+            continue
         with left_warm(own):
             drop(own)
             rates.append(_read_side_by_side(own, count))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from profiles.remedies.remedy import EFFECTS, Effect
+from profiles.remedies.remedy import EFFECTS, TUNER, Effect
 from profiles.remedies.trial import Contender, Trial
 from profiles.samples import Sample
 from profiles.statistics import Interval, by_shared_rounds, geometric_mean, ratio_interval, significantly_above
@@ -186,4 +186,4 @@ def _whole_s_per_image(sample: Sample, trial: Trial, hidden_s: float = 0.0) -> f
     else:
         taken_s = sample.whole_s_per_image(round(trial.epoch_images))
     # tf.data's tuner holds an epoch up for as long as it has taken, at most.
-    return taken_s + min(hidden_s, taken_s)
+    return taken_s + (min(hidden_s, taken_s) if trial.edges_by == TUNER else hidden_s)

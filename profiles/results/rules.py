@@ -7,7 +7,7 @@ Over 400 lines: the eighteen rules stand together, so that a reader compares the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
 from profiles.results.evidence import Evidence, Finding, Gain
@@ -110,22 +110,20 @@ def calls_for_each_element(evidence: Evidence) -> Finding | None:
     table, batch = evidence.stages, _batch(evidence)
     if table is None or batch < 2 or not _loading_is_costly(evidence):
         return None
-    parts = {
-        stage.name: (stage, min(stage.call_us_per_image, stage.busy_us_per_image))
+    parts = [
+        (table.share(stage) * call_us / stage.busy_us_per_image, stage, call_us)
         for stage in table.stages
-        if stage.call_us_per_image and stage.busy_us_per_image
-    }
-    shares = {name: table.share(stage) * call_us / stage.busy_us_per_image for name, (stage, call_us) in parts.items()}
-    explained = sum(shares.values()) * (1 - 1 / batch) * evidence.loader_ratio
+        if stage.busy_us_per_image and (call_us := min(stage.call_us_per_image or 0.0, stage.busy_us_per_image))
+    ]
+    explained = sum(share for share, _, _ in parts) * (1 - 1 / batch) * evidence.loader_ratio
     if explained < COSTLY_RATIO:
         return None
-    largest = max(shares, key=shares.__getitem__)
-    stage, call_us = parts[largest]
+    _, stage, call_us = max(parts, key=lambda part: part[0])
     unit, place = _unit(evidence), f" ({stage.location})" if stage.location else ""
     gain = _gain_of_part(evidence, explained, f"if one call were left for {batch} {unit.plural}")
     return Finding(
         rule="calls for each element",
-        text=f"{largest}{place} takes {stage.busy_us_per_image:,.0f} us for {unit.article} {unit.noun}; a call of a "
+        text=f"{stage.name}{place} takes {stage.busy_us_per_image:,.0f} us for {unit.article} {unit.noun}; a call of a "
         f"function that does next to nothing takes {call_us:,.0f} us here",
         cost_ratio=explained,
         advice="call it for whole batches: `batch` in front of the map, and operations that take batches "
@@ -452,15 +450,15 @@ def recompiled(evidence: Evidence) -> Finding | None:
 
 def growing_memory(evidence: Evidence) -> Finding | None:
     """Finds that the process or its workers take more memory with every epoch."""
-    train = sorted(evidence.result.of("train"), key=lambda sample: sample.round)[_FIRST_EPOCHS:]
-    strains = [sample.strain for sample in train if sample.strain is not None]
-    own = _growth([strain.memory_bytes for strain in strains])
-    workers = _growth([strain.workers_bytes for strain in strains])
+    train = [sample for sample in evidence.result.of("train") if sample.round >= _FIRST_EPOCHS]
+    strains = {sample.round: sample.strain for sample in train if sample.strain is not None}
+    own = _growth({epoch: strain.memory_bytes for epoch, strain in strains.items()})
+    workers = _growth({epoch: strain.workers_bytes for epoch, strain in strains.items()})
     if own is None and workers is None:
         return None
     text = []
     if own is not None:
-        blocks = _growth([strain.python_blocks for strain in strains], least=_LEAST_BLOCKS)
+        blocks = _growth({epoch: strain.python_blocks for epoch, strain in strains.items()}, least=_LEAST_BLOCKS)
         in_python = blocks is not None and blocks[0] * _BLOCK_BYTES >= MOST_RATIO * own[0]
         kind = (
             f"most of it Python's own small objects, {blocks[0]:,.0f} more"
@@ -477,13 +475,18 @@ def growing_memory(evidence: Evidence) -> Finding | None:
     )
 
 
-def _growth(values: Sequence[int | None], least: float = 1e6) -> tuple[float, Interval] | None:
-    """Returns (by how much values grow in an epoch, its 95 % interval); None where they surely grow by less."""
-    known = [float(value) for value in values if value is not None]
+def _growth(values: Mapping[int, int | None], least: float = 1e6) -> tuple[float, Interval] | None:
+    """Returns (by how much values grow in an epoch, its 95 % interval); None unless they surely grow by more.
+
+    Args:
+      values: by the number of the epoch; epochs may be missing.
+      least: growth in an epoch that is none yet.
+    """
+    known = {epoch: float(value) for epoch, value in sorted(values.items()) if value is not None}
     if len(known) < max(_LEAST_GROWING_EPOCHS, len(values)):
         return None
-    by, interval = slope(known)
-    return (by, interval) if interval[0] > least and falls([-value for value in known]) < _GROWS_P else None
+    by, interval = slope(list(known), list(known.values()))
+    return (by, interval) if interval[0] > least and falls([-value for value in known.values()]) < _GROWS_P else None
 
 
 def _growth_text(growth: tuple[float, Interval]) -> str:

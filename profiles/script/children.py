@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,8 +14,12 @@ from typing import Any
 
 from profiles.stages.places import is_library, users_call
 
-# Files that a program trains by: a notebook, a script.
+# Files that a program trains by: a notebook, a script; and programs that run them.
 _NOTEBOOK, _SCRIPT = ".ipynb", ".py"
+_RUNS_NOTEBOOKS = ("jupyter", "papermill", "runipy", "python")
+_RUNS_SCRIPTS = ("python", "torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "srun")
+# Where a command of a shell ends.
+_ENDS = ("&&", "||", "|", "|&", ";", "&", ">", ">>", ">&", "&>", "<")
 
 
 @dataclass(slots=True)
@@ -67,7 +73,7 @@ class Children:
     def _note_program(self, command: Any, frame: Any) -> None:
         try:
             if isinstance(command, str | bytes):
-                words = shlex.split(_text(command))
+                words = _shell_words(_text(command))
             elif isinstance(command, list | tuple):
                 words = [_text(word) for word in command]
             else:  # an iterator would be empty for the script
@@ -81,6 +87,12 @@ class Children:
 
     def _note_process(self, process: Any, frame: Any) -> None:
         by_pytorch = frame.f_globals.get("__name__") == "torch.multiprocessing.spawn"
+        try:
+            self._note_call(process, frame, by_pytorch)
+        except Exception:  # the script's own process class; noting it must not end the script
+            return
+
+    def _note_call(self, process: Any, frame: Any, by_pytorch: bool) -> None:
         if is_library(frame.f_code.co_filename) and not by_pytorch:
             return
         target, given = getattr(process, "_target", None), getattr(process, "_args", ())
@@ -93,16 +105,30 @@ class Children:
         )
 
 
+def _shell_words(command: str) -> list[str]:
+    """Returns the words of a shell's command; operators are words."""
+    words = shlex.shlex(re.sub(r"(?<=\s)\d(?=>)", "", command), posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    words.commenters = ""
+    return list(words)
+
+
 def _told(words: Sequence[str]) -> str | None:
     """Returns what to type to watch a program that may train; None for other programs."""
     for at, word in enumerate(words):
-        if word.endswith(_NOTEBOOK):
+        if word.endswith(_NOTEBOOK) and _has(words[:at], _RUNS_NOTEBOOKS):
             return f"put `%load_ext unstall` into {word}, and `%%stalls` on top of the cell that trains"
-        if word.endswith(_SCRIPT) and at:
-            return f"type python -m profiles {shlex.join(words[at:])}"
-    if words[1:2] == ["-m"] and "python" in words[0]:
-        return "type python -m profiles and the path of that module's file"
+        if word.endswith(_SCRIPT) and (not at or _has(words[:at], _RUNS_SCRIPTS)):
+            arguments = itertools.takewhile(lambda word: word not in _ENDS, words[at:])
+            return f"type python -m profiles {shlex.join(arguments)}"
+        if word == "-m" and _has(words[max(at - 1, 0) : at], ("python",)):
+            return "type python -m profiles and the path of that module's file"
     return None
+
+
+def _has(words: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether one of the words is the path of such a program, whatever its version."""
+    return any(os.path.basename(word).startswith(tuple(names)) for word in words)
 
 
 def _short(words: Sequence[str]) -> str:

@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 import functools
+import operator
 import threading
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
+
+
+class _Replaced:
+    """A method in the place of another. Where a class is pickled by value, as for a worker process, the other goes."""
+
+    def __init__(self, original: Callable[..., Any], call: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, original)
+        self._original, self._call = original, call
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else types.MethodType(self._call, owner)
+
+    def __call__(self, *arguments: Any, **by_name: Any) -> Any:
+        return self._call(*arguments, **by_name)
+
+    def __reduce__(self) -> Any:
+        return operator.getitem, ((self._original,), 0)
 
 
 class Inside(threading.local):
@@ -32,7 +51,7 @@ def replace_methods(
         for name in names:
             original = vars(owner).get(name)
             if original is not None:
-                setattr(owner, name, replaced(original))
+                setattr(owner, name, _Replaced(original, replaced(original)))
                 undo.append(functools.partial(setattr, owner, name, original))
 
     waiting = [base]

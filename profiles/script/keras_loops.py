@@ -7,14 +7,14 @@ import operator
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
 from profiles.script.class_methods import Inside, replace_methods
-from profiles.script.loop_sources import AnyData
+from profiles.script.loop_sources import AnyData, Batches
 from profiles.script.loops import Loops, Pass
 from profiles.script.profiler import data_kind
 from profiles.stages.places import is_library
@@ -36,10 +36,10 @@ class _Drawing:
 
 
 class KerasData(AnyData):
-    """Loops such as `for index in range(len(data)): batch = data[index]`, as `profiles.script.loops.Source`.
+    """Loops over data, or over indices such as `batch = data[index]`, as `profiles.script.loops.Source`.
 
-    Nobody says when such a pass ends: the next one begins with an index that was drawn in it, or once it has had as
-    many batches as the data have.
+    Nobody says when a pass over indices ends: the next one begins with an index that was drawn in it, or once it has
+    had as many batches as the data have.
     """
 
     reads_again = True
@@ -50,10 +50,18 @@ class KerasData(AnyData):
         self._pid = os.getpid()
 
     def attach(self, loops: Loops) -> Callable[[], None]:
-        """Replaces `__getitem__` and `__next__` of all such data, so that `loops` is told. Returns what restores it."""
-        return replace_methods(
-            keras.utils.PyDataset, ["__getitem__", "__next__"], functools.partial(self._watched, loops)
-        )
+        """Replaces the methods of all such data that give batches, so that `loops` is told. Returns what restores."""
+        data = keras.utils.PyDataset
+        undo = [
+            replace_methods(data, ["__getitem__", "__next__"], functools.partial(self._watched, loops)),
+            replace_methods(data, ["__iter__"], functools.partial(self._iterated, loops)),
+        ]
+
+        def restore() -> None:
+            while undo:
+                undo.pop()()
+
+        return restore
 
     def kind_of(self, data: Any) -> str:
         return data_kind(data)
@@ -61,10 +69,8 @@ class KerasData(AnyData):
     def _watched(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def draw(data: Any, *index: Any, **by_name: Any) -> Any:
-            # First what costs least: workers of Keras' call this for every batch.
-            elsewhere = threading.current_thread() is not threading.main_thread() or os.getpid() != self._pid
-            place = None if elsewhere or self._inside.runs else loops.place_of(sys._getframe(1))
-            if place is None or is_library(place.rpartition(":")[0]):
+            place = self._place(loops, sys._getframe(1))
+            if place is None:
                 return original(data, *index, **by_name)
             self._inside.runs = True
             try:
@@ -73,6 +79,37 @@ class KerasData(AnyData):
                 self._inside.runs = False
 
         return draw
+
+    def _iterated(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def __iter__(data: Any) -> Any:
+            iterator = original(data)
+            place = self._place(loops, sys._getframe(1))
+            if place is None or iterator is data:  # its `__next__` is watched
+                return iterator
+            return Batches(loops.begin(self, data, place), lambda: self._drawn_inside(iterator))
+
+        return __iter__
+
+    def _drawn_inside(self, iterator: Iterator[Any]) -> Iterator[Any]:
+        """Yields the batches of an iterator, which may index the data in its turn."""
+        while True:
+            self._inside.runs = True
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                self._inside.runs = False
+            yield batch
+
+    def _place(self, loops: Loops, frame: Any) -> str | None:
+        """Returns the line of a caller's loop; None where a library, or a worker of one, asks for a batch."""
+        # First what costs least: workers of Keras' ask for every batch.
+        if self._inside.runs or threading.current_thread() is not threading.main_thread() or os.getpid() != self._pid:
+            return None
+        place = loops.place_of(frame)
+        return None if place is None or is_library(place.rpartition(":")[0]) else place
 
     def _pass(self, loops: Loops, place: str, data: Any, index: tuple[Any, ...]) -> Pass:
         """Returns the pass that a draw belongs to."""

@@ -245,10 +245,14 @@ def told(iterator: Any, watched: Pass) -> Any:
     """Returns the iterator, which from now on tells a `Pass` of each batch that Python draws.
 
     TensorFlow and Grain ask for the type of an iterator that a script passes on, so that the object stays the iterator.
+    One of a type that cannot be changed so, such as a generator, is wrapped.
     """
-    owner: Any = type(iterator)
-    iterator.__class__ = _watched_type(owner)
-    iterator._unstall_pass = watched
+    try:
+        owner: Any = type(iterator)
+        iterator.__class__ = _watched_type(owner)
+        iterator._unstall_pass = watched
+    except TypeError:
+        return Batches(watched, lambda: iterator)
     return iterator
 
 

@@ -54,6 +54,18 @@ def test_remedies_that_were_not_tried_have_no_error() -> None:
     assert result_of({"as written": [(2.0,)]}, follows=["cache", "pool"], tried=together).measured is not None
 
 
+def test_what_is_predicted_of_free_loading_is_compared_with_data_that_cost_nothing() -> None:
+    runs = {"as written": [(3.0,), (3.0,)], "held": [(1.5,), (1.5,)]}
+    document = a_scripts_document(runs, tried={"cache": 1.2}, loading=0.6)
+    [result] = derive(document).scripts
+    assert result.predicted == pytest.approx(2.5) and result.prediction_off == pytest.approx(0.25)
+    assert (
+        "1 scripts ran with data that cost nothing: what was predicted for that is off by 25% (median), at most by 25%."
+    ) in derive(document).conclusions
+    assert result_of({"as written": [(3.0,)]}, tried={}, loading=0.6).prediction_off is None
+    assert result_of(runs, tried={}, loading=1.0).predicted is None
+
+
 @pytest.mark.parametrize(
     ("plain", "watched", "difference"),
     [("a\nb", "a\nb", None), ("a\nb", "a\nc", ("b", "c")), ("a", "a\nc", ("", "c")), ("a\nb", "a", ("b", ""))],
@@ -86,11 +98,12 @@ def test_scripts_run_in_turns_and_what_fails_is_named(tmp_path: Path, capsys: py
         (tmp_path / "scripts" / name).mkdir(parents=True)
         (tmp_path / "scripts" / name / "train.py").write_text(text)
     (tmp_path / "scripts" / "good" / "by_hand.py").write_text(SLEEPS.format(seconds=0.05))
+    (tmp_path / "scripts" / "good" / "held.py").write_text(SLEEPS.format(seconds=0.02))
     (tmp_path / "scripts" / "good" / "about.toml").write_text('source = "me@1, a.py"\nfollows = ["cache"]\n')
     assert main([str(tmp_path / "scripts"), "--out", str(tmp_path / "out")]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     [good] = results["results"]
-    assert good["script"] == "good" and good["by_hand_ratio"] > 1 and good["printed"] == "the same"
+    assert good["script"] == "good" and good["held_ratio"] > good["by_hand_ratio"] > 1 and good["printed"] == "the same"
     reasons = {left_out["who"]: left_out["reason"] for left_out in results["left_out"]}
     assert reasons["bad"] == "as written, it ended with exit code 3; see bad-as-written.log"
     assert reasons["good"] == "watched, nothing was measured of it"

@@ -77,14 +77,26 @@ def test_several_readers_read_side_by_side_each_number_others_of_the_files(
     monkeypatch.setattr(os, "readv", readv)
     one, two = measure_readers(files, (1, 2))
     assert (one.readers, two.readers) == (1, 2)
-    assert two.files_per_sec / one.files_per_sec == pytest.approx(5 / 3, rel=0.15)
+    # Beside other programs the ratio is smaller, and never larger than that of the sleeps.
+    assert 1.2 < two.files_per_sec / one.files_per_sec < 5 / 3 * 1.15
     assert one.bytes_per_sec == pytest.approx(8 * PAGE * one.files_per_sec)
     measured, warmed = seen[:5] + seen[10:15], seen[5:10] + seen[15:]
     assert sorted(measured) == sorted(warmed) == sorted(map(str, files))
 
 
+def test_no_more_readers_are_told_than_there_are_files(files: list[Path]) -> None:
+    assert [rate.readers for rate in measure_readers(files, (1, 4, 16))] == [1, 3]
+
+
+def test_files_that_would_take_long_to_be_read_whole_are_left_out(files: list[Path]) -> None:
+    with files[0].open("r+b") as file:
+        file.truncate(2 * 10**9)
+    with pytest.raises(PageCacheError, match="0 files below 1 GB are too few for 1 measurements"):
+        measure_readers(files[:1], (1,))
+
+
 def test_too_few_files_for_all_readers_are_told(files: list[Path]) -> None:
-    with pytest.raises(PageCacheError, match="2 files are too few for 3 measurements"):
+    with pytest.raises(PageCacheError, match="2 files below 1 GB are too few for 3 measurements"):
         measure_readers(files[:2], (1, 4, 16))
 
 

@@ -168,6 +168,9 @@ def test_what_the_tuner_took_from_the_epochs_of_the_script_is_charged_where_it_s
     short = replace(trials[True], script_s=5.0 / 50 / IMAGES)
     assert {one.name: one.best[0] for one in gains_of(short).all}["off"] == pytest.approx(1)
     assert "may be off" not in "\n".join(trial_sentences(short))
+    # Workers that start anew take no less where the batches are faster.
+    workers = replace(trials[True], edges_by="workers that start anew")
+    assert {one.name: one.best[0] for one in gains_of(workers).all}["fast"] == pytest.approx(10 / 7.5)
     long = replace(short, script_s=14.0 / 50 / IMAGES)
     expected = (
         "As written, an epoch takes 10.0 s in the trial and took 14.0 s in the script: gains may be off by as much."

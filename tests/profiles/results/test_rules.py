@@ -235,6 +235,9 @@ def test_calls_that_do_next_to_nothing_are_named_with_what_one_call_a_batch_woul
     found = rules.calls_for_each_element(evidence)
     assert found is not None and found.text.startswith("parse (train.py:9) takes 80 us for an image")
     assert found.cost_ratio == pytest.approx(share) and gain_of(found) == ("predicted", round(1 / (1 - share), 3))
+    twice = rules.calls_for_each_element(of(WAITING, stages=a_table(parse, parse)))
+    once = rules.calls_for_each_element(of(WAITING, stages=a_table(parse)))
+    assert twice is not None and once is not None and twice.cost_ratio == pytest.approx(once.cost_ratio)
 
 
 @pytest.mark.parametrize(
@@ -450,20 +453,22 @@ def test_workers_that_all_give_the_whole_data_make_an_epoch_as_many_times_as_lon
     assert rules.copied_data(of(WAITING)) is None
 
 
-def with_memory(grows: float, epochs: int = 12, noise: float = 0.0, **others: float) -> Result:
-    """A result whose epochs end with more memory each, and with more of what `others` names."""
+def with_memory(grows: float, epochs: int = 12, noise: float = 0.0, every: int = 1, **others: float) -> Result:
+    """A result whose epochs end with more memory each, and with more of what `others` names; some may be missing."""
 
     def strain(number: int) -> Strain:
         grown = {name: int(1e8 + number * by) for name, by in others.items()}
         memory = 1e9 + number * grows + noise * (-1) ** number
         return Strain(**{"read_bytes": 0, "memory_bytes": int(memory), "throttled_ratio": None, **grown})
 
-    return a_result(train=[a_sample(ms=10, round=number, strain=strain(number)) for number in range(epochs)])
+    return a_result(train=[a_sample(ms=10, round=number, strain=strain(number)) for number in range(0, epochs, every)])
 
 
 def test_who_takes_more_memory_in_every_epoch_is_named_with_how_much() -> None:
     found = rules.growing_memory(of(with_memory(5e6, python_blocks=60_000)))
     assert found is not None and "this process by 5.0 MB (5.0 to 5.0), most of it Python's own small" in found.text
+    found = rules.growing_memory(of(with_memory(5e6, epochs=30, every=2)))
+    assert found is not None and "this process by 5.0 MB" in found.text
     found = rules.growing_memory(of(with_memory(5e6, python_blocks=10)))
     assert found is not None and "not in Python's small objects, but in arrays" in found.text
     found = rules.growing_memory(of(with_memory(0, workers_bytes=3e6)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import time
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,3 +105,29 @@ def test_classes_are_as_before_once_it_is_over() -> None:
     for index in range(6):
         data[index]
     assert loops.fits == [] and keras.utils.PyDataset.__init_subclass__ == before
+
+
+@pytest.mark.needs("cloudpickle")
+def test_data_of_a_class_that_is_pickled_by_value_reach_a_worker_unwatched(loops: Loops) -> None:
+    import cloudpickle
+
+    data = pickle.loads(cloudpickle.dumps(batches_of()))
+    assert data[0][0].shape == (4, 2) and len(data) == 6
+    assert not loops.fits and isinstance(vars(type(data))["__getitem__"], types.FunctionType)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_loop_that_draws_batches_without_an_index_is_seen(own: bool, loops: Loops) -> None:
+    data = batches_of()
+    if own:
+
+        class Own(type(data)):  # type: ignore[misc]
+            def __iter__(self) -> Iterator[Any]:
+                return (self[index] for index in range(6))
+
+        data = Own()
+    for _ in range(2):
+        assert [batch[0].shape for batch in data] == [(4, 2)] * 6
+    loops.pause()
+    [fit] = loops.fits
+    assert [epoch.steps for epoch in fit.epochs] == [6, 6]
