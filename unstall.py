@@ -33,12 +33,24 @@ _HERE = Path(__file__).resolve().parent
 _RUN = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m(.*)")
 # A module with a `__path__` is a package. The list is empty because `_Finder` finds our packages, beside this file.
 __path__: list[str] = []
+# Whether the console script runs. A script that is profiled changes `sys.argv`, so that this is noted at once.
+_typed_unstall = Path(sys.argv[0] if sys.argv else "").name == "unstall"
 
 
 def main() -> int:
     """The console script: `unstall VERB`."""
     code: int = of_ours("benchmarks.cli:main")()
     return code
+
+
+def command(verb: str, module: str) -> str:
+    """Returns how a command is typed: as the one that runs was.
+
+    Args:
+      verb: of the console script, such as "tune".
+      module: the same command without it, such as "python -m benchmarks.tune".
+    """
+    return f"unstall {verb}" if _typed_unstall else module
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -17,6 +17,7 @@ import contextlib
 import datetime
 import functools
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -193,9 +194,10 @@ class _Run:
             _say(f"nothing measured, {self._why_nothing(bool(watchers))}")
             return
         from profiles.report.document import write
-        from profiles.report.measurements import KIND
+        from profiles.report.measurements import KIND, screens_of
+        from profiles.report.screen import print_findings, print_lines, print_more
         from profiles.script.report import report_on
-        from profiles.text import Terminal, print_files
+        from profiles.text import Terminal
 
         document = report_on(
             watchers,
@@ -210,10 +212,19 @@ class _Run:
             document, self.blocked = with_stages(document, watchers, lines=self._arguments.lines)
             write(self._out, document, KIND, KIND.derive(document))
         console = Terminal(stderr=True)
-        KIND.print(console, document, KIND.derive(document))
+        verdicts = KIND.derive(document)
+        if self._arguments.details:
+            KIND.print(console, document, verdicts)
+        else:
+            for screen in screens_of(document, verdicts):
+                print_findings(console, screen)
         if ended_well and not self.blocked:
-            self._try(document, console, watchers, code)
-        print_files(console, "results and report", self._out / "results.json", self._out / "report.html")
+            document = self._try(document, console, watchers, code)
+        if not self._arguments.details and self._applied is None:
+            words = shlex.join([self._arguments.script, *self._arguments.arguments])
+            for screen in screens_of(document, verdicts, words):
+                print_lines(console, screen.next)
+        print_more(console, self._out)
         if self._texts is not None:
             self._write_diff(*self._texts, ended_well and code == 0)
 
@@ -235,8 +246,8 @@ class _Run:
 
     def _try(
         self, document: MeasurementDocument, console: Terminal, watchers: list[Profiler | Loops], code: int
-    ) -> None:
-        """Tries remedies for the data of the longest `fit` or loop, and reports on them."""
+    ) -> MeasurementDocument:
+        """Tries remedies for the data of the longest `fit` or loop. Returns the document with what they gained."""
         from profiles.report.document import write, write_results
         from profiles.report.measurements import KIND
         from profiles.report.remedies import print_trial
@@ -248,7 +259,7 @@ class _Run:
         held = longest(watchers) if self.tries and self._texts is None else None
         only = self._applied.only(held.name) if self._applied is not None and held is not None else ()
         if held is None or (self._applied is not None and not only):
-            return
+            return document
 
         def begins(limit_s: float) -> None:
             if self._guard is not None:
@@ -269,8 +280,9 @@ class _Run:
         if self._guard is not None:
             self._guard.release()
         write(self._out, last, KIND, verdicts)
-        if held.name in last.samples.trials:
+        if held.name in last.samples.trials and (self._arguments.details or self._applied is not None):
             print_trial(console, held.name, last.samples.trials[held.name], self._arguments.script)
+        return last
 
     def _digest(self) -> str | None:
         from profiles.script.applying import digest_of
@@ -343,6 +355,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIFF",
         help="with --apply=RESULTS: run the script with its text edited, and write a diff if that went well",
     )
+    parser.add_argument("--details", action="store_true", help="print all tables and sentences")
     parser.add_argument("--no-ceilings", action="store_true", help="do not run the model by itself after each fit")
     parser.add_argument("--lines", action="store_true", help="time the lines of the data's Python functions")
     parser.add_argument(

@@ -22,7 +22,7 @@ from pipeline import ImageSource, SourceError, open_source, read_skip_list
 from pipeline.commands import Noise, Stopped, signals
 from pipeline.text import printable
 from profiles import Device
-from profiles.report import REPORT, RESULTS, write, write_results
+from profiles.report import REPORT, RESULTS, print_document, print_more, write, write_results
 from profiles.text import Terminal, print_files
 
 _RUNS = Path("runs")
@@ -127,8 +127,12 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console) ->
         if not kind.rows(derived):
             reasons = "; ".join(f"{left_out.who}: {left_out.reason}" for left_out in document.left_out)
             raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
-        kind.print(console, document, derived)
-        print_files(console, "results and report", out / RESULTS, out / REPORT)
+        details, data = getattr(plan, "details", False), getattr(plan, "data", None)
+        print_document(console, document, kind, derived, details=details, typed=data)
+        if kind.screens is None:
+            print_files(console, "results and report", out / RESULTS, out / REPORT)
+        else:
+            print_more(console, out)
         if command.products and (products := lab.write_products(console, derived)):
             print_files(console, "written", *products)
         return command.exit_code(document, derived)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from PIL import Image
@@ -31,6 +31,7 @@ from profiles.report.measurements import Measurement, MeasurementDocument, Measu
 from profiles.results import Subject, Verdict
 from profiles.samples import Sample
 from profiles.stage_table import AnnotatedFunction, StageTable
+from profiles.statistics import LEAST_ROUNDS
 
 BASELINE = "generator"
 # So many photos, spread over the list, are opened to estimate the mean size of all.
@@ -63,6 +64,7 @@ class Run:
         self._storage = {} if storage is None else {"storage": asdict(storage)}
         self._watch = FolderWatch(source)
         self._changes = Changes()
+        self._rounds = 0
         self._groups = [group for device in devices for group in self._groups_of(device)]
 
     def _groups_of(self, device: Device) -> list[Group]:
@@ -117,7 +119,10 @@ class Run:
                     loader = number < loader_rounds
                     turns = [turn for group in self._groups for turn in group.turns(loader=loader)]
                     run_round(turns, number, order, done=done, begin=begin)
+                    self._rounds = number + 1
                     after_round()
+                    if self._plan.ends_early and self._rounds >= LEAST_ROUNDS and is_decided(self._warm_verdicts()):
+                        break
                 recorder.phase("again")
                 self._measure_again(task, order, begin)
                 recorder.phase("stages")
@@ -149,12 +154,12 @@ class Run:
             if (group.device, job.model, job.variant) in names
         ]
         (total,) = (bar.total or 0 for bar in self._progress.tasks if bar.id == task)
-        self._progress.update(task, total=total + self._plan.rounds * len(turns))
+        self._progress.update(task, total=total + self._rounds * len(turns))
 
         def done(name: str) -> None:
             self._progress.update(task, advance=1, description=f"{name} again", refresh=True)
 
-        for number in range(self._plan.rounds, 2 * self._plan.rounds):
+        for number in range(self._rounds, 2 * self._rounds):
             run_round(turns, number, order, done=done, begin=begin)
 
     def _take_apart(self, task: TaskID) -> None:
@@ -220,7 +225,7 @@ class Run:
             complete=complete,
             provenance={**self._provenance, **backend},
             plan=measurements.Plan(
-                rounds=self._plan.rounds, data=provenance.without_folder(self._plan.data), baseline=BASELINE
+                rounds=self._rounds, data=provenance.without_folder(self._plan.data), baseline=BASELINE
             ),
             dataset=self._source.to_dict() | self._changes.to_dict() | self._storage,
             samples=self._measurements(),
@@ -307,6 +312,36 @@ class Run:
             decoded_pixels=self._mean_pixels if decodes_all else None,
             wanted_pixels=math.prod(config.image_size),
         )
+
+
+def is_decided(verdicts: Sequence[Verdict]) -> bool:
+    """Whether more rounds would tell nothing new.
+
+    That is so if it is known what limits the baseline, and which variants are faster than the baseline: for each other
+    variant either direction is significant. The gain that is reported is measured again, in rounds that this look at
+    the results does not choose, so that stopping early makes no gain look larger.
+
+    Args:
+      verdicts: on all variants of each model and device, of rounds so far.
+    """
+    baselines = [verdict for verdict in verdicts if verdict.result.subject.variant == BASELINE]
+    for baseline in baselines:
+        if baseline.result.attribution.bound == "uncertain":
+            return False
+        rivals = [
+            verdict
+            for verdict in verdicts
+            if verdict is not baseline
+            and (verdict.result.subject.model, verdict.result.subject.device)
+            == (baseline.result.subject.model, baseline.result.subject.device)
+        ]
+        faster = {advice.change for advice in baseline.advice}
+        slower = {
+            rival.result.subject.variant for rival in rivals if BASELINE in {advice.change for advice in rival.advice}
+        }
+        if not {rival.result.subject.variant for rival in rivals} <= faster | slower:
+            return False
+    return bool(baselines)
 
 
 def _mean_pixels(source: ImageSource) -> float | None:

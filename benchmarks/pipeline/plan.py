@@ -14,15 +14,16 @@ from pipeline.commands import ArgumentParser
 from pipeline.config import config_from_dict
 from pipeline.sources import add_skip_list_option
 from pipeline.text import did_you_mean
-from pipeline.variants import DEFAULT, GENERATORS, TF_DATA
+from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH
 from profiles import Device
 from profiles.devices import parse_device
 
+# Rounds with --thorough, and the most without it; there rounds end once nothing is left to decide.
 ROUNDS = 5
 
 # The names that rows of tables and files of results may have.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_SETS = {"default": DEFAULT, "all": tuple(VARIANTS), "generators": GENERATORS, "tf-data": TF_DATA}
+_SETS = {"default": DEFAULT, "all": tuple(VARIANTS), "generators": GENERATORS, "all-tf-data": TF_DATA}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +32,12 @@ class Plan:
 
     Attributes:
       devices: None for "auto".
+      rounds: windows of training of each variant, at most.
+      ends_early: whether rounds end as soon as nothing is left to decide.
       cold: whether each variant is also measured with an empty page cache.
       stages: whether the stages of every loader are measured, or only those of the baseline and the fastest.
       lines: whether the lines of Python functions in these stages are timed as well.
+      details: whether all tables and sentences are printed.
     """
 
     data: str
@@ -41,10 +45,12 @@ class Plan:
     variants: dict[str, PipelineConfig]
     devices: tuple[Device, ...] | None
     rounds: int
+    ends_early: bool
     cold: bool
     stages: bool
     lines: bool
     out: Path
+    details: bool = False
     skip_list: Path | None = None
 
 
@@ -61,16 +67,23 @@ def parser() -> argparse.ArgumentParser:
         "--variants",
         default="default",
         metavar="NAME,...",
-        help="names, or default, all, generators, tf-data (alone: all of tf.data)",
+        help="names, or default, all, generators, all-tf-data",
     )
     add("--device", default="auto", metavar="DEV,...", help="auto, cpu, gpu, emulated:RATE (images/sec or a name)")
     add("--batch-size", type=int, metavar="N", help="images a batch, for every variant")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"windows of training a variant (default: {ROUNDS})")
+    add(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help=f"windows of training a variant (default: {ROUNDS}, or fewer if they do)",
+    )
+    add("--thorough", action="store_true", help=f"{ROUNDS} rounds in any case, and two more pipelines")
     add(
         "--cold", action="store_true", help="adds a row for each variant whose photos are not in the page cache (Linux)"
     )
     add("--stages", action="store_true", help="takes every loader apart, not only the baseline and the fastest")
     add("--lines", action="store_true", help="also times the lines of the loaders' Python functions")
+    add("--details", action="store_true", help="prints all tables and sentences")
     add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     add("--config", type=Path, action="append", default=[], metavar="FILE.toml", help="one more variant, from a file")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes a setting of every variant")
@@ -84,7 +97,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: in one line, with the nearest known name where there is one.
     """
-    if arguments.rounds < 1:
+    if arguments.rounds is not None and arguments.rounds < 1:
         raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
     names = split_names(arguments.model, "--model")
     for name in names:
@@ -98,25 +111,26 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         models=names,
         variants=_variants(arguments),
         devices=_devices(arguments.device),
-        rounds=arguments.rounds,
+        rounds=arguments.rounds or ROUNDS,
+        ends_early=arguments.rounds is None and not arguments.thorough,
         cold=arguments.cold,
         stages=arguments.stages,
         lines=arguments.lines,
         out=arguments.out or out,
+        details=arguments.details,
     )
 
 
 def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     chosen: dict[str, PipelineConfig] = {}
     only_files = bool(arguments.config) and arguments.variants == "default"
-    text = arguments.variants.strip()
-    for name in () if only_files else split_names(text, "--variants"):
+    for name in () if only_files else split_names(arguments.variants, "--variants"):
         if name not in _SETS and name not in VARIANTS:
             raise UserError(
                 f"--variants: {name!r} is not a variant.{did_you_mean(name, [*VARIANTS, *_SETS])} See --list for all."
             )
-        # `tf-data` names a variant as well as a set: alone it means the set, in a list of names the variant.
-        for variant in (name,) if name in VARIANTS and text != name else _SETS.get(name, (name,)):
+        default = THOROUGH if arguments.thorough else DEFAULT
+        for variant in default if name == "default" else _SETS.get(name, (name,)):
             chosen[variant] = VARIANTS[variant]
     if only_files:
         chosen = {"generator": BASELINE}

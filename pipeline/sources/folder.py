@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import warnings
@@ -33,8 +34,11 @@ MAX_PIXELS = 50_000_000
 MAX_BYTES = MAX_PIXELS * 8
 # Errors that are not the file's fault. If they left the file out, training would run on fewer images without a word.
 _PROCESS_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# Usual names of the parts of a data set.
-_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev", "holdout"}
+# Usual names of the parts of a data set, with or without "_set" or "_data" behind them.
+_SPLIT = re.compile(
+    r"(train|training|test|testing|val|valid|validation|eval|evaluation|dev|holdout)(?:[_-]?(?:set|data|ds|images))?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +92,12 @@ def class_folders(root: Path) -> list[str]:
     if not folders:
         what = "has no class folders" if any(root.iterdir()) else "is empty"
         raise SourceError(f"{printable(root)} {what}. {rule}")
-    if split_folders(root):
-        inside = sorted({name for folder in folders for name in subfolders(root / folder)})
+    if splits := split_folders(root):
+        inside = sorted({name for split in splits for name in subfolders(root / split)})
+        to_train = next((split for split in splits if split.lower().startswith("train")), splits[-1])
         raise SourceError(
-            f"{printable(root)} holds splits ({', '.join(map(printable, folders))}), each with the classes "
-            f"{', '.join(map(printable, inside))}. Give one of them: {printable(root / folders[-1])}."
+            f"{printable(root)} holds splits ({', '.join(map(printable, splits))}), each with the classes "
+            f"{', '.join(map(printable, inside))}. Give one of them: {printable(root / to_train)}."
         )
     if len(folders) == 1:
         raise SourceError(
@@ -104,7 +109,8 @@ def class_folders(root: Path) -> list[str]:
 def split_folders(root: Path) -> list[str]:
     """Returns the names of a folder's splits, such as train and test, sorted; empty if its folders are classes.
 
-    Folders are splits if all hold the same two or more folders, or if all hold folders and have usual names of splits.
+    Folders are splits if all hold the same two or more folders, or if two or more have usual names of splits and hold
+    folders; others beside those, such as a folder of pictures to predict, are none.
 
     Raises:
       OSError: if a folder cannot be listed.
@@ -112,10 +118,8 @@ def split_folders(root: Path) -> list[str]:
     folders = subfolders(root)
     inside = [subfolders(root / name) for name in folders]
     alike = len(folders) > 0 and all(len(names) > 1 and names == inside[0] for names in inside)
-    named = len(folders) > 1 and all(
-        name.lower() in _SPLITS and inner for name, inner in zip(folders, inside, strict=True)
-    )
-    return folders if alike or named else []
+    named = [name for name, inner in zip(folders, inside, strict=True) if _SPLIT.fullmatch(name) and inner]
+    return folders if alike else named if len(named) > 1 else []
 
 
 def subfolders(root: Path) -> list[str]:

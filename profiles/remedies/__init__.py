@@ -5,8 +5,8 @@ from profiles.remedies.gains import (
     Gain,
     Gains,
     as_written_s_per_image,
+    beyond_trial,
     gains_of,
-    hidden_s_per_image,
     is_a_gain,
 )
 from profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
@@ -30,8 +30,8 @@ __all__ = [
     "Turns",
     "Untried",
     "as_written_s_per_image",
+    "beyond_trial",
     "gains_of",
-    "hidden_s_per_image",
     "is_a_gain",
     "room_here",
 ]

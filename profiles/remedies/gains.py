@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiles.remedies.remedy import EFFECTS, TUNER, Effect
 from profiles.remedies.trial import Contender, Trial
@@ -17,6 +17,17 @@ EQUAL_RATIO = 0.03
 _WORTH_IT = 1 + EQUAL_RATIO
 # A contender with more remedies must be this many times as fast as one with fewer, or the one with fewer is advised.
 _SIMPLER_RATIO = 1.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """Seconds per image that the epochs of a script take, and those of a trial do not: at edges, and in steps."""
+
+    edges_s: float
+    steps_s: float
+
+
+NOTHING_BEYOND = Beyond(edges_s=0.0, steps_s=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,34 +103,51 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
     if not trial.contenders:
         return ()
     as_written, *others = trial.contenders
-    hidden_s = hidden_s_per_image(trial)
-    rates = _rates(as_written.samples, trial, hidden_s)
+    beyond = beyond_trial(trial)
+    rates = _rates(as_written.samples, trial, beyond)
     if not rates:
         return ()
     gains = []
     for contender in (as_written, *others):
-        own_hidden_s = 0.0 if any(trial.remedy(name).ends_edges for name in contender.remedies) else hidden_s
-        own = _rates(contender.samples, trial, own_hidden_s)
+        ends_edges = any(trial.remedy(name).ends_edges for name in contender.remedies)
+        own_beyond = replace(beyond, edges_s=0.0) if ends_edges else beyond
+        own = _rates(contender.samples, trial, own_beyond)
         if not own:
             continue
-        pairs, again = (
-            by_shared_rounds(own, rates),
-            by_shared_rounds(_rates(contender.again, trial, own_hidden_s), _rates(as_written.again, trial, hidden_s)),
-        )
+        pairs = by_shared_rounds(own, rates)
         if not pairs[0]:
             continue
+        again = by_shared_rounds(_rates(contender.again, trial, own_beyond), _rates(as_written.again, trial, beyond))
         effects = [trial.remedy(name).effect for name in contender.remedies]
         gains.append(
             Gain(
                 contender=contender,
                 by_round=own,
-                against=ratio_interval(*pairs),
-                again=ratio_interval(*again) if again[0] and contender is not as_written else None,
-                whole_ratio=_whole_ratio(contender, trial, own_hidden_s, *map(geometric_mean, pairs)),
+                against=_ratio(contender.samples, as_written.samples, trial, pairs),
+                again=_ratio(contender.again, as_written.again, trial, again)
+                if again[0] and contender is not as_written
+                else None,
+                whole_ratio=_whole_ratio(contender, trial, own_beyond, *map(geometric_mean, pairs)),
                 effect=max(effects, key=EFFECTS.index, default="identical"),
             )
         )
     return tuple(gains)
+
+
+def _ratio(
+    samples: Sequence[Sample],
+    as_written: Sequence[Sample],
+    trial: Trial,
+    pairs: tuple[Sequence[float], Sequence[float]],
+) -> tuple[float, Interval | None]:
+    """Returns the ratio of rates, and its interval: from no waits of the tuner to all, where few epochs showed them."""
+    ratio, interval = ratio_interval(*pairs)
+    beyond = beyond_trial(trial)
+    if interval is None or not beyond.edges_s or not trial.edges_are_doubtful:
+        return ratio, interval
+    without = replace(beyond, edges_s=0.0)
+    _, other = ratio_interval(*by_shared_rounds(_rates(samples, trial, without), _rates(as_written, trial, without)))
+    return ratio, interval if other is None else (min(interval[0], other[0]), max(interval[1], other[1]))
 
 
 def _choose(gains: Sequence[Gain]) -> Gain | None:
@@ -128,9 +156,7 @@ def _choose(gains: Sequence[Gain]) -> Gain | None:
         return None
     as_written, *others = gains
     faster = significantly_above([by_shared_rounds(gain.by_round, as_written.by_round) for gain in others])
-    better = [
-        gain for gain, is_faster in zip(others, faster, strict=True) if is_faster and gain.against[0] >= _WORTH_IT
-    ]
+    better = [gain for gain, is_faster in zip(others, faster, strict=True) if is_faster and is_a_gain(gain.against)]
     if not better:
         return None
     fastest = max(gain.against[0] for gain in better)
@@ -138,35 +164,38 @@ def _choose(gains: Sequence[Gain]) -> Gain | None:
     return min(near, key=lambda gain: (len(gain.contender.remedies), -gain.against[0]))
 
 
-def _whole_ratio(contender: Contender, trial: Trial, hidden_s: float, rate: float, as_written: float) -> float | None:
+def _whole_ratio(contender: Contender, trial: Trial, beyond: Beyond, rate: float, as_written: float) -> float | None:
     """Returns the gain over the whole script, whose first epoch fills what the others find."""
     warms_up = any(trial.remedy(name).warms_up for name in contender.remedies)
     if not warms_up or contender.first is None or not trial.epochs:
         return None
-    first_s = _whole_s_per_image(contender.first, trial, hidden_s)
+    first_s = _whole_s_per_image(contender.first, trial, beyond)
     return trial.epochs / as_written / (first_s + (trial.epochs - 1) / rate)
 
 
-def _rates(samples: Sequence[Sample], trial: Trial, hidden_s: float) -> dict[int, float]:
-    return {sample.round: 1 / _whole_s_per_image(sample, trial, hidden_s) for sample in samples}
+def _rates(samples: Sequence[Sample], trial: Trial, beyond: Beyond) -> dict[int, float]:
+    return {sample.round: 1 / _whole_s_per_image(sample, trial, beyond) for sample in samples}
 
 
-def hidden_s_per_image(trial: Trial) -> float:
-    """Returns the seconds per image that the script's epochs lost at their edges beyond what measured epochs show.
+def beyond_trial(trial: Trial) -> Beyond:
+    """Returns what the script's epochs took beyond what measured epochs show.
 
     At the end of an epoch tf.data's tuner holds the iterator up until it wakes next, and the time between two wakings
     doubles: a part of an epoch loses at most its own length, and a whole epoch may lose as much as it takes. What the
     last epoch of a measured `fit` loses lies behind that `fit`. The workers of a `DataLoader` start anew in each epoch,
     and what a trial starts has imported and compiled already what the script's workers import and compile each time.
+    What is left is neither edge nor in the trial's own steps: callbacks, progress bars, the script's code between the
+    steps. No remedy for the data takes any of that away.
     """
     measured_s = as_written_s_per_image(trial)
-    if trial.script_edges_s is None or measured_s is None:
-        return 0.0
-    steady_s = [sample.s_per_image for sample in trial.contenders[0].samples]
-    hidden_s = trial.script_edges_s - (measured_s - sum(steady_s) / len(steady_s))
-    # What a part of an epoch takes longer than its share of the script's epochs is hidden no more.
-    most_s = math.inf if trial.script_s is None else trial.script_s - measured_s
-    return max(min(hidden_s, most_s), 0.0)
+    if measured_s is None:
+        return NOTHING_BEYOND
+    left_s = math.inf if trial.script_s is None else max(trial.script_s - measured_s, 0.0)
+    edges_s = 0.0
+    if trial.script_edges_s is not None:
+        steady_s = [sample.s_per_image for sample in trial.contenders[0].samples]
+        edges_s = max(min(trial.script_edges_s - (measured_s - sum(steady_s) / len(steady_s)), left_s), 0.0)
+    return Beyond(edges_s=edges_s, steps_s=0.0 if trial.script_s is None else left_s - edges_s)
 
 
 def as_written_s_per_image(trial: Trial) -> float | None:
@@ -177,8 +206,8 @@ def as_written_s_per_image(trial: Trial) -> float | None:
     return sum(_whole_s_per_image(sample, trial) for sample in samples) / len(samples)
 
 
-def _whole_s_per_image(sample: Sample, trial: Trial, hidden_s: float = 0.0) -> float:
-    """Returns the time per image of a whole epoch in real use, with what its edges take beyond the sample."""
+def _whole_s_per_image(sample: Sample, trial: Trial, beyond: Beyond = NOTHING_BEYOND) -> float:
+    """Returns the time per image of a whole epoch in real use, with what that takes beyond the sample."""
     if trial.scaled:
         taken_s = sample.whole_s_per_image()
     elif trial.epoch_images is None:
@@ -186,4 +215,5 @@ def _whole_s_per_image(sample: Sample, trial: Trial, hidden_s: float = 0.0) -> f
     else:
         taken_s = sample.whole_s_per_image(round(trial.epoch_images))
     # tf.data's tuner holds an epoch up for as long as it has taken, at most.
-    return taken_s + (min(hidden_s, taken_s) if trial.edges_by == TUNER else hidden_s)
+    edges_s = min(beyond.edges_s, taken_s) if trial.edges_by == TUNER else beyond.edges_s
+    return taken_s + edges_s + beyond.steps_s

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiles.remedies.remedy import Remedy, Untried
+from profiles.remedies.remedy import TUNER, Remedy, Untried
 from profiles.samples import Sample
+from profiles.statistics import LEAST_ROUNDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Trial:
       batches, epoch_batches: of a measured epoch, and of one in real use; None where that is not known.
       script_edges_s: seconds per image that the script's own epochs lost at their edges; None unless measured epochs
         show too little of that.
+      script_epochs: of how many epochs of the script that is the mean.
       script_s: seconds per image of the script's own whole epochs; None where that is not known.
       edges_by: what takes that time, and is not in measured epochs; None where nothing does.
       epochs: how many the script trained for; None where that is not known.
@@ -63,6 +65,7 @@ class Trial:
     batches: int | None = None
     epoch_batches: float | None = None
     script_edges_s: float | None = None
+    script_epochs: int | None = None
     script_s: float | None = None
     edges_by: str | None = None
     epochs: int | None = None
@@ -70,6 +73,11 @@ class Trial:
     digest: str | None = None
     seconds: float = 0.0
     ended: bool = False
+
+    @property
+    def edges_are_doubtful(self) -> bool:
+        """Whether few epochs showed what tf.data's tuner takes, which is much in some and nothing in others."""
+        return self.edges_by == TUNER and self.script_epochs is not None and self.script_epochs < LEAST_ROUNDS
 
     def remedy(self, name: str) -> Remedy:
         """Returns the remedy of this name."""

@@ -113,6 +113,7 @@ class Turns:
       epochs: how many the script trains for; None where that is not known.
       edges_s, script_s: seconds per image that the script's own epochs lost at their edges, and that they took; None
         where that is not known.
+      seen_epochs: of how many epochs these are means.
       only: the remedies that are measured, all together; all that the data have, apart and together, unless given.
       say: called with a text before each part of the work.
     """
@@ -126,6 +127,7 @@ class Turns:
         epochs: int | None = None,
         edges_s: float | None = None,
         script_s: float | None = None,
+        seen_epochs: int | None = None,
         only: tuple[str, ...] = (),
         say: Callable[[str], object] = lambda text: None,
     ) -> None:
@@ -149,6 +151,7 @@ class Turns:
         self._script_epochs = epochs
         self._script_edges_s = edges_s
         self._script_s = script_s
+        self._seen_epochs = seen_epochs
         self._ended = False
 
     def trial(self) -> Trial:
@@ -165,6 +168,7 @@ class Turns:
             batches=self._batches or None,
             epoch_batches=data.epoch_batches,
             script_edges_s=self._script_edges_s if data.edges_by else None,
+            script_epochs=self._seen_epochs,
             script_s=self._script_s,
             edges_by=data.edges_by,
             epochs=self._script_epochs,

@@ -12,22 +12,28 @@ from profiles.report.document import (
     LeftOut,
     load,
     now,
+    print_document,
     write,
     write_results,
 )
 from profiles.report.files import to_json, write_atomically
 from profiles.report.plots import machine_charts
 from profiles.report.remedies import trial_copies, trial_sentences
+from profiles.report.screen import Bar, Line, Picture, Screen, print_more
 from profiles.report.text import print_stages
 
 __all__ = [
     "REPORT",
     "RESULTS",
     "SCHEMA_VERSION",
+    "Bar",
     "Document",
     "DocumentError",
     "Kind",
     "LeftOut",
+    "Line",
+    "Picture",
+    "Screen",
     "charts",
     "document",
     "encode",
@@ -36,6 +42,8 @@ __all__ = [
     "machine_charts",
     "measurements",
     "now",
+    "print_document",
+    "print_more",
     "print_stages",
     "show",
     "text",

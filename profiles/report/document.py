@@ -15,6 +15,7 @@ from profiles.machine.telemetry import Trace
 from profiles.provenance import version_of
 from profiles.report.codec import DecodeError, decode, encode
 from profiles.report.files import to_json, write_atomically
+from profiles.report.screen import Screen, print_screen
 
 SCHEMA_VERSION = 3
 
@@ -75,7 +76,9 @@ class Kind(Generic[P, S, D]):
       derive: returns the results of a document; the functions below take what it returns.
       copies: returns results and verdicts for other tools that read the file. They are written, and never read back.
       page: the report, as HTML.
-      print: prints what the command printed.
+      print: prints all tables and sentences.
+      screens: returns the first screens, given the data or the script as the user typed it, or None; None for a command
+        whose tables are its first screen.
       rows: a flat row for each result, for tables of other programs.
     """
 
@@ -86,6 +89,7 @@ class Kind(Generic[P, S, D]):
     page: Callable[[Document[P, S], D], str]
     print: Callable[[Console, Document[P, S], D], None]
     rows: Callable[[D], Sequence[Mapping[str, Any]]]
+    screens: Callable[[Document[P, S], D, str | None], Sequence[Screen]] | None = None
 
 
 class DocumentError(Exception):
@@ -95,6 +99,27 @@ class DocumentError(Exception):
 def now() -> str:
     """Returns this moment as a document's `created` holds it."""
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def print_document(
+    console: Console,
+    document: Document[P, S],
+    kind: Kind[P, S, D],
+    derived: D,
+    *,
+    details: bool = False,
+    typed: str | None = None,
+) -> None:
+    """Prints the first screens of a run, or all tables and sentences.
+
+    Args:
+      typed: the data, or the script, as the user typed it; None where that is not known.
+    """
+    if kind.screens is None or details:
+        kind.print(console, document, derived)
+        return
+    for screen in kind.screens(document, derived, typed):
+        print_screen(console, screen)
 
 
 def content_of(document: Document[P, S], kind: Kind[P, S, D], derived: D) -> dict[str, Any]:

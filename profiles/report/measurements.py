@@ -15,7 +15,9 @@ from profiles.remedies import Trial
 from profiles.report import html, text
 from profiles.report.accounts import account_rows, print_account
 from profiles.report.document import Document, Kind, content_of
+from profiles.report.first_screen import compared_screens, script_screen
 from profiles.report.remedies import gain_rows, print_trial, trial_copies, trial_sentences
+from profiles.report.screen import Screen
 from profiles.results.account import Account
 from profiles.results.evidence import Finding
 from profiles.results.fit_rules import fit_findings
@@ -207,6 +209,29 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
         print_trial(console, name, trial, document.plan.data if document.command == SCRIPT else None)
 
 
+def screens_of(
+    document: MeasurementDocument, verdicts: Sequence[Verdict], typed: str | None = None
+) -> tuple[Screen, ...]:
+    """Returns the first screens; see `Kind`."""
+    baseline = document.plan.baseline
+    if baseline is not None:
+        data = document.plan.data if typed is None else typed
+        return compared_screens(
+            verdicts, baseline=baseline, dataset=document.dataset or {}, data=data, left_out=document.left_out
+        )
+    script = document.plan.data if document.command == SCRIPT else None
+    return (
+        script_screen(
+            verdicts,
+            accounts=document.samples.accounts,
+            trials=document.samples.trials,
+            name=document.plan.data,
+            words=typed or script,
+            left_out=document.left_out,
+        ),
+    )
+
+
 def _heading(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[str]:
     """Returns a line for each model: its parameters and training, and the images that it is trained on."""
     dataset = document.dataset or {}
@@ -246,7 +271,16 @@ def _rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     return rows
 
 
-KIND = Kind(plan=Plan, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)
+KIND = Kind(
+    plan=Plan,
+    samples=Measurements,
+    derive=derive,
+    copies=_copies,
+    page=_page,
+    print=_print,
+    rows=_rows,
+    screens=screens_of,
+)
 # The commands that write such a document.
 PIPELINE, SCRIPT, CALL = "pipeline", "profile", "profiles.profile"
 KINDS: Mapping[str, Kind[Any, Any, Any]] = dict.fromkeys((PIPELINE, SCRIPT, CALL), KIND)

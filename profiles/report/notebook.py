@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles.report.document import REPORT, RESULTS, content_of, write
+from profiles.report.document import REPORT, RESULTS, content_of, print_document, write
 from profiles.report.measurements import KIND, MeasurementDocument
 from profiles.text import Terminal
 
@@ -37,10 +37,10 @@ class Shown:
         page = html.escape(KIND.page(document, KIND.derive(document)))
         return f'<iframe srcdoc="{page}" style="width:100%;height:40em;border:0" sandbox></iframe>'
 
-    def print(self, console: Console | None = None) -> None:
-        """Prints the table, the stages and the verdict."""
+    def print(self, console: Console | None = None, *, details: bool = False) -> None:
+        """Prints the first screen; with `details` all tables and sentences."""
         document = self._shown()
-        KIND.print(console or Terminal(), document, KIND.derive(document))
+        print_document(console or Terminal(), document, KIND, KIND.derive(document), details=details)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the content of results.json."""

@@ -15,8 +15,8 @@ from profiles.remedies import (
     Gains,
     Trial,
     as_written_s_per_image,
+    beyond_trial,
     gains_of,
-    hidden_s_per_image,
     is_a_gain,
 )
 from profiles.statistics import range_cell, range_text
@@ -26,6 +26,8 @@ HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
 _LEAST_LOST_S = 0.1
 # An epoch of the trial is unlike those of the script if it takes so much more or less.
 _UNLIKE_RATIO = 0.15
+# What steps take beyond those of the trial is worth a sentence from this part of an epoch on.
+_NOTED_STEPS = 0.05
 
 
 def gain_rows(trial: Trial, gains: Gains | None = None) -> list[tuple[str, ...]]:
@@ -109,7 +111,8 @@ def _scope(trial: Trial) -> str | None:
     if trial.batches is None or trial.epoch_batches is None:
         return None
     images_of_epoch = trial.epoch_images or 0
-    lost_s = hidden_s_per_image(trial) * images_of_epoch
+    beyond = beyond_trial(trial)
+    lost_s, steps_s = beyond.edges_s * images_of_epoch, beyond.steps_s * images_of_epoch
     images = [sample.epoch_images / sample.epochs for one in trial.contenders for sample in one.samples[:1]]
     most = round(trial.batches * max(images) / images[0]) if images else trial.batches
     batches = str(trial.batches) if most == trial.batches else f"{trial.batches} to {most}"
@@ -124,7 +127,16 @@ def _scope(trial: Trial) -> str | None:
             f"An epoch of the script lost {lost_s:.1f} s more at its edges, presumably to {trial.edges_by}: charged "
             "wherever no remedy ends that."
         )
-    as_written_s = (as_written_s_per_image(trial) or 0.0) * images_of_epoch + lost_s
+        if trial.edges_are_doubtful:
+            sentences.append(
+                f"Epochs in which that was seen: {trial.script_epochs}. Intervals go from none of it to all of it."
+            )
+    as_written_s = (as_written_s_per_image(trial) or 0.0) * images_of_epoch + lost_s + steps_s
+    if steps_s > _NOTED_STEPS * as_written_s:
+        sentences.append(
+            f"Steps of the script took {steps_s:.1f} s more in an epoch than those of the trial (callbacks, progress "
+            "bars, its own code, other programs): charged to the data as written and with every remedy."
+        )
     script_s = (trial.script_s or 0.0) * images_of_epoch
     if script_s and as_written_s and abs(as_written_s / script_s - 1) > _UNLIKE_RATIO:
         sentences.append(

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from profiles.report.codec import encode
 from profiles.report.comparison import compare, print_comparison
-from profiles.report.document import Document, DocumentError, Kind, judged_by, load
+from profiles.report.document import Document, DocumentError, Kind, judged_by, load, print_document
 from profiles.report.files import to_json, write_atomically
 from profiles.report.measurements import KINDS
 from profiles.text import Terminal, printable
@@ -61,6 +61,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     show = verbs.add_parser("show", help="prints what a run printed, from its results file", allow_abbrev=False)
     show.add_argument("file", type=Path, metavar="FILE", help="results.json, or the folder that holds it")
     form = show.add_mutually_exclusive_group()
+    form.add_argument("--details", action="store_true", help="prints all tables and sentences")
     form.add_argument("--html", type=Path, metavar="OUT", help="writes the report there instead")
     form.add_argument("--json", action="store_true", help="prints results and verdicts, without samples, as JSON")
     form.add_argument("--csv", action="store_true", help="prints a row for each result")
@@ -92,7 +93,7 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
         writer.writeheader()
         writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     else:
-        kind.print(Terminal(), document, derived)
+        print_document(Terminal(), document, kind, derived, details=arguments.details)
     if other_version := judged_by(document):
         Terminal(stderr=True).print(other_version, style="dim", highlight=False, markup=False)
     return 0

@@ -530,23 +530,30 @@ def _doubt(evidence: Evidence) -> str:
     first, last = (bounds.index(bound_of(ratio)) for ratio in (low, high))
     names = " or ".join(BOUND_NAMES[bound] for bound in bounds[first : last + 1])
     between = f"between {max(low, 0):.0%} and {min(max(high, 0), 1):.0%}: {names}"
+    return f"{between}; {why_uncertain(evidence)}"
+
+
+def why_uncertain(evidence: Evidence) -> str:
+    """Returns a clause: why it is not known whether loading or compute sets the pace, and what would settle that."""
+    attribution = evidence.result.attribution
+    low, high = attribution.loading_range
     doubts = [doubt for doubt in _doubts(evidence) if doubt != "few rounds"]
     if attribution.others_ratio >= _OTHERS_MATTER:
         doubts.append(f"other programs took {attribution.others_ratio:.0%} of the cores")
     if doubts:
-        return f"{between}; {', '.join(doubts)}: measure again while nothing else runs"
+        return f"{', '.join(doubts)}: measure again while nothing else runs"
     rounds = len(evidence.result.explained)
     nearest = min((BALANCED_FROM, INPUT_FROM), key=lambda ratio: abs(ratio - attribution.loading_ratio))
     distance = abs(attribution.loading_ratio - nearest)
     if distance < _AT_THE_BOUND:
-        return f"{between}; the loading lies at the bound itself, {nearest:.0%}: either is right"
+        return f"the loading lies at the bound itself, {nearest:.0%}: either is right"
     if {sample.round for sample in evidence.result.of("resident")}.isdisjoint(
         sample.round for sample in evidence.result.explained
     ):
-        return f"{between}; a longer run would tell"  # of a script, whose model is measured alone after its `fit`
+        return "a longer run would tell"  # of a script, whose model is measured alone after its `fit`
     # The width of an interval shrinks with the square root of the number of rounds.
     needed = max(LEAST_ROUNDS, rounds + 1, round(rounds * ((high - low) / 2 / distance) ** 2))
-    return f"{between}; measured {rounds} times, about {needed} would tell"
+    return f"measured {rounds} times, about {needed} would tell"
 
 
 def _doubts(evidence: Evidence) -> list[str]:

@@ -241,12 +241,17 @@ def _step_s(watch: Watch) -> float:
 def _run(
     model: Any, watch: Watch, step: Callable[..., Any], step_s: float, first_round: int, limit_s: float
 ) -> list[Sample]:
-    steps = _plan(step_s, limit_s, len(watch.kept))
-    if not steps:
-        raise NotPossible(f"a step takes {step_s:.2g} s, so that too few fit into {limit_s:g} s to tell its rate")
     model.train_function = step
     windows = Windows(model, device_here())
     began_ns = clock.now_ns()
+    steps, kept = _plan(step_s, limit_s, len(watch.kept)), len(watch.kept)
+    if not steps and (_WARM_STEPS + kept - 1) * step_s <= limit_s:
+        # Without a loader that takes cores from it, a step may take much less time than in `fit`.
+        alone_s = windows.resident(watch.kept[0], steps=_WARM_STEPS, round_=first_round).outer_ns / 1e9 / _WARM_STEPS
+        left_s = limit_s - (clock.now_ns() - began_ns) / 1e9
+        step_s, steps = alone_s, _plan(alone_s, left_s, kept)
+    if not steps:
+        raise NotPossible(f"a step takes {step_s:.2g} s, so that too few fit into {limit_s:g} s to tell its rate")
     for number, batch in enumerate(watch.kept):  # warm-up: the first steps outside of `fit` are slower
         windows.resident(batch, steps=1 if number else _WARM_STEPS, round_=first_round)
     samples: list[Sample] = []

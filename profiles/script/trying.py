@@ -123,6 +123,7 @@ def with_trial(
                     # With remedies in place, the script's epochs were not those of the data as written.
                     edges_s=None if only else result.attribution.seconds_per_image.epoch_overhead,
                     script_s=None if only else 1 / result.epoch_images_per_sec,
+                    seen_epochs=len(result.explained),
                     only=only,
                     say=progress.say if progress else _silent,
                 )

@@ -131,12 +131,13 @@ def test_workers_that_took_effect_are_reported(finished):
 
 def test_the_table_fits_its_width_and_the_verdict_follows(finished):
     done, _, out, _ = finished
-    *lines, files = done.stdout.splitlines()
+    *lines, report, show = done.stdout.splitlines()
     assert max(map(len, lines)) <= 100
-    assert files == f"results and report: {out}/results.json, {out}/report.html"  # whole, to be copied
-    assert "mynet:build on cpu" in done.stdout
-    assert "mynet:build on emulated:400" in done.stdout
-    assert "generator on mynet:build, cpu, is " in " ".join(done.stdout.split())
+    # Whole, to be copied.
+    assert report == f"MORE           {out}/report.html" and show.strip().endswith(f"show {out} --details")
+    printed = " ".join(done.stdout.split())
+    assert "parameters) on cpu" in printed and "parameters) on emulated:400" in printed
+    assert "of an epoch with generator (Keras' ImageDataGenerator) is loading" in printed
 
 
 def test_nothing_private_is_written(finished):

@@ -11,7 +11,7 @@ from benchmarks.lab.options import UserError, config_from_file
 from benchmarks.pipeline.plan import parser, read_plan
 from benchmarks.train import __main__ as train
 from pipeline.config import config_to_toml
-from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, VARIANTS
+from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH, VARIANTS
 from profiles.devices import Device
 
 
@@ -32,15 +32,22 @@ def test_no_arguments_ask_for_the_default_set_on_generated_photos(tmp_path):
 
 @pytest.mark.parametrize(
     ("word", "names"),
-    [("all", tuple(VARIANTS)), ("generators", GENERATORS), ("tf-data", TF_DATA), ("default", DEFAULT)],
+    [("all", tuple(VARIANTS)), ("generators", GENERATORS), ("all-tf-data", TF_DATA), ("default", DEFAULT)],
 )
 def test_a_set_stands_for_its_variants(tmp_path, word, names):
     assert tuple(read(tmp_path, "--variants", word).variants) == names
 
 
-def test_tf_data_is_the_set_alone_and_the_variant_in_a_list(tmp_path):
+def test_the_name_of_a_variant_is_no_set(tmp_path):
     assert tuple(read(tmp_path, "--variants", "generator,tf-data").variants) == ("generator", "tf-data")
-    assert tuple(read(tmp_path, "--variants", "tf-data,").variants) == ("tf-data",)
+    assert tuple(read(tmp_path, "--variants", "tf-data").variants) == ("tf-data",)
+
+
+def test_a_thorough_run_has_more_pipelines_and_all_rounds(tmp_path):
+    plan = read(tmp_path, "--thorough")
+    assert tuple(plan.variants) == THOROUGH and set(DEFAULT) < set(THOROUGH)
+    assert (plan.rounds, plan.ends_early) == (5, False)
+    assert read(tmp_path).ends_early and not read(tmp_path, "--rounds", "4").ends_early
 
 
 def test_cold_rows_are_asked_for(tmp_path):

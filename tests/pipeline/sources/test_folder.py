@@ -357,6 +357,15 @@ def test_one_class_is_refused(tmp_path):
     assert refusal(tmp_path) == f"{tmp_path} has one class folder, cats; at least 2 are needed. {RULE}"
 
 
+def test_splits_beside_other_folders_are_refused_with_the_folder_to_give(tmp_path):
+    files = {f"{split}/{name}/1.jpg": encoded() for split in ("test_set", "training_set") for name in ("cats", "dogs")}
+    write(tmp_path, files | {"single_prediction/1.jpg": encoded()})
+    assert refusal(tmp_path) == (
+        f"{tmp_path} holds splits (test_set, training_set), each with the classes cats, dogs. "
+        f"Give one of them: {tmp_path}/training_set."
+    )
+
+
 def test_a_folder_of_splits_is_refused_with_the_folder_to_give(tmp_path):
     write(tmp_path, {f"{split}/{name}/1.jpg": encoded() for split in ("test", "train") for name in ("cats", "dogs")})
     assert refusal(tmp_path) == (

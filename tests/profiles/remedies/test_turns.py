@@ -172,10 +172,20 @@ def test_what_the_tuner_took_from_the_epochs_of_the_script_is_charged_where_it_s
     workers = replace(trials[True], edges_by="workers that start anew")
     assert {one.name: one.best[0] for one in gains_of(workers).all}["fast"] == pytest.approx(10 / 7.5)
     long = replace(short, script_s=14.0 / 50 / IMAGES)
+    # What its steps took beyond those of the trial stays, whatever is done to the data.
+    assert "Steps of the script took 4.0 s more in an epoch than those of the trial" in "\n".join(trial_sentences(long))
+    assert {one.name: one.best[0] for one in gains_of(long).all}["off"] == pytest.approx(14 / 9)
     expected = (
-        "As written, an epoch takes 10.0 s in the trial and took 14.0 s in the script: gains may be off by as much."
+        "As written, an epoch takes 5.0 s in the trial and took 3.0 s in the script: gains may be off by as much."
     )
-    assert expected in "\n".join(trial_sentences(long))
+    assert expected in "\n".join(trial_sentences(replace(long, script_s=3.0 / 50 / IMAGES)))
+    # The tuner takes that of some epochs, and nothing of others.
+    doubtful = replace(trials[True], script_epochs=2)
+    intervals = {one.name: one.best[1] for one in gains_of(doubtful).all}
+    assert [intervals[name] for name in ("off", "off + fast")] == [pytest.approx((1, 2)), pytest.approx((2, 4))]
+    assert "off" not in {gain.name for gain in gains_of(doubtful).helped()}
+    assert "Epochs in which that was seen: 2. Intervals go from" in "\n".join(trial_sentences(doubtful))
+    assert "off" in {gain.name for gain in gains_of(replace(doubtful, script_epochs=3)).helped()}
     ratios = {one.name: one.best[0] for one in gains_of(trials[False]).all}
     assert ratios == pytest.approx({AS_WRITTEN: 1, "off": 1, "fast": 2})
     assert "presumably" not in "\n".join(trial_sentences(trials[False]))

@@ -244,8 +244,11 @@ def test_show_prints_what_the_run_printed(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["show", str(run)]) == 0
+    assert main(["show", str(run), "--details"]) == 0
     assert capsys.readouterr().out == printed(a_main_job(), 80)
+    assert main(["show", str(run)]) == 0
+    screen = capsys.readouterr().out
+    assert screen.startswith("\nunstall: ") and "\nNEXT  " in screen and max(map(len, screen.splitlines())) <= 80
 
 
 def test_show_makes_the_report_again_and_overwrites_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

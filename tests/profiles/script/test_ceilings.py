@@ -297,6 +297,14 @@ def test_slow_steps_get_short_windows_and_those_of_which_ten_do_not_fit_none(ste
     assert ceilings._plan(step_s, 5.0, kept=4) == steps
 
 
+def test_steps_that_are_much_faster_without_the_loader_are_measured_all_the_same(fitted, monkeypatch):
+    monkeypatch.setattr(ceilings, "_step_s", lambda watch: 0.3)
+    found = measure_ceilings(*fitted, first_round=3)
+    assert found.reason is None and len(found.samples) == 6
+    monkeypatch.setattr(ceilings, "_step_s", lambda watch: 3.0)
+    assert "a step takes 3 s, so that too few fit into 5 s" in measure_ceilings(*fitted, first_round=3).reason
+
+
 def test_steps_that_are_slower_than_in_fit_keep_the_time_that_was_promised(fitted, monkeypatch):
     """Steps of 0.1 s, where the time is that of ten."""
     steps_made = []
