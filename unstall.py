@@ -34,6 +34,9 @@ _RUN = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m(.*)")
 # A module with a `__path__` is a package. The list is empty because `_Finder` finds our packages, beside this file.
 __path__: list[str] = []
 # Whether the console script runs. A script that is profiled changes `sys.argv`, so that this is noted at once.
+_MODULE = re.compile(
+    r"python -m (?:benchmarks\.|pipeline |models |profiles (?=(?:show|compare)\b))|python -m profiles\b"
+)
 _typed_unstall = Path(sys.argv[0] if sys.argv else "").name == "unstall"
 
 
@@ -43,14 +46,17 @@ def main() -> int:
     return code
 
 
-def command(verb: str, module: str) -> str:
-    """Returns how a command is typed: as the one that runs was.
+def command(module: str) -> str:
+    """Returns a command of ours as the user types commands: "unstall tune" where the console script runs.
 
     Args:
-      verb: of the console script, such as "tune".
-      module: the same command without it, such as "python -m benchmarks.tune".
+      module: the command and its words without the console script, such as "python -m benchmarks.tune --data photos".
     """
-    return f"unstall {verb}" if _typed_unstall else module
+    if not _typed_unstall:
+        return module
+    return _MODULE.sub(
+        lambda match: "unstall profile" if match[0].endswith("profiles") else "unstall ", module, count=1
+    )
 
 
 def load_ipython_extension(shell: Any) -> None:

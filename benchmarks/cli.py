@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import unstall
+from profiles.provenance import version_of
 
 # Each verb: the function that is called with the words behind it, and what the help says about it.
 VERBS = {
@@ -46,6 +47,7 @@ VERBS = {
         "benchmarks.scripts.__main__:main",
         "a folder of training scripts: what is said of each, and what following it gains",
     ),
+    "cache": ("pipeline.commands.cache:main", "what unstall keeps on this disk; --clear removes what no process uses"),
     "show": ("benchmarks.lab.show:show", "what a run printed, from its results.json; as HTML, JSON or CSV"),
     "compare": ("benchmarks.lab.show:compare", "two runs of the main job, or of a script, beside each other"),
 }
@@ -58,8 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("usage: unstall VERB [OPTION ...]\n")
         for verb, (_, does) in VERBS.items():
             print(f"  {verb:<12} {does}")
-        print("\nunstall VERB --help says more.")
+        print("\nunstall VERB --help says more; unstall --version says which version this is.")
         return 0 if words else 2
+    if words[0] == "--version":
+        print(f"unstall {version_of('unstall')}")
+        return 0
     if words[0] not in VERBS:
         near = difflib.get_close_matches(words[0], VERBS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+import unstall
 from models.opening import ModelError
 from models.saved import Finished, check_file, open_finished
 
@@ -177,7 +178,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m models predict",
+        prog=unstall.command("python -m models predict"),
         description="Says of each picture its class and how probable that is. The model's file holds how pictures are "
         "prepared: they are given as they are.",
         epilog="Exit codes: 0 all classified; 1 some were not, each with its reason on stderr; 2 the model cannot be "

@@ -1,22 +1,27 @@
-"""The commands of this package: python -m pipeline materialize DIR OUT --as raw."""
+"""The commands of this package: python -m pipeline materialize DIR OUT --as raw, python -m pipeline cache."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from pipeline.commands import materialize
+from pipeline.commands import cache, materialize
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the verb in `argv[0]`. Returns its exit code, or 2 for an unknown or missing verb."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["materialize"]:
-        return materialize.main(words[1:])
+    verbs = {"materialize": materialize.main, "cache": cache.main}
+    if words and words[0] in verbs:
+        return verbs[words[0]](words[1:])
     if words and words[0] not in ("-h", "--help"):
-        print(f"python -m pipeline: {words[0]!r} is not a verb. Known: materialize.", file=sys.stderr)
+        print(f"python -m pipeline: {words[0]!r} is not a verb. Known: {', '.join(verbs)}.", file=sys.stderr)
         return 2
-    print("usage: python -m pipeline materialize DIR OUT --as raw\n\n--help behind the verb says more.")
+    print(
+        "usage: python -m pipeline materialize DIR OUT --as raw\n"
+        "       python -m pipeline cache [--clear]\n\n"
+        "--help behind the verb says more."
+    )
     return 0 if words else 2
 
 

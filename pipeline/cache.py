@@ -15,8 +15,8 @@ try:
 except ImportError:  # Windows: nothing is locked, and nothing of another process is removed
     fcntl = None  # type: ignore[assignment]
 
-# Open descriptors of the folders that this process builds. Each holds a lock, which the system releases when the
-# process ends, however it ends.
+# Open descriptors of the folders that this process builds or uses. Each holds a lock, which the system releases when
+# the process ends, however it ends.
 _locked: dict[Path, int] = {}
 
 
@@ -26,6 +26,36 @@ def cache_root() -> Path:
     if folder:
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstall"
+
+
+def held(folder: Path) -> Path:
+    """Returns a folder of the cache, which `remove_unused` leaves alone for as long as this process runs.
+
+    The time at which the folder was last used is that of the folder's last change.
+    """
+    with contextlib.suppress(OSError):  # a cache that only others may write to, or a file system without locks
+        if folder not in _locked and fcntl is not None:
+            descriptor = os.open(folder, os.O_RDONLY)
+            _locked[folder] = descriptor
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.utime(folder)
+    return folder
+
+
+def is_used(folder: Path) -> bool:
+    """Whether a process uses or builds a folder; true where that cannot be known."""
+    return fcntl is None or (folder.is_dir() and _is_locked(folder))
+
+
+def remove_unused(folder: Path) -> bool:
+    """Removes a folder of the cache, or a file. Returns False if a process uses it."""
+    if is_used(folder):
+        return False
+    # Under a name that nobody looks for: a process that starts now makes a folder of its own.
+    gone = folder.with_name(f"{folder.name}.new-{secrets.token_hex(4)}")
+    folder.rename(gone)
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    return True
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.cache import cache_root
+from pipeline.cache import cache_root, held
 from pipeline.errors import SourceError
 from pipeline.prepared.index import is_prepared, open_prepared
 from pipeline.sources.folder import from_folder
@@ -51,4 +51,4 @@ def _generated(count: str, skip_list: SkipList | None, progress: Progress | None
     except OSError as error:
         where = printable(cache_root())
         raise SourceError(f"the photos cannot be written to {where}: {error.strerror or error}.") from error
-    return from_folder(folder, kind="generated", name=f"generated:{count}", skip_list=skip_list)
+    return from_folder(held(folder), kind="generated", name=f"generated:{count}", skip_list=skip_list)

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import unstall
 from profiles import script
 from profiles.script import BUDGET_S, LIBRARIES
 from profiles.script.children import Children
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from profiles.script.profiler import Profiler
     from profiles.text import Terminal
 
-_NAME = "python -m profiles"
+_NAME = unstall.command("python -m profiles")
 # A day: a longer trial is a slip of the pen.
 _LONGEST_BUDGET_S = 86_400.0
 
@@ -131,8 +132,7 @@ class _Run:
         after_import("keras", self.watch_keras)
         for library in LIBRARIES:
             after_import(library, functools.partial(self.watch_loops, library))
-        if self.tries or self._applied is not None:
-            after_import("tensorflow", _note_datasets)
+        after_import("tensorflow", _note_datasets)
         source = None if self._texts is None else self._texts[1]
         code = run_script(self._arguments.script, self._arguments.arguments, self.report, source=source)
         if self.blocked:

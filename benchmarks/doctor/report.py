@@ -14,7 +14,7 @@ from rich.text import Text
 from benchmarks.doctor.plan import SKIP_LIST, Asked
 from benchmarks.doctor.results import TROUBLES, Examination, Finding, in_order
 from pipeline.text import printable
-from profiles.report import Document, Kind, html
+from profiles.report import Document, Kind, Line, html, print_lines
 
 # The most files that the table names for each trouble; results.json names all.
 _MOST_FILES = 3
@@ -106,11 +106,12 @@ def _print(console: Console, document: DoctorDocument, results: Results) -> None
     folder = printable(document.plan.folder)
     title = f"{examination.examined:,} files in {folder}, examined in {examination.seconds:.1f} s"
     console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print()
+    verdict = "STOPS" if results.stops else "FINDINGS" if results.findings else "HEALTHY"
+    print_lines(console, [Line(label=verdict, text=results.conclusion if results.findings else "nothing is wrong.")])
     if results.findings:
+        console.print()
         console.print(_table(results))
-    else:
-        console.print("nothing is wrong", highlight=False)
-    console.print(f"\n{results.conclusion}", highlight=False, markup=False)
     if examination.storage is not None:
         console.print("\n".join(("", *examination.storage.sentences())), highlight=False, markup=False)
 

@@ -36,7 +36,7 @@ from profiles.gate import (
     rate_of,
     unread_stages,
 )
-from profiles.report import Document, Kind, html
+from profiles.report import Document, Kind, Line, html, print_lines
 from profiles.statistics import median, median_interval
 
 # What a figure is called in a table.
@@ -59,10 +59,12 @@ class Answer:
     """The answer to one question.
 
     Attributes:
+      verdict: in a word or two.
       sentence: the verdict and its numbers.
       changes: the invariants, which have no noise, that differ between A and B, in words.
     """
 
+    verdict: str
     sentence: str
     changes: tuple[str, ...] = ()
 
@@ -87,6 +89,7 @@ def comparison_answers(results: Sequence[ComparisonResult]) -> tuple[Answer, ...
     """Returns each comparison's verdict in a sentence, and the invariants that differ between A and B."""
     return tuple(
         Answer(
+            verdict=_verdict_of(result.decision),
             sentence=f"{' '.join(result.name.split())}: {_sentence(result.comparison, result.decision)}",
             changes=_changes(result.comparison),
         )
@@ -232,7 +235,7 @@ def check_answer(result: CheckResult) -> Answer:
     """Returns the check's verdict in a sentence."""
     decision = result.decision
     verdict = _STOPPED if decision is None else _verdict(decision, f"{decision.pairs} processes")
-    return Answer(sentence=f"{result.check.asked.name}: {verdict}")
+    return Answer(verdict=_verdict_of(decision), sentence=f"{result.check.asked.name}: {verdict}")
 
 
 def _check_facts(document: CheckDocument) -> list[tuple[str, str]]:
@@ -347,14 +350,23 @@ def _listed(counts: Sequence[int]) -> str:
     return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}" if len(counts) > 1 else str(counts[0])
 
 
+def _verdict_of(decision: Decision | None) -> str:
+    return "STOPPED" if decision is None else decision.verdict.upper()
+
+
 def _print(console: Console, grid: Grid | None, answers: Sequence[Answer]) -> None:
-    """Prints the table, then each answer, and below each answer what changed."""
-    if grid is not None:
-        _print_grid(console, grid)
+    """Prints each answer, and below each what changed, then the table, and what to do where nothing was decided."""
+    console.print()
     for answer in answers:
-        console.print(f"\n{answer.sentence}", highlight=False, markup=False, emoji=False)
-        for line in answer.changes:
-            console.print(f"  changed: {line}", highlight=False, markup=False, emoji=False)
+        print_lines(console, [Line(label=answer.verdict, text=f"{answer.sentence}.")])
+        print_lines(console, [Line(label="CHANGED", text=line) for line in answer.changes])
+    if grid is not None:
+        console.print()
+        _print_grid(console, grid)
+    if any(answer.verdict == INCONCLUSIVE.upper() for answer in answers):
+        text = "the same again when the machine is quiet."
+        console.print()
+        print_lines(console, [Line(label="NEXT", text=text)])
 
 
 def _print_grid(console: Console, grid: Grid) -> None:

@@ -22,7 +22,8 @@ from profiles import Device
 from profiles.devices import parse_device
 from profiles.provenance import without_folder
 
-BUDGET_S = 60.0
+# Seconds of measuring, and with --thorough.
+BUDGET_S, THOROUGH_BUDGET_S = 35.0, 60.0
 # What a search writes beside its results: the chosen pipeline as settings, and as plain tf.data code.
 TOML, SCRIPT = "tuned.toml", "tuned.py"
 # The part of the free memory, and of the free disk, that a search may use unless the user gives a limit.
@@ -67,6 +68,8 @@ class Plan:
     Attributes:
       data: the images, as the user named them.
       model: as the user named it.
+      details: whether all tables and sentences are printed.
+      thorough: whether more pipelines are measured, in more rounds, and the price of a fixed order as well.
     """
 
     asked: Asked
@@ -74,6 +77,8 @@ class Plan:
     model: str
     out: Path
     skip_list: Path | None = None
+    details: bool = False
+    thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +174,17 @@ def parser() -> argparse.ArgumentParser:
     add("--memory-limit", metavar="SIZE", help="for caches and buffers, such as 2GB (default: half of what is free)")
     add("--disk-limit", metavar="SIZE", help="for caches and prepared copies (default: half of what is free)")
     add("--exactness", default="close", choices=CLASSES, help="how far images may be from full decode (default: close)")
-    add("--budget", type=float, default=BUDGET_S, metavar="S", help=f"seconds of measuring (default: {BUDGET_S:g})")
+    add(
+        "--budget",
+        type=float,
+        metavar="S",
+        help=f"seconds of measuring (default: {BUDGET_S:g}, or {THOROUGH_BUDGET_S:g})",
+    )
+    add("--thorough", action="store_true", help="measures more pipelines, in more rounds")
     add("--batch-size", type=int, metavar="N", help="images a batch")
     add("--config", type=Path, metavar="FILE.toml", help="the draws, batch size and seed to keep")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
+    add("--details", action="store_true", help="prints all tables and sentences of a search")
     add("--check", action="store_true", help="holds the tuner against exhaustive search over a small space")
     add_skip_list_option(arguments)
     add(
@@ -203,6 +215,8 @@ def read_search(arguments: argparse.Namespace, out: Path) -> Plan:
         model=shared.model,
         out=out,
         skip_list=arguments.skip_list,
+        details=arguments.details,
+        thorough=arguments.thorough,
     )
 
 
@@ -264,7 +278,7 @@ def _shared_options(arguments: argparse.Namespace) -> _SharedOptions:
         raise UserError(f"--pipeline needs module:function. Received: {arguments.pipeline!r}.")
     if arguments.classes < 2:
         raise UserError(f"--classes must be at least 2. Received: {arguments.classes}.")
-    if not arguments.budget > 0:
+    if arguments.budget is not None and not arguments.budget > 0:
         raise UserError(f"--budget must be above 0 seconds. Received: {arguments.budget}.")
     return _SharedOptions(model=model, device=device, base=_base(arguments), limits=_limits(arguments))
 
@@ -297,8 +311,12 @@ def _limits(arguments: argparse.Namespace) -> Limits:
         memory_bytes=size_bytes(arguments.memory_limit, "--memory-limit") if arguments.memory_limit else memory_bytes,
         disk_bytes=size_bytes(arguments.disk_limit, "--disk-limit") if arguments.disk_limit else disk_bytes,
         exactness=arguments.exactness,
-        budget_s=arguments.budget,
+        budget_s=arguments.budget or (BUDGET_S if _is_quick(arguments) else THOROUGH_BUDGET_S),
     )
+
+
+def _is_quick(arguments: argparse.Namespace) -> bool:
+    return not (arguments.thorough or arguments.check or arguments.pipeline)
 
 
 def _existing(folder: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.tune.plan import Asked
+from benchmarks.tune.plan import SCRIPT, Asked
 from benchmarks.tune.results import (
     AUTOTUNE,
     HEURISTIC,
@@ -22,7 +22,7 @@ from benchmarks.tune.results import (
 from benchmarks.tune.samples import SearchSamples
 from benchmarks.tune.tables import Table, page, print_line, print_table
 from pipeline.cost_model import stages_of
-from profiles.report import Kind
+from profiles.report import Bar, Kind, Line, Picture, Screen
 from profiles.statistics import Interval, geometric_mean, range_cell, range_text, ratio_interval
 
 _BAR_WIDTH = 34
@@ -133,6 +133,52 @@ def _print(console: Console, document: SearchDocument, results: Results) -> None
         print_line(console, sentence)
 
 
+def screens_of(document: SearchDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:
+    """Returns the first screen; see `Kind`."""
+    chosen, samples = results.chosen, document.samples
+    assert chosen is not None and document.dataset is not None
+    faster = chosen is not results.incumbent
+    exactness = chosen.subject.exactness
+    text = _choice(chosen, results)
+    if faster and exactness is not None and exactness.psnr_db is not None:
+        text += f" Its images are {exactness.name}: {exactness.mean_levels:.1f} levels of 255 off on average."
+    usual = [(name, result) for name in (NAIVE, HEURISTIC, AUTOTUNE) if (result := results.named(name)) is not None]
+    shown = [*usual, *([("tuned", chosen)] if faster else [])]
+    beside = results.incumbent.rate
+    return (
+        Screen(
+            heading=(
+                f"unstall: {document.dataset['images']:,} images from {typed or document.plan.data}",
+                f"{_title(document)}; {len(results.results)} pipelines measured of {samples.predicted:,} predicted, "
+                f"{samples.seconds:.0f} s",
+            ),
+            verdict=(
+                Line(label="FASTEST", text=f"{text[0].upper()}{text[1:]}"),
+                Line(label="LIMIT", text=_limit(chosen)),
+            ),
+            picture=Picture(
+                columns=("img/s", "times"),
+                signs={"#": "images/sec of whole epochs"},
+                bars=tuple(
+                    Bar(
+                        name=name,
+                        cells=(f"{result.rate:,.0f}", f"{result.rate / beside:.2f}x"),
+                        parts={"#": result.rate},
+                    )
+                    for name, result in shown
+                ),
+            ),
+            next=(
+                Line(
+                    label="NEXT",
+                    text=f"{SCRIPT}, below, gives these batches to a training of your own:",
+                    code=("from tuned import make_dataset",),
+                ),
+            ),
+        ),
+    )
+
+
 def _bars(results: Results) -> list[str]:
     """Returns lines for the usual pipelines (naive, heuristic, AUTOTUNE) and the chosen one: name, bar and rate."""
     assert results.chosen is not None
@@ -191,7 +237,7 @@ def _price_of_order(chosen: Result, results: Results) -> str:
     if chosen.config.workers == 1:
         return "One call at a time: `deterministic` costs nothing, and stays on."
     if results.order is None:
-        return "The price of `deterministic`, which stays on, could not be measured."
+        return "The price of `deterministic`, which stays on, was not measured: --thorough measures it."
     any_order, in_order = results.order.any_order, results.order.in_order
     ratio, interval = any_order.against(in_order)
     return (
@@ -254,4 +300,13 @@ def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-KIND = Kind(plan=Asked, samples=SearchSamples, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)
+KIND = Kind(
+    plan=Asked,
+    samples=SearchSamples,
+    derive=derive,
+    copies=_copies,
+    page=_page,
+    print=_print,
+    rows=_flat,
+    screens=screens_of,
+)

@@ -27,7 +27,7 @@ from benchmarks.tune.results import (
     simplicity,
     undecided,
 )
-from benchmarks.tune.rounds import LEAST_ROUNDS, SESSION, Say, rounds_within
+from benchmarks.tune.rounds import LEAST_ROUNDS, QUICK_ROUNDS, SESSION, Say, rounds_within
 from benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples, Subject
 from pipeline import ImageSource, PipelineConfig
 from pipeline.config import AUTO
@@ -37,11 +37,11 @@ from profiles import clock
 from profiles.provenance import usable_cores
 from profiles.report import LeftOut
 
-# Pipelines that are measured beside naive, heuristic and AUTOTUNE.
-SHORTLIST = 5
+# Pipelines that are measured beside naive, heuristic and AUTOTUNE, and those of a quick search.
+SHORTLIST, QUICK_SHORTLIST = 5, 3
 # Where fewer rounds than this have not decided which pipeline is the fastest, so many more rounds are measured of those
 # that may be; and so many rounds measure the choice again.
-_DECIDING_ROUNDS = 8
+_DECIDING_ROUNDS, _QUICK_DECIDING_ROUNDS = 8, 4
 
 
 class Tuner:
@@ -66,6 +66,7 @@ class Tuner:
         self._model = plan.model
         self._device = plan.asked.device
         self._limits = plan.asked.limits
+        self._thorough = plan.thorough
         self._say = say
         self._space = space or self._all
         self._base = plan.asked.base
@@ -195,7 +196,7 @@ class Tuner:
         reference = replace(base, loader="tf_data", augment_with="tf_ops", augment_at="element")
         chosen: list[Subject] = []
         for place, subject in enumerate(ranked):
-            if len(chosen) == SHORTLIST:
+            if len(chosen) == (SHORTLIST if self._thorough else QUICK_SHORTLIST):
                 self._rejected["predicted slower"] += len(ranked) - place
                 break
             exactness: Exactness | None = None
@@ -224,9 +225,13 @@ class Tuner:
             self._subjects[job] = subject
             group.add(job)
         number = 0
-        for number in rounds_within(self._limits.budget_s, self._began_ns):
+        least = LEAST_ROUNDS if self._thorough else QUICK_ROUNDS
+        for number in rounds_within(self._limits.budget_s, self._began_ns, least):
             self._say(f"round {number + 1}")
-            self._round(number, loader=number < LEAST_ROUNDS)
+            self._round(number, loader=self._thorough and number < LEAST_ROUNDS)
+            # The gain is measured again, in rounds that this look does not choose: it looks no larger by ending early.
+            if not self._thorough and number + 1 >= least and not undecided(self._results()):
+                break
         self._decide(number + 1)
 
     def _decide(self, rounds: int) -> None:
@@ -235,12 +240,13 @@ class Tuner:
         With a slow model the budget holds few rounds, whose intervals are as wide as the differences between subjects.
         """
         group, names = self._group, {result.name for result in undecided(self._results())}
-        if rounds >= _DECIDING_ROUNDS or not names:
+        most = _DECIDING_ROUNDS if self._thorough else _QUICK_DECIDING_ROUNDS
+        if rounds >= most or not names:
             return
         for job in group.jobs:
             if self._subjects[job].name not in names:
                 group.retire(job)
-        for further in range(rounds, rounds + _DECIDING_ROUNDS):
+        for further in range(rounds, rounds + most):
             self._say(f"round {further + 1}, between {len(names)}")
             self._round(further, loader=False)
 
@@ -280,7 +286,8 @@ class Tuner:
             self._measure_again(chosen.name)
             chosen = settle(self._results(), self._chosen_first)
         self._measured_before_order = self._measured
-        self._measure_order(chosen.subject)
+        if self._thorough:
+            self._measure_order(chosen.subject)
         if chosen.config.storage != "files" or chosen.config.cache == "disk":
             self._prepare_s_per_image = self._group.ask("seconds_to_prepare", chosen.config)
 
@@ -299,7 +306,7 @@ class Tuner:
             if subject.name in rivals and job not in group.jobs and job in group.measured and job not in failed:
                 group.add(job)
         turns = [Turn(group=group, of=job, window="again") for job in group.jobs]
-        for number in range(_DECIDING_ROUNDS):
+        for number in range(_DECIDING_ROUNDS if self._thorough else _QUICK_DECIDING_ROUNDS):
             run_round(turns, number, self._order)
             self._after_round()
 

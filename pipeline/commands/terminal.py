@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import unstall
 from pipeline.text import printable
 
 # How long after a signal was lost it comes again, in seconds.
@@ -119,7 +120,11 @@ def decoders_unheard() -> Iterator[Noise]:
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """Escapes its error messages: a file name on the command line may hold characters that a terminal obeys."""
+    """Names the command as the user typed it. Escapes its error messages, which may hold what a terminal obeys."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.prog = unstall.command(self.prog)
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.cache import cache_root
+from pipeline.cache import cache_root, held
 from pipeline.config import PipelineConfig
 from pipeline.errors import PreparedError
 from pipeline.prepared.index import VERSION, content_digest, open_prepared
@@ -71,6 +71,7 @@ def _copy(
             copy = _open_or_none(folder)
             if copy is None:
                 raise  # a real failure; else another process made the copy first
+    held(folder)
     return replace(copy, name=source.name), note
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pipeline.cache import built_aside, cache_root
+from pipeline.cache import built_aside, cache_root, held
 from pipeline.errors import SourceError
 from pipeline.sources.skip_list import SkipList
 from pipeline.sources.source import ImageSource, Progress, Skipped
@@ -303,6 +303,7 @@ def folder_of_links(source: ImageSource, folder: Path | None = None) -> Path:
     Raises:
       SourceError: if a class's name cannot be the name of a folder.
     """
+    in_cache = folder is None
     if folder is None:
         root_digest = hashlib.sha256(os.fsencode(source.root or "")).hexdigest()[:8]
         folder = cache_root() / "links" / f"{source.fingerprint}-{root_digest}"
@@ -315,7 +316,7 @@ def folder_of_links(source: ImageSource, folder: Path | None = None) -> Path:
             for index, (path, label) in enumerate(zip(source.paths, source.labels, strict=True)):
                 suffix = FORMATS[image_format(path)] if len(source.formats) > 1 else FORMATS[source.formats[0]]
                 (partial / source.class_names[label] / f"{index:08d}{suffix}").symlink_to(path)
-    return folder
+    return held(folder) if in_cache else folder
 
 
 def image_format(path: str) -> str:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pipeline.cache import built_aside, cache_root
+from pipeline.cache import built_aside, cache_root, held
 from pipeline.errors import SourceError
 from pipeline.sources.folder import check_folder_name, from_folder
 from pipeline.sources.skip_list import SkipList
@@ -57,7 +57,7 @@ def from_tfds(
     except OSError as error:
         where = printable(cache_root())
         raise SourceError(f"tfds:{name} cannot be exported to {where}: {error.strerror or error}.") from error
-    return from_folder(folder, kind="tfds", name=name, skip_list=skip_list)
+    return from_folder(held(folder), kind="tfds", name=name, skip_list=skip_list)
 
 
 def _export(records: Any, class_names: list[str], folder: Path, progress: Progress | None, total: int) -> None:

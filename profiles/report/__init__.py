@@ -19,7 +19,7 @@ from profiles.report.document import (
 from profiles.report.files import to_json, write_atomically
 from profiles.report.plots import machine_charts
 from profiles.report.remedies import trial_copies, trial_sentences
-from profiles.report.screen import Bar, Line, Picture, Screen, print_more
+from profiles.report.screen import Bar, Line, Picture, Screen, print_lines, print_more
 from profiles.report.text import print_stages
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "measurements",
     "now",
     "print_document",
+    "print_lines",
     "print_more",
     "print_stages",
     "show",

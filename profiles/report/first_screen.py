@@ -372,7 +372,7 @@ def _next_of_compared(verdict: Verdict, data: str) -> Line:
         return Line(
             label="NEXT", text="the same again when the machine is quiet, with more photos, or with --thorough."
         )
-    command = unstall.command("tune", "python -m benchmarks.tune")
+    command = unstall.command("python -m benchmarks.tune")
     code = f"{command} --data {shlex.quote(data)} --model {shlex.quote(subject.model)}"
     return Line(label="NEXT", text="the fastest pipeline for these photos, as tf.data code:", code=(code,))
 
@@ -400,7 +400,7 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
         )
         if words is None:
             return (faster,)
-        command = unstall.command("profile", "python -m profiles")
+        command = unstall.command("python -m profiles")
         names = ",".join(chosen.contender.remedies)
         return (
             faster,

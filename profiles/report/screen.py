@@ -22,10 +22,16 @@ _STYLES = {
     "BALANCED": "bold yellow",
     "UNCERTAIN": "bold yellow",
     "NO VERDICT": "bold yellow",
-    "SLOWER": "bold red",
     "COMPUTE-BOUND": "bold green",
     "FASTER": "bold green",
     "FASTEST": "bold green",
+    "REGRESSION": "bold red",
+    "STOPS": "bold red",
+    "INCONCLUSIVE": "bold yellow",
+    "FINDINGS": "bold yellow",
+    "IMPROVED": "bold green",
+    "SAME": "bold green",
+    "HEALTHY": "bold green",
 }
 # Colours of the parts of a bar; the sign tells a part where there are no colours.
 _COLOURS = {"#": "green", "=": "red", "+": "yellow", "~": "magenta", "-": "blue"}
@@ -115,7 +121,7 @@ def print_findings(console: Console, screen: Screen) -> None:
 
 def print_more(console: Console, folder: Path) -> None:
     """Prints where the files of a run lie, and how all of its tables are printed."""
-    show = unstall.command("show", "python -m profiles show")
+    show = unstall.command("python -m profiles show")
     print_lines(console, [Line(label="MORE", text=str(folder / "report.html"), code=(f"{show} {folder} --details",))])
 
 

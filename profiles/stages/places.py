@@ -24,6 +24,7 @@ class Place:
     Attributes:
       file: the file, as Python names it.
       line: the line that Python names for the call.
+      called: the name of the function that is called; empty where it is not known.
       end_line, end_column: where the call ends; lines count from 1, columns from 0, in bytes of UTF-8.
     """
 
@@ -31,6 +32,7 @@ class Place:
     line: int
     end_line: int
     end_column: int
+    called: str = ""
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line}"
@@ -43,14 +45,15 @@ def is_library(file: str) -> bool:
 
 def users_call(frame: FrameType | None) -> Place | None:
     """Returns the innermost call of the user's own code in a stack of frames; None where there is none."""
+    called = ""
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_library(file) and not file.startswith(_OURS):
             position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
             if position is None or position[1] is None or position[3] is None:
                 return None
-            return Place(file=file, line=frame.f_lineno, end_line=position[1], end_column=position[3])
-        frame = frame.f_back
+            return Place(file=file, line=frame.f_lineno, end_line=position[1], end_column=position[3], called=called)
+        called, frame = frame.f_code.co_name, frame.f_back
     return None
 
 

@@ -21,6 +21,8 @@ from types import CodeType
 from typing import Any, Literal
 from unittest import mock
 
+from profiles.stages.places import Place, is_library, place_of
+
 _CACHES = re.compile(r"_?(Cache|Snapshot)Dataset\w*")
 # Ops that draw random numbers, by the names that TensorFlow registers. The patterns also match names of later versions
 # that begin with the same words. Ops that get a seed as an input are among them, since a cache would keep their draws,
@@ -356,7 +358,7 @@ def nodes(dataset: Any, *, needs: str = "stage costs need") -> list[Node]:
             return inputs[0]
         kind = kind_of(dataset)
         functions = [user_function(wrapper) for wrapper in functions_of(dataset)]
-        name, location = _name(functions[0], kind) if functions else (kind, None)
+        name, location = _name(functions[0], kind, place_of(dataset)) if functions else (kind, None)
         python = any(_runs_python(wrapper) for wrapper in functions_of(dataset))
         positions[id(dataset)] = len(pipeline)
         pipeline.append(Node(dataset=dataset, inputs=inputs, kind=kind, name=name, location=location, python=python))
@@ -592,8 +594,15 @@ def _unwrapped(dataset: Any) -> Any:
     return dataset
 
 
-def _name(function: Any, kind: str) -> tuple[str, str | None]:
-    """Returns a function's name and location; TensorFlow's own functions have the transformation's name, and None."""
+def _name(function: Any, kind: str, made_by: Place | None) -> tuple[str, str | None]:
+    """Returns a function's name and location, in words of the user's.
+
+    TensorFlow's own functions have the name of the transformation, and no location. A function of another library, such
+    as one inside of Keras' `image_dataset_from_directory`, has the name and the place of the call that made it.
+
+    Args:
+      made_by: the user's call that made the dataset; None where it was not noted.
+    """
     name = _plain_name(function)
     code = getattr(function, "__code__", None)
     if code is None:  # a callable object: of a class of the user's, or a Keras layer, whose code is no place of theirs
@@ -601,6 +610,8 @@ def _name(function: Any, kind: str) -> tuple[str, str | None]:
         return name, None if code is None or _LIBRARIES & {*Path(code.co_filename).parts} else _place(code)
     if code.co_filename.startswith(str(Path(sys.modules["tensorflow"].__file__ or "").parent)):
         return ("from_generator" if name == "flat_map_fn" else kind), None
+    if is_library(code.co_filename):
+        return (Path(code.co_filename).stem, None) if made_by is None else (made_by.called or kind, str(made_by))
     return name, _place(code)
 
 

@@ -106,7 +106,7 @@ class Run:
             base=PipelineConfig(),
             limits=check.asked.limits,
         )
-        plan = Plan(asked=asked, data=check.data, model=target.model, out=check.out)
+        plan = Plan(asked=asked, data=check.data, model=target.model, out=check.out, thorough=True)
         tuner = Tuner(plan, self._source, functools.partial(self._say_of, target), small_space)
 
         def keep(*, searched: bool) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from profiles.stages.places import note_places
 from profiles.stages.tf_graph import CutError, kind_of, nodes, serial
 
 
@@ -110,6 +112,27 @@ def test_a_node_has_the_name_and_the_place_of_the_users_function() -> None:
     assert node.name == "plus_one"
     assert node.location == f"test_tf_graph.py:{plus_one.__code__.co_firstlineno}"
     assert not node.python
+
+
+def test_what_a_library_maps_has_the_name_and_the_place_of_the_users_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cats/1.png", "dogs/1.png"):
+        (tmp_path / name).parent.mkdir()
+        tf.io.write_file(str(tmp_path / name), tf.io.encode_png(np.zeros((4, 4, 3), np.uint8)))
+
+    def a_directory() -> Any:
+        return tf.keras.utils.image_dataset_from_directory(tmp_path, image_size=(2, 2), verbose=False)
+
+    assert {(node.name, node.location) for node in nodes(a_directory()) if node.kind == "map"} == {
+        ("image_dataset_utils", None)
+    }
+    monkeypatch.setattr(tf.data.Dataset, "__init__", tf.data.Dataset.__init__)  # so that it is put back
+    note_places(tf.data.Dataset)
+    place = f"test_tf_graph.py:{a_directory.__code__.co_firstlineno + 1}"
+    assert {(node.name, node.location) for node in nodes(a_directory()) if node.kind == "map"} == {
+        ("image_dataset_from_directory", place)
+    }
 
 
 def test_a_partial_a_lambda_and_an_object_are_named() -> None:
