@@ -381,6 +381,7 @@ LATE = {
     "benchmarks.gate.child": ({"pipeline", "models"}, "those of the checkout that is measured"),
     "models.__main__": ({"models"}, "the verb that was asked for"),
     "pipeline": ({"pipeline"}, "psutil, and what prepares copies"),
+    "pipeline.commands.cache": ({"rich"}, "the table, for more than --help"),
     "pipeline.commands.materialize": ({"rich", "pipeline"}, "the bar and the build, for more than --help"),
     "pipeline.export": ({"jinja2"}, "templates, for whoever writes a script"),
     "profiles": ({"profiles"}, "`watch`, which most processes never ask for"),
@@ -486,6 +487,7 @@ def test_profiles_imports_no_framework_but_keras_into_a_users_process():
 REFUSED = {
     "pipeline": "--data /nowhere",
     "materialize": "/nowhere copy --as raw",
+    "cache": "--clear nothing",
     "tune": "--data /nowhere",
     "train": "--data /nowhere --out x.keras",
     "predict": "/nowhere.keras /nowhere.jpg",

@@ -105,9 +105,9 @@ def _entries(root: Path) -> Iterator[Entry]:
 
 
 def _entry(kind: str, path: Path) -> Entry:
-    files = (
-        [path] if not path.is_dir() else [Path(parent, file) for parent, _, files in os.walk(path) for file in files]
-    )
+    files = [path]
+    if path.is_dir():
+        files = [Path(parent, name) for parent, _, names in os.walk(path) for name in names]
     if ".building-" in path.name or ".new-" in path.name:
         kind = "scratch"
     return Entry(
