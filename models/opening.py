@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import traceback
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,8 @@ def load(path: str) -> Any:
 
     import models.normalization  # noqa: F401 - registers our layer, which the file may hold
 
+    if not zipfile.is_zipfile(path):  # Keras would say that there is no such file
+        raise ModelError(f"{path} cannot be opened as a Keras model: it is no .keras file, or it is damaged.")
     try:
         return keras.models.load_model(path, safe_mode=True)
     except Exception as error:  # Keras raises many types; each means that the file cannot be opened
@@ -90,6 +94,16 @@ def load(path: str) -> Any:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _place(error: Exception) -> str:
+    """Returns the last line of the user's own code that an error has passed, as " (train.py:12)"; empty for none."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)[1:]
+        if not any(part in ("site-packages", "dist-packages") for part in Path(frame.filename).parts)
+    ]
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
 def _call(text: str, classes: int) -> Any:
@@ -108,7 +122,7 @@ def _call(text: str, classes: int) -> Any:
         positional = [parameter for parameter in parameters if parameter.kind in kinds]
         model = function(classes) if positional else function()
     except Exception as error:
-        raise ModelError(f"{text} failed: {type(error).__name__}: {_first_line(error)}.") from error
+        raise ModelError(f"{text} failed{_place(error)}: {type(error).__name__}: {_first_line(error)}.") from error
     if not isinstance(model, keras.Model):
         raise ModelError(f"{text} must return a keras.Model. Received: {type(model).__name__}.")
     return model

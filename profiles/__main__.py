@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
-import datetime
 import functools
 import os
 import shlex
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import unstall
-from profiles import script
+from profiles import clock, script
 from profiles.script import BUDGET_S, LIBRARIES
 from profiles.script.children import Children
 from profiles.script.guard import Guard, guarded
@@ -62,7 +61,7 @@ def _prepared(words: list[str]) -> _Run | int:
 
         return show(words)
     arguments = _parser().parse_args(words)
-    out = Path(arguments.out or Path("runs") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")).absolute()
+    out = Path(arguments.out or clock.run_folder(Path("runs"))).absolute()
     refusal = _refusal(arguments, out)
     if refusal:
         _say(refusal)
@@ -324,7 +323,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_NAME,
         usage=f"{_NAME} [OPTION ...] SCRIPT.py [ARG ...]\n"
-        f"       {_NAME} show FILE [--html OUT | --json | --csv]\n"
+        f"       {_NAME} show FILE [--details | --html OUT | --json | --csv]\n"
         f"       {_NAME} compare A B",
         description="Runs a training script as it is and says how much of each Keras fit, and of each loop over a "
         "tf.data.Dataset or a DataLoader, was loading and how much compute. The report goes to stderr and to files; "

@@ -1,10 +1,13 @@
-"""Clocks and sleeping. No other module of this package reads a clock or sleeps."""
+"""Clocks, sleeping, and what is named after the time. No other module of this package reads a clock or sleeps."""
 
 from __future__ import annotations
 
+import datetime
+import itertools
 import os
 import resource
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -100,3 +103,10 @@ def canary_ns(turns: int = 100_000) -> int:
     for turn in range(turns):
         total += turn & 7
     return now_ns() - start_ns
+
+
+def run_folder(parent: Path) -> Path:
+    """Returns a folder for a run's files that no other run has, named after the time and the process."""
+    name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(parent / one for one in itertools.chain([name], numbered) if not (parent / one).exists())

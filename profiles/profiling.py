@@ -125,6 +125,8 @@ def profile(
     Raises:
       ValueError: if the data or the model cannot be measured.
     """
+    if callable(getattr(data, "fit", None)) and not callable(getattr(model, "fit", None)):
+        raise ValueError(f"The data come first: profiles.profile(data, model). Received: data={type(data).__name__}.")
     if files_per_sample < 1:
         raise ValueError(f"`files_per_sample` must be at least 1. Received: files_per_sample={files_per_sample}.")
     created = now()

@@ -216,8 +216,11 @@ _QUANTITIES: dict[str, Callable[[CaseResult, CaseResult | None, CaseResult | Non
 
 def recommend(results: Sequence[CaseResult]) -> list[str]:
     """Returns sentences: which device to choose for a case, from its results on all devices, and what to do first."""
+    emulated = [result for result in results if result.device.kind == "emulated"]
+    results = [result for result in results if result not in emulated]  # it sleeps: nobody can choose it
     if len(results) < 2:
-        return [f"Only {named(result)} was measured: there is nothing to choose from." for result in results]
+        beside = f" beside {named(emulated[0])}, which computes nothing" if emulated else ""
+        return [f"Only {named(result)} was measured{beside}: there is nothing to choose from." for result in results]
     fastest = min(results, key=lambda result: result.epoch.seconds)
     slowest = max(results, key=lambda result: result.epoch.seconds)
     lines = [

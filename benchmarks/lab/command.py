@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import os
 import shutil
 import tempfile
@@ -21,7 +20,7 @@ from benchmarks.lab.options import UserError
 from pipeline import ImageSource, SourceError, open_source, read_skip_list
 from pipeline.commands import Noise, Stopped, signals
 from pipeline.text import printable
-from profiles import Device
+from profiles import Device, clock
 from profiles.report import REPORT, RESULTS, print_document, print_more, write, write_results
 from profiles.text import Terminal, print_files
 
@@ -184,8 +183,8 @@ def say_unwritable(errors: Console, out: Path, error: OSError) -> int:
 
 
 def new_folder() -> Path:
-    """Returns the folder for a run's files if the user names none; the folder's name is the time."""
-    return _RUNS / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    """Returns the folder for a run's files if the user names none; the folder's name is the time and the process."""
+    return clock.run_folder(_RUNS)
 
 
 def check_out(out: Path, *names: str) -> None:
@@ -273,7 +272,7 @@ def read_source(
     results: str | None = "results.json",
     skip_list: Path | None = None,
 ) -> ImageSource:
-    """Opens the images that `--data` names, and prints which files are left out.
+    """Opens the images that `--data` names, and prints what they are and which files are left out.
 
     Args:
       data: what `--data` names.
@@ -292,6 +291,9 @@ def read_source(
 
     source = open_source(data, skip_list=listed, progress=report)
     progress.remove_task(task)
+    names = ", ".join(source.class_names[:3]) + (", ..." if len(source.class_names) > 3 else "")
+    text = f"{source.images:,} images of {len(source.class_names)} classes ({names}) from {source.name}"
+    errors.print(printable(text), style="dim", markup=False, emoji=False, highlight=False)
     say_left_out(errors, source, *([f"all named in {results}"] if results else []))
     return source
 

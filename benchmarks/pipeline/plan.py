@@ -99,6 +99,8 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     """
     if arguments.rounds is not None and arguments.rounds < 1:
         raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
+    if arguments.batch_size is not None and arguments.batch_size < 1:
+        raise UserError(f"--batch-size must be at least 1. Received: {arguments.batch_size}.")
     names = split_names(arguments.model, "--model")
     for name in names:
         try:
