@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import traceback
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +83,21 @@ def load(path: str) -> Any:
 
     import models.normalization  # noqa: F401 - registers our layer, which the file may hold
 
-    if not zipfile.is_zipfile(path):  # Keras would say that there is no such file
+    if not _is_archive(path):  # Keras would say that there is no such file
         raise ModelError(f"{path} cannot be opened as a Keras model: it is no .keras file, or it is damaged.")
     try:
         return keras.models.load_model(path, safe_mode=True)
     except Exception as error:  # Keras raises many types; each means that the file cannot be opened
         raise ModelError(f"{path} cannot be opened as a Keras model: {_first_line(error)}.") from error
+
+
+def _is_archive(path: str) -> bool:
+    """Whether a file begins as a .keras file does, which is a zip archive."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False
 
 
 def _first_line(error: Exception) -> str:

@@ -42,6 +42,12 @@ def held(folder: Path) -> Path:
     return folder
 
 
+def let_go(folder: Path) -> None:
+    """Ends what `held` has begun."""
+    if folder in _locked:
+        os.close(_locked.pop(folder))
+
+
 def is_used(folder: Path) -> bool:
     """Whether a process uses or builds a folder; true where that cannot be known."""
     return fcntl is None or (folder.is_dir() and _is_locked(folder))

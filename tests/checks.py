@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import io
 import json
 import os
 import pathlib
@@ -19,6 +20,7 @@ import pytest
 import unstall
 from benchmarks.lab.command import Command
 from profiles.report import Kind
+from profiles.text import Terminal
 from tests import PROJECT_ROOT
 
 # Seconds that processes may take to disappear after they, or their parents, have ended.
@@ -187,3 +189,10 @@ def assert_harmless(page: Page) -> None:
             assert not name.startswith("on"), (tag, name)
             assert name not in ("href", "src", "action"), (tag, name)
             assert name != "style", (tag, value)
+
+
+def details_of(shown: Any) -> str:
+    """Returns all tables and sentences of what `profiles.profile` or `profiles.watch` returned, as text."""
+    text = io.StringIO()
+    shown.print(Terminal(width=100, file=text), details=True)
+    return text.getvalue()

@@ -36,6 +36,7 @@ from profiles.stages import CutError, lines, random_before_cache, tf_stages
 from profiles.stages.take_apart import stage_table, stages_and_lines
 from profiles.stages.tf_graph import functions_of, upstream
 from profiles.unit import IMAGE
+from tests.checks import details_of
 from tests.planted import IMAGES, a_batch, a_model, emulated, tensorflow_only
 
 pytestmark = tensorflow_only
@@ -166,7 +167,7 @@ def test_a_profile_without_stages_has_all_the_rest(monkeypatch: pytest.MonkeyPat
     dataset = a_pipeline()
     of_wrapper("_func")(monkeypatch, dataset)
     profile = profiles.profile(dataset, a_model(), device="emulated:2000", rounds=1, lines=True, budget_s=0)
-    text = " ".join(str(profile).split())
+    text = " ".join(details_of(profile).split())
     assert f"no stages: stage costs need tf.data's private StructuredFunctionWrapper._func, {TENSORFLOW}" in text
     assert "looking for random operations before a cache needs tf.data's private Str" in text
     assert "telling how far a pipeline works ahead needs tf.data's private Str" in text

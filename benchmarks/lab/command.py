@@ -272,7 +272,7 @@ def read_source(
     results: str | None = "results.json",
     skip_list: Path | None = None,
 ) -> ImageSource:
-    """Opens the images that `--data` names, and prints what they are and which files are left out.
+    """Opens the images that `--data` names, and prints which files are left out.
 
     Args:
       data: what `--data` names.
@@ -291,11 +291,15 @@ def read_source(
 
     source = open_source(data, skip_list=listed, progress=report)
     progress.remove_task(task)
-    names = ", ".join(source.class_names[:3]) + (", ..." if len(source.class_names) > 3 else "")
-    text = f"{source.images:,} images of {len(source.class_names)} classes ({names}) from {source.name}"
-    errors.print(printable(text), style="dim", markup=False, emoji=False, highlight=False)
     say_left_out(errors, source, *([f"all named in {results}"] if results else []))
     return source
+
+
+def say_data(errors: Console, source: ImageSource) -> None:
+    """Prints what was understood of the images, before anything is measured."""
+    names = ", ".join(source.class_names[:3]) + (", ..." if len(source.class_names) > 3 else "")
+    text = f"measuring {source.images:,} images of {len(source.class_names)} classes ({names}) from {source.name}"
+    errors.print(printable(text), style="dim", markup=False, emoji=False, highlight=False)
 
 
 def say_left_out(errors: Console, source: ImageSource, where: str = "python -m benchmarks.doctor names all") -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import devices_here, read_source
+from benchmarks.lab.command import devices_here, read_source, say_data
 from benchmarks.lab.options import UserError
 from benchmarks.lab.rounds import Group, MeasuredJob, Turn, run_round
 from benchmarks.lab.session import Job
@@ -109,6 +109,7 @@ class Run:
                 for group in list(self._groups):
                     self._open(group)
                 self._warn_of_image_sizes()
+                say_data(self._errors, self._source)
                 for group in self._groups:
                     for job in group.jobs:
                         group.prepare(job)

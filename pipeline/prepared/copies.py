@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.cache import cache_root, held
+from pipeline.cache import cache_root, held, let_go
 from pipeline.config import PipelineConfig
 from pipeline.errors import PreparedError
 from pipeline.prepared.index import VERSION, content_digest, open_prepared
@@ -109,6 +109,7 @@ def _open_or_none(folder: Path) -> ImageSource | None:
         return None
     with contextlib.suppress(PreparedError):
         return open_prepared(folder)
+    let_go(folder)
     # Named like a folder of `cache.built_aside` whose process has ended: no process has this id, all are below 2**22.
     aside = folder.with_name(f"{folder.name}.building-{2**31 - 1}-{secrets.token_hex(4)}")
     try:

@@ -44,7 +44,7 @@ _LEAST_STAGE, _MOST_STAGES = 0.10, 2
 # Images are decoded at this many times the pixels that the model takes: worth a clause.
 _OVERSIZED = 4.0
 # Flags that make all figures doubtful.
-_WARNINGS = ("disturbed", "drift", "not trustworthy")
+_WARNINGS = ("disturbed", "drift", "not trustworthy", "data changed")
 # Rules whose findings name a fault of its own, beside what the parts of an epoch say.
 _FAULTS = (
     "frozen augmentation",
@@ -208,17 +208,36 @@ def _verdict_line(verdict: Verdict, who: str) -> Line:
         flag = next(flag for flag in result.flags if flag.startswith("short"))
         return Line(label="NO VERDICT", text=f"{flag.partition(': ')[2]}.")
     loading = max(attribution.loading_ratio, 0.0)
+    if result.model_images_per_sec is None and result.subject.device.kind == "cpu":
+        return _least_line(verdict, who)
     if attribution.bound == "uncertain":
         low, high = attribution.loading_range
         text = f"between {max(low, 0):.0%} and {min(max(high, 0), 1):.0%} of an epoch{who} is loading: "
         return Line(label=_LABELS["uncertain"], text=f"{text}{why_uncertain(evidence_of(result))}.")
     text = f"{loading:.0%} of an epoch{who} is loading"
-    shares = _by_sign(attribution.shares, result)
-    told = sorted((sign for sign in _PHRASES if shares[sign] >= _LEAST_SHARE), key=lambda sign: -shares[sign])
-    if attribution.bound == "compute" or not told:
+    parts = _parts(result)
+    if attribution.bound == "compute" or not parts:
         return Line(label=_LABELS[attribution.bound], text=f"{text}: the model sets the pace.")
-    parts = ", ".join(f"{shares[sign]:.0%} {_phrase(sign, result)}" for sign in told[:3])
     return Line(label=_LABELS[attribution.bound], text=f"{text}: {parts}.")
+
+
+def _least_line(verdict: Verdict, who: str) -> Line:
+    """Returns what is known where the model's own rate is not: waiting and edges, which are the least of loading."""
+    result = verdict.result
+    loading = max(result.attribution.loading_ratio, 0.0)
+    label = "INPUT-BOUND" if result.attribution.bound == "input" else "AT LEAST"
+    least = "at least " if label == "INPUT-BOUND" else ""
+    text = f"{least}{loading:.0%} of an epoch{who} is loading"
+    if parts := _parts(result):
+        text += f": {parts}"
+    return Line(label=label, text=f"{text}. What the loader takes from the cores of the steps is not known.")
+
+
+def _parts(result: Result) -> str:
+    """Returns the parts of loading that are worth telling, the largest first."""
+    shares = _by_sign(result.attribution.shares, result)
+    signs = sorted((sign for sign in _PHRASES if shares[sign] >= _LEAST_SHARE), key=lambda sign: -shares[sign])
+    return ", ".join(f"{shares[sign]:.0%} {_phrase(sign, result)}" for sign in signs[:3])
 
 
 def _phrase(sign: str, result: Result) -> str:
@@ -269,7 +288,8 @@ def _warning(results: Sequence[Result]) -> str | None:
         return None
     first, *others = flags
     more = f" (and {len(others)} more doubts: see the report)" if others else ""
-    return f"Be careful: {first.partition(': ')[2]}{more}."
+    text = first if first.startswith("data changed") else first.partition(": ")[2]
+    return f"Be careful: {text}{more}."
 
 
 def _is_short(result: Result) -> bool:
@@ -327,6 +347,8 @@ def _stages_line(result: Result) -> Line | None:
         costly = [stage for stage in costly if table.share(stage) >= _LEAST_STAGE]
         if costly:
             clauses.append(f"{', '.join(_stage(stage, table) for stage in costly)} of the loader's time")
+    elif result.stages is not None and result.stages.reason is not None:
+        clauses.append(f"its stages are not known: {result.stages.reason}")
     decoded, wanted = result.subject.decoded_pixels, result.subject.wanted_pixels
     if decoded and wanted and decoded / wanted >= _OVERSIZED:
         clauses.append(f"images are decoded at {decoded / wanted:,.0f} times the pixels that the model takes")
@@ -407,7 +429,7 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
             Line(label="NEXT", text="edit these lines, or see it first:", code=(f"{command} --apply={names} {words}",)),
         )
     if bound == "compute":
-        return (Line(label="NEXT", text="nothing for the loader to gain: look for time in the model."),)
+        return (Line(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),)
     if bound == "uncertain" or _is_short(verdict.result):
         return (Line(label="NEXT", text="the same again when the machine is quiet, or for more epochs."),)
     tried = [gain.name for gain in gains.all[1:]] if gains is not None else []

@@ -22,6 +22,8 @@ from profiles.remedies import (
 from profiles.statistics import range_cell, range_text
 
 HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
+# A need below this is none.
+_LEAST_BYTES = 500_000
 # Seconds that are worth a sentence.
 _LEAST_LOST_S = 0.1
 # An epoch of the trial is unlike those of the script if it takes so much more or less.
@@ -49,7 +51,7 @@ def needs_text(trial: Trial, gain: Gain) -> str:
     """Returns what a contender needs: memory, disk, and how long its first epoch takes to fill a cache."""
     remedies = [trial.remedy(name) for name in gain.contender.remedies]
     memory, disk = (sum(getattr(remedy, name) for remedy in remedies) for name in ("memory_bytes", "disk_bytes"))
-    texts = [f"{size / 1e6:,.0f} MB {of}" for size, of in ((memory, "memory"), (disk, "disk")) if size]
+    texts = [f"{size / 1e6:,.0f} MB {of}" for size, of in ((memory, "memory"), (disk, "disk")) if size >= _LEAST_BYTES]
     return ", ".join(texts)
 
 

@@ -22,6 +22,7 @@ _STYLES = {
     "BALANCED": "bold yellow",
     "UNCERTAIN": "bold yellow",
     "NO VERDICT": "bold yellow",
+    "AT LEAST": "bold yellow",
     "COMPUTE-BOUND": "bold green",
     "FASTER": "bold green",
     "FASTEST": "bold green",

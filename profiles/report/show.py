@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,6 +65,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     form = show.add_mutually_exclusive_group()
     form.add_argument("--details", action="store_true", help="prints all tables and sentences")
     form.add_argument("--html", type=Path, metavar="OUT", help="writes the report there instead")
+    form.add_argument("--svg", type=Path, metavar="OUT", help="writes the first screen there as a picture")
     form.add_argument("--json", action="store_true", help="prints results and verdicts, without samples, as JSON")
     form.add_argument("--csv", action="store_true", help="prints a row for each result")
     compared = verbs.add_parser("compare", help="two runs beside each other", allow_abbrev=False)
@@ -79,10 +82,14 @@ def _show(arguments: argparse.Namespace, kinds: Mapping[str, Kind[Any, Any, Any]
 
 def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], kind: Kind[Any, Any, Any]) -> int:
     derived = kind.derive(document)
+    for option in ("html", "svg"):
+        out = getattr(arguments, option)
+        if out is not None and os.path.lexists(out):
+            raise DocumentError(f"--{option} {out} is there already: nothing is overwritten. Give another name.")
     if arguments.html is not None:
-        if os.path.lexists(arguments.html):
-            raise DocumentError(f"--html {arguments.html} is there already: nothing is overwritten. Give another name.")
         write_atomically(arguments.html, kind.page(document, derived))
+    elif arguments.svg is not None:
+        write_atomically(arguments.svg, _svg(document, kind, derived))
     elif arguments.json:
         facts = {"command": document.command, "created": document.created, "complete": document.complete}
         copies = kind.copies(document, derived)
@@ -97,6 +104,14 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
     if other_version := judged_by(document):
         Terminal(stderr=True).print(other_version, style="dim", highlight=False, markup=False)
     return 0
+
+
+def _svg(document: Document[Any, Any], kind: Kind[Any, Any, Any], derived: Any) -> str:
+    """Returns the first screen, 80 columns wide, as a picture that loads no font from elsewhere."""
+    console = Terminal(width=80, file=io.StringIO(), force_terminal=True)
+    console.record = True
+    print_document(console, document, kind, derived)
+    return re.sub(r"@font-face \{[^}]*\}\s*", "", console.export_svg(title=f"unstall {document.command}"))
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ def test_the_console_script_has_the_verb(photos, tmp_path, capsys):
     [
         ([], 2, "usage: python -m pipeline materialize DIR OUT --as raw"),
         (["--help"], 0, "usage: python -m pipeline materialize DIR OUT --as raw"),
-        (["materialise"], 2, "python -m pipeline: 'materialise' is not a verb. Known: materialize.\n"),
+        (["materialise"], 2, "python -m pipeline: 'materialise' is not a verb. Known: materialize, cache.\n"),
         (["materialize", "/no/such", "out", "--as", "raw"], 2, "/no/such does not exist. Give a folder that holds"),
     ],
 )

@@ -17,6 +17,7 @@ from profiles.measure import schedule
 from profiles.profiling import Profile
 from profiles.remedies import turns
 from profiles.stages import lines, tf_stages
+from tests.checks import details_of
 from tests.planted import IMAGES, a_batch, a_model, planted, tensorflow_only
 
 
@@ -62,7 +63,7 @@ def test_a_planted_loader_is_found_in_every_part_and_named_with_its_place() -> N
     assert found.result.stages.culprit.wait_us_per_image == pytest.approx(2000, rel=0.15)
     (function,) = found.result.lines
     assert function.function.endswith("doze")
-    text = " ".join(str(found).split())
+    text = " ".join(details_of(found).split())
     assert "slow loader on" in text and "input-bound" in text
     assert f"load (test_profiling.py:{load.__code__.co_firstlineno}) takes" in text
     assert "No other variant" not in text  # nothing was measured beside it
@@ -129,6 +130,6 @@ def test_remedies_are_tried_and_the_data_with_them_returned(monkeypatch: pytest.
     assert 2 < best.ratio < 7 and best.ci95 is not None and best.ci95[0] > 1
     assert best.dataset.element_spec == dataset.element_spec
     assert len(list(best.dataset)) == 10
-    text = " ".join(str(found).split())
+    text = " ".join(details_of(found).split())
     assert "remedies for data" in text and f"times as fast ({best.ci95[0]:.2f} to" in text
     assert "apply it:" not in text

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from profiles import watch
-from tests.checks import run_python
+from tests.checks import details_of, run_python
 from tests.fakes import FakeClock
 
 
@@ -41,7 +41,7 @@ def test_the_waiting_of_a_loop_is_found(fake_clock: FakeClock, tmp_path: Path) -
     assert result["variant"].startswith("loop 1 (test_watching.py:")
     assert result["attribution"]["prep_stall"] == pytest.approx(0.75, abs=0.01)
     assert result["epoch_images_per_sec"] == pytest.approx(100, rel=0.02)
-    assert "is input-bound: 75% of an epoch is loading" in " ".join(str(watched).split())
+    assert "is input-bound: 75% of an epoch is loading" in " ".join(details_of(watched).split())
     assert "fed by data of type Slow" in repr(watched)
     html = watched._repr_html_()
     assert html.startswith("<iframe srcdoc=") and "is input-bound" in html and "<script" not in html
@@ -76,7 +76,7 @@ def test_batches_without_anything_to_count_are_named(fake_clock: FakeClock) -> N
     watched = watch([object() for _ in range(12)])
     for _ in watched:
         fake_clock.sleep(0.01)
-    assert "no array was found in its batches, whose samples could be counted" in " ".join(str(watched).split())
+    assert "no array was found in its batches, whose samples could be counted" in " ".join(details_of(watched).split())
 
 
 def test_data_are_as_they_were(fake_clock: FakeClock) -> None:

@@ -97,19 +97,20 @@ def test_the_verdict_is_a_sentence_on_the_terminal_and_on_the_page(name, sentenc
 
 def test_the_table_of_a_comparison():
     lines = [line.rstrip() for line in printed(DOCUMENTS["regression"]).splitlines()]
-    assert lines[:6] == [
+    assert lines[1].startswith("REGRESSION     mine:b against mine:a: regression: ")
+    table = lines[lines.index("", 1) + 1 :]
+    assert table == [
         "                    A img/s  B img/s    B/A        interval  pairs  verdict",
         "mine:b",
         "against mine:a",
         "  steady              1,006      704  0.700  0.700 to 0.700     10  regression",
         "  with epoch edges      906      634  0.700  0.700 to 0.700     10  regression",
-        "",
     ]
 
 
 def test_a_failure_keeps_the_rate_of_the_side_that_was_measured():
     rows = printed(a_comparisons_document(gate_measurements(pairs=1)[1:], left_out=(FAILED,))).splitlines()
-    assert rows[3].split()[:4] == ["steady", "1,005", "-", "-"]
+    assert ["steady", "1,005", "-", "-"] in [row.split()[:4] for row in rows]
 
 
 def test_a_stopped_run_decides_nothing_whatever_its_samples_show():
@@ -146,8 +147,8 @@ def test_each_figure_of_a_comparison_is_a_row():
 def test_what_has_no_noise_and_changed_is_named_below_the_verdict():
     other = replace(GATE_INVARIANTS, stages=("range",))
     document = a_comparisons_document(gate_measurements(invariants=other))
-    line = "changed: stages: without map load, 2 calls"
+    line = "CHANGED        stages: without map load, 2 calls"
     assert line in printed(document)
-    assert line in COMPARISONS.page(document, COMPARISONS.derive(document))
+    assert "stages: without map load, 2 calls" in COMPARISONS.page(document, COMPARISONS.derive(document))
     asked = replace(GATE_QUESTION, at_least=0.5)
-    assert "changed:" not in printed(replace(document, plan=replace(document.plan, questions={NAME: asked})))
+    assert "CHANGED" not in printed(replace(document, plan=replace(document.plan, questions={NAME: asked})))

@@ -185,7 +185,8 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_a_run_prints_writes_both_files_and_closes_its_lab(name: str, tmp_path: Path) -> None:
     ran = Ran(name, a_lab(name), tmp_path / "out")
     assert (ran.code, ran.errors, ran.files) == (0, "", ["report.html", "results.json"])
-    assert ran.printed.rstrip().endswith(f"results and report: {ran.out}/results.json, {ran.out}/report.html")
+    more = (f"results and report: {ran.out}/results.json, {ran.out}/report.html", f"show {ran.out} --details")
+    assert ran.printed.rstrip().endswith(more)
     assert ran.results()["complete"] is True and ran.lab.ended == ["closed"]
 
 
@@ -358,4 +359,4 @@ def test_a_terminal_that_lacks_a_letter_is_no_fault_of_the_file(
     write_results(tmp_path, document, kind, kind.derive(document))
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
     with pytest.raises(UnicodeEncodeError):
-        show(["show", str(tmp_path)], {document.command: kind})
+        show(["show", str(tmp_path), "--details"], {document.command: kind})

@@ -137,7 +137,7 @@ def test_the_table_fits_its_width_and_the_verdict_follows(finished):
     assert report == f"MORE           {out}/report.html" and show.strip().endswith(f"show {out} --details")
     printed = " ".join(done.stdout.split())
     assert "parameters) on cpu" in printed and "parameters) on emulated:400" in printed
-    assert "of an epoch with generator (Keras' ImageDataGenerator) is loading" in printed
+    assert printed.count("NO VERDICT") == 2  # 20 photos are too few
 
 
 def test_nothing_private_is_written(finished):

@@ -109,7 +109,7 @@ def test_devices_are_read(tmp_path):
         (["--set", "image_size=[32,32]"], "the size is the model's"),
         (["--set", "cache=memory"], "variant generator: `cache` must be 'none'"),
         (["--set", "workers='many'"], "variant generator: `workers` must be at least 1"),
-        (["--batch-size", "0"], "`batch_size` must be at least 1. Received: batch_size=0"),
+        (["--batch-size", "0"], "--batch-size must be at least 1. Received: 0."),
         (["--rounds", "0"], "--rounds must be at least 1. Received: 0"),
         (["--device", "tpu"], "A device must be auto, cpu, gpu or emulated:RATE. Received: 'tpu'"),
         (["--config", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),

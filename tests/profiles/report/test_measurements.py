@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,17 @@ def test_show_makes_the_report_again_and_overwrites_nothing(run: Path, capsys: p
     out.write_text("mine")
     assert main(["show", str(run), "--html", str(out)]) == 2
     assert "nothing is overwritten" in capsys.readouterr().err and out.read_text() == "mine"
+
+
+def test_show_draws_the_first_screen_without_fonts_from_elsewhere(run: Path) -> None:
+    out = run / "screen.svg"
+    assert main(["show", str(run), "--svg", str(out)]) == 0
+    drawn = out.read_text()
+    assert drawn.startswith("<svg") and "NEXT" in drawn and "font-face" not in drawn
+    assert set(re.findall(r"https?://[\w./]+", drawn)) <= {
+        "http://www.w3.org/2000/svg",
+        "https://www.textualize.io",
+    }
 
 
 def test_show_gives_figures_to_other_programs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,7 @@ def gain_of(finding: Finding | None) -> tuple[str, float]:
         (
             {"prep_stall": 0.05, "epoch_overhead": 0.05, "transfer": 0.05},
             "balanced",
-            "balanced: 15% of an epoch is loading, the largest part of it transfer to the device (5%)",
+            "balanced: 15% of an epoch is loading, the largest part of it waiting for batches (5%)",
             1.176,
         ),
     ],

@@ -109,7 +109,17 @@ def folder(request, tmp_path):
 
 def run(folder, text, *words):
     (folder / "train.py").write_text(SCRIPT + textwrap.dedent(text))
-    command = [sys.executable, "-m", "profiles", "--no-trial", "--out", "out", *map(str, words), "train.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "profiles",
+        "--no-trial",
+        "--details",
+        "--out",
+        "out",
+        *map(str, words),
+        "train.py",
+    ]
     environment = {**os.environ, "PYTHONPATH": f"{PROJECT_ROOT}{os.pathsep}{folder}", "COLUMNS": "120"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 

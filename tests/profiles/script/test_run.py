@@ -43,7 +43,7 @@ def write(folder, text, name="train.py", keras=True):
 
 def run(folder, *words, plain=False, **environment):
     # Remedies are tried in test_trying.py.
-    return run_python(folder, *(() if plain else ("-m", "profiles", "--no-trial")), *words, **environment)
+    return run_python(folder, *(() if plain else ("-m", "profiles", "--no-trial", "--details")), *words, **environment)
 
 
 def results(folder):
@@ -527,7 +527,7 @@ def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
         """,
         keras=False,
     )
-    shown = run(tmp_path, "-m", "profiles", "--out", "out", "--budget", 5, script, plain=True)
+    shown = run(tmp_path, "-m", "profiles", "--details", "--out", "out", "--budget", 5, script, plain=True)
     assert shown.returncode == 0, shown.stderr[-3000:]
     document = results(tmp_path)
     [result] = document["results"]

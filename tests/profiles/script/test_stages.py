@@ -46,7 +46,7 @@ def test_two_fits_of_one_dataset_get_the_same_stages_and_other_data_get_their_ow
 
 def reported(watched: Profiler, out: Path, *words: str) -> command._Run:
     """Has the command report on what was watched, as behind a script, without trying remedies."""
-    run = command._Run(command._parser().parse_args([*words, "--no-trial", "train.py"]), out)
+    run = command._Run(command._parser().parse_args([*words, "--no-trial", "--details", "train.py"]), out)
     run._profilers, run._pid = [watched], os.getpid()
     run.report(None, 0)
     return run
@@ -85,7 +85,7 @@ def test_an_interrupted_reading_keeps_what_was_read_before(
     assert second.reason == "reading the data again was interrupted"
     printed = capsys.readouterr().err
     assert "stages of fit 1 (test_stages.py:" in printed and "no stages: reading the data again was" in printed
-    assert "results and report:" in printed
+    assert "\nMORE  " in printed
 
 
 def test_a_sample_of_several_files_is_called_one(

@@ -1,0 +1,139 @@
+"""The first screen: a verdict, a picture of it, why, and what to type; nothing in it contradicts another part."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiles.remedies import AS_WRITTEN
+from profiles.report.measurements import KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
+from profiles.report.screen import Bar, Picture, Screen, print_screen
+from profiles.text import Terminal
+from tests.builders import STAGE_TABLE, a_measurement_document, a_result, a_trial, rounds_of, samples_at, with_subject
+
+FACTS = {"parameters": 813_217}
+
+
+def shown(document: MeasurementDocument, typed: str | None = None, width: int = 80) -> str:
+    console = Terminal(file=io.StringIO(), width=width)
+    assert KIND.screens is not None
+    for screen in KIND.screens(document, derive(document), typed):
+        print_screen(console, screen)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def a_main_job(*results: Any, **changes: Any) -> MeasurementDocument:
+    return a_measurement_document(*(with_subject(result, training=FACTS) for result in results), **changes)
+
+
+def a_script(result: Any, trial: Any = None) -> MeasurementDocument:
+    document = a_measurement_document(result, command=SCRIPT, plan=Plan(rounds=3, data="train.py"))
+    trials = {} if trial is None else {result.subject.variant: trial}
+    return replace(document, samples=replace(document.samples, trials=trials))
+
+
+FAST = a_result("tf-data", train=rounds_of("train", 5, 5.1, 5, wait_ms=1, edge_ms=5))
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_verdict_comes_first_then_the_fastest_and_the_limit_then_the_picture_and_what_to_type() -> None:
+    text = shown(a_main_job(a_result(), FAST), "my photos/train")
+    labels = re.findall(r"^([A-Z][A-Z-]+) {2,}", text, flags=re.MULTILINE)
+    assert labels == ["INPUT-BOUND", "FASTEST", "LIMIT", "NEXT"]
+    assert "of an epoch with generator is loading: " in words(text)
+    assert text.splitlines()[-1].strip().endswith("--data 'my photos/train' --model cats-dogs-64")
+    assert max(map(len, text.splitlines()[:-1])) <= 80
+
+
+def test_times_are_the_ratio_of_the_rates_that_are_shown() -> None:
+    text = shown(a_main_job(a_result(), FAST))
+    rows = re.findall(r"^(\S+)(?: \(baseline\))? +([\d,]+) +(\d\.\d\d)x", text, flags=re.MULTILINE)
+    (fast, fast_rate, times), (baseline, rate, one) = rows
+    assert (fast, baseline, one) == ("tf-data", "generator", "1.00")
+    assert float(times) == pytest.approx(int(fast_rate.replace(",", "")) / int(rate.replace(",", "")), abs=0.01)
+
+
+def test_a_bar_is_as_long_as_an_image_takes_and_divided_as_the_verdict_says() -> None:
+    lines = shown(a_main_job(a_result(), FAST)).splitlines()
+    fast, slow = (re.search(r"[#=+~-]+$", line) for line in lines if re.search(r"x  #", line))
+    assert fast is not None and slow is not None
+    # 12 ms an epoch's image, of which the model takes 4 ms; and 5.5 ms.
+    assert len(fast[0]) / len(slow[0]) == pytest.approx(5.5 / 12, abs=0.05)
+    assert slow[0].count("#") / len(slow[0]) == pytest.approx(4 / 12, abs=0.05)
+    assert slow[0].count("#") == pytest.approx(fast[0].count("#"), abs=1)
+
+
+def test_the_way_to_a_cpu_is_noise_and_is_never_blamed() -> None:
+    """Batches from memory take 4 ms longer a step than one that lies there: on a CPU that is chance."""
+    samples = (*a_result(device="cpu").samples, *rounds_of("replay", 8, 8, 8))
+    from profiles.results import summarise
+
+    noisy = summarise(a_result(device="cpu").subject, list(samples), typical_canary_ns=5e6)
+    text = shown(a_main_job(noisy))
+    assert "device" not in text and "~" not in text
+    [verdict] = derive(a_main_job(noisy))
+    assert "transfer" not in verdict.text()
+
+
+@pytest.mark.parametrize(
+    ("flag", "label"),
+    [
+        (rounds_of("train", *(4.2,) * 3, wait_ms=0.1), "COMPUTE-BOUND"),
+        (rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20), "INPUT-BOUND"),
+        ([replace(one, step_ns=one.step_ns[:3]) for one in rounds_of("train", 10, 10, 10, wait_ms=6)], "NO VERDICT"),
+    ],
+)
+def test_labels_say_what_is_known(flag: list[Any], label: str) -> None:
+    text = shown(a_main_job(a_result(train=flag)))
+    assert f"\n{label}  " in text
+
+
+def test_a_disturbed_run_has_its_warning_on_top() -> None:
+    slow = a_result(train=[replace(one, canary_ns=10**8) for one in rounds_of("train", 10, 10, 10, wait_ms=6)])
+    text = shown(a_main_job(slow))
+    assert text.index("Be careful: the machine was slow") < text.index("-BOUND")
+
+
+def test_a_script_is_told_its_remedy_with_place_code_and_what_to_type() -> None:
+    trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "cache": samples_at(*[200.0] * 4)})
+    result = a_result("fit 1 (train.py:9)", notes=("fed by a tf.data.Dataset",))
+    text = shown(a_script(replace(result, stages=STAGE_TABLE), trial), "train.py --epochs 3")
+    assert "FASTER         2.00x (2.00 to 2.00) with cache, measured on your own data" in text
+    assert "code of cache" in text
+    assert text.rstrip().endswith("python -m profiles --apply=cache train.py --epochs 3")
+    assert "fit 1 (train.py:9): cats-dogs-64, batches of 10, fed by a tf.data.Dataset" in text
+
+
+def test_a_script_that_nothing_helps_is_told_what_was_tried() -> None:
+    trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "cache": samples_at(*[100.0] * 4)})
+    text = shown(a_script(a_result("fit 1 (train.py:9)"), trial))
+    assert "FASTER" not in text and "tried, and not faster: cache." in words(text)
+
+
+def test_names_are_never_broken_inside_and_commands_never_wrapped() -> None:
+    result = a_result("fit 1 (a_script_with_a_long_name_of_its_own.py:1234)")
+    for width in (40, 80, 120):
+        text = shown(a_script(result), width=width)
+        assert "a_script_with_a_long_name_of_its_own.py:1234" in text.replace("\n", "")
+    document = a_main_job(a_result())
+    assert f"--data {'p' * 90} --model" in shown(document, "p" * 90, width=60)
+
+
+def test_without_parts_a_bar_is_empty() -> None:
+    console = Terminal(file=io.StringIO(), width=80)
+    picture = Picture(columns=("img/s",), signs={"#": "model"}, bars=(Bar(name="a", cells=("1",), parts={}),))
+    print_screen(console, Screen(heading=("x",), picture=picture))
+    assert "#" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_nothing_measured_has_a_heading_and_the_reasons() -> None:
+    document = a_measurement_document(command=SCRIPT, plan=Plan(rounds=0, data="train.py"))
+    [screen] = screens_of(document, [])
+    assert screen.heading == ("unstall: train.py",)
