@@ -18,6 +18,10 @@ from profiles.provenance import usable_cores
 from profiles.samples import Sample
 from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 
+# A measured epoch has at most this many images (of which a quick run takes fewer), and at most as many as the model
+# alone takes in this many seconds, but at least this many batches, for a steady state. Results are rates for whole
+# epochs of the data: the time that an epoch costs at its edges is spread over all images of such an epoch.
+MOST_IMAGES, QUICK_IMAGES, _EPOCH_S, _LEAST_BATCHES = 768, 512, 1.0, 12
 # A window hangs if it takes this many times as long as expected, and at least this many seconds.
 _HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
 # The least seconds for a window that reads from storage: a warm epoch does not show how long reading takes.
@@ -94,6 +98,7 @@ class Group:
       images: the number of images in a measured epoch, by model and batch size. The first group that prepares a job
         decides and adds the number; groups that share this dictionary use the same number.
       session: the class whose methods answer in the child, as "module:Class".
+      most_images: of a measured epoch.
     """
 
     def __init__(
@@ -104,6 +109,7 @@ class Group:
         log: Path,
         images: dict[tuple[str, int], int],
         session: str = "benchmarks.lab.session:Session",
+        most_images: int = MOST_IMAGES,
     ) -> None:
         self.device = device
         self.backend: dict[str, Any] = {}
@@ -116,6 +122,7 @@ class Group:
         self.log = new_log(log)
         self._images = images
         self._session = session
+        self._most_images = most_images
         self._not_again: set[Job] = set()
         self._silent = False
         self._replace = self._replacing = False
@@ -150,7 +157,9 @@ class Group:
     def prepare(self, job: Job) -> None:
         """Builds a job's loader and runs a warm-up epoch; leaves the job out if that fails."""
         key = (job.model, job.config.batch_size)
-        images = self._images.setdefault(key, window_images(self.models[job.model], job.config.batch_size))
+        images = self._images.setdefault(
+            key, window_images(self.models[job.model], job.config.batch_size, self._most_images)
+        )
         # Preparing trains an epoch, and may read the images of the epoch once more.
         timeout_s = OPEN_TIMEOUT_S + _HANG_RATIO * images / self.models[job.model].step_images_per_sec
         facts = self._ask(job, "prepare", job, images, timeout_s=timeout_s)
@@ -293,13 +302,7 @@ class Group:
             self.log.unlink(missing_ok=True)
 
 
-# A measured epoch has at most this many images, and at most as many as the model alone takes in this many seconds, but
-# at least this many batches, for a steady state. Results are rates for whole epochs of the data: the time that an epoch
-# costs at its beginning and its end is spread over all images of such an epoch.
-_MOST_IMAGES, _EPOCH_S, _LEAST_BATCHES = 768, 1.0, 12
-
-
-def window_images(model: ModelFacts, batch_size: int) -> int:
+def window_images(model: ModelFacts, batch_size: int, most_images: int = MOST_IMAGES) -> int:
     """Returns the number of images in a measured epoch, which is a number of whole batches."""
-    images = min(_MOST_IMAGES, int(model.step_images_per_sec * _EPOCH_S))
+    images = min(most_images, int(model.step_images_per_sec * _EPOCH_S))
     return max(_LEAST_BATCHES, images // batch_size) * batch_size

@@ -15,7 +15,7 @@ from rich.progress import Progress, TaskID
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import devices_here, read_source, say_data
 from benchmarks.lab.options import UserError
-from benchmarks.lab.rounds import Group, MeasuredJob, Turn, run_round
+from benchmarks.lab.rounds import MOST_IMAGES, QUICK_IMAGES, Group, MeasuredJob, Turn, run_round
 from benchmarks.lab.session import Job
 from benchmarks.pipeline.plan import Plan
 from pipeline import ImageSource
@@ -77,7 +77,14 @@ class Run:
         name = device.name.replace(":", "-")
         images: dict[tuple[str, int], int] = {}
         return [
-            Group(device, self._source, some, self._plan.out / f"{name}{'-forks' * forks}.log", images)
+            Group(
+                device,
+                self._source,
+                some,
+                self._plan.out / f"{name}{'-forks' * forks}.log",
+                images,
+                most_images=QUICK_IMAGES if self._plan.ends_early else MOST_IMAGES,
+            )
             for forks in (False, True)
             if (some := [job for job in jobs if job.config.use_multiprocessing == forks])
         ]
@@ -91,7 +98,7 @@ class Run:
           UserError: if a device that was asked for is not there (exit code 3), or a model cannot be used.
         """
         jobs = sum(len(group.jobs) for group in self._groups)
-        loader_rounds = min(LOADER_ROUNDS, self._plan.rounds)
+        loader_rounds = min(LOADER_ROUNDS, self._plan.rounds) if not self._plan.ends_early else 1
         windows = self._plan.rounds * (1 + self._plan.cold) + loader_rounds
         order = random.Random()
         task = self._progress.add_task("starting", total=jobs * (1 + windows))
@@ -155,21 +162,24 @@ class Run:
             if (group.device, job.model, job.variant) in names
         ]
         (total,) = (bar.total or 0 for bar in self._progress.tasks if bar.id == task)
-        self._progress.update(task, total=total + self._rounds * len(turns))
+        rounds = LEAST_ROUNDS if self._plan.ends_early else self._rounds
+        self._progress.update(task, total=total + rounds * len(turns))
 
         def done(name: str) -> None:
             self._progress.update(task, advance=1, description=f"{name} again", refresh=True)
 
-        for number in range(self._rounds, 2 * self._rounds):
+        for number in range(self._rounds, self._rounds + rounds):
             run_round(turns, number, order, done=done, begin=begin)
 
     def _take_apart(self, task: TaskID) -> None:
         """Measures the stages of loaders, after all windows.
 
-        With --stages those of all loaders, else those of the baseline and of the fastest on each device.
+        With --stages those of all loaders; else those of the baseline, and of the fastest unless rounds may end early.
         """
         results = [verdict.result for verdict in self._warm_verdicts()]
         chosen = results if self._plan.stages else text.described_results(results, BASELINE)
+        if self._plan.ends_early and not self._plan.stages:
+            chosen = [result for result in chosen if result.subject.variant == BASELINE] or chosen[:1]
         names = [(result.subject.device, result.subject.variant, result.subject.model) for result in chosen]
         for group in self._groups:
             for job in group.jobs:
@@ -316,31 +326,25 @@ class Run:
 
 
 def is_decided(verdicts: Sequence[Verdict]) -> bool:
-    """Whether more rounds would tell nothing new.
+    """Whether more rounds would tell nothing new: what limits the baseline is known, and which variant is the fastest.
 
-    That is so if it is known what limits the baseline, and which variants are faster than the baseline: for each other
-    variant either direction is significant. The gain that is reported is measured again, in rounds that this look at
-    the results does not choose, so that stopping early makes no gain look larger.
+    The latter is surely faster than the baseline, or the baseline is the fastest itself. Its gain is measured again, in
+    rounds that this look at the results does not choose, so that ending early makes no gain look larger.
 
     Args:
       verdicts: on all variants of each model and device, of rounds so far.
     """
     baselines = [verdict for verdict in verdicts if verdict.result.subject.variant == BASELINE]
     for baseline in baselines:
-        if baseline.result.attribution.bound == "uncertain":
-            return False
-        rivals = [
-            verdict
+        subject = baseline.result.subject
+        rates = {
+            verdict.result.subject.variant: verdict.result.epoch_images_per_sec
             for verdict in verdicts
-            if verdict is not baseline
-            and (verdict.result.subject.model, verdict.result.subject.device)
-            == (baseline.result.subject.model, baseline.result.subject.device)
-        ]
-        faster = {advice.change for advice in baseline.advice}
-        slower = {
-            rival.result.subject.variant for rival in rivals if BASELINE in {advice.change for advice in rival.advice}
+            if (verdict.result.subject.model, verdict.result.subject.device) == (subject.model, subject.device)
         }
-        if not {rival.result.subject.variant for rival in rivals} <= faster | slower:
+        fastest = max(rates, key=rates.__getitem__)
+        surely_faster = {advice.change for advice in baseline.advice}
+        if baseline.result.attribution.bound == "uncertain" or fastest not in (BASELINE, *surely_faster):
             return False
     return bool(baselines)
 
