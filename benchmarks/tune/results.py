@@ -180,17 +180,25 @@ def settle(results: Sequence[Result], chosen_first: str | None) -> Result:
     return fastest if confirmed else incumbent
 
 
-def choose(results: Sequence[Result]) -> Result:
+def choose(results: Sequence[Result], *, surely: bool = True) -> Result:
     """Returns the best result that is significantly faster than AUTOTUNE, or AUTOTUNE.
 
     Of those that are not significantly slower than the fastest, and no more than 1 % slower, it returns the simplest.
+
+    Args:
+      surely: whether these rounds must show that it is faster. If not, rounds that did not choose it must: of a single
+        candidate that is one comparison, whatever the number of pipelines was.
     """
     incumbent = next((result for result in results if result.name == AUTOTUNE), results[0])
     others = [result for result in results if result is not incumbent]
     faster = significantly_above(
         [shared_rounds(result.epoch_images_per_sec, incumbent.epoch_images_per_sec) for result in others]
     )
-    better = [result for result, is_faster in zip(others, faster, strict=True) if is_faster]
+    better = [
+        result
+        for result, is_faster in zip(others, faster, strict=True)
+        if is_faster or (not surely and result.rate > incumbent.rate)
+    ]
     if not better:
         return incumbent
     fastest = max(better, key=lambda result: result.rate)

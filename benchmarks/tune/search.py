@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
-from benchmarks.lab.rounds import Group, Turn, run_round
+from benchmarks.lab.rounds import MOST_IMAGES, QUICK_IMAGES, Group, Turn, run_round
 from benchmarks.lab.session import Job
 from benchmarks.tune.exactness import Exactness, allowed
 from benchmarks.tune.plan import Plan
@@ -41,7 +41,9 @@ from profiles.report import LeftOut
 SHORTLIST, QUICK_SHORTLIST = 5, 3
 # Where fewer rounds than this have not decided which pipeline is the fastest, so many more rounds are measured of those
 # that may be; and so many rounds measure the choice again.
-_DECIDING_ROUNDS, _QUICK_DECIDING_ROUNDS = 8, 4
+_DECIDING_ROUNDS = 8
+# Rounds that measure the choice of a quick search again. They alone must show that it is faster.
+_QUICK_AGAIN = 5
 
 
 class Tuner:
@@ -72,7 +74,8 @@ class Tuner:
         self._base = plan.asked.base
         self._cores = usable_cores()
         first = Job(variant=AUTOTUNE, config=self._base, model=plan.model)
-        self._group = Group(self._device, source, [first], plan.out / "tune.log", {}, SESSION)
+        most_images = MOST_IMAGES if plan.thorough else QUICK_IMAGES
+        self._group = Group(self._device, source, [first], plan.out / "tune.log", {}, SESSION, most_images=most_images)
         self._order = random.Random()
         self._after_round: Callable[[], object] = lambda: None
         # What `samples` returns, filled as the search goes on.
@@ -229,10 +232,8 @@ class Tuner:
         for number in rounds_within(self._limits.budget_s, self._began_ns, least):
             self._say(f"round {number + 1}")
             self._round(number, loader=self._thorough and number < LEAST_ROUNDS)
-            # The gain is measured again, in rounds that this look does not choose: it looks no larger by ending early.
-            if not self._thorough and number + 1 >= least and not undecided(self._results()):
-                break
-        self._decide(number + 1)
+        if self._thorough:
+            self._decide(number + 1)
 
     def _decide(self, rounds: int) -> None:
         """Measures further rounds of those subjects among which the rounds so far do not decide the fastest.
@@ -240,13 +241,12 @@ class Tuner:
         With a slow model the budget holds few rounds, whose intervals are as wide as the differences between subjects.
         """
         group, names = self._group, {result.name for result in undecided(self._results())}
-        most = _DECIDING_ROUNDS if self._thorough else _QUICK_DECIDING_ROUNDS
-        if rounds >= most or not names:
+        if rounds >= _DECIDING_ROUNDS or not names:
             return
         for job in group.jobs:
             if self._subjects[job].name not in names:
                 group.retire(job)
-        for further in range(rounds, rounds + most):
+        for further in range(rounds, rounds + _DECIDING_ROUNDS):
             self._say(f"round {further + 1}, between {len(names)}")
             self._round(further, loader=False)
 
@@ -280,7 +280,7 @@ class Tuner:
     def _settle(self) -> None:
         """Measures the choice again, and what a fixed order and its prepared copy cost."""
         results = self._results()
-        chosen = choose(results)
+        chosen = choose(results, surely=self._thorough)
         if chosen.name != AUTOTUNE:
             self._chosen_first = chosen.name
             self._measure_again(chosen.name)
@@ -306,7 +306,7 @@ class Tuner:
             if subject.name in rivals and job not in group.jobs and job in group.measured and job not in failed:
                 group.add(job)
         turns = [Turn(group=group, of=job, window="again") for job in group.jobs]
-        for number in range(_DECIDING_ROUNDS if self._thorough else _QUICK_DECIDING_ROUNDS):
+        for number in range(_DECIDING_ROUNDS if self._thorough else _QUICK_AGAIN):
             run_round(turns, number, self._order)
             self._after_round()
 
