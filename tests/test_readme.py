@@ -16,8 +16,19 @@ README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
 
 def test_every_module_that_it_runs_exists():
     modules = set(re.findall(r"python3? -m ([a-z_.]+)", README))
-    assert {"benchmarks.pipeline", "benchmarks.truth", "venv", "pytest"} <= modules
+    assert {"benchmarks.pipeline", "venv", "pytest"} <= modules
     assert [name for name in modules if importlib.util.find_spec(name) is None] == []
+
+
+def test_every_verb_that_it_names_exists_and_every_command_of_the_table_has_a_time():
+    verbs = set(re.findall(r"(?:^|`)unstall ([a-z]+)", README, flags=re.MULTILINE))
+    assert {"profile", "pipeline", "tune", "gate", "doctor", "cache", "show"} <= verbs <= set(VERBS)
+    rows = [line.split("|")[1:-1] for line in README.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10 and all(len(row) == 4 and row[2].strip() for row in rows)
+
+
+def test_it_is_short_enough_to_be_read_to_its_end():
+    assert len(README.splitlines()) <= 140
 
 
 def test_every_option_that_it_names_exists(capsys):

@@ -19,7 +19,6 @@ from profiles.results.parts import Parts
 from profiles.results.result import Result
 from profiles.results.rules import why_uncertain
 from profiles.results.verdict import Verdict, evidence_of
-from profiles.stage_table import Stage, StageTable
 from profiles.statistics import range_text
 
 # The signs of the parts of a bar, and what a sentence calls them.
@@ -343,21 +342,20 @@ def _stages_line(result: Result) -> Line | None:
     clauses = []
     if result.stages is not None and result.stages.stages:
         table = result.stages
-        costly = sorted(table.stages, key=lambda stage: -table.share(stage))[:_MOST_STAGES]
-        costly = [stage for stage in costly if table.share(stage) >= _LEAST_STAGE]
+        shares: dict[str, float] = {}
+        for stage in table.stages:  # several may stand in one call of the user's
+            name = f"{stage.name} ({stage.location})" if stage.location else stage.name
+            shares[name] = shares.get(name, 0.0) + table.share(stage)
+        costly = sorted((name for name in shares if shares[name] >= _LEAST_STAGE), key=lambda name: -shares[name])
         if costly:
-            clauses.append(f"{', '.join(_stage(stage, table) for stage in costly)} of the loader's time")
+            told = ", ".join(f"{name} {shares[name]:.0%}" for name in costly[:_MOST_STAGES])
+            clauses.append(f"{told} of the loader's time")
     elif result.stages is not None and result.stages.reason is not None:
         clauses.append(f"its stages are not known: {result.stages.reason}")
     decoded, wanted = result.subject.decoded_pixels, result.subject.wanted_pixels
     if decoded and wanted and decoded / wanted >= _OVERSIZED:
         clauses.append(f"images are decoded at {decoded / wanted:,.0f} times the pixels that the model takes")
     return Line(label="WHY", text=f"{'; '.join(clauses)}.") if clauses else None
-
-
-def _stage(stage: Stage, table: StageTable) -> str:
-    place = f" ({stage.location})" if stage.location else ""
-    return f"{stage.name}{place} {table.share(stage):.0%}"
 
 
 def _first_fault(verdict: Verdict) -> Line | None:

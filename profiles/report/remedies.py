@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+import unstall
 from profiles.remedies import (
     EQUAL_RATIO,
     Gain,
@@ -104,7 +105,8 @@ def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
         for untried in trial.untried
     ]
     if chosen is not None and script is not None:
-        lines.append(f"apply it: python -m profiles --apply={','.join(chosen.contender.remedies)} {script}")
+        command = unstall.command("python -m profiles")
+        lines.append(f"apply it: {command} --apply={','.join(chosen.contender.remedies)} {script}")
     return lines
 
 
