@@ -8,6 +8,7 @@ from profiles.remedies.gains import (
     beyond_trial,
     gains_of,
     is_a_gain,
+    is_unlike,
 )
 from profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
 from profiles.remedies.room import Room, room_here
@@ -33,5 +34,6 @@ __all__ = [
     "beyond_trial",
     "gains_of",
     "is_a_gain",
+    "is_unlike",
     "room_here",
 ]

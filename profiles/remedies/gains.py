@@ -13,6 +13,8 @@ from profiles.statistics import Interval, by_shared_rounds, geometric_mean, rati
 
 # Gains below this are as good as none.
 EQUAL_RATIO = 0.03
+# An epoch of the trial is unlike those of the script if it takes so much more.
+_UNLIKE_RATIO = 0.15
 # A contender must make the data this many times as fast to be advised.
 _WORTH_IT = 1 + EQUAL_RATIO
 # A contender with more remedies must be this many times as fast as one with fewer, or the one with fewer is advised.
@@ -104,7 +106,7 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
         return ()
     as_written, *others = trial.contenders
     beyond = beyond_trial(trial)
-    rates = _rates(as_written.samples, trial, beyond)
+    rates = _rates_as_written(as_written.samples, trial, beyond)
     if not rates:
         return ()
     gains = []
@@ -117,7 +119,9 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
         pairs = by_shared_rounds(own, rates)
         if not pairs[0]:
             continue
-        again = by_shared_rounds(_rates(contender.again, trial, own_beyond), _rates(as_written.again, trial, beyond))
+        again = by_shared_rounds(
+            _rates(contender.again, trial, own_beyond), _rates_as_written(as_written.again, trial, beyond)
+        )
         effects = [trial.remedy(name).effect for name in contender.remedies]
         gains.append(
             Gain(
@@ -146,7 +150,9 @@ def _ratio(
     if interval is None or not beyond.edges_s or not trial.edges_are_doubtful:
         return ratio, interval
     without = replace(beyond, edges_s=0.0)
-    _, other = ratio_interval(*by_shared_rounds(_rates(samples, trial, without), _rates(as_written, trial, without)))
+    _, other = ratio_interval(
+        *by_shared_rounds(_rates(samples, trial, without), _rates_as_written(as_written, trial, without))
+    )
     return ratio, interval if other is None else (min(interval[0], other[0]), max(interval[1], other[1]))
 
 
@@ -175,6 +181,24 @@ def _whole_ratio(contender: Contender, trial: Trial, beyond: Beyond, rate: float
 
 def _rates(samples: Sequence[Sample], trial: Trial, beyond: Beyond) -> dict[int, float]:
     return {sample.round: 1 / _whole_s_per_image(sample, trial, beyond) for sample in samples}
+
+
+def _rates_as_written(samples: Sequence[Sample], trial: Trial, beyond: Beyond) -> dict[int, float]:
+    """Returns the same of the data as written, none slower than the script's own epochs where the trial is unlike them.
+
+    In a part of an epoch, the filling of a shuffle buffer and the waits of tf.data's tuner can take more than their
+    share. A gain that counted them would be too large.
+    """
+    rates = _rates(samples, trial, beyond)
+    if not is_unlike(trial) or trial.script_s is None:
+        return rates
+    return {number: max(rate, 1 / trial.script_s) for number, rate in rates.items()}
+
+
+def is_unlike(trial: Trial) -> bool:
+    """Whether an epoch of the data as written takes much longer in the trial than it took in the script."""
+    measured_s = as_written_s_per_image(trial)
+    return trial.script_s is not None and measured_s is not None and measured_s / trial.script_s - 1 > _UNLIKE_RATIO
 
 
 def beyond_trial(trial: Trial) -> Beyond:

@@ -19,6 +19,7 @@ from profiles.remedies import (
     beyond_trial,
     gains_of,
     is_a_gain,
+    is_unlike,
 )
 from profiles.statistics import range_cell, range_text
 
@@ -27,8 +28,6 @@ HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
 _LEAST_BYTES = 500_000
 # Seconds that are worth a sentence.
 _LEAST_LOST_S = 0.1
-# An epoch of the trial is unlike those of the script if it takes so much more or less.
-_UNLIKE_RATIO = 0.15
 # What steps take beyond those of the trial is worth a sentence from this part of an epoch on.
 _NOTED_STEPS = 0.05
 
@@ -142,10 +141,10 @@ def _scope(trial: Trial) -> str | None:
             "bars, its own code, other programs): charged to the data as written and with every remedy."
         )
     script_s = (trial.script_s or 0.0) * images_of_epoch
-    if script_s and as_written_s and abs(as_written_s / script_s - 1) > _UNLIKE_RATIO:
+    if is_unlike(trial):
         sentences.append(
             f"As written, an epoch takes {as_written_s:.1f} s in the trial and took {script_s:.1f} s in the script: "
-            "gains may be off by as much."
+            "gains are over the latter."
         )
     return " ".join(sentences) or None
 
