@@ -33,10 +33,11 @@ _HERE = Path(__file__).resolve().parent
 _RUN = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m(.*)")
 # A module with a `__path__` is a package. The list is empty because `_Finder` finds our packages, beside this file.
 __path__: list[str] = []
-# Whether the console script runs. A script that is profiled changes `sys.argv`, so that this is noted at once.
+# The part of a command that the console script replaces.
 _MODULE = re.compile(
     r"python -m (?:benchmarks\.|pipeline |models |profiles (?=(?:show|compare)\b))|python -m profiles\b"
 )
+# Whether the console script runs. A script that is profiled changes `sys.argv`, so that this is noted at once.
 _typed_unstall = Path(sys.argv[0] if sys.argv else "").name == "unstall"
 
 

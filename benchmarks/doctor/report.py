@@ -108,15 +108,8 @@ def _print(console: Console, document: DoctorDocument, results: Results) -> None
     console.print(Text(title, style="bold"), soft_wrap=True)
     console.print()
     verdict = "STOPS" if results.stops else "FINDINGS" if results.findings else "HEALTHY"
-    print_lines(
-        console,
-        [
-            Line(
-                label=verdict,
-                text=results.conclusion if results.findings else f"nothing is wrong. {results.conclusion}",
-            )
-        ],
-    )
+    healthy = "" if results.findings else "nothing is wrong. "
+    print_lines(console, [Line(label=verdict, text=f"{healthy}{results.conclusion}")])
     if results.findings:
         console.print()
         console.print(_table(results))

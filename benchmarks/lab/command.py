@@ -21,7 +21,7 @@ from pipeline import ImageSource, SourceError, open_source, read_skip_list
 from pipeline.commands import Noise, Stopped, signals
 from pipeline.text import printable
 from profiles import Device, clock
-from profiles.report import REPORT, RESULTS, print_document, print_more, write, write_results
+from profiles.report import REPORT, RESULTS, classes_text, print_document, print_more, write, write_results
 from profiles.text import Terminal, print_files
 
 _RUNS = Path("runs")
@@ -297,8 +297,7 @@ def read_source(
 
 def say_data(errors: Console, source: ImageSource) -> None:
     """Prints what was understood of the images, before anything is measured."""
-    names = ", ".join(source.class_names[:3]) + (", ..." if len(source.class_names) > 3 else "")
-    text = f"measuring {source.images:,} images of {len(source.class_names)} classes ({names}) from {source.name}"
+    text = f"measuring {source.images:,} images, {classes_text(source.class_names)}, from {source.name}"
     errors.print(printable(text), style="dim", markup=False, emoji=False, highlight=False)
 
 

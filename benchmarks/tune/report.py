@@ -142,8 +142,7 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
     text = _choice(chosen, results)
     if faster and exactness is not None and exactness.psnr_db is not None:
         text += f" Its images are {exactness.name}: {exactness.mean_levels:.1f} levels of 255 off on average."
-    usual = [(name, result) for name in (NAIVE, HEURISTIC, AUTOTUNE) if (result := results.named(name)) is not None]
-    shown = [*usual, *([("tuned", chosen)] if faster else [])]
+    shown = [*_usual(results), *([("tuned", chosen)] if faster else [])]
     beside = results.incumbent.rate
     return (
         Screen(
@@ -179,11 +178,15 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
     )
 
 
+def _usual(results: Results) -> list[tuple[str, Result]]:
+    """Returns the usual pipelines that were measured, with their names."""
+    return [(name, result) for name in (NAIVE, HEURISTIC, AUTOTUNE) if (result := results.named(name)) is not None]
+
+
 def _bars(results: Results) -> list[str]:
     """Returns lines for the usual pipelines (naive, heuristic, AUTOTUNE) and the chosen one: name, bar and rate."""
     assert results.chosen is not None
-    bars = [(name, result) for name in (NAIVE, HEURISTIC, AUTOTUNE) if (result := results.named(name)) is not None]
-    rates = [(name, result.rate) for name, result in (*bars, ("tuned", results.chosen))]
+    rates = [(name, result.rate) for name, result in (*_usual(results), ("tuned", results.chosen))]
     fastest = max(rate for _, rate in rates)
     return [f"{name:<10}{'█' * max(1, round(_BAR_WIDTH * rate / fastest))} {rate:,.0f} img/s" for name, rate in rates]
 

@@ -127,8 +127,8 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
             Gain(
                 contender=contender,
                 by_round=own,
-                against=_ratio(contender.samples, as_written.samples, trial, pairs),
-                again=_ratio(contender.again, as_written.again, trial, again)
+                against=_ratio(contender.samples, as_written.samples, trial, beyond, pairs),
+                again=_ratio(contender.again, as_written.again, trial, beyond, again)
                 if again[0] and contender is not as_written
                 else None,
                 whole_ratio=_whole_ratio(contender, trial, own_beyond, *map(geometric_mean, pairs)),
@@ -142,11 +142,11 @@ def _ratio(
     samples: Sequence[Sample],
     as_written: Sequence[Sample],
     trial: Trial,
+    beyond: Beyond,
     pairs: tuple[Sequence[float], Sequence[float]],
 ) -> tuple[float, Interval | None]:
     """Returns the ratio of rates, and its interval: from no waits of the tuner to all, where few epochs showed them."""
     ratio, interval = ratio_interval(*pairs)
-    beyond = beyond_trial(trial)
     if interval is None or not beyond.edges_s or not trial.edges_are_doubtful:
         return ratio, interval
     without = replace(beyond, edges_s=0.0)

@@ -20,6 +20,7 @@ from profiles.report.files import to_json, write_atomically
 from profiles.report.plots import machine_charts
 from profiles.report.remedies import trial_copies, trial_sentences
 from profiles.report.screen import Bar, Line, Picture, Screen, print_lines, print_more
+from profiles.report.screen_lines import classes_text
 from profiles.report.text import print_stages
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Picture",
     "Screen",
     "charts",
+    "classes_text",
     "document",
     "encode",
     "html",

@@ -14,10 +14,11 @@ from profiles.machine.telemetry import Trace, during, spans, unread_gpu
 from profiles.remedies import Trial
 from profiles.report import html, text
 from profiles.report.accounts import account_rows, print_account
+from profiles.report.compared_screen import compared_screens
 from profiles.report.document import Document, Kind, content_of
-from profiles.report.first_screen import compared_screens, script_screen
 from profiles.report.remedies import gain_rows, print_trial, trial_copies, trial_sentences
 from profiles.report.screen import Screen
+from profiles.report.script_screen import script_screen
 from profiles.results.account import Account
 from profiles.results.evidence import Finding
 from profiles.results.fit_rules import fit_findings
@@ -217,7 +218,11 @@ def screens_of(
     if baseline is not None:
         data = document.plan.data if typed is None else typed
         return compared_screens(
-            verdicts, baseline=baseline, dataset=document.dataset or {}, data=data, left_out=document.left_out
+            list(_by_device(verdicts).values()),
+            baseline=baseline,
+            dataset=document.dataset or {},
+            data=data,
+            left_out=document.left_out,
         )
     script = document.plan.data if document.command == SCRIPT else None
     return (

@@ -67,13 +67,11 @@ class Picture:
     Attributes:
       columns: headings of the cells.
       signs: what each sign stands for, in the order of the parts.
-      note: a line below; None for none.
     """
 
     columns: tuple[str, ...]
     signs: Mapping[str, str]
     bars: tuple[Bar, ...]
-    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,5 +168,3 @@ def _print_picture(console: Console, picture: Picture) -> None:
         console.print(Text.assemble(f"{first:<{names}}  ", cells, drawn), soft_wrap=True)
         for part in rest:
             console.print(Text(f"  {part}"), soft_wrap=True)
-    if picture.note is not None:
-        console.print(Text(picture.note, style="dim"))

@@ -48,6 +48,14 @@ class Result:
     stages: StageTable | None = None
     lines: tuple[AnnotatedFunction, ...] = ()
 
+    @property
+    def culprit(self) -> str:
+        """The name of the largest part of loading; never the way to a CPU, which is noise."""
+        noise = ("transfer",) if self.subject.device.kind == "cpu" else ()
+        shares = self.attribution.shares.items()
+        loading = {part: share for part, share in shares if share is not None and part not in ("compute", *noise)}
+        return max(loading, key=loading.__getitem__)
+
     def of(self, window: str) -> list[Sample]:
         """Returns the samples of a window."""
         return [sample for sample in self.samples if sample.window == window]

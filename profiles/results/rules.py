@@ -73,7 +73,7 @@ def bound(evidence: Evidence) -> Finding:
         text += f" (doubtful: {', '.join(doubts)})"
     if bound_of(loading) == "compute":
         return Finding(rule=rule, text=text, cost_ratio=max(loading, 0.0))
-    culprit = _culprit(evidence)
+    culprit = evidence.result.culprit
     share = evidence.lost[culprit]
     amount = "most of it" if share > MOST_RATIO * loading else "the largest part of it"
     return Finding(
@@ -82,15 +82,6 @@ def bound(evidence: Evidence) -> Finding:
         cost_ratio=loading,
         gain=_gain_without(loading, "if loading cost nothing"),
     )
-
-
-def _culprit(evidence: Evidence) -> str:
-    """Returns the largest part of loading. The way to the device is noise on a CPU, and is never blamed there."""
-    culprit = evidence.result.attribution.culprit
-    if culprit != "transfer" or evidence.result.subject.device.kind != "cpu":
-        return culprit
-    others = {part: share for part, share in evidence.lost.items() if part not in ("compute", "transfer")}
-    return max(others, key=others.__getitem__)
 
 
 def culprit_stage(evidence: Evidence) -> Finding | None:

@@ -48,7 +48,7 @@ class Verdict:
             "page_cache": subject.page_cache,
             "bound": attribution.bound,
             "loading_ratio": attribution.loading_ratio,
-            "culprit": attribution.culprit,
+            "culprit": self.result.culprit,
             "advice": [
                 {
                     "change": advice.change,

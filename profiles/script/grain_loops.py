@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import grain
@@ -23,14 +24,10 @@ class GrainData(AnyData):
 
     def attach(self, loops: Loops) -> Callable[[], None]:
         """Replaces `__iter__` of all such data, so that `loops` is told of each pass. Returns what restores it."""
-        owners = (grain.DataLoader, grain.MapDataset, grain.IterDataset)
-        undo = [replace_methods(owner, ["__iter__"], functools.partial(self._watched, loops)) for owner in owners]
-
-        def restore() -> None:
-            for put_back in undo:
-                put_back()
-
-        return restore
+        undo = ExitStack()
+        for owner in (grain.DataLoader, grain.MapDataset, grain.IterDataset):
+            undo.callback(replace_methods(owner, ["__iter__"], functools.partial(self._watched, loops)))
+        return undo.close
 
     def kind_of(self, data: Any) -> str:
         return "a Grain DataLoader" if isinstance(data, grain.DataLoader) else "a Grain dataset"

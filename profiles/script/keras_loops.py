@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,16 +53,10 @@ class KerasData(AnyData):
     def attach(self, loops: Loops) -> Callable[[], None]:
         """Replaces the methods of all such data that give batches, so that `loops` is told. Returns what restores."""
         data = keras.utils.PyDataset
-        undo = [
-            replace_methods(data, ["__getitem__", "__next__"], functools.partial(self._watched, loops)),
-            replace_methods(data, ["__iter__"], functools.partial(self._iterated, loops)),
-        ]
-
-        def restore() -> None:
-            while undo:
-                undo.pop()()
-
-        return restore
+        undo = ExitStack()
+        undo.callback(replace_methods(data, ["__getitem__", "__next__"], functools.partial(self._watched, loops)))
+        undo.callback(replace_methods(data, ["__iter__"], functools.partial(self._iterated, loops)))
+        return undo.close
 
     def kind_of(self, data: Any) -> str:
         return data_kind(data)

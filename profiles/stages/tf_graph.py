@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any, Literal
 from unittest import mock
 
-from profiles.stages.places import Place, is_library, place_of
+from profiles.stages.places import Place, place_of
 
 _CACHES = re.compile(r"_?(Cache|Snapshot)Dataset\w*")
 # Ops that draw random numbers, by the names that TensorFlow registers. The patterns also match names of later versions
@@ -607,12 +607,17 @@ def _name(function: Any, kind: str, made_by: Place | None) -> tuple[str, str | N
     code = getattr(function, "__code__", None)
     if code is None:  # a callable object: of a class of the user's, or a Keras layer, whose code is no place of theirs
         code = getattr(type(function).__call__, "__code__", None)
-        return name, None if code is None or _LIBRARIES & {*Path(code.co_filename).parts} else _place(code)
+        return name, None if code is None or _is_of_a_package(code) else _place(code)
     if code.co_filename.startswith(str(Path(sys.modules["tensorflow"].__file__ or "").parent)):
         return ("from_generator" if name == "flat_map_fn" else kind), None
-    if is_library(code.co_filename):
+    if _is_of_a_package(code):
         return (Path(code.co_filename).stem, None) if made_by is None else (made_by.called or kind, str(made_by))
     return name, _place(code)
+
+
+def _is_of_a_package(code: CodeType) -> bool:
+    """Whether code is of an installed package. The code of a notebook's cell is the user's own."""
+    return bool(_LIBRARIES & {*Path(code.co_filename).parts})
 
 
 def _runs_python(wrapper: Any) -> bool:

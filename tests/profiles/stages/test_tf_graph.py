@@ -135,6 +135,13 @@ def test_what_a_library_maps_has_the_name_and_the_place_of_the_users_call(
     }
 
 
+def test_a_function_of_a_notebook_cell_keeps_its_name() -> None:
+    cell: dict[str, Any] = {}
+    exec(compile("def halved(x):\n    return x / 2\n", "<ipython-input-1-0a>", "exec"), cell)
+    node = nodes(tf.data.Dataset.range(2).map(cell["halved"]))[-1]
+    assert (node.name, node.location) == ("halved", "<ipython-input-1-0a>:1")
+
+
 def test_a_partial_a_lambda_and_an_object_are_named() -> None:
     def add(x: Any, number: int) -> Any:
         return x + number

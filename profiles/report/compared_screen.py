@@ -1,0 +1,166 @@
+"""The first screens of the main job: the variants of each model and device beside each other."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import unstall
+from profiles.report.document import LeftOut
+from profiles.report.screen import Bar, Line, Picture, Screen
+from profiles.report.screen_lines import (
+    SIGNS,
+    by_sign,
+    classes_text,
+    is_fault,
+    is_short,
+    left_out_lines,
+    stages_line,
+    verdict_line,
+    warning_of,
+)
+from profiles.report.text import described_results
+from profiles.results.evidence import Advice
+from profiles.results.result import Result
+from profiles.results.verdict import Verdict
+from profiles.statistics import range_text
+
+_LOADERS = {
+    "image_data_generator": "Keras' ImageDataGenerator",
+    "py_dataset": "a PyDataset",
+    "image_dataset_from_directory": "image_dataset_from_directory",
+    "tf_data": "tf.data",
+}
+
+
+def compared_screens(
+    groups: Sequence[Sequence[Verdict]],
+    *,
+    baseline: str,
+    dataset: Mapping[str, Any],
+    data: str,
+    left_out: Sequence[LeftOut] = (),
+) -> tuple[Screen, ...]:
+    """Returns a screen for each model and device: its variants beside each other.
+
+    Args:
+      groups: the verdicts on all variants of each model and device.
+      baseline: the variant that the others are compared with.
+      dataset: the data, as the document holds them.
+      data: as the user typed it.
+      left_out: variants without a result.
+    """
+    if not groups:
+        return (Screen(heading=(f"unstall: {data}",), verdict=left_out_lines(left_out)),)
+    first, *others = (_compared_screen(group, baseline, dataset, data) for group in groups)
+    return (replace(first, why=(*first.why, *left_out_lines(left_out))), *others)
+
+
+def _compared_screen(group: Sequence[Verdict], baseline: str, dataset: Mapping[str, Any], data: str) -> Screen:
+    warm = [verdict for verdict in group if verdict.result.subject.page_cache == "warm"] or group
+    result = described_results([verdict.result for verdict in group], baseline)[0]
+    judged = next(verdict for verdict in group if verdict.result is result)
+    subject = result.subject
+    size = subject.config.get("image_size") or ()
+    facts = [
+        "x".join(map(str, size)) if isinstance(size, Sequence) else "",
+        f"{subject.training['parameters']:,} parameters" if "parameters" in subject.training else "",
+    ]
+    cores = "" if subject.cores is None else f", {subject.cores:g} cores"
+    images, classes = dataset.get("images"), list(dataset.get("classes") or ())
+    heading = (
+        f"unstall: {images:,} images, {classes_text(classes)}, from {dataset.get('name')}"
+        if isinstance(images, int) and classes
+        else f"unstall: {data}",
+        f"{subject.model} ({', '.join(fact for fact in facts if fact)}) on {subject.device.name}{cores}; "
+        f"{len(warm)} pipeline{'s' if len(warm) > 1 else ''}",
+    )
+    with_loader = f" with {_loader(result)}"
+    lines = [verdict_line(judged, with_loader)]
+    if judged.rivals:
+        lines.append(_fastest_line(judged, group))
+    if result.model_images_per_sec is not None and not is_short(result):
+        lines.append(
+            Line(
+                label="LIMIT",
+                text=f"the model alone does {result.model_images_per_sec:,.0f} {subject.unit.rate}: no loader can "
+                "give more.",
+            )
+        )
+    why = stages_line(result) or _first_fault(judged)
+    return Screen(
+        heading=heading,
+        warning=warning_of([verdict.result for verdict in group]),
+        verdict=tuple(lines),
+        picture=_compared_picture(group, result, baseline),
+        why=() if why is None else (why,),
+        next=(_next_of_compared(judged, data),),
+    )
+
+
+def _loader(result: Result) -> str:
+    kind = _LOADERS.get(str(result.subject.config.get("loader")))
+    return f"{result.subject.variant}{f' ({kind})' if kind else ''}"
+
+
+def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
+    """Returns the variant that is surely the fastest, how much faster than the judged one, and how it differs."""
+    subject = verdict.result.subject
+    if not verdict.advice:
+        return Line(label="FASTEST", text=f"no other pipeline is surely faster than {subject.variant}.")
+    rates = {other.result.subject.variant: other.result.epoch_images_per_sec for other in group}
+    *same, fastest = verdict.printed_advice
+    text = f"{_times(fastest)}, {rates[fastest.change]:,.0f} {subject.unit.rate}."
+    if not fastest.same_work:
+        text += (
+            f" Its images differ: {', '.join(fastest.work) or 'full decode, bilinear, augmented'}; those of "
+            f"{subject.variant}: {', '.join(subject.work) or 'full decode, bilinear, augmented'}."
+        )
+    if same:
+        text += f" With the same images: {_times(same[0])}."
+    return Line(label="FASTEST", text=text)
+
+
+def _times(advice: Advice) -> str:
+    again = "; measured again after it was chosen" if advice.again else ""
+    return f"{advice.change}, {advice.measured_ratio:.2f}x ({range_text(advice.ci95)}{again})"
+
+
+def _compared_picture(group: Sequence[Verdict], judged: Result, baseline: str) -> Picture:
+    results = sorted((verdict.result for verdict in group), key=lambda result: -result.epoch_images_per_sec)
+    return Picture(
+        columns=(judged.subject.unit.rate, "times"),
+        signs=SIGNS,
+        bars=tuple(
+            Bar(
+                name=f"{result.subject.label}{' (baseline)' if result.subject.label == baseline else ''}",
+                cells=(
+                    f"{result.epoch_images_per_sec:,.0f}",
+                    f"{result.epoch_images_per_sec / judged.epoch_images_per_sec:.2f}x",
+                ),
+                parts=by_sign(result.attribution.seconds_per_image, result),
+            )
+            for result in results
+        ),
+    )
+
+
+def _first_fault(verdict: Verdict) -> Line | None:
+    fault = next((finding for finding in verdict.findings[1:] if is_fault(finding)), None)
+    return None if fault is None else Line(label="WHY", text=fault.sentences())
+
+
+def _next_of_compared(verdict: Verdict, data: str) -> Line:
+    bound = verdict.result.attribution.bound
+    subject = verdict.result.subject
+    if bound == "compute":
+        return Line(label="NEXT", text="nothing here: look for time in the model (docs/models.md).")
+    if bound == "uncertain" or is_short(verdict.result):
+        return Line(
+            label="NEXT", text="the same again when the machine is quiet, with more photos, or with --thorough."
+        )
+    command = unstall.command("python -m benchmarks.tune")
+    code = f"{command} --data {shlex.quote(data)} --model {shlex.quote(subject.model)}"
+    return Line(label="NEXT", text="the fastest pipeline for these photos, as tf.data code:", code=(code,))

@@ -1,0 +1,169 @@
+"""The first screen of a profiled script, and of `profiles.profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import unstall
+from profiles.remedies import Trial, gains_of
+from profiles.report.document import LeftOut
+from profiles.report.remedies import needs_text
+from profiles.report.screen import Bar, Line, Picture, Screen
+from profiles.report.screen_lines import (
+    SIGNS,
+    by_sign,
+    is_fault,
+    is_short,
+    left_out_lines,
+    stages_line,
+    verdict_line,
+    warning_of,
+)
+from profiles.results.account import Account
+from profiles.results.evidence import Finding
+from profiles.results.fit_rules import fit_findings
+from profiles.results.result import Result
+from profiles.results.verdict import Verdict
+from profiles.statistics import range_text
+
+# So many faults are told; the report has all.
+_MOST_FAULTS = 2
+
+
+def script_screen(
+    verdicts: Sequence[Verdict],
+    *,
+    accounts: Mapping[str, Account],
+    trials: Mapping[str, Trial],
+    name: str,
+    words: str | None,
+    left_out: Sequence[LeftOut] = (),
+) -> Screen:
+    """Returns the screen of what a script, or `profiles.profile`, trained.
+
+    Args:
+      verdicts: of each `fit` and loop.
+      accounts: where the wall time of each `fit` went.
+      trials: of remedies.
+      name: what was run, for the heading.
+      words: the script and its arguments as typed, for what is to be typed next; None where there is no script.
+      left_out: each `fit` and loop without a result.
+    """
+    if not verdicts:
+        return Screen(heading=(f"unstall: {name}",), verdict=left_out_lines(left_out))
+    tried = [verdict for verdict in verdicts if verdict.result.subject.variant in trials]
+    main = (tried or [max(verdicts, key=lambda verdict: _total_s(verdict.result))])[0]
+    result, subject = main.result, main.result.subject
+    cores = "" if subject.cores is None else f", {subject.cores:g} cores"
+    fed = next((note for note in subject.notes if note.startswith("fed by")), "")
+    heading = (
+        f"unstall: {name} on {subject.device.name}{cores}",
+        f"{subject.label}: {subject.model}, batches of {subject.batch_size}{', ' if fed else ''}{fed}",
+    )
+    lines = [verdict_line(main, "")]
+    if result.model_images_per_sec is not None and not is_short(result):
+        lines.append(
+            Line(
+                label="LIMIT",
+                text=f"the model alone does {result.model_images_per_sec:,.0f} {subject.unit.rate}; with this loader "
+                f"it does {result.epoch_images_per_sec:,.0f}.",
+            )
+        )
+    account = accounts.get(subject.variant)
+    findings = [*main.findings[1:], *(fit_findings(account, result) if account is not None else ())]
+    return Screen(
+        heading=heading,
+        warning=warning_of([result]),
+        verdict=tuple(lines),
+        picture=_script_picture(verdicts),
+        why=(*_causes(result, findings), *left_out_lines(left_out)),
+        next=_next_of_script(main, trials.get(subject.variant), words),
+    )
+
+
+def _script_picture(verdicts: Sequence[Verdict]) -> Picture:
+    """Returns a bar for each `fit` and loop, each of which is a whole epoch."""
+
+    def parts(result: Result) -> dict[str, float]:
+        lengths = {sign: max(length, 0.0) for sign, length in by_sign(result.attribution.shares, result).items()}
+        total = sum(lengths.values())
+        return {sign: length / total for sign, length in lengths.items()} if total else lengths
+
+    alone = any(verdict.result.model_images_per_sec is not None for verdict in verdicts)
+    return Picture(
+        columns=(verdicts[0].result.subject.unit.rate,),
+        signs={**SIGNS, "#": "model" if alone else "steps"},
+        bars=tuple(
+            Bar(
+                name=verdict.result.subject.label,
+                cells=(f"{verdict.result.epoch_images_per_sec:,.0f}",),
+                parts=parts(verdict.result),
+            )
+            for verdict in verdicts
+        ),
+    )
+
+
+def _causes(result: Result, findings: Sequence[Finding]) -> tuple[Line, ...]:
+    """Returns why loading costs what it costs, and faults of their own."""
+    lines = []
+    shares = by_sign(result.attribution.shares, result)
+    costly = result.attribution.bound != "compute"
+    edges = next((finding for finding in findings if finding.rule == "epoch edges"), None)
+    if costly and edges is not None and shares["-"] > max(shares["="], shares["+"]):
+        lines.append(Line(label="WHY", text=f"{edges.text}."))
+    elif costly and (stages := stages_line(result)) is not None:
+        lines.append(stages)
+    for fault in [finding for finding in findings if is_fault(finding) or _of_fit(finding)][:_MOST_FAULTS]:
+        lines.append(Line(label="ALSO" if lines else "WHY", text=fault.sentences()))
+    return tuple(lines)
+
+
+def _of_fit(finding: Finding) -> bool:
+    """Whether a finding is about a `fit` as a whole, such as its validation, and worth doing something about."""
+    return finding.rule.startswith(("validation", "retracing", "slower")) and finding.gain is not None
+
+
+def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) -> tuple[Line, ...]:
+    """Returns the remedy that helped, its code, and how it is put in place; else what may help."""
+    bound = verdict.result.attribution.bound
+    gains = None if trial is None else gains_of(trial)
+    if trial is not None and gains is not None and gains.chosen is not None:
+        chosen = gains.chosen
+        ratio, interval = chosen.best
+        needs = needs_text(trial, chosen)
+        whole = ""
+        if chosen.whole_ratio is not None:
+            whole = f"; over the script's {trial.epochs} epochs {chosen.whole_ratio:.2f}x"
+        faster = Line(
+            label="FASTER",
+            text=f"{ratio:.2f}x ({range_text(interval)}) with {chosen.name}, measured on your own data and "
+            f"model{whole}. Batches: {chosen.effect}.{f' Needs {needs}.' if needs else ''}",
+            code=tuple(
+                line
+                for remedy in map(trial.remedy, chosen.contender.remedies)
+                for line in ([f"# {remedy.place}"] if remedy.place else []) + remedy.code.splitlines()
+            ),
+        )
+        if words is None:
+            return (faster,)
+        command = unstall.command("python -m profiles")
+        names = ",".join(chosen.contender.remedies)
+        return (
+            faster,
+            Line(label="NEXT", text="edit these lines, or see it first:", code=(f"{command} --apply={names} {words}",)),
+        )
+    if bound == "compute":
+        return (Line(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),)
+    if bound == "uncertain" or is_short(verdict.result):
+        return (Line(label="NEXT", text="the same again when the machine is quiet, or for more epochs."),)
+    tried = [gain.name for gain in gains.all[1:]] if gains is not None else []
+    said = f"tried, and not faster: {', '.join(tried)}. " if tried else ""
+    advice = next((finding for finding in verdict.findings if finding.advice is not None), None)
+    if advice is not None and advice.advice is not None:
+        said += f"{advice.advice[0].upper()}{advice.advice[1:]}: {advice.gain.text() if advice.gain else ''}."
+    return (Line(label="NEXT", text=said),) if said else ()
+
+
+def _total_s(result: Result) -> float:
+    return sum(sample.epoch_ns for sample in result.explained) / 1e9
