@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,11 +65,12 @@ class KerasData(AnyData):
         @functools.wraps(original)
         def draw(data: Any, *index: Any, **by_name: Any) -> Any:
             place = self._place(loops, sys._getframe(1))
-            if place is None:
+            watched = None if place is None else self._pass(loops, place, data, index)
+            if watched is None:
                 return original(data, *index, **by_name)
             self._inside.runs = True
             try:
-                return self._pass(loops, place, data, index).draw(lambda: original(data, *index, **by_name))
+                return watched.draw(lambda: original(data, *index, **by_name))
             finally:
                 self._inside.runs = False
 
@@ -106,11 +107,16 @@ class KerasData(AnyData):
         place = loops.place_of(frame)
         return None if place is None or is_library(place.rpartition(":")[0]) else place
 
-    def _pass(self, loops: Loops, place: str, data: Any, index: tuple[Any, ...]) -> Pass:
-        """Returns the pass that a draw belongs to."""
+    def _pass(self, loops: Loops, place: str, data: Any, index: tuple[Any, ...]) -> Pass | None:
+        """Returns the pass that a draw belongs to; None for a draw behind the last batch."""
         key = id(data), place
         drawing = self._drawings.get(key)
         number = _number(index[0]) if index else None
+        # Python ends `for batch in data` by an index past the end, where a version of Keras gives data no `__iter__`.
+        if drawing is not None and drawing.left == 0 and number == len(drawing.seen) and number not in drawing.seen:
+            with suppress(StopIteration):
+                drawing.watched.draw(lambda: next(iter(())))
+            return None
         again = drawing is not None and (number in drawing.seen or drawing.left == 0 or not drawing.watched.runs)
         if drawing is not None and again:
             drawing.watched.close()

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from keras.src.legacy.preprocessing.image import ImageDataGenerator
 
 from profiles.script.keras_loops import KerasData
 from profiles.script.loops import Loops
@@ -31,6 +32,8 @@ def batches_of(length: int = 6, wait_s: float = 0.0) -> Any:
             return length
 
         def __getitem__(self, index: int) -> Any:
+            if index >= length:  # ends `for batch in data` with a Keras whose PyDataset has no `__iter__`
+                raise IndexError(index)
             time.sleep(wait_s)
             return np.zeros((4, 2), np.float32), np.zeros(4, np.float32)
 
@@ -65,7 +68,7 @@ def test_a_pass_ends_with_all_batches_in_any_order_and_with_an_index_that_comes_
 
 
 def test_an_old_generator_is_drawn_from_for_as_long_as_it_has_batches(loops: Loops) -> None:
-    generator = keras.src.legacy.preprocessing.image.ImageDataGenerator().flow(np.zeros((12, 4, 4, 3)), batch_size=4)
+    generator = ImageDataGenerator().flow(np.zeros((12, 4, 4, 3)), batch_size=4)
     for number, _ in enumerate(generator):
         if number == 8:
             break
