@@ -969,6 +969,7 @@ def a_scripts_document(
     chosen: str | None = None,
     printed: Mapping[str, str] | None = None,
     loading: float = 0.5,
+    is_least: bool = False,
 ) -> ScriptsDocument:
     """Returns the document of a folder with one script, "train".
 
@@ -978,6 +979,7 @@ def a_scripts_document(
       tried: the measured gains by remedy; None if the script was not watched, or nothing was said.
       printed: what the script printed, by how it ran; nothing unless given.
       loading: the part of an epoch that was said to be loading.
+      is_least: whether that was said to be the least of it.
     """
     runs = tuple(
         ScriptRun(
@@ -992,7 +994,14 @@ def a_scripts_document(
             Tried(name=name, remedies=tuple(name.split(" + ")), ratio=ratio, interval=None)
             for name, ratio in tried.items()
         )
-        advice = ScriptAdvice(loading_ratio=loading, sentence="It waits.", tried=contenders, chosen=chosen, untried=())
+        advice = ScriptAdvice(
+            loading_ratio=loading,
+            is_least=is_least,
+            sentence="It waits.",
+            tried=contenders,
+            chosen=chosen,
+            untried=(),
+        )
     script = Script(name="train", environment={}, follows=tuple(follows))
     scripts = (ScriptSamples(name="train", runs=runs, advice=advice),) if runs else ()
     return Document(

@@ -142,6 +142,7 @@ def advice_in(path: Path) -> Advice | None:
     gains = None if trial is None else gains_of(trial)
     return Advice(
         loading_ratio=verdict.result.attribution.loading_ratio,
+        is_least=verdict.result.is_least,
         sentence=verdict.text(),
         tried=()
         if gains is None

@@ -64,9 +64,19 @@ class Result:
         return 1 / (1 - self.advice.loading_ratio)
 
     @property
+    def is_least(self) -> bool:
+        """Whether `predicted` is only the least."""
+        return self.advice is not None and self.advice.is_least
+
+    @property
     def prediction_off(self) -> float | None:
-        """How far that is off what was measured with data that cost nothing, as a part of the latter."""
-        return None if self.held is None or self.predicted is None else self.predicted / self.held[0] - 1
+        """How far that is off what was measured with data that cost nothing, as a part of the latter.
+
+        None where only the least was predicted.
+        """
+        if self.held is None or self.predicted is None or self.is_least:
+            return None
+        return self.predicted / self.held[0] - 1
 
     @property
     def follows_advice(self) -> bool:
@@ -100,6 +110,17 @@ class Results:
             sentences.append(
                 f"{len(predictions)} scripts ran with data that cost nothing: what was predicted for that is off by "
                 f"{median(predictions):.0%} (median), at most by {max(predictions):.0%}."
+            )
+        least = [
+            (result.predicted, result.held[0])
+            for result in self.scripts
+            if result.is_least and result.predicted is not None and result.held is not None
+        ]
+        if least:
+            over = sum(predicted > held for predicted, held in least)
+            sentences.append(
+                f"For {len(least)} more only the least of it was predicted (>=): {over} of them gained less, and the "
+                f"largest difference is {max(held / predicted for predicted, held in least):.2f} times as much."
             )
         apart = [result.apart for result in self.scripts if result.apart is not None]
         if apart:

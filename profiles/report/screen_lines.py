@@ -56,7 +56,7 @@ def verdict_line(verdict: Verdict, who: str) -> Line:
         flag = next(flag for flag in result.flags if flag.startswith("short"))
         return Line(label="NO VERDICT", text=f"{flag.partition(': ')[2]}.")
     loading = max(attribution.loading_ratio, 0.0)
-    if result.model_images_per_sec is None and result.subject.device.kind == "cpu":
+    if result.is_least:
         return _least_line(verdict, who)
     if attribution.bound == "uncertain":
         low, high = attribution.loading_range

@@ -66,6 +66,11 @@ class Result:
         return self.compute_images_per_sec if self.of("resident") else None
 
     @property
+    def is_least(self) -> bool:
+        """Whether loading may be more than its parts sum to: what a loader takes from a CPU's steps is unknown."""
+        return self.model_images_per_sec is None and self.subject.device.kind == "cpu"
+
+    @property
     def explained(self) -> list[Sample]:
         """The samples that the result is about, `train` or `cold`; without unfinished epochs if others are whole."""
         return whole_samples(self.of(self.subject.explained))

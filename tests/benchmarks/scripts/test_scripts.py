@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from benchmarks.scripts.__main__ import main
+from benchmarks.scripts.report import HEADINGS, cells
 from benchmarks.scripts.results import Result, derive, without_times
 from tests.builders import a_scripts_document
 
@@ -63,6 +64,13 @@ def test_what_is_predicted_of_free_loading_is_compared_with_data_that_cost_nothi
         "1 scripts ran with data that cost nothing: what was predicted for that is off by 25% (median), at most by 25%."
     ) in derive(document).conclusions
     assert result_of({"as written": [(3.0,)]}, tried={}, loading=0.6).prediction_off is None
+    least = a_scripts_document(runs, tried={"cache": 1.2}, loading=0.2, is_least=True)
+    [result] = derive(least).scripts
+    assert result.prediction_off is None and cells(result)[HEADINGS.index("if free")] == ">= 1.25"
+    assert (
+        "For 1 more only the least of it was predicted (>=): 0 of them gained less, and the largest difference is 1.60 "
+        "times as much."
+    ) in derive(least).conclusions
     assert result_of(runs, tried={}, loading=1.0).predicted is None
 
 
