@@ -48,7 +48,10 @@ VERBS = {
         "a folder of training scripts: what is said of each, and what following it gains",
     ),
     "cache": ("pipeline.commands.cache:main", "what unstall keeps on this disk; --clear removes what no process uses"),
-    "show": ("benchmarks.lab.show:show", "what a run printed, from its results.json; as HTML, JSON or CSV"),
+    "show": (
+        "benchmarks.lab.show:show",
+        "what a run printed, from its results.json; as HTML, SVG, JSON, CSV, or for CI",
+    ),
     "compare": ("benchmarks.lab.show:compare", "two runs of the main job, or of a script, beside each other"),
 }
 
@@ -61,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for verb, (_, does) in VERBS.items():
             print(f"  {verb:<12} {does}")
         print("\nunstall VERB --help says more; unstall --version says which version this is.")
+        print("Exit codes: 0 done, 1 the answer is bad, 2 bad input, 3 nothing measured, 4 undecided.")
         return 0 if words else 2
     if words[0] == "--version":
         print(f"unstall {version_of('unstall')}")

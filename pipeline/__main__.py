@@ -1,4 +1,4 @@
-"""The commands of this package: python -m pipeline materialize DIR OUT --as raw, python -m pipeline cache."""
+"""The commands of this package: python -m pipeline materialize, python -m pipeline cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"python -m pipeline: {words[0]!r} is not a verb. Known: {', '.join(verbs)}.", file=sys.stderr)
         return 2
     print(
-        "usage: python -m pipeline materialize DIR OUT --as raw\n"
+        "usage: python -m pipeline materialize --data DIR --out COPY --as raw\n"
         "       python -m pipeline cache [--clear]\n\n"
         "--help behind the verb says more."
     )

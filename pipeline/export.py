@@ -77,6 +77,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     return {
         "config": config,
         "augmentation": config.augmentation,
+        "drawn": _drawn(config),
         "composed": config.composed,
         "draws": host_draws and not config.augment_with.startswith("keras_"),
         "batches_per_call": per_call,
@@ -135,6 +136,24 @@ def _is_part(source: ImageSource) -> bool:
     if isinstance(source.arrays, MappedImages):
         return source.arrays.nbytes < source.arrays.path.stat().st_size
     return source.records is not None and not source.records.whole
+
+
+def _drawn(config: PipelineConfig) -> str:
+    """Returns a sentence: what is drawn anew for each image in each epoch."""
+    draws = config.augmentation
+    if draws is None:
+        return "No augmentation."
+    parts = [
+        f"sheared by up to {draws.shear_degrees:g} degrees" if draws.shear_degrees else "",
+        f"zoomed by up to {draws.zoom_range:.0%}" if draws.zoom_range else "",
+        f"cropped to {draws.crop_area[0]:.0%} to {draws.crop_area[1]:.0%} of their area" if draws.crops else "",
+        f"mirrored in {draws.flip_probability:.0%} of cases" if draws.flip_probability else "",
+    ]
+    text = ", ".join(part for part in parts if part)
+    if not text:
+        return "No augmentation."
+    where = ", by the layers of `augmentation_layers()`" if config.augment_with == "keras_layers" else ""
+    return f"Images are {text}, anew in each epoch{where}."
 
 
 def _layers(config: PipelineConfig) -> list[str]:

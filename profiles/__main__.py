@@ -192,6 +192,7 @@ class _Run:
         if not any(watcher.fits for watcher in watchers):
             _say(f"nothing measured, {self._why_nothing(bool(watchers))}")
             return
+        from profiles.report import github
         from profiles.report.document import write
         from profiles.report.measurements import KIND, screens_of
         from profiles.report.screen import print_findings, print_lines, print_more
@@ -223,6 +224,8 @@ class _Run:
             words = shlex.join([self._arguments.script, *self._arguments.arguments])
             for screen in screens_of(document, verdicts, words):
                 print_lines(console, screen.next)
+        github.annotate_script(console, verdicts, self._arguments.script)
+        github.tell(console, document, KIND, KIND.derive(document))
         print_more(console, self._out)
         if self._texts is not None:
             self._write_diff(*self._texts, ended_well and code == 0)
@@ -323,7 +326,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_NAME,
         usage=f"{_NAME} [OPTION ...] SCRIPT.py [ARG ...]\n"
-        f"       {_NAME} show FILE [--details | --html OUT | --json | --csv]\n"
+        f"       {_NAME} show FILE [--details | --html OUT | --svg OUT | --json | --csv | --as FORM]\n"
         f"       {_NAME} compare A B",
         description="Runs a training script as it is and says how much of each Keras fit, and of each loop over a "
         "tf.data.Dataset or a DataLoader, was loading and how much compute. The report goes to stderr and to files; "

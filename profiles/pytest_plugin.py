@@ -38,7 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="tests that demand 'no slower than recorded' and have no baseline yet record one",
     )
     group.addoption("--images-per-sec-overwrite", action="store_true", help="the others replace theirs, too")
-    parser.addini("images_per_sec_baselines", "folder of the recorded baselines, from rootdir", default="baselines")
+    parser.addini(
+        "images_per_sec_baselines", "folder of the recorded baselines, from rootdir", default="benchmarks_baseline"
+    )
     parser.addini(
         "images_per_sec_strict", "fail where nothing can be told, in place of skipping", "bool", default=False
     )

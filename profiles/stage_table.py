@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -185,6 +186,13 @@ def without_stages(reason: str, *, cores: float) -> StageTable:
       cores: number of cores that this process may use.
     """
     return StageTable(stages=(), cores=cores, reason=reason)
+
+
+def image_name(path: str) -> str:
+    """Returns the last two parts of a path, of the file itself where the path is a link to one."""
+    if os.path.islink(path):
+        path = os.path.realpath(path)
+    return "/".join(path.split("/")[-2:])
 
 
 def tail_of(times_us: Sequence[tuple[str, float]], count: int = 5) -> ImageTail:

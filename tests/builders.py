@@ -969,7 +969,7 @@ def a_scripts_document(
     chosen: str | None = None,
     printed: Mapping[str, str] | None = None,
     loading: float = 0.5,
-    is_least: bool = False,
+    most_taken: float | None = -1.0,
 ) -> ScriptsDocument:
     """Returns the document of a folder with one script, "train".
 
@@ -979,7 +979,8 @@ def a_scripts_document(
       tried: the measured gains by remedy; None if the script was not watched, or nothing was said.
       printed: what the script printed, by how it ran; nothing unless given.
       loading: the part of an epoch that was said to be loading.
-      is_least: whether that was said to be the least of it.
+      most_taken: the most that the loader can take from the steps' cores beside it; None: unknown. -1: `loading` is
+        all.
     """
     runs = tuple(
         ScriptRun(
@@ -996,7 +997,8 @@ def a_scripts_document(
         )
         advice = ScriptAdvice(
             loading_ratio=loading,
-            is_least=is_least,
+            is_least=most_taken != -1.0,
+            most_taken_ratio=None if most_taken == -1.0 else most_taken,
             sentence="It waits.",
             tried=contenders,
             chosen=chosen,

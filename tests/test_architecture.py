@@ -486,7 +486,7 @@ def test_profiles_imports_no_framework_but_keras_into_a_users_process():
 # Wrong arguments that each verb refuses before it measures, with exit code 2.
 REFUSED = {
     "pipeline": "--data /nowhere",
-    "materialize": "/nowhere copy --as raw",
+    "materialize": "--data /nowhere --out copy --as raw",
     "cache": "--clear nothing",
     "tune": "--data /nowhere",
     "train": "--data /nowhere --out x.keras",
@@ -498,7 +498,7 @@ REFUSED = {
     "accuracy": "--data /nowhere",
     "truth": "--only nothing",
     "augmentation": "--rounds 0",
-    "doctor": "/nowhere",
+    "doctor": "--data /nowhere",
     "scripts": "/nowhere",
     "gate": "check /nowhere.json",
     "show": "/nowhere.json",

@@ -64,9 +64,9 @@ def tiny_model(classes: int) -> keras.Model:
 COMMANDS = {
     "materialize": Ending(
         main="pipeline.__main__:main",
-        words="materialize PHOTOS OUT --as raw --image-size 8",
+        words="materialize --data PHOTOS --out OUT --as raw --image-size 8",
         writes="mine",
-        bad="materialize nowhere OUT --as raw",
+        bad="materialize --data nowhere --out OUT --as raw",
         unwritable_code=3,
     ),
     "train": Ending(
@@ -82,7 +82,10 @@ COMMANDS = {
         bad="record loader --subject nothing --baselines OUT --out logs",
     ),
     "doctor": Ending(
-        main="benchmarks.doctor.__main__:main", words="PHOTOS --out OUT", writes="results.json", bad="nowhere --out OUT"
+        main="benchmarks.doctor.__main__:main",
+        words="--data PHOTOS --out OUT",
+        writes="results.json",
+        bad="--data nowhere --out OUT",
     ),
     "profiles": Ending(
         main="profiles.__main__:main", words="--out OUT script.py", writes="results.json", bad="--out OUT nowhere.py"

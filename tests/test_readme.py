@@ -58,7 +58,8 @@ def test_no_placeholder_is_left_in_it_or_in_the_docs():
 
 
 def test_its_two_commands_install_and_run():
-    for name, ends in (("run", "-m benchmarks.pipeline"), ("test", "-m pytest -n 2 --dist loadfile")):
-        (block,) = re.findall(rf"<!-- {name} -->\n```bash\n(.*)\n```\n<!-- /{name} -->", README)
+    marks = {"<!-- run -->": "-m benchmarks.pipeline", "<!-- test -->": "-m pytest -n 2 --dist loadfile"}
+    for mark, ends in marks.items():
+        (block,) = re.findall(rf"{mark}\n```bash\n(.*)\n```\n", README)
         assert "pip install" in block
         assert block.endswith(ends)

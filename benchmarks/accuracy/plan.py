@@ -173,7 +173,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"runs of each rung and pipeline (default: {_SEEDS}; fewer give no interval, and so no verdict)",
     )
     add("--images-seen", type=int, metavar="N", help=f"by each run; published: 6400000 (default: {_PASSES} passes)")
-    add("--pipeline", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune (default: the variant {_TUNED})")
+    add("--config", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune (default: the variant {_TUNED})")
     add("--device", metavar="DEV", help="cpu or gpu (default: gpu where Keras can use one)")
     add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     return arguments
@@ -189,15 +189,15 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         if value is not None and value < 1:
             raise UserError(f"--{name} must be at least 1. Received: {value}.")
     tuned = VARIANTS[_TUNED]
-    if arguments.pipeline is not None:
-        tuned = config_from_file(arguments.pipeline, "--pipeline")
-        _check_same_work(tuned, arguments.pipeline)
+    if arguments.config is not None:
+        tuned = config_from_file(arguments.config)
+        _check_same_work(tuned, arguments.config)
     asked = Asked(
         rungs=tuple(RUNGS) if arguments.rungs is None else known_names(arguments.rungs, "--rungs", RUNGS),
         seeds=arguments.seeds,
         images_seen=arguments.images_seen,
         tuned=tuned,
-        tuned_name=_TUNED if arguments.pipeline is None else arguments.pipeline.name,
+        tuned_name=_TUNED if arguments.config is None else arguments.config.name,
         data=without_folder(arguments.data),
     )
     return Plan(
@@ -214,7 +214,7 @@ def _check_same_work(tuned: PipelineConfig, path: Path) -> None:
     for name in ("batch_size", "augmentation"):
         expected, received = getattr(BASELINE, name), getattr(tuned, name)
         if received != expected:
-            raise UserError(f"--pipeline {path}: `{name}` must be the generator's, {expected}. Received: {received}.")
+            raise UserError(f"--config {path}: `{name}` must be the generator's, {expected}. Received: {received}.")
 
 
 def _device(name: str) -> Device:

@@ -214,19 +214,39 @@ _QUANTITIES: dict[str, Callable[[CaseResult, CaseResult | None, CaseResult | Non
 }
 
 
-def recommend(results: Sequence[CaseResult]) -> list[str]:
-    """Returns sentences: which device to choose for a case, from its results on all devices, and what to do first."""
-    emulated = [result for result in results if result.device.kind == "emulated"]
-    results = [result for result in results if result not in emulated]  # it sleeps: nobody can choose it
+def real(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Returns the results of devices that compute. An emulated one sleeps: nobody can choose it."""
+    return [result for result in results if result.device.kind != "emulated"]
+
+
+def fastest_text(results: Sequence[CaseResult]) -> str | None:
+    """Returns the fastest of the devices that compute beside the slowest; None of fewer than two."""
+    results = real(results)
     if len(results) < 2:
-        beside = f" beside {named(emulated[0])}, which computes nothing" if emulated else ""
-        return [f"Only {named(result)} was measured{beside}: there is nothing to choose from." for result in results]
+        return None
     fastest = min(results, key=lambda result: result.epoch.seconds)
     slowest = max(results, key=lambda result: result.epoch.seconds)
-    lines = [
-        f"Fastest: {named(fastest)}, {seconds_text(fastest.epoch.seconds)} an epoch against "
+    return (
+        f"{named(fastest)}, {seconds_text(fastest.epoch.seconds)} an epoch against "
         f"{seconds_text(slowest.epoch.seconds)} on {named(slowest)}."
-    ]
+    )
+
+
+def recommend(results: Sequence[CaseResult]) -> list[str]:
+    """Returns sentences: which device to choose for a case, from its results on all devices, and what to do first."""
+    fastest = fastest_text(results)
+    if fastest is None:
+        emulated = [result for result in results if result.device.kind == "emulated"]
+        beside = f" beside {named(emulated[0])}, which computes nothing" if emulated else ""
+        return [
+            f"Only {named(result)} was measured{beside}: there is nothing to choose from." for result in real(results)
+        ]
+    return [f"Fastest: {fastest}", *costs(results)]
+
+
+def costs(results: Sequence[CaseResult]) -> list[str]:
+    """Returns sentences: which device is the cheapest at the prices given, and which waits for its data."""
+    results, lines = real(results), []
     priced = [result for result in results if result.cost_per_epoch is not None]
     if len(priced) > 1:
         cheapest = min(priced, key=lambda result: result.cost_per_epoch or 0.0)
@@ -278,8 +298,11 @@ class Findings:
     def sentences(self, case: Case) -> list[str]:
         """Returns the sentences on a case."""
         lost = [advantage.text for advantage in self.advantages if advantage.case == case]
-        timed = [f"Accuracy on {named(result)}: {result.reached.text}." for result in self.of(case) if result.reached]
-        return [line[:1].upper() + line[1:] for line in (*lost, *recommend(self.of(case)), *timed)]
+        return [line[:1].upper() + line[1:] for line in (*lost, *recommend(self.of(case)), *self.accuracies(case))]
+
+    def accuracies(self, case: Case) -> list[str]:
+        """Returns when each device reached the accuracy that was asked for; nothing where none was."""
+        return [f"Accuracy on {named(result)}: {result.reached.text}." for result in self.of(case) if result.reached]
 
     def to_dict(self) -> dict[str, Any]:
         return {

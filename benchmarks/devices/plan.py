@@ -182,6 +182,7 @@ class Plan:
       data: where the photos are.
       arrays: files or folders of data that are no photos, by name; other data are looked for, or generated.
       download: whether Keras may download data that are not on this machine.
+      details: whether all tables and sentences are printed.
     """
 
     asked: Asked
@@ -191,6 +192,7 @@ class Plan:
     download: bool
     out: Path
     skip_list: Path | None = None
+    details: bool = False
 
 
 def parser() -> argparse.ArgumentParser:
@@ -226,6 +228,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="S",
         help=f"seconds; a longer epoch is cut short and extrapolated (default: {_LONGEST_EPOCH_S:.0f})",
     )
+    add("--details", action="store_true", help="prints all tables and sentences, and the published figures")
     add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     add("--list", action="store_true", help="lists the experiments and what was published, and ends")
     add("--check", action="store_true", help="lists the devices that can compute, tries each, and ends")
@@ -267,6 +270,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         download=arguments.download,
         out=arguments.out or out,
         skip_list=arguments.skip_list,
+        details=arguments.details,
     )
     if not plan.asked.cases:
         raise UserError(f"--sweep {arguments.sweep[0]}: {plan.asked.without[0][1]}. Choose another --experiment.")

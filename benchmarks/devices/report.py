@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from benchmarks.devices.plan import Asked
 from benchmarks.devices.plots import bars_of, sweep_charts
 from benchmarks.devices.results import USED, CaseResult, case_result_of, window_name
 from benchmarks.devices.samples import MeasuredCase
+from benchmarks.devices.screens import experiment_screen, sweep_screen
 from benchmarks.devices.tables import (
     EFFORTS,
     LEGEND,
@@ -29,7 +30,7 @@ from benchmarks.devices.tables import (
     sweep_cells,
 )
 from profiles.machine import unread_gpu
-from profiles.report import Document, Kind, charts, html, machine_charts
+from profiles.report import Document, Kind, Screen, charts, html, left_out_lines, machine_charts
 from profiles.report.document import content_of
 from profiles.statistics import median
 
@@ -158,6 +159,18 @@ def _print(console: Console, document: DevicesDocument, results: Results) -> Non
         console.print(Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}"))
 
 
+def screens_of(document: DevicesDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:
+    """Returns a screen for each experiment, or for each sweep."""
+    left_out = left_out_lines(document.left_out)
+    if results.sweeps:
+        first, *others = map(sweep_screen, results.sweeps)
+    else:
+        first, *others = (
+            experiment_screen(findings, results.notes, typed or document.plan.data) for findings in results.findings
+        )
+    return (replace(first, why=(*first.why, *left_out)), *others)
+
+
 def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
     return [
         {
@@ -176,4 +189,13 @@ def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)
+KIND = Kind(
+    plan=Asked,
+    samples=Measurements,
+    derive=derive,
+    copies=_copies,
+    page=_page,
+    print=_print,
+    rows=_flat,
+    screens=screens_of,
+)

@@ -50,7 +50,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     add = arguments.add_argument
-    add("folder", type=Path, metavar="DIR", help="one folder of images per class, or splits such as train/ and test/")
+    add(
+        "--data", type=Path, required=True, metavar="DIR", help="a folder of class folders, or of splits such as train/"
+    )
     add("--storage", action="store_true", help="measure how fast 1, 4 and 16 readers read the files from their disk")
     add(
         "--out",
@@ -68,7 +70,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
       SourceError: if it is neither a folder of classes nor a folder of splits.
       UserError: if the results would be written into it.
     """
-    root: Path = arguments.folder
+    root: Path = arguments.data
     folder = list_folder(root)
     if Path(os.path.realpath(out)).is_relative_to(root.resolve()):
         raise UserError(f"--out {out} would lie in the folder that is examined. Give one outside of {root}.")

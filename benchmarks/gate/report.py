@@ -1,11 +1,14 @@
-"""Renders the documents of the gate: a table, and a sentence for each verdict, on the terminal and as a page."""
+"""Renders the documents of the gate: a table, and a sentence for each verdict, on the terminal and as a page.
+
+Over 400 lines: the terminal, the page and the figures for other tools say the same sentences of the same answers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -36,7 +39,7 @@ from profiles.gate import (
     rate_of,
     unread_stages,
 )
-from profiles.report import Document, Kind, Line, html, print_lines
+from profiles.report import Document, Figure, Kind, Line, html, print_lines
 from profiles.statistics import median, median_interval
 
 # What a figure is called in a table.
@@ -186,6 +189,31 @@ def _comparison_rows(results: Sequence[ComparisonResult]) -> list[dict[str, Any]
     return rows
 
 
+def _comparison_figures(results: Sequence[ComparisonResult]) -> tuple[Figure, ...]:
+    """Returns B over A for each figure of each comparison; without one where nothing was measured."""
+    figures = []
+    for result in results:
+        decision, name = result.decision, " ".join(result.name.split())
+        for figure in result.comparison.figures or (EPOCH,):
+            judged = None if decision is None else decision.figures.get(figure)
+            figures.append(
+                Figure(
+                    name=_named(name, figure, result.comparison.figures),
+                    measure="ratio",
+                    value=None if judged is None else judged.ratio,
+                    interval=None if judged is None else judged.interval,
+                    judgement=_judgement(decision),
+                    text=f"{name}: {_sentence(result.comparison, decision)}",
+                )
+            )
+    return tuple(figures)
+
+
+def _judgement(decision: Decision | None) -> Literal["passed", "failed", "undecided"]:
+    verdict = None if decision is None else decision.verdict
+    return "failed" if verdict == REGRESSION else "passed" if verdict in (SAME, IMPROVED) else "undecided"
+
+
 COMPARISONS = Kind(
     plan=AskedComparisons,
     samples=ComparisonSamples,
@@ -194,6 +222,7 @@ COMPARISONS = Kind(
     page=_comparisons_page,
     print=_print_comparisons,
     rows=_comparison_rows,
+    figures=_comparison_figures,
 )
 
 
@@ -287,6 +316,24 @@ def _check_rows(result: CheckResult) -> list[dict[str, Any]]:
     ]
 
 
+def _check_figures(result: CheckResult) -> tuple[Figure, ...]:
+    """Returns each ratio to an anchor over the recorded one."""
+    text, judgement = check_answer(result).sentence, _judgement(result.decision)
+    rows = _check_rows(result)
+    if not rows or rows[0]["figure"] is None:
+        return (Figure(name=result.check.asked.name, measure="ratio", value=None, judgement=judgement, text=text),)
+    return tuple(
+        Figure(
+            name=_named(f"{row['benchmark']} over {row['anchor']}", row["figure"], result.check.asked.baseline.figures),
+            measure="ratio",
+            value=row["now"] / row["recorded"],
+            judgement=judgement,
+            text=text,
+        )
+        for row in rows
+    )
+
+
 CHECK = Kind(
     plan=AskedCheck,
     samples=CheckSamples,
@@ -295,6 +342,7 @@ CHECK = Kind(
     page=_check_page,
     print=_print_check,
     rows=_check_rows,
+    figures=_check_figures,
 )
 
 

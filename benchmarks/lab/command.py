@@ -21,7 +21,7 @@ from pipeline import ImageSource, SourceError, open_source, read_skip_list
 from pipeline.commands import Noise, Stopped, signals
 from pipeline.text import printable
 from profiles import Device, clock
-from profiles.report import REPORT, RESULTS, classes_text, print_document, print_more, write, write_results
+from profiles.report import REPORT, RESULTS, classes_text, github, print_document, print_more, write, write_results
 from profiles.text import Terminal, print_files
 
 _RUNS = Path("runs")
@@ -128,10 +128,11 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console) ->
             raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
         details, data = getattr(plan, "details", False), getattr(plan, "data", None)
         print_document(console, document, kind, derived, details=details, typed=data)
+        github.tell(console, document, kind, derived)
         if kind.screens is None:
             print_files(console, "results and report", out / RESULTS, out / REPORT)
         else:
-            print_more(console, out)
+            print_more(console, out, "unstall show")
         if command.products and (products := lab.write_products(console, derived)):
             print_files(console, "written", *products)
         return command.exit_code(document, derived)

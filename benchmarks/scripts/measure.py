@@ -143,6 +143,7 @@ def advice_in(path: Path) -> Advice | None:
     return Advice(
         loading_ratio=verdict.result.attribution.loading_ratio,
         is_least=verdict.result.is_least,
+        most_taken_ratio=verdict.result.most_taken_ratio,
         sentence=verdict.text(),
         tried=()
         if gains is None

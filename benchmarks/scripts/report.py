@@ -43,7 +43,7 @@ def cells(result: Result) -> tuple[str, ...]:
         "-" if result.watching is None else f"{result.watching:.2f}x",
         printed_text(result),
         "-" if advice is None else f"{advice.loading_ratio:.0%}",
-        "-" if result.predicted is None else f"{'>= ' * result.is_least}{result.predicted:.2f}",
+        _prediction_text(result),
         "-" if result.held is None else _gain_text(*result.held),
         "-" if advice is None else advice.chosen or "nothing",
         " + ".join(result.script.follows) or "-",
@@ -51,6 +51,16 @@ def cells(result: Result) -> tuple[str, ...]:
         "-" if result.by_hand is None else _gain_text(*result.by_hand),
         "-" if result.off is None else f"{result.off:+.0%}",
     )
+
+
+def _prediction_text(result: Result) -> str:
+    """Returns what free loading was said to gain: a range where what the loader takes from the cores is not known."""
+    if result.predicted is None:
+        return "-"
+    if not result.is_least:
+        return f"{result.predicted:.2f}"
+    most = result.predicted_most
+    return f">= {result.predicted:.2f}" if most is None else f"{result.predicted:.2f} to {most:.2f}"
 
 
 def printed_text(result: Result) -> str:
@@ -79,6 +89,7 @@ def _rows(results: Results) -> list[Mapping[str, Any]]:
             "loading_ratio": None if result.advice is None else result.advice.loading_ratio,
             "predicted_ratio": result.predicted,
             "predicted_is_least": result.is_least,
+            "predicted_most_ratio": result.predicted_most,
             "held_ratio": None if result.held is None else result.held[0],
             "advised": None if result.advice is None else result.advice.chosen,
             "remedies": " + ".join(result.script.follows),

@@ -69,6 +69,22 @@ class Result:
         return self.advice is not None and self.advice.is_least
 
     @property
+    def predicted_most(self) -> float | None:
+        """The most that `predicted` can be where it is the least; None where that is unknown."""
+        if self.advice is None or not self.is_least or self.advice.most_taken_ratio is None:
+            return None
+        most = self.advice.loading_ratio + self.advice.most_taken_ratio
+        return 1 / (1 - most) if most < 1 else None
+
+    @property
+    def outside(self) -> float | None:
+        """How far what was measured lies outside of a predicted range, as a part of the nearer end; 0 within it."""
+        if self.held is None or self.predicted is None or not self.is_least:
+            return None
+        most = self.predicted_most
+        return max(self.predicted / self.held[0] - 1, 0.0 if most is None else self.held[0] / most - 1, 0.0)
+
+    @property
     def prediction_off(self) -> float | None:
         """How far that is off what was measured with data that cost nothing, as a part of the latter.
 
@@ -111,16 +127,11 @@ class Results:
                 f"{len(predictions)} scripts ran with data that cost nothing: what was predicted for that is off by "
                 f"{median(predictions):.0%} (median), at most by {max(predictions):.0%}."
             )
-        least = [
-            (result.predicted, result.held[0])
-            for result in self.scripts
-            if result.is_least and result.predicted is not None and result.held is not None
-        ]
-        if least:
-            over = sum(predicted > held for predicted, held in least)
+        outside = [result.outside for result in self.scripts if result.outside is not None]
+        if outside:
             sentences.append(
-                f"For {len(least)} more only the least of it was predicted (>=): {over} of them gained less, and the "
-                f"largest difference is {max(held / predicted for predicted, held in least):.2f} times as much."
+                f"For {len(outside)} more a range was predicted: {outside.count(0.0)} gained what lies in it, the "
+                f"others are outside of it by {max(outside):.0%} at most."
             )
         apart = [result.apart for result in self.scripts if result.apart is not None]
         if apart:

@@ -59,6 +59,7 @@ class Advice:
     Attributes:
       loading_ratio: the part of an epoch that is loading.
       is_least: whether that is the least of it, since what the loader takes from the steps' cores is unknown.
+      most_taken_ratio: the most that this can be; None where it is unknown.
       sentence: the verdict.
       tried: all contenders but the data as written.
       chosen: the name of the advised one; None where nothing was advised.
@@ -67,6 +68,7 @@ class Advice:
 
     loading_ratio: float
     is_least: bool = False
+    most_taken_ratio: float | None = None
     sentence: str
     tried: tuple[Tried, ...]
     chosen: str | None

@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     add("--data", required=True, metavar="DIR|tfds:NAME|generated:N", help="a folder with a folder of photos a class")
     add_skip_list_option(arguments)
     add("--out", required=True, type=Path, metavar="FILE.keras", help="where the model goes")
-    add("--pipeline", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune, or your own (default: {_VARIANT})")
+    add("--config", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune, or your own (default: {_VARIANT})")
     add("--epochs", type=int, metavar="N", help=_EPOCHS_HELP)
     add("--batch-size", type=int, metavar="N", help="photos a step (default: as published, or the pipeline's)")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, draws and held-out photos (default: 0)")
@@ -71,10 +71,10 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
     except models.ModelError as error:
         raise UserError(f"--model {error}") from error
     published = models.MODELS.get(arguments.model, models.MODELS[MODEL]).training
-    config = VARIANTS[_VARIANT] if arguments.pipeline is None else config_from_file(arguments.pipeline, "--pipeline")
+    config = VARIANTS[_VARIANT] if arguments.config is None else config_from_file(arguments.config)
     batch_size = arguments.batch_size
     if batch_size is None:
-        batch_size = config.batch_size if arguments.pipeline or published.batch_size is None else published.batch_size
+        batch_size = config.batch_size if arguments.config or published.batch_size is None else published.batch_size
     epochs = published.epochs if arguments.epochs is None else arguments.epochs
     for name, value, least in (("epochs", epochs, 1), ("batch-size", batch_size, 1), ("seed", arguments.seed, 0)):
         if value < least:

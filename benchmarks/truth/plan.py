@@ -168,7 +168,7 @@ def parser(part: str) -> argparse.ArgumentParser:
     elif part == "watching":
         add("--model", default=MODEL, choices=tuple(MODELS), metavar="NAME", help=f"a known name (default: {MODEL})")
     elif part == "photos":
-        add("--against", required=True, metavar="DIR", help="a folder of class folders of real photos")
+        add("--data", required=True, metavar="DIR", help="a folder of class folders of real photos")
         add_skip_list_option(arguments)
     elif part == "gate":
         add("--only", choices=(*GATE_PARTS, SIMULATION, FAULTS), action="append", help="this part alone")
@@ -187,9 +187,9 @@ def read(part: str, arguments: argparse.Namespace, out: Path) -> Plan:
             raise UserError(f"--{name} must be at least {number.least}. Received: {options[name]}.")
     groups = _groups(part, arguments)
     if part == "photos":
-        options = {"against": without_folder(arguments.against), **options}
+        options = {"against": without_folder(arguments.data), **options}
         asked = Asked(part=part, groups=groups, options=options)
-        return Plan(asked=asked, out=out, against=arguments.against, skip_list=arguments.skip_list)
+        return Plan(asked=asked, out=out, against=arguments.data, skip_list=arguments.skip_list)
     if part == "watching":
         options = {"model": arguments.model, **options}
     return Plan(asked=Asked(part=part, groups=groups, options=options), out=out)

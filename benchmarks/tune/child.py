@@ -32,8 +32,8 @@ from profiles.remedies import Trial, room_here
 from profiles.stages.tf_stages import Drain, serial_options
 from profiles.statistics import median
 
-# Images, spread over the source, that are read to measure the costs of stages; and to compare pixels.
-COST_IMAGES, COMPARED_IMAGES = 256, 128
+# Images, spread over the source, that are read to measure what a prepared copy costs, and to compare pixels.
+PREPARED_IMAGES, COMPARED_IMAGES = 256, 128
 # A run of one stage lasts about so many seconds; and how many runs of each are timed.
 _RUN_S, _RUNS = 0.1, 3
 # Stages that run Python code, whose lock may keep calls from running at once.
@@ -47,7 +47,7 @@ class StageCosts:
 
     Args:
       base: gives batch size, image size and augmentation.
-      source: the images, of which `COST_IMAGES` are loaded.
+      source: the images that are loaded.
     """
 
     def __init__(self, base: PipelineConfig, source: ImageSource) -> None:
@@ -55,7 +55,7 @@ class StageCosts:
             base, loader="tf_data", shuffle_buffer=0, workers=1, prefetch=0, rewrites=False, autotune=False
         )
         self._shuffle_buffer = base.shuffle_buffer
-        self._source = source.take(COST_IMAGES)
+        self._source = source
         self._calls = round(usable_cores())
         self._costs: dict[StageKey, StageCost] = {}
 
@@ -197,7 +197,7 @@ def compared_images(config: PipelineConfig, source: ImageSource) -> np.ndarray:
 
 def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
     """Returns the seconds per image that writing a pipeline's prepared copy, or its cache on disk, takes."""
-    source = source.take(COST_IMAGES)
+    source = source.take(PREPARED_IMAGES)
     folder = scratch_folder(cache_root())
     try:
         copy = materialize(
@@ -221,10 +221,14 @@ class TuneSession(Session):
         self._reference: tuple[PipelineConfig, np.ndarray] | None = None
 
     def stage_costs(
-        self, keys: tuple[StageKey, ...], config: PipelineConfig, model: str
+        self, keys: tuple[StageKey, ...], config: PipelineConfig, model: str, images: int
     ) -> tuple[dict[StageKey, StageCost], Consumer]:
-        """Measures the stages of the pipelines whose rates are predicted, and the model that consumes their batches."""
-        costs = StageCosts(config, self._source).measure(keys)
+        """Measures the stages of the pipelines whose rates are predicted, and the model that consumes their batches.
+
+        Args:
+          images: how many are loaded, spread over the source.
+        """
+        costs = StageCosts(config, self._source.take(images)).measure(keys)
         batch = noise_batch(config.batch_size, config.image_size)
         windows = Windows(self._models[model], self._device)
         windows.prepare([batch])

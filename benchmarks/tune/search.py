@@ -39,6 +39,8 @@ from profiles.report import LeftOut
 
 # Pipelines that are measured beside naive, heuristic and AUTOTUNE, and those of a quick search.
 SHORTLIST, QUICK_SHORTLIST = 5, 3
+# Images, spread over the source, that are read to measure the costs of stages, and those of a quick search.
+_COST_IMAGES, _QUICK_COST_IMAGES = 256, 128
 # Where fewer rounds than this have not decided which pipeline is the fastest, so many more rounds are measured of those
 # that may be; and so many rounds measure the choice again.
 _DECIDING_ROUNDS = 8
@@ -69,6 +71,7 @@ class Tuner:
         self._device = plan.asked.device
         self._limits = plan.asked.limits
         self._thorough = plan.thorough
+        self._cost_images = _COST_IMAGES if plan.thorough else _QUICK_COST_IMAGES
         self._say = say
         self._space = space or self._all
         self._base = plan.asked.base
@@ -147,8 +150,12 @@ class Tuner:
             self._say("measuring the stages' costs")
             space = list(self._space(base))
             bars = _bars(base, self._cores)
+            if not self._thorough:  # the slowest of the usual pipelines takes as long to measure as the others together
+                del bars[NAIVE]
             keys = dict.fromkeys(key for config in (*bars.values(), *space) for key, _ in stages_of(config))
-            self._costs, self._consumer = self._group.ask("stage_costs", tuple(keys), base, self._model)
+            self._costs, self._consumer = self._group.ask(
+                "stage_costs", tuple(keys), base, self._model, self._cost_images
+            )
             self._predicted = len(space)
             shortlist = self._shortlist(self._rank(space), base)
             subjects = {name: self._subject(config, name) for name, config in bars.items()}

@@ -1,6 +1,6 @@
 """The command that writes a copy of a source that is faster to read, and says what that cost and when it pays.
 
-python -m pipeline materialize photos/train prepared/train --as raw --image-size 64
+python -m pipeline materialize --data photos/train --out prepared/train --as raw --image-size 64
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes a copy of a source that is faster to read, and says what that cost and when it pays.",
     )
     add = parser.add_argument
-    add("source", metavar="DIR", help="a folder of class folders, tfds:NAME or generated:N")
-    add("out", metavar="OUT", help="a folder that is not there yet, to be given as --data later")
+    add("--data", required=True, metavar="DIR|tfds:NAME|generated:N", help="the images to copy")
+    add("--out", required=True, metavar="DIR", help="a folder that is not there yet, to be given as --data later")
     add(
         "--as",
         dest="form",
@@ -124,7 +124,7 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
         def report(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total, refresh=done % 32 == 0 or done == total)
 
-        source = open_source(arguments.source, skip_list=read_skip_list(arguments.skip_list), progress=report)
+        source = open_source(arguments.data, skip_list=read_skip_list(arguments.skip_list), progress=report)
         for sentence in source.left_out("python -m benchmarks.doctor names all"):
             errors.print(sentence, style="yellow", markup=False, emoji=False, highlight=False)
         progress.reset(task, description=f"writing {arguments.form}")

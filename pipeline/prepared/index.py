@@ -135,7 +135,7 @@ def read_index(folder: Path) -> tuple[Index, str]:
     def refuse(problem: str) -> NoReturn:
         raise PreparedError(
             f"{printable(folder)} cannot be used as a prepared copy: {problem}. "
-            "Make it again: python -m pipeline materialize DIR OUT --as raw (or records, resized)."
+            "Make it again: python -m pipeline materialize --data DIR --out COPY --as raw (or records, resized)."
         )
 
     try:

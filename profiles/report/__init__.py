@@ -1,6 +1,6 @@
 """Writes and reads documents, and renders results: as text for the terminal, and as an HTML page with charts."""
 
-from profiles.report import charts, document, html, measurements, show, text
+from profiles.report import charts, document, github, html, measurements, show, text
 from profiles.report.codec import encode
 from profiles.report.document import (
     REPORT,
@@ -16,30 +16,36 @@ from profiles.report.document import (
     write,
     write_results,
 )
+from profiles.report.figures import Figure
 from profiles.report.files import to_json, write_atomically
 from profiles.report.plots import machine_charts
 from profiles.report.remedies import trial_copies, trial_sentences
 from profiles.report.screen import Bar, Line, Picture, Screen, print_lines, print_more
-from profiles.report.screen_lines import classes_text
+from profiles.report.screen_lines import SIGNS, by_sign, classes_text, left_out_lines
 from profiles.report.text import print_stages
 
 __all__ = [
     "REPORT",
     "RESULTS",
     "SCHEMA_VERSION",
+    "SIGNS",
     "Bar",
     "Document",
     "DocumentError",
+    "Figure",
     "Kind",
     "LeftOut",
     "Line",
     "Picture",
     "Screen",
+    "by_sign",
     "charts",
     "classes_text",
     "document",
     "encode",
+    "github",
     "html",
+    "left_out_lines",
     "load",
     "machine_charts",
     "measurements",

@@ -80,7 +80,7 @@ def _compared_screen(group: Sequence[Verdict], baseline: str, dataset: Mapping[s
     with_loader = f" with {_loader(result)}"
     lines = [verdict_line(judged, with_loader)]
     if judged.rivals:
-        lines.append(_fastest_line(judged, group))
+        lines.append(_fastest_line(judged))
     if result.model_images_per_sec is not None and not is_short(result):
         lines.append(
             Line(
@@ -94,7 +94,7 @@ def _compared_screen(group: Sequence[Verdict], baseline: str, dataset: Mapping[s
         heading=heading,
         warning=warning_of([verdict.result for verdict in group]),
         verdict=tuple(lines),
-        picture=_compared_picture(group, result, baseline),
+        picture=_compared_picture(group, judged, baseline),
         why=() if why is None else (why,),
         next=(_next_of_compared(judged, data),),
     )
@@ -105,14 +105,14 @@ def _loader(result: Result) -> str:
     return f"{result.subject.variant}{f' ({kind})' if kind else ''}"
 
 
-def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
+def _fastest_line(verdict: Verdict) -> Line:
     """Returns the variant that is surely the fastest, how much faster than the judged one, and how it differs."""
     subject = verdict.result.subject
     if not verdict.advice:
         return Line(label="FASTEST", text=f"no other pipeline is surely faster than {subject.variant}.")
-    rates = {other.result.subject.variant: other.result.epoch_images_per_sec for other in group}
     *same, fastest = verdict.printed_advice
-    text = f"{_times(fastest)}, {rates[fastest.change]:,.0f} {subject.unit.rate}."
+    rate = fastest.measured_ratio * verdict.result.epoch_images_per_sec
+    text = f"{_times(fastest)}, {rate:,.0f} {subject.unit.rate}."
     if not fastest.same_work:
         text += (
             f" Its images differ: {', '.join(fastest.work) or 'full decode, bilinear, augmented'}; those of "
@@ -123,22 +123,33 @@ def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
     return Line(label="FASTEST", text=text)
 
 
+def _ratio(result: Result, judged: Verdict) -> float:
+    """Returns how many times as fast a result is as the judged one: as its verdict says, where that speaks of it."""
+    subject, own = result.subject, judged.result.subject
+    for advice in judged.advice:
+        if (advice.change, own.page_cache) == (subject.variant, subject.page_cache):
+            return advice.measured_ratio
+    return result.epoch_images_per_sec / judged.result.epoch_images_per_sec
+
+
 def _times(advice: Advice) -> str:
     again = "; measured again after it was chosen" if advice.again else ""
     return f"{advice.change}, {advice.measured_ratio:.2f}x ({range_text(advice.ci95)}{again})"
 
 
-def _compared_picture(group: Sequence[Verdict], judged: Result, baseline: str) -> Picture:
-    results = sorted((verdict.result for verdict in group), key=lambda result: -result.epoch_images_per_sec)
+def _compared_picture(group: Sequence[Verdict], judged: Verdict, baseline: str) -> Picture:
+    """Returns a bar for each result. Rates are the judged one's times the ratios, so that no two figures disagree."""
+    rate = judged.result.epoch_images_per_sec
+    results = sorted((verdict.result for verdict in group), key=lambda result: -_ratio(result, judged))
     return Picture(
-        columns=(judged.subject.unit.rate, "times"),
+        columns=(judged.result.subject.unit.rate, "times"),
         signs=SIGNS,
         bars=tuple(
             Bar(
                 name=f"{result.subject.label}{' (baseline)' if result.subject.label == baseline else ''}",
                 cells=(
-                    f"{result.epoch_images_per_sec:,.0f}",
-                    f"{result.epoch_images_per_sec / judged.epoch_images_per_sec:.2f}x",
+                    f"{_ratio(result, judged) * rate:,.0f}",
+                    f"{_ratio(result, judged):.2f}x",
                 ),
                 parts=by_sign(result.attribution.seconds_per_image, result),
             )

@@ -14,6 +14,7 @@ from rich.console import Console
 from profiles.machine.telemetry import Trace
 from profiles.provenance import version_of
 from profiles.report.codec import DecodeError, decode, encode
+from profiles.report.figures import Figure
 from profiles.report.files import to_json, write_atomically
 from profiles.report.screen import Screen, print_screen
 
@@ -80,6 +81,7 @@ class Kind(Generic[P, S, D]):
       screens: returns the first screens, given the data or the script as the user typed it, or None; None for a command
         whose tables are its first screen.
       rows: a flat row for each result, for tables of other programs.
+      figures: the figures that tools of continuous integration follow; None for a command without such figures.
     """
 
     plan: type[P]
@@ -90,6 +92,7 @@ class Kind(Generic[P, S, D]):
     print: Callable[[Console, Document[P, S], D], None]
     rows: Callable[[D], Sequence[Mapping[str, Any]]]
     screens: Callable[[Document[P, S], D, str | None], Sequence[Screen]] | None = None
+    figures: Callable[[D], Sequence[Figure]] | None = None
 
 
 class DocumentError(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def to_json(document: Mapping[str, Any]) -> str:
-    """Returns a document as strict JSON.
+def to_json(document: Mapping[str, Any] | Sequence[Any]) -> str:
+    """Returns a document, or a list, as strict JSON.
 
     Raises:
       ValueError: if a number is not finite, instead of writing `NaN`.

@@ -16,6 +16,7 @@ from profiles.report import html, text
 from profiles.report.accounts import account_rows, print_account
 from profiles.report.compared_screen import compared_screens
 from profiles.report.document import Document, Kind, content_of
+from profiles.report.figures import Figure
 from profiles.report.remedies import gain_rows, print_trial, trial_copies, trial_sentences
 from profiles.report.screen import Screen
 from profiles.report.script_screen import script_screen
@@ -276,6 +277,20 @@ def _rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     return rows
 
 
+def _figures(verdicts: Sequence[Verdict]) -> tuple[Figure, ...]:
+    """Returns the images/sec of each subject over whole epochs; a single rate has no interval."""
+    return tuple(
+        Figure(
+            name=f"{result.subject.model} on {result.subject.device.name}: {result.subject.label}",
+            measure=f"{result.subject.unit.plural}-per-sec",
+            value=result.epoch_images_per_sec,
+            text=verdict.text(),
+        )
+        for verdict in verdicts
+        for result in (verdict.result,)
+    )
+
+
 KIND = Kind(
     plan=Plan,
     samples=Measurements,
@@ -285,6 +300,7 @@ KIND = Kind(
     print=_print,
     rows=_rows,
     screens=screens_of,
+    figures=_figures,
 )
 # The commands that write such a document.
 PIPELINE, SCRIPT, CALL = "pipeline", "profile", "profiles.profile"

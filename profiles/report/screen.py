@@ -118,9 +118,9 @@ def print_findings(console: Console, screen: Screen) -> None:
     print_lines(console, screen.why)
 
 
-def print_more(console: Console, folder: Path) -> None:
-    """Prints where the files of a run lie, and how all of its tables are printed."""
-    show = unstall.command("python -m profiles show")
+def print_more(console: Console, folder: Path, show: str = "python -m profiles show") -> None:
+    """Prints where the files of a run lie, and how all of its tables are printed: by `show`."""
+    show = unstall.command(show)
     print_lines(console, [Line(label="MORE", text=str(folder / "report.html"), code=(f"{show} {folder} --details",))])
 
 

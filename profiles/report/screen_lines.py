@@ -78,7 +78,9 @@ def _least_line(verdict: Verdict, who: str) -> Line:
     text = f"{least}{loading:.0%} of an epoch{who} is loading"
     if parts := _parts(result):
         text += f": {parts}"
-    return Line(label=label, text=f"{text}. What the loader takes from the cores of the steps is not known.")
+    most = result.most_taken_ratio
+    clause = "is not known" if most is None else f"is at most {most:.0%} of an epoch" if most >= 0.01 else "is nothing"
+    return Line(label=label, text=f"{text}. What the loader takes from the cores of the steps {clause}.")
 
 
 def _parts(result: Result) -> str:

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from profiles.report.codec import encode
 from profiles.report.comparison import compare, print_comparison
 from profiles.report.document import Document, DocumentError, Kind, judged_by, load, print_document
+from profiles.report.figures import FORMS
 from profiles.report.files import to_json, write_atomically
 from profiles.report.measurements import KINDS
 from profiles.text import Terminal, printable
@@ -68,6 +69,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     form.add_argument("--svg", type=Path, metavar="OUT", help="writes the first screen there as a picture")
     form.add_argument("--json", action="store_true", help="prints results and verdicts, without samples, as JSON")
     form.add_argument("--csv", action="store_true", help="prints a row for each result")
+    form.add_argument("--as", dest="form", choices=FORMS, help="prints figures and verdicts for another tool of CI")
     compared = verbs.add_parser("compare", help="two runs beside each other", allow_abbrev=False)
     compared.add_argument("before", type=Path, metavar="A", help="results.json, or the folder that holds it")
     compared.add_argument("after", type=Path, metavar="B", help="the same, of a later run")
@@ -94,6 +96,10 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
         facts = {"command": document.command, "created": document.created, "complete": document.complete}
         copies = kind.copies(document, derived)
         sys.stdout.write(to_json({**facts, **copies, "left_out": encode(document.left_out)}))
+    elif arguments.form is not None:
+        if kind.figures is None:
+            raise DocumentError(f"--as {arguments.form}: a run of {document.command} has no figures to follow.")
+        sys.stdout.write(FORMS[arguments.form](document.command, kind.figures(derived)))
     elif arguments.csv:
         rows = kind.rows(derived)
         writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]) if rows else [])

@@ -71,6 +71,18 @@ class Result:
         return self.model_images_per_sec is None and self.subject.device.kind == "cpu"
 
     @property
+    def most_taken_ratio(self) -> float | None:
+        """The most of an epoch that a loader can take from the steps' cores: its CPU time; None where that is unknown.
+
+        Steps that share the cores with a loader are never behind by more than what the loader computes.
+        """
+        cpu_us = None if self.stages is None else self.stages.loader_cpu_us_per_image
+        compute = self.attribution.shares.compute
+        if cpu_us is None or compute is None:
+            return None
+        return min(cpu_us / 1e6 * self.epoch_images_per_sec, max(compute, 0.0))
+
+    @property
     def explained(self) -> list[Sample]:
         """The samples that the result is about, `train` or `cold`; without unfinished epochs if others are whole."""
         return whole_samples(self.of(self.subject.explained))

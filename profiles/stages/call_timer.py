@@ -14,7 +14,7 @@ from typing import Any
 
 from profiles import clock
 from profiles.machine.mounts import Storage, storage_of
-from profiles.stage_table import ImageTail, Stage, tail_of
+from profiles.stage_table import ImageTail, Stage, image_name, tail_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,4 +271,4 @@ def images_tail(times: CallTimes) -> ImageTail | None:
     """Returns the times of single images; None where fewer than two began with a known call."""
     if len(times.image_ns) < 2:
         return None
-    return tail_of([("/".join(name.split("/")[-2:]), ns / 1e3) for name, ns in times.image_ns])
+    return tail_of([(image_name(name), ns / 1e3) for name, ns in times.image_ns])

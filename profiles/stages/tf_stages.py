@@ -17,7 +17,7 @@ import tensorflow as tf
 from profiles import clock
 from profiles.machine.mounts import Storage, storage_of
 from profiles.measure.batches import batch_images
-from profiles.stage_table import ImageTail, Stage, StageTable, tail_of
+from profiles.stage_table import ImageTail, Stage, StageTable, image_name, tail_of
 from profiles.stages.progress import Note, unnoted
 from profiles.stages.tf_graph import CutError, Node, nodes, serial
 from profiles.stages.tf_model import NodeState, look, written
@@ -403,7 +403,7 @@ def _label(element: Sequence[Any], number: int, names: Sequence[str] | None) -> 
     """Names an image by a path in its element, by an index in its element into `names`, or else by its number."""
     for part in element:
         if (path := _path_in(part)) is not None:
-            return "/".join(path.split("/")[-2:])
+            return image_name(path)
         if part.dtype.is_integer and part.shape.rank == 0 and names is not None and 0 <= int(part) < len(names):
             return names[int(part)]
     return f"element {number}"

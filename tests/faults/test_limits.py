@@ -152,7 +152,11 @@ def without_override():
 
 READ_ONLY = {
     "results": (["benchmarks.pipeline", "--data", "{photos}", "--out", "{shut}/out"], 2, "results cannot be written"),
-    "copy": (["pipeline", "materialize", "{photos}", "{shut}/out", "--as", "raw"], 3, "Permission denied"),
+    "copy": (
+        ["pipeline", "materialize", "--data", "{photos}", "--out", "{shut}/out", "--as", "raw"],
+        3,
+        "Permission denied",
+    ),
     "cache": (["benchmarks.pipeline", "--data", "generated:8", "--out", "{out}"], 2, "cannot be written to"),
 }
 

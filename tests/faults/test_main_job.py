@@ -99,8 +99,19 @@ def test_a_main_job_that_is_stopped_anywhere_leaves_nothing_half(attempt, photos
 
 
 COMMANDS = {
-    "materialize": ("pipeline", "materialize", "{photos}", "{out}/copy", "--as", "raw", "--image-size", "1500"),
-    "doctor": ("benchmarks.doctor", "{photos}", "--out", "{out}"),
+    "materialize": (
+        "pipeline",
+        "materialize",
+        "--data",
+        "{photos}",
+        "--out",
+        "{out}/copy",
+        "--as",
+        "raw",
+        "--image-size",
+        "1500",
+    ),
+    "doctor": ("benchmarks.doctor", "--data", "{photos}", "--out", "{out}"),
     "generated": ("benchmarks.peers", "--data", "generated:2000", "--peers", "parts", "--out", "{out}"),
 }
 

@@ -389,6 +389,17 @@ def test_a_script_reads_every_format_and_leaves_out_what_the_scan_did(base, deco
         assert_same(epochs(script_of(config, mixed)["make_dataset"]()), epochs(loader.data))
 
 
+@pytest.mark.parametrize("storage", ["files", "raw"])
+def test_a_script_says_on_top_what_its_batches_hold(storage, few):
+    text = export(dataclasses.replace(BASE, storage=storage), few)
+    top = " ".join(ast.get_docstring(ast.parse(text)).split())
+    assert "float32 in [0, 1], so leave out a `Rescaling(1 / 255)` of your model; labels int32" in top
+    assert "Images are sheared by up to 0.2 degrees, zoomed by up to 20%, mirrored in 50% of cases, anew" in top
+    assert script_of(dataclasses.replace(BASE, storage=storage), few)["CLASSES"] == list(few.class_names)
+    plain = export(dataclasses.replace(BASE, augmentation=None, output_dtype="uint8"), few)
+    assert "No augmentation." in plain and "put `keras.layers.Rescaling(1 / 255)` in front" in plain
+
+
 def test_paths_are_no_constants_of_a_function(tmp_path):
     """A function's constants are copied with its graph, several times for each iterator; what it is given is not."""
     for name in "ab":

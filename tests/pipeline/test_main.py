@@ -64,7 +64,10 @@ def test_records_are_measured_as_they_are_read_in_training(photos, tmp_path, mon
 @pytest.mark.parametrize("form", ["raw", "records", "resized"])
 def test_a_copy_is_written_and_measured(form, photos, tmp_path, capsys):
     out = tmp_path / "out"
-    assert package.main(["materialize", str(photos), str(out), "--as", form, "--image-size", "16x24"]) == 0
+    assert (
+        package.main(["materialize", "--data", str(photos), "--out", str(out), "--as", form, "--image-size", "16x24"])
+        == 0
+    )
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert lines[0] == f"{form} copy: {out}"
@@ -74,17 +77,21 @@ def test_a_copy_is_written_and_measured(form, photos, tmp_path, capsys):
 
 
 def test_the_console_script_has_the_verb(photos, tmp_path, capsys):
-    assert cli.main(["materialize", str(photos), str(tmp_path / "out"), "--as", "records"]) == 0
+    assert cli.main(["materialize", "--data", str(photos), "--out", str(tmp_path / "out"), "--as", "records"]) == 0
     assert "records copy" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        ([], 2, "usage: python -m pipeline materialize DIR OUT --as raw"),
-        (["--help"], 0, "usage: python -m pipeline materialize DIR OUT --as raw"),
+        ([], 2, "usage: python -m pipeline materialize --data DIR --out COPY --as raw"),
+        (["--help"], 0, "usage: python -m pipeline materialize --data DIR --out COPY --as raw"),
         (["materialise"], 2, "python -m pipeline: 'materialise' is not a verb. Known: materialize, cache.\n"),
-        (["materialize", "/no/such", "out", "--as", "raw"], 2, "/no/such does not exist. Give a folder that holds"),
+        (
+            ["materialize", "--data", "/no/such", "--out", "out", "--as", "raw"],
+            2,
+            "/no/such does not exist. Give a folder that holds",
+        ),
     ],
 )
 def test_bad_usage(words, code, expected, capsys, monkeypatch):
@@ -105,7 +112,7 @@ def test_bad_usage(words, code, expected, capsys, monkeypatch):
 )
 def test_bad_options(options, expected, capsys):
     with pytest.raises(SystemExit) as caught:
-        command.main(["photos", "out", *options])
+        command.main(["--data", "photos", "--out", "out", *options])
     assert caught.value.code == 2
     assert expected in capsys.readouterr().err
 
@@ -117,7 +124,7 @@ def test_an_image_size_is_a_side_or_two():
 
 def test_no_room_is_said_and_the_code_is_3(photos, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(1, 1, 1000))
-    assert command.main([str(photos), str(tmp_path / "out"), "--as", "raw"]) == 3
+    assert command.main(["--data", str(photos), "--out", str(tmp_path / "out"), "--as", "raw"]) == 3
     assert "not enough room on disk: 0 MB needed, 0 MB free" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -126,7 +133,10 @@ def test_no_room_is_said_and_the_code_is_3(photos, tmp_path, capsys, monkeypatch
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_itself_can_be_stopped(number, photos, tmp_path):
     child = subprocess.Popen(
-        [sys.executable, *f"-m pipeline materialize {photos} {tmp_path / 'out'} --as raw --image-size 2500".split()],
+        [
+            sys.executable,
+            *f"-m pipeline materialize --data {photos} --out {tmp_path / 'out'} --as raw --image-size 2500".split(),
+        ],
         cwd=PROJECT_ROOT,
         stderr=subprocess.PIPE,
         text=True,

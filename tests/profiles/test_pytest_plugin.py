@@ -104,7 +104,7 @@ def test_without_a_baseline_it_skips_and_says_how_to_record_one(run, rates):
 
 def test_what_was_recorded_is_held_against_what_is_served(run, rates, pytester):
     run("", "--images-per-sec-record").assert_outcomes(passed=1)
-    assert [path.name for path in (pytester.path / "baselines").iterdir()] == [
+    assert [path.name for path in (pytester.path / "benchmarks_baseline").iterdir()] == [
         "test_what_was_recorded_is_held_against_what_is_served.test_my_pipeline.json"
     ]
     run("").assert_outcomes(passed=1)
@@ -152,12 +152,12 @@ def test_tests_of_the_same_name_have_baselines_of_their_own(rates, pytester, mon
     """
     pytester.makepyfile(test_one=test, test_two=test)
     pytester.runpytest_inprocess("-p", "profiles.pytest_plugin", "--images-per-sec-record").assert_outcomes(passed=4)
-    assert len(list((pytester.path / "baselines").iterdir())) == 4
+    assert len(list((pytester.path / "benchmarks_baseline").iterdir())) == 4
 
 
 def test_a_baseline_of_another_version_skips(run, rates, pytester):
     run("baseline='mine'", "--images-per-sec-record").assert_outcomes(passed=1)
-    path = pytester.path / "baselines" / "mine.json"
+    path = pytester.path / "benchmarks_baseline" / "mine.json"
     path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 2'))
     result = run("baseline='mine'")
     result.assert_outcomes(skipped=1)
@@ -236,7 +236,7 @@ def test_the_example_of_the_docs_runs(example, monkeypatch):
 def test_what_the_example_of_the_docs_recorded_holds(example, pytester):
     passed, _ = example("--images-per-sec-record")
     assert passed >= 1
-    assert [path.name for path in (pytester.path / "baselines").iterdir()] == [
+    assert [path.name for path in (pytester.path / "benchmarks_baseline").iterdir()] == [
         "test_example.test_my_pipeline_is_no_slower_than_recorded.json"
     ]
     assert sum(example()) == 2

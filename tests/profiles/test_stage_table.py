@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from profiles.stage_table import ImageTail, SlowImage, Stage, StageTable, tail_of, without_stages
+from profiles.stage_table import ImageTail, SlowImage, Stage, StageTable, image_name, tail_of, without_stages
 from profiles.unit import IMAGE, SAMPLE
 
 
@@ -85,3 +86,12 @@ def test_a_table_survives_strict_json() -> None:
     assert document["stages"][0]["images_per_sec"] == 20000
     assert document["stages"][0]["wait_us_per_image"] is None
     assert document["tail"]["slowest"][0] == {"name": "b.jpg", "us": 3.0}
+
+
+def test_an_image_is_named_by_its_folder_and_file_and_a_link_by_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "dogs").mkdir()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "dogs" / "dog.1.jpg").write_bytes(b"")
+    (tmp_path / "links" / "00000559.jpg").symlink_to(tmp_path / "dogs" / "dog.1.jpg")
+    assert image_name(str(tmp_path / "links" / "00000559.jpg")) == "dogs/dog.1.jpg"
+    assert image_name("/not/there/cats/1.jpg") == "cats/1.jpg"

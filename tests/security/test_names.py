@@ -121,7 +121,7 @@ WRITES = {
     "benchmarks.gate compare mine:a mine:b": ("results.json", "report.html"),
     "benchmarks.gate check mine": ("results.json", "report.html"),
     "benchmarks.gate ratios": ("results.json", "report.html"),
-    "benchmarks.doctor PETS": ("results.json", "report.html", "skip.jsonl"),
+    "benchmarks.doctor --data=PETS": ("results.json", "report.html", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("results.json", "report.html"),
     "benchmarks.scaling": ("results.json", "report.html"),

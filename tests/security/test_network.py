@@ -79,11 +79,11 @@ def test_a_script_that_was_written_for_albumentations_asks_for_none(photos, tmp_
 
 
 RUNS = {
-    "doctor": ["benchmarks.doctor", "PHOTOS", "--out", "out"],
+    "doctor": ["benchmarks.doctor", "--data", "PHOTOS", "--out", "out"],
     "pipeline": ["benchmarks.pipeline", "--variants", "generator,py-dataset-albumentations,tf-data", "--rounds", "1"],
     "augmentation": ["benchmarks.augmentation", "--operations", "flip", "--rounds", "1", "--image-size", "32"],
-    "materialize": ["pipeline", "materialize", "PHOTOS", "copy", "--as", "raw"],
-    "photos": ["benchmarks.truth", "--only", "photos", "--against", "PHOTOS", "--rounds", "1"],
+    "materialize": ["pipeline", "materialize", "--data", "PHOTOS", "--out", "copy", "--as", "raw"],
+    "photos": ["benchmarks.truth", "--only", "photos", "--data", "PHOTOS", "--rounds", "1"],
     "tune": ["benchmarks.tune", "--budget", "5"],
 }
 # The tuner takes minutes for what it cannot do in less.

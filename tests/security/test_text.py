@@ -214,16 +214,16 @@ def test_a_terminal_is_given_nothing_to_obey(name, payload):
 
 # What a command needs before it comes to a word that it does not know.
 NEEDED = {
-    "materialize": ("pets", "copy", "--as=raw"),
+    "materialize": ("--data=pets", "--out=copy", "--as=raw"),
     "train": ("--data=pets", "--out=x.keras"),
     "predict": ("x.keras", "1.jpg"),
     "accuracy": ("--data=pets",),
-    "doctor": ("pets",),
+    "doctor": ("--data=pets",),
     "scripts": ("scripts",),
     "gate": ("ratios",),
     "show": ("results.json",),
     "compare": ("a", "b"),
-    "truth --only photos": ("--only", "photos", "--against=pets"),
+    "truth --only photos": ("--only", "photos", "--data=pets"),
     "truth --only watching": ("--only", "watching"),
     "truth --only gate": ("--only", "gate"),
 }

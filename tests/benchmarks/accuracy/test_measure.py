@@ -180,11 +180,10 @@ def test_wrong_options_are_refused_in_a_line(capsys, tmp_path, photos, monkeypat
     assert "an emulated one learns nothing" in refusal(capsys, *data, "--device", "emulated:400")[1]
     (tmp_path / "other.toml").write_text(config_to_toml(dataclasses.replace(VARIANTS["tf-data"], batch_size=64)))
     assert (
-        "`batch_size` must be the generator's, 32. Received: 64."
-        in refusal(capsys, *data, "--pipeline", "other.toml")[1]
+        "`batch_size` must be the generator's, 32. Received: 64." in refusal(capsys, *data, "--config", "other.toml")[1]
     )
     (tmp_path / "none.toml").write_text(config_to_toml(VARIANTS["tf-data-no-augment"]))
-    assert "`augmentation` must be the generator's" in refusal(capsys, *data, "--pipeline", "none.toml")[1]
+    assert "`augmentation` must be the generator's" in refusal(capsys, *data, "--config", "none.toml")[1]
     assert list(tmp_path.glob("runs/*")) == []
 
 

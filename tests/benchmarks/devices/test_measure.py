@@ -149,7 +149,7 @@ def test_the_command_writes_prints_and_ends_with_nought(
 ) -> None:
     monkeypatch.setattr(measure, "devices_here", lambda: (CPU, GPU))
     out = tmp_path / "out"
-    assert devices.main(["--rounds", "3", "--emulate", "5000", "--out", str(out)]) == 0
+    assert devices.main(["--rounds", "3", "--emulate", "5000", "--details", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "GPU figures were measured here, with Keras on jax, H100." in shown and f"{out}/report.html" in shown
     assert "How busy the GPU was is unknown: nvidia-ml-py" in shown and "photos:" not in shown
@@ -161,8 +161,8 @@ def test_the_photos_are_named(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(measure, "devices_here", lambda: (CPU,))
-    words = ["--experiment", "augmentation", "--rounds", "1", "--data", str(photos), "--out", str(tmp_path / "out")]
-    assert devices.main(words) == 0
+    words = ["--experiment", "augmentation", "--rounds", "1", "--data", str(photos), "--details", "--out"]
+    assert devices.main([*words, str(tmp_path / "out")]) == 0
     assert f"photos: {photos.name}, 40 of them" in capsys.readouterr().out
 
 

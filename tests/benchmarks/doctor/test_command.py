@@ -85,7 +85,7 @@ EXPECTED: dict[str, set[str]] = {
 
 
 def run(root: pathlib.Path, out: pathlib.Path, capsys, *words: str) -> tuple[int, dict, str]:
-    code = doctor.main([str(root), "--out", str(out), *words])
+    code = doctor.main(["--data", str(root), "--out", str(out), *words])
     return code, json.loads((out / "results.json").read_text()), capsys.readouterr().out
 
 
@@ -284,7 +284,7 @@ def test_a_folder_that_cannot_be_listed_is_found(tmp_path, monkeypatch):
 def test_what_is_no_folder_of_classes_is_bad_input(make, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "pets")
-    assert doctor.main([str(tmp_path / "pets")]) == 2
+    assert doctor.main(["--data", str(tmp_path / "pets")]) == 2
     printed = capsys.readouterr().err
     assert message in printed and "Traceback" not in printed
     assert not (tmp_path / "runs").exists()
@@ -295,7 +295,7 @@ def test_it_writes_nothing_among_the_photos(words, tmp_path, monkeypatch, capsys
     photo_folder(tmp_path / "pets", {"cats": 1, "dogs": 1})
     before = set(tmp_path.rglob("*"))
     monkeypatch.chdir(tmp_path / "pets" if words == ["."] else tmp_path)
-    assert doctor.main(words) == 2
+    assert doctor.main(["--data", *words]) == 2
     said = capsys.readouterr().err
     assert f" would lie in the folder that is examined. Give one outside of {words[0]}." in said
     assert len(said.splitlines()) == 1
@@ -305,14 +305,14 @@ def test_it_writes_nothing_among_the_photos(words, tmp_path, monkeypatch, capsys
 def test_a_prepared_copy_is_bad_input(tmp_path, capsys):
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "index.json").write_text('{"format": "unstall prepared images"}')
-    assert doctor.main([str(tmp_path / "copy"), "--out", str(tmp_path / "out")]) == 2
+    assert doctor.main(["--data", str(tmp_path / "copy"), "--out", str(tmp_path / "out")]) == 2
     assert "is a prepared copy. Give the folder of images" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_read_is_bad_input(tmp_path, capsys, monkeypatch):
     root = photo_folder(tmp_path / "pets", {"cats": 1, "dogs": 1})
     monkeypatch.setattr(os, "scandir", lambda path: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
-    assert doctor.main([str(root), "--out", str(tmp_path / "out")]) == 2
+    assert doctor.main(["--data", str(root), "--out", str(tmp_path / "out")]) == 2
     assert "cannot be read: Permission denied." in capsys.readouterr().err
 
 

@@ -264,7 +264,7 @@ def test_decoders_that_cannot_be_started_end_the_command_with_code_3(tmp_path, c
         (tmp_path / "pets" / name).mkdir(parents=True)
         (tmp_path / "pets" / name / "1.jpg").write_bytes(bad_files.PHOTO)
     monkeypatch.setattr(Examiner.__init__, "__defaults__", (f"{__name__}:no_session", 5.0))
-    assert doctor.main([str(tmp_path / "pets"), "--out", str(tmp_path / "out")]) == 3
+    assert doctor.main(["--data", str(tmp_path / "pets"), "--out", str(tmp_path / "out")]) == 3
     assert "nothing could be examined. the process ended with exit code 3." in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

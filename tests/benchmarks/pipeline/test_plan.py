@@ -123,13 +123,13 @@ def test_bad_words_are_refused_in_one_line(tmp_path, words, message):
 
 
 def test_a_file_is_refused_by_the_option_that_named_it(tmp_path, capsys):
-    words = ["--data", "d", "--pipeline", str(tmp_path / "none.toml")]
+    words = ["--data", "d", "--config", str(tmp_path / "none.toml")]
     for main, more in ((train.main, ["--out", str(tmp_path / "a.keras")]), (accuracy.main, ["--out", str(tmp_path)])):
         assert main([*words, *more]) == 2
-        assert capsys.readouterr().err.startswith(f"--pipeline {tmp_path / 'none.toml'} cannot be read")
+        assert capsys.readouterr().err.startswith(f"--config {tmp_path / 'none.toml'} cannot be read")
     (tmp_path / "bad.toml").write_text("worker = 3")
-    with pytest.raises(UserError, match=r"^--pipeline .*bad\.toml: `worker` is not a setting"):
-        config_from_file(tmp_path / "bad.toml", "--pipeline")
+    with pytest.raises(UserError, match=r"^--config .*bad\.toml: `worker` is not a setting"):
+        config_from_file(tmp_path / "bad.toml", "--config")
 
 
 @pytest.mark.parametrize(

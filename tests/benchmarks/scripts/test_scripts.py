@@ -64,14 +64,26 @@ def test_what_is_predicted_of_free_loading_is_compared_with_data_that_cost_nothi
         "1 scripts ran with data that cost nothing: what was predicted for that is off by 25% (median), at most by 25%."
     ) in derive(document).conclusions
     assert result_of({"as written": [(3.0,)]}, tried={}, loading=0.6).prediction_off is None
-    least = a_scripts_document(runs, tried={"cache": 1.2}, loading=0.2, is_least=True)
-    [result] = derive(least).scripts
-    assert result.prediction_off is None and cells(result)[HEADINGS.index("if free")] == ">= 1.25"
-    assert (
-        "For 1 more only the least of it was predicted (>=): 0 of them gained less, and the largest difference is 1.60 "
-        "times as much."
-    ) in derive(least).conclusions
     assert result_of(runs, tried={}, loading=1.0).predicted is None
+
+
+@pytest.mark.parametrize(
+    ("most", "cell", "outside"), [(None, ">= 1.25", 0.0), (0.2, "1.25 to 1.67", 0.2), (0.5, "1.25 to 3.33", 0.0)]
+)
+def test_a_range_is_predicted_where_what_the_loader_takes_from_the_cores_is_unknown(
+    most: float | None, cell: str, outside: float
+) -> None:
+    runs = {"as written": [(3.0,)], "held": [(1.5,)]}
+    document = a_scripts_document(runs, tried={}, loading=0.2, most_taken=most)
+    [result] = derive(document).scripts
+    assert (result.is_least, result.prediction_off) == (True, None)
+    assert cells(result)[HEADINGS.index("if free")] == cell
+    assert result.outside == pytest.approx(outside)
+    [conclusion] = [text for text in derive(document).conclusions if text.startswith("For 1 more a range")]
+    assert f"{int(not outside)} gained what lies in it" in conclusion and f"by {outside:.0%} at most" in conclusion
+    assert result_of({"as written": [(3.0,)], "held": [(3.0,)]}, tried={}, loading=0.2, most_taken=0.1).outside == (
+        pytest.approx(0.25)
+    )
 
 
 @pytest.mark.parametrize(

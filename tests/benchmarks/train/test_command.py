@@ -239,7 +239,7 @@ def test_the_seed_gives_the_same_model_again(photos, tmp_path, capfd):
 def test_a_pipeline_s_interpolation_is_kept(photos, tmp_path, capfd):
     (tmp_path / "mine.toml").write_text(config_to_toml(dataclasses.replace(BASELINE, batch_size=20)))
     out = tmp_path / "a.keras"
-    words = ("--data", str(photos), "--out", str(out), "--epochs", "1", "--pipeline", str(tmp_path / "mine.toml"))
+    words = ("--data", str(photos), "--out", str(out), "--epochs", "1", "--config", str(tmp_path / "mine.toml"))
     assert run(*TINY, *words) == 0
     assert open_finished(str(out)).model.get_layer("resize").interpolation == "nearest"
 

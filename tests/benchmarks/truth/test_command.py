@@ -232,7 +232,7 @@ def test_a_part_with_options_of_its_own_comes_first_and_alone(
     [
         (("edges", "--repeats", "0"), "--repeats must be at least 1. Received: 0."),
         (("watching", "--pairs", "2"), "--pairs must be at least 3. Received: 2."),
-        (("photos", "--against", "pets", "--rounds", "0"), "--rounds must be at least 1. Received: 0."),
+        (("photos", "--data", "pets", "--rounds", "0"), "--rounds must be at least 1. Received: 0."),
         (("gate", "--tries", "0"), "--tries must be at least 1. Received: 0."),
         (("intervals", "--simulations", "10"), "--simulations must be at least 100. Received: 10."),
         (("intervals", "--real", "-1"), "--real must be at least 0. Received: -1."),
@@ -324,7 +324,7 @@ def test_generated_photos_are_held_against_real_ones(tmp_path: Path, capsys: pyt
         (photos / name).mkdir(parents=True)
         for number in range(2):
             PIL.Image.new("RGB", (16, 16)).save(photos / name / f"{number}.jpg")  # much smaller than generated photos
-    words = ["--only", "photos", "--against", str(photos), "--rounds", "2", "--out", str(tmp_path / "out")]
+    words = ["--only", "photos", "--data", str(photos), "--rounds", "2", "--out", str(tmp_path / "out")]
     assert main(words) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].strip() == "generated photos against real ones"
@@ -349,6 +349,6 @@ def test_a_photo_that_cannot_be_decoded_is_named_by_the_doctor(
         raise OSError("truncated")
 
     monkeypatch.setattr(photos_part, "_decoders", lambda: dict.fromkeys(DECODERS, broken))
-    assert main(["--only", "photos", "--against", str(photos), "--out", str(tmp_path / "out")]) == 2
+    assert main(["--only", "photos", "--data", str(photos), "--out", str(tmp_path / "out")]) == 2
     assert "a photo cannot be decoded by OpenCV: truncated. python -m benchmarks.doctor" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -46,7 +46,7 @@ def test_materialize_says_once_that_files_are_damaged(form, tmp_path, capfd):
         for index in range(4):
             content = bad_files.CONTENTS["extraneous bytes"][1]()
             (tmp_path / "pets" / name / f"{index}.jpg").write_bytes(content)
-    assert materialize.main([str(tmp_path / "pets"), str(tmp_path / "copy"), "--as", form]) == 0
+    assert materialize.main(["--data", str(tmp_path / "pets"), "--out", str(tmp_path / "copy"), "--as", form]) == 0
     printed = " ".join(capfd.readouterr().err.split())
     assert printed.count("Corrupt JPEG data") == 1
     assert "of damaged files, first: Corrupt JPEG data: 221 extraneous bytes before marker 0xd9." in printed

@@ -202,7 +202,7 @@ def test_materialize_leaves_the_listed_files_out_and_says_so(pets, tmp_path, cap
     (tmp_path / "skip.jsonl").write_text(skip_list_text([entry(pets, "dogs/1.jpg"), entry(pets, "cats/0.jpg")]))
     (pets / "cats/0.jpg").unlink()
     options = ["--as", "records", "--skip-list", str(tmp_path / "skip.jsonl")]
-    assert materialize_command.main([str(pets), str(tmp_path / "copy"), *options]) == 0
+    assert materialize_command.main(["--data", str(pets), "--out", str(tmp_path / "copy"), *options]) == 0
     printed = " ".join(capsys.readouterr().err.split())
     assert "skipped 1 of 5 files: dogs/1.jpg (skip list: undecodable); python -m benchmarks.doctor names all" in printed
     assert "1 of the skip list's entries no longer apply: cats/0.jpg (is not there)" in printed
@@ -215,7 +215,7 @@ def test_a_command_that_reads_images_refuses_a_list_that_is_none(module, pets, t
     monkeypatch.chdir(tmp_path)
     (tmp_path / "skip.jsonl").write_text("nothing")
     command = importlib.import_module(f"benchmarks.{'truth' if module == 'photos' else module}.__main__")
-    given = ["--only", "photos", "--against"] if module == "photos" else ["--data"]
+    given = ["--only", "photos", "--data"] if module == "photos" else ["--data"]
     words = ["--out", "trained.keras"] if module == "train" else []
     assert command.main([*given, str(pets), "--skip-list", "skip.jsonl", *words]) == 2
     assert "--skip-list skip.jsonl is not a skip list of this version" in capsys.readouterr().err.replace("\n", " ")

@@ -81,3 +81,32 @@ def test_it_has_no_batch_hook_that_would_make_keras_wait_for_each_step():
 def test_a_name_that_the_package_has_not_is_refused():
     with pytest.raises(AttributeError, match="module 'profiles' has no attribute 'StalMonitor'"):
         profiles.StalMonitor  # noqa: B018
+
+
+def test_each_epoch_has_a_line_where_one_is_asked_for(capsys):
+    fitted(profiles.StallMonitor(live=True))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["epoch 1", "epoch 2"]
+    assert (
+        " images/sec, " in lines[1]
+        and "% of the epoch waiting for data, " in lines[1]
+        and lines[1].endswith(" ms a step")
+    )
+
+
+def test_prometheus_reads_the_values_of_the_last_epoch(tmp_path):
+    history = fitted(profiles.StallMonitor(prometheus=tmp_path / "training.prom"))
+    text = (tmp_path / "training.prom").read_text()
+    values = dict(line.split() for line in text.splitlines() if not line.startswith("#"))
+    assert values == {"unstall_epoch": "1"} | {f"unstall_{key}": repr(history[key][-1]) for key in KEYS}
+    types = [line.split() for line in text.splitlines() if line.startswith("# TYPE")]
+    assert [words[2:] for words in types] == [[name, "gauge"] for name in values]
+    assert [path.name for path in tmp_path.iterdir()] == ["training.prom"]
+
+
+def test_a_file_that_cannot_be_written_ends_with_a_warning_and_not_the_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.warns(UserWarning, match="cannot be written") as caught:
+        history = fitted(profiles.StallMonitor(prometheus=tmp_path / "file" / "training.prom"))
+    assert len(history["loss"]) == 2
+    assert sum("cannot be written" in str(warning.message) for warning in caught) == 1

@@ -457,6 +457,31 @@ def test_examples_run_under_the_profiler(tmp_path, photos, name):
     assert results(tmp_path)["results"]
 
 
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        ("csv_rows.py", "parse (csv_rows.py:"),
+        ("tfrecord_examples.py", "parse (tfrecord_examples.py:"),
+        ("text_lines.py", "numbers (text_lines.py:"),
+        ("numpy_small.py", None),
+    ],
+)
+def test_examples_of_tables_records_text_and_arrays_are_explained(tmp_path, name, stage):
+    shown = run(tmp_path, "--max-steps", 60, "--no-trial", "--out", "out", EXAMPLES / name, TMPDIR=str(tmp_path))
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    (one,) = results(tmp_path)["results"]
+    assert one["unit"]["noun"] == ("sample" if stage else "image")
+    stages = [f"{each['name']} ({each['location']})" for each in one["stages"]]
+    assert stage is None or any(each.startswith(stage) for each in stages), stages
+
+
+@pytest.mark.claims
+@pytest.mark.parametrize("name", ["csv_rows.py", "tfrecord_examples.py"])
+def test_records_that_are_parsed_one_by_one_are_told_to_be_parsed_in_batches(tmp_path, name):
+    shown = run(tmp_path, "--out", "out", EXAMPLES / name, TMPDIR=str(tmp_path))
+    assert "calls for each element" in shown.stderr or "does next to nothing" in shown.stderr, shown.stderr[-3000:]
+
+
 @pytest.mark.needs("jax")
 @pytest.mark.parametrize("steps", [5, *(pytest.param(steps, marks=pytest.mark.claims) for steps in (1, 8))])
 def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps):
