@@ -95,7 +95,7 @@ def _line(epoch: int, values: Mapping[str, float]) -> str:
     """Returns the values of an epoch in a line; Keras counts epochs from 0, and people from 1."""
     parts = [
         f"{values['images_per_sec']:,.0f} images/sec" if "images_per_sec" in values else "",
-        f"{values['loading_ratio']:.0%} of it waiting for data" if "loading_ratio" in values else "",
+        f"{values['loading_ratio']:.0%} of the epoch waiting for data" if "loading_ratio" in values else "",
         f"{values['wait_ms_per_step']:,.1f} ms a step" if "wait_ms_per_step" in values else "",
     ]
     return f"epoch {epoch + 1}: {', '.join(part for part in parts if part) or 'no steady step'}"
