@@ -161,10 +161,10 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
                 bars=tuple(
                     Bar(
                         name=name,
-                        cells=(f"{result.rate:,.0f}", f"{result.rate / beside:.2f}x"),
-                        parts={"#": result.rate},
+                        cells=(f"{beside * ratio:,.0f}", f"{ratio:.2f}x"),
+                        parts={"#": beside * ratio},
                     )
-                    for name, result in shown
+                    for name, ratio in ((name, _ratio(result, results)) for name, result in shown)
                 ),
             ),
             next=(
@@ -211,6 +211,14 @@ def _sentences(document: SearchDocument, results: Results) -> list[str]:
         f"{samples.predicted:,} pipelines were predicted in {samples.seconds:.0f} s in all. Not measured: {rejected}."
     )
     return sentences
+
+
+def _ratio(result: Result, results: Results) -> float:
+    """Returns how many times as fast as the incumbent a result is: the chosen one as its sentence says."""
+    incumbent = results.incumbent
+    if result is results.chosen and result is not incumbent:
+        return (result.again_against(incumbent) or result.against(incumbent))[0]
+    return result.rate / incumbent.rate
 
 
 def _choice(chosen: Result, results: Results) -> str:
