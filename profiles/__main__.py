@@ -225,7 +225,7 @@ class _Run:
             for screen in screens_of(document, verdicts, words):
                 print_lines(console, screen.next)
         github.annotate_script(console, verdicts, self._arguments.script)
-        github.tell(console, document, KIND, KIND.derive(document))
+        github.tell(console, document, KIND, verdicts)
         print_more(console, self._out)
         if self._texts is not None:
             self._write_diff(*self._texts, ended_well and code == 0)

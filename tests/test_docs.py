@@ -68,7 +68,7 @@ def commands(block: Block) -> list[tuple[str, list[str]]]:
         if words[0] == "unstall":
             verbs.append((words[1], words[2:]))
             continue
-        assert words[:2] in (["python", "-m"], [".venv/bin/python", "-m"]), line
+        assert words[:2] == ["python", "-m"], line
         name, verb = words[2], _MODULES.get(" ".join(words[2:4])) or _MODULES.get(words[2])
         skipped = 4 if verb and verb != "profile" else 3
         verbs.append((verb or name.removeprefix("benchmarks."), words[skipped:]))

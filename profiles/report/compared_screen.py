@@ -140,7 +140,7 @@ def _times(advice: Advice) -> str:
 def _compared_picture(group: Sequence[Verdict], judged: Verdict, baseline: str) -> Picture:
     """Returns a bar for each result. Rates are the judged one's times the ratios, so that no two figures disagree."""
     rate = judged.result.epoch_images_per_sec
-    results = sorted((verdict.result for verdict in group), key=lambda result: -_ratio(result, judged))
+    ratios = [(_ratio(verdict.result, judged), verdict.result) for verdict in group]
     return Picture(
         columns=(judged.result.subject.unit.rate, "times"),
         signs=SIGNS,
@@ -148,12 +148,12 @@ def _compared_picture(group: Sequence[Verdict], judged: Verdict, baseline: str) 
             Bar(
                 name=f"{result.subject.label}{' (baseline)' if result.subject.label == baseline else ''}",
                 cells=(
-                    f"{_ratio(result, judged) * rate:,.0f}",
-                    f"{_ratio(result, judged):.2f}x",
+                    f"{ratio * rate:,.0f}",
+                    f"{ratio:.2f}x",
                 ),
                 parts=by_sign(result.attribution.seconds_per_image, result),
             )
-            for result in results
+            for ratio, result in sorted(ratios, key=lambda ratio_and_result: -ratio_and_result[0])
         ),
     )
 

@@ -35,8 +35,8 @@ def tell(console: Console, document: Document[Any, Any], kind: Kind[Any, Any, An
         assert isinstance(page.file, io.StringIO)
         with suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:
             file.write(f"### unstall {document.command}\n\n````text\n{page.file.getvalue().strip()}\n````\n\n")
-    if kind.figures is not None:
-        _annotate(console, _of_figures(kind.figures(derived)))
+    if kind.figures is not None and _is_in_a_job():
+        _print(console, _of_figures(kind.figures(derived)))
 
 
 def annotate_script(console: Console, verdicts: Sequence[Verdict], script: str) -> None:
@@ -45,13 +45,18 @@ def annotate_script(console: Console, verdicts: Sequence[Verdict], script: str) 
     Args:
       script: the path of the script, as it was typed.
     """
-    _annotate(console, [line for verdict in verdicts if (line := _of_culprit(verdict.result, script)) is not None])
+    if _is_in_a_job():
+        _print(console, [line for verdict in verdicts if (line := _of_culprit(verdict.result, script)) is not None])
 
 
-def _annotate(console: Console, lines: Sequence[str]) -> None:
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in dict.fromkeys(lines):
-            console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+def _is_in_a_job() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _print(console: Console, lines: Sequence[str]) -> None:
+    """Prints each line once, whole."""
+    for line in dict.fromkeys(lines):
+        console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def _of_figures(figures: Sequence[Figure]) -> list[str]:
