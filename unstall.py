@@ -35,7 +35,7 @@ _RUN = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m(.*)")
 __path__: list[str] = []
 # The part of a command that the console script replaces.
 _MODULE = re.compile(
-    r"python -m (?:benchmarks\.|pipeline |models |profiles (?=(?:show|compare)\b))|python -m profiles\b"
+    r"python -m (?:benchmarks\.|pipeline |models |unstall |profiles (?=(?:show|compare)\b))|python -m profiles\b"
 )
 # Whether the console script runs. A script that is profiled changes `sys.argv`, so that this is noted at once.
 _typed_unstall = Path(sys.argv[0] if sys.argv else "").name == "unstall"

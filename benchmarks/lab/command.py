@@ -132,7 +132,7 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console) ->
         if kind.screens is None:
             print_files(console, "results and report", out / RESULTS, out / REPORT)
         else:
-            print_more(console, out, "unstall show")
+            print_more(console, out, "python -m unstall show")
         if command.products and (products := lab.write_products(console, derived)):
             print_files(console, "written", *products)
         return command.exit_code(document, derived)
