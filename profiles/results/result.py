@@ -72,15 +72,18 @@ class Result:
 
     @property
     def most_taken_ratio(self) -> float | None:
-        """The most of an epoch that a loader can take from the steps' cores: its CPU time; None where that is unknown.
+        """The most of an epoch that a loader can take from the steps beside what is waited; None where that is unknown.
 
-        Steps that share the cores with a loader are never behind by more than what the loader computes.
+        Steps that share the cores with a loader are never behind by more than what the loader computes. Where a device
+        computes behind the host, on the same cores, the loader may also hold the host up, which starts the next step
+        that much later: that device is not seen to wait while it ends the step before.
         """
         cpu_us = None if self.stages is None else self.stages.loader_cpu_us_per_image
-        compute = self.attribution.shares.compute
-        if cpu_us is None or compute is None:
+        shares = self.attribution.shares
+        if cpu_us is None or shares.compute is None:
             return None
-        return min(cpu_us / 1e6 * self.epoch_images_per_sec, max(compute, 0.0))
+        held_up = self.subject.training.get("fetching_ratio", 0.0) - (shares.prep_stall or 0.0)
+        return min(max(cpu_us / 1e6 * self.epoch_images_per_sec, held_up), max(shares.compute, 0.0))
 
     @property
     def explained(self) -> list[Sample]:

@@ -232,6 +232,7 @@ class _Loop:
         self._steps_ns = self._steps_cpu_ns = 0
         self._traces: tuple[int, ...] = (0, 0, 0)
         self._results = self._waited_for = 0
+        self._fetch_ns = self._host_ns = 0
         self.device = source.device()
         self._data_kind = source.kind_of(data)
         self._kind = kind
@@ -242,11 +243,19 @@ class _Loop:
         self._steps_ns += wall_ns
         self._steps_cpu_ns += cpu_ns
 
-    def note_result(self, *, waited_for: bool) -> None:
-        """Notes whether the script has waited for the result of a step before it asked for the next batch."""
+    def note_behind(self, *, waited_for: bool, fetch_ns: int, wall_ns: int) -> None:
+        """Notes a step that a device computes behind the host.
+
+        Args:
+          waited_for: whether the script has waited for its result before it asked for the next batch.
+          fetch_ns, wall_ns: how long the host was held by the loader, of how long it had the step.
+        """
         self._results += 1
         self._waited_for += waited_for
+        self._fetch_ns += fetch_ns
+        self._host_ns += wall_ns
         self.facts["waited_for_ratio"] = self._waited_for / self._results
+        self.facts["fetching_ratio"] = self._fetch_ns / max(self._host_ns, 1)
 
     def note_traces(self, count: int, traced_ns: int, wall_ns: int, name: str) -> None:
         """Adds what steps behind the first ones of a pass have traced, in so long a time."""
@@ -417,7 +426,8 @@ class Pass:
             HostStep(asked_ns=asked_ns, fetched_ns=came_ns, hooks_ns=(), images=images, steps=1, traced=traced)
         )
         results = loop.source.results()
-        loop.note_result(waited_for=not results)
+        if not traced:
+            loop.note_behind(waited_for=not results, fetch_ns=came_ns - asked_ns, wall_ns=now_ns - asked_ns)
         self._completion.add(results)
         self._settle(self._completion.take())
         return True

@@ -97,6 +97,20 @@ def test_of_a_loop_on_a_cpu_loading_is_the_least_and_the_loaders_cpu_time_the_mo
     )
 
 
+def test_a_loader_that_holds_up_the_thread_that_starts_the_steps_can_take_as_much_of_them() -> None:
+    train = rounds_of("train", 100, 100, 100, wait_ms=5)
+    result = a_result(train=train, device="cpu", resident_ms=95)
+    subject = replace(result.subject, training={"fetching_ratio": 0.45})
+    alone = tuple(sample for sample in result.samples if sample.window != "resident")
+    stages = replace(STAGE_TABLE, loader_cpu_us_per_image=1.0)
+    result = replace(result, subject=subject, samples=alone, stages=stages)
+    assert result.most_taken_ratio == pytest.approx(0.40)
+    [verdict] = judge([result])
+    assert words(verdict_line(verdict, " with train.py").text).endswith(
+        "takes from the cores of the steps or of the thread that starts them is at most 40% of an epoch."
+    )
+
+
 def test_a_bar_is_as_long_as_an_image_takes_and_divided_as_the_verdict_says() -> None:
     lines = shown(a_main_job(a_result(), FAST)).splitlines()
     fast, slow = (re.search(r"[#=+~-]+$", line) for line in lines if re.search(r"x  #", line))
