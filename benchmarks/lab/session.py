@@ -6,6 +6,7 @@ load TensorFlow or Keras.
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +227,9 @@ class Session:
             self._jobs[job].loader.close()
         measured = _Measured(loader, source.paths, ceiling.windows, ceiling, epochs_for(typical))
         self._jobs[job] = measured
+        # Each window begins with a collection of garbage. Of all that stays it need not look at again.
+        gc.collect()
+        gc.freeze()
         storage = (_why_warm_only(config, source) or self._storage_of(source.paths)) if job.cold else None
         return JobFacts(
             config=config,

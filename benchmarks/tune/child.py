@@ -7,9 +7,9 @@ pipeline. A stage is measured once and alone, and its cost is used for all pipel
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -38,6 +38,8 @@ PREPARED_IMAGES, COMPARED_IMAGES = 256, 128
 _RUN_S, _RUNS = 0.1, 3
 # Stages that run Python code, whose lock may keep calls from running at once.
 _PYTHON = {"opencv", "albumentations", "composed", "raw"}
+# The CPU time and the wall time of an element in a run, in microseconds.
+_Run: TypeAlias = tuple[float, float]
 # Where parallel calls keep fewer cores busy than this part of the number of calls, a lock limits them.
 _LOCKED_RATIO = 0.9
 
@@ -87,7 +89,8 @@ class StageCosts:
         else:
             pixels = np.zeros((config.batch_size, *config.image_size, 3), np.uint8)
             dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(config.batch_size, np.int32))).repeat()
-        return StageCost(us_per_image=_us(output.rescale(dataset, config), config.batch_size))
+        runs = _runs(output.rescale(dataset, config), serial_options())
+        return StageCost(us_per_image=_us(runs, config.batch_size))
 
     def _load(self, key: StageKey) -> StageCost:
         config = replace(self._base, storage=key[1], decode=_decode(key), augmentation=None)
@@ -122,12 +125,12 @@ class StageCosts:
                 dataset = output.batch(dataset, config).cache()  # so that only the augmentation is measured
             return augment.augment(dataset, images, config)
 
-        per_element = config.batch_size if config.augment_at == "batch" else 1
-        us_per_image = _us(drawn(config), per_element)
+        runs = _runs(drawn(config), serial_options())
         most_calls = None
         if key[1] in _PYTHON and self._calls > 1:
-            most_calls = _calls(drawn(config), drawn(replace(config, workers=self._calls)), self._calls)
-        return StageCost(us_per_image=us_per_image, most_calls=most_calls)
+            most_calls = _calls(runs, drawn(replace(config, workers=self._calls)), self._calls)
+        per_element = config.batch_size if config.augment_at == "batch" else 1
+        return StageCost(us_per_image=_us(runs, per_element), most_calls=most_calls)
 
     def _built(self, config: PipelineConfig, *, python: bool) -> StageCost:
         """Measures a whole loader, and subtracts the cost of its tail, which was measured before."""
@@ -135,12 +138,12 @@ class StageCosts:
         tail = self._costs["batch", "batches" if config.composed else "elements", config.output_dtype].us_per_image
         images_per_batch = source.images / -(-source.images // config.batch_size)
         with build(config, source) as loader:
-            us_per_image = max(_us(loader.data, images_per_batch) - tail, 0.01)
-            most_calls = None
-            if python and self._calls > 1:
-                with build(replace(config, workers=self._calls), source) as parallel:
-                    most_calls = _calls(loader.data, parallel.data, self._calls)
-        return StageCost(us_per_image=us_per_image, most_calls=most_calls)
+            runs = _runs(loader.data, serial_options())
+        most_calls = None
+        if python and self._calls > 1:
+            with build(replace(config, workers=self._calls), source) as parallel:
+                most_calls = _calls(runs, parallel.data, self._calls)
+        return StageCost(us_per_image=max(_us(runs, images_per_batch) - tail, 0.01), most_calls=most_calls)
 
 
 def _decode(key: StageKey) -> str:
@@ -153,38 +156,43 @@ def _ready(config: PipelineConfig) -> Any:
     return tf.data.Dataset.from_tensors((image, np.int32(0)))
 
 
-def _calls(single: Any, several: Any, calls: int) -> float | None:
-    """Returns how many parallel calls of a stage really ran at once; None if about as many as were asked for.
+def _calls(single: Sequence[_Run], several: Any, calls: int) -> float | None:
+    """Returns how many parallel calls of a stage really run at once; None if about as many as were asked for.
 
-    The busy cores of parallel calls are divided by those of single calls in the same seconds: on a machine that does
+    The busy cores of parallel calls are divided by those of single calls, which ran just before: on a machine that does
     other work, even a single call keeps less than one core busy.
+
+    Args:
+      single: runs of single calls.
+      several: the dataset that makes parallel calls.
     """
-    reached = _cores_busy(several, several.options()) / _cores_busy(single, serial_options())
+    reached = _cores_busy(_runs(several, several.options())) / _cores_busy(single)
     return None if reached >= _LOCKED_RATIO * calls else max(reached, 1.0)
 
 
-def _us(dataset: Any, images_per_element: float) -> float:
-    """Returns the CPU time of reading a dataset without parallelism, in microseconds per image.
+def _us(runs: Sequence[_Run], images_per_element: float) -> float:
+    """Returns the CPU time of runs without parallelism, in microseconds per image.
 
     CPU time, because other programs on the machine hardly change it. It leaves out waiting for storage, of which there
     is none: the files are in the page cache.
     """
-    return median([cpu_us for cpu_us, _ in _runs(dataset, serial_options())]) / images_per_element
+    return median([cpu_us for cpu_us, _ in runs]) / images_per_element
 
 
-def _cores_busy(dataset: Any, options: Any) -> float:
-    return median([cpu_us / wall_us for cpu_us, wall_us in _runs(dataset, options)])
+def _cores_busy(runs: Sequence[_Run]) -> float:
+    return median([cpu_us / wall_us for cpu_us, wall_us in runs])
 
 
-def _runs(dataset: Any, options: Any) -> list[tuple[float, float]]:
-    """Returns, for each of several runs, the CPU time and the wall time of an element, in microseconds."""
+def _runs(dataset: Any, options: Any) -> list[_Run]:
+    """Times several runs over a dataset."""
     elements = 4
     while True:
         drain = Drain(dataset, elements, options)
         run_us = drain.run()[1] * drain.elements
         if run_us >= _RUN_S * 1e6 / 3 or elements >= 1 << 16:
             break
-        elements *= 4
+        # A short run is mostly its beginning, so that more elements take less than in proportion.
+        elements = min(max(4 * elements, round(elements * _RUN_S * 1e6 / run_us)), 64 * elements)
     drain = Drain(dataset, max(4, round(elements * _RUN_S * 1e6 / run_us)), options)
     return [drain.run() for _ in range(_RUNS)]
 
