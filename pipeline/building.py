@@ -17,6 +17,7 @@ from pipeline.errors import SourceError, UnavailableError
 from pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
 from pipeline.sources.folder import copied_to_ram, folder_of_links
 from pipeline.sources.source import ImageSource
+from pipeline.stages.batching import batches_per_call, yields_batches
 
 if TYPE_CHECKING:
     from pipeline.loaders.py_dataset import WorkerRecord
@@ -185,7 +186,7 @@ def _tf_data(
             dataset = output.shuffle_cached(dataset, config)
             if config.augment_at == "element":
                 dataset = augment.augment(dataset, source.images, config)
-            if not read.yields_batches(source, config):
+            if not yields_batches(source, config):
                 dataset = output.batch(dataset, config)
             if config.augment_at == "batch":
                 dataset = augment.augment(dataset, source.images, config)
@@ -218,13 +219,11 @@ def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
     """
     if config.loader in ("py_dataset", "image_data_generator"):
         return int(config.workers)
-    from pipeline.stages import read
-
     by_batch = config.augmentation is not None and config.augment_at == "batch"
     calls = 1 if config.workers == 1 else 2
     if calls > 1 and by_batch:
         calls = max(calls, _cores() if config.workers == AUTO else int(config.workers))
-    return calls * (read.batches_per_call(source, config) if config.loader == "tf_data" else 1)
+    return calls * (batches_per_call(source, config) if config.loader == "tf_data" else 1)
 
 
 def _prefetched(config: PipelineConfig) -> int:

@@ -15,7 +15,7 @@ from pipeline.text import did_you_mean
 
 AUTO = "auto"
 # The largest size of the images that a call of Python makes, if it makes several batches
-# (`stages.read.batches_per_call`). With twice this size, a loader with one call at a time stalled at each call: its
+# (`stages.batching.batches_per_call`). With twice this size, a loader with one call at a time stalled at each call: its
 # buffer of two batches was empty before the call ended.
 CALL_BYTES = 1 << 20
 

@@ -21,6 +21,7 @@ from pipeline.prepared.copies import cached_copy, prepared_copy
 from pipeline.sources.folder import files_below
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
+from pipeline.stages.batching import batches_per_call, yields_batches
 
 # OpenCV's names of the ways to fill what lies outside of an image.
 _BORDERS = {"nearest": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT", "constant": "BORDER_CONSTANT"}
@@ -69,8 +70,6 @@ def _render(config: PipelineConfig, source: ImageSource) -> str:
 
 def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     """Returns the template's values that depend on the config and the source, but not on where the images lie."""
-    from pipeline.stages.read import batches_per_call, yields_batches
-
     per_call = batches_per_call(source, config)
     host_draws = config.augmentation is not None and config.augment_at != "device"
     calls = f", num_parallel_calls=CALLS, deterministic={config.deterministic}"

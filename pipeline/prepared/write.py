@@ -23,6 +23,7 @@ from pipeline.prepared.index import FORMS, Index, bytes_of, content_digest, esti
 from pipeline.sources.folder import check_folder_name
 from pipeline.sources.source import ImageSource, Progress
 from pipeline.stages import read
+from pipeline.stages.batching import yields_batches
 from pipeline.text import did_you_mean, printable
 
 # Of JPEG files.
@@ -42,7 +43,7 @@ def _images(
     """Loads the images in `order`; yields (indices of a batch, what `finish` makes of the batch of images)."""
     with tf.device("/CPU:0"):
         dataset = read.load(tf.data.Dataset.from_tensor_slices(order), source, config)
-        if not read.yields_batches(source, config):
+        if not yields_batches(source, config):
             dataset = dataset.batch(config.batch_size)
         dataset = dataset.map(lambda images, labels: finish(images), num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
     done = 0

@@ -11,10 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipeline.config import CALL_BYTES, PipelineConfig
+from pipeline.config import PipelineConfig
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages, Records
 from pipeline.stages import output
+from pipeline.stages.batching import batches_per_call, yields_batches
 from pipeline.stages.order import order, planned_batches
 from pipeline.stages.output import mapped
 
@@ -102,12 +103,6 @@ def read(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     return load(order(source, config), source, config)
 
 
-def yields_batches(source: ImageSource, config: PipelineConfig) -> bool:
-    """Whether whole batches are read at once: from a mapped file, unless a later stage needs single images."""
-    by_image = config.augmentation is not None and config.augment_at == "element"
-    return isinstance(source.arrays, MappedImages) and not by_image and config.cache != "memory"
-
-
 def composed_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Yields batches of `(images, labels)`; each uint8 image is resampled once, by one map of its decoded pixels."""
     batches = batches_per_call(source, config)
@@ -117,19 +112,6 @@ def composed_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dat
         return dataset
     dataset = dataset.rebatch(config.batch_size)
     return dataset.apply(tf.data.experimental.assert_cardinality(-(-source.images // config.batch_size)))
-
-
-def batches_per_call(source: ImageSource, config: PipelineConfig) -> int:
-    """Returns how many batches one Python call makes: several, where it composes small images that need no decoding.
-
-    For such images tf.data's work around a call, and waiting for Python's lock between two calls, take longer than the
-    images themselves. An epoch has at least two calls.
-    """
-    if not config.composed or source.arrays is None:
-        return 1
-    height, width = config.image_size
-    batches = -(-source.images // config.batch_size)
-    return max(1, min(CALL_BYTES // (config.batch_size * height * width * 3), batches // 2))
 
 
 def load(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:

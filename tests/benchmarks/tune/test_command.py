@@ -358,13 +358,12 @@ def test_a_search_from_end_to_end_leaves_a_config_and_a_script(photos, tmp_path,
     document = json.loads((out / "results.json").read_text())
     samples = document["samples"]
     subjects = {measured["subject"]["name"]: measured["subject"] for measured in samples["subjects"]}
-    bars = [HEURISTIC, AUTOTUNE]
-    assert list(subjects)[:2] == bars and document["chosen"] in subjects
+    assert next(iter(subjects)) == AUTOTUNE and document["chosen"] in subjects
     assert samples["predicted"] > 100 and sum(samples["rejected"].values()) > 90
     for result in document["results"]:
         assert min(result["epoch_images_per_sec"]) > 0
         assert subjects[result["name"]]["prediction"]["images_per_sec"] > 0
-        assert result["name"] in bars or result["exactness_class"] in ("identical", "close")
+        assert result["name"] == AUTOTUNE or result["exactness_class"] in ("identical", "close")
     assert [stage["us_per_image"] > 0 for stage in document["stages"]].count(True) >= 2
     again, _ = load(out, {"tune": KIND})
     assert derive(again).chosen.name == document["chosen"]

@@ -11,9 +11,9 @@ from PIL import Image
 
 from pipeline import VARIANTS, Augmentation, PipelineConfig, from_arrays, from_folder
 from pipeline.building import build
+from pipeline.stages.batching import batches_per_call
 from pipeline.stages.compose import ComposedBatches, only_crops, through_resize
 from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
-from pipeline.stages.read import batches_per_call
 from tests.builders import build_fed
 
 CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], shuffle_buffer=0)
@@ -177,7 +177,7 @@ def test_several_batches_a_call_are_the_same_batches(images, deterministic, monk
     monkeypatch.setattr(ComposedBatches, "__call__", counted)
     epochs, sizes = [], []
     for call_bytes in (0, 7 * 4 * 8 * 8 * 3):
-        monkeypatch.setattr("pipeline.stages.read.CALL_BYTES", call_bytes)
+        monkeypatch.setattr("pipeline.stages.batching.CALL_BYTES", call_bytes)
         calls.clear()
         with build(config, source) as loader:
             assert int(loader.data.cardinality()) == loader.batches == -(-images // 4)

@@ -85,9 +85,9 @@ def pause(value, seconds):
         return given
     return tf.ensure_shape(tf.numpy_function(after, [value], value.dtype), value.shape)
 """
-# An iterator that ends wakes tf.data's tuner first and is marked as cancelled next. A tuner that runs in between sleeps on,
-# until its next wake-up, and the end waits for it. On one core, with a priority that any thread has before it, the thread
-# that ends the iterator always loses this race.
+# An iterator that ends wakes tf.data's tuner first and is marked as cancelled next. A tuner that runs in between sleeps
+# on, until its next wake-up, and the end waits for it. On one core, where any thread goes before the one that ends the
+# iterator, that one always loses this race.
 LOSES_TO_THE_TUNER = """
 import os
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
