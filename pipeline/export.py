@@ -12,6 +12,7 @@ for every value of every field of the config, so that a difference between the t
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,16 @@ from pipeline.stages.batching import batches_per_call, yields_batches
 _BORDERS = {"nearest": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT", "constant": "BORDER_CONSTANT"}
 
 
-def export(config: PipelineConfig, source: ImageSource) -> str:
+def export(config: PipelineConfig, source: ImageSource, given: str | None = None) -> str:
     """Returns a Python script whose `make_dataset()` gives the batches of `build(config, source)`, epoch by epoch.
 
     If the config needs a prepared copy or a cache on disk, the script reads it; it is made now if it does not exist.
+    `make_dataset(folder, training=False)` gives the images of another folder or copy, in order and not augmented.
 
     Args:
       config: with `loader="tf_data"`.
       source: all images of a folder, or of a prepared copy.
+      given: the source as the user names it. The script has a folder by this name, and names it where it reads a copy.
     Raises:
       ExportError: if the loader is another one; or if the images are arrays in memory, are only a part of those that
         the script would read, or are more pixels in one file than the memory can hold.
@@ -46,14 +49,34 @@ def export(config: PipelineConfig, source: ImageSource) -> str:
             "a script may run on another machine, where the copy on the RAM disk is missing. Use location='disk'. "
             f"Received: location={config.location!r}."
         )
+    copy = source
     if config.storage != "files":
-        source, _ = prepared_copy(source, config)
+        copy, _ = prepared_copy(source, config)
     if config.cache == "disk":
-        source, _ = cached_copy(source, config)
-    return _render(config, source)
+        copy, _ = cached_copy(copy, config)
+    return _render(config, copy, _copied(config, source, copy, given), given)
 
 
-def _render(config: PipelineConfig, source: ImageSource) -> str:
+def _copied(config: PipelineConfig, source: ImageSource, copy: ImageSource, given: str | None) -> str:
+    """Returns a sentence on the copy that the script reads: of what it is, and which command makes another."""
+    if copy is source:
+        return (
+            "" if source.root is not None else "FOLDER is a prepared copy; `unstall materialize` makes others like it."
+        )
+    if config.cache == "disk":
+        return f"FOLDER is a cache of {given or 'these images'}, decoded and resized, which `unstall tune` has filled."
+    made = f"unstall materialize --data {shlex.quote(given or 'DIR')} --out COPY {_copy_options(config, copy)}"
+    return f"FOLDER is a prepared copy of {given or 'these images'}, which this command makes too:\n{made}"
+
+
+def _copy_options(config: PipelineConfig, copy: ImageSource) -> str:
+    """Returns the options of `unstall materialize` that make a copy such as this one, of any images."""
+    form = "raw" if config.cache == "disk" else copy.kind
+    size = "x".join(map(str, config.image_size))
+    return f"--as {form}" + (f" --image-size {size} --decode {config.decode}" if form != "records" else "")
+
+
+def _render(config: PipelineConfig, source: ImageSource, copied: str, given: str | None) -> str:
     import jinja2
 
     environment = jinja2.Environment(
@@ -65,14 +88,19 @@ def _render(config: PipelineConfig, source: ImageSource) -> str:
         autoescape=False,  # the result is Python, not HTML: the template writes values by `repr`
     )
     environment.filters["repr"] = repr
-    return environment.get_template("tf_data.py.j2").render(**_values(config, source), **_place(config, source))
+    return environment.get_template("tf_data.py.j2").render(
+        **_values(config, source),
+        **_place(config, source, given),
+        copied=copied,
+        copy_options=_copy_options(config, source),
+    )
 
 
 def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     """Returns the template's values that depend on the config and the source, but not on where the images lie."""
     per_call = batches_per_call(source, config)
     host_draws = config.augmentation is not None and config.augment_at != "device"
-    calls = f", num_parallel_calls=CALLS, deterministic={config.deterministic}"
+    calls = f", num_parallel_calls=CALLS, deterministic={config.deterministic or 'not training'}"
     return {
         "config": config,
         "augmentation": config.augmentation,
@@ -97,7 +125,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     }
 
 
-def _place(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
+def _place(config: PipelineConfig, source: ImageSource, given: str | None) -> dict[str, Any]:
     """Returns the template's values that depend on where the images lie.
 
     Raises:
@@ -109,14 +137,15 @@ def _place(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
             "prepared copy, or files have come to the folder since it was scanned."
         )
     if source.root is not None:
-        return {"reads": "files", "folder": str(source.root)}
+        as_given = given is not None and Path(given).resolve() == source.root
+        return {"reads": "files", "folder": given if as_given else str(source.root)}
     if isinstance(source.arrays, MappedImages):
         if config.shuffle_buffer and not source.arrays.fits_in_memory:
             raise ExportError(
                 f"the {source.arrays.nbytes / 1e6:,.0f} MB of pixels in one file are more than half of the memory that "
                 "is free, and are read in windows of blocks, which a script does not do."
             )
-        return {"reads": "raw", "folder": str(source.arrays.path.parent), "file": source.arrays.path.name}
+        return {"reads": "raw", "folder": str(source.arrays.path.parent)}
     if source.records is not None:
         if not config.composed and not config.shuffle_buffer:
             raise ExportError("TFRecord files are read from front to back, through a shuffle buffer.")

@@ -79,7 +79,7 @@ class Run:
         toml, script = self._plan.out / TOML, self._plan.out / SCRIPT
         write_atomically(toml, config_to_toml(config))
         try:
-            write_atomically(script, export(config, self._source))
+            write_atomically(script, export(config, self._source, self._plan.data))
         except (ExportError, SourceError, OSError) as error:
             console.print(f"no {SCRIPT}: {error}", highlight=False, markup=False, emoji=False, soft_wrap=True)
             return (toml,)

@@ -8,6 +8,8 @@ import contextlib
 import dataclasses
 import functools
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -21,11 +23,13 @@ from PIL import Image
 
 from pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_arrays, from_folder
 from pipeline.augmentation import FILL_MODES
+from pipeline.commands import materialize as materialize_command
 from pipeline.config import CHOICES
 from pipeline.cost_model import candidates, kind_of
 from pipeline.errors import ConfigError, ExportError
 from pipeline.export import export
 from pipeline.prepared.copies import prepared_copy
+from pipeline.prepared.write import materialize
 from pipeline.stages.augment import keras_layers
 from profiles.stages.tf_graph import functions_of, upstream
 from tests.checks import OURS
@@ -206,6 +210,18 @@ def layers_in(script: dict) -> list:
     return script["augmentation_layers"]() if "augmentation_layers" in script else []
 
 
+# Draws that change nothing: a config that resamples once needs some.
+NO_CHANGE = Augmentation(shear_degrees=0.0, zoom_range=0.0, flip_probability=0.0)
+
+
+def plain_epoch(config, source) -> list:
+    """The batches of a pipeline that neither shuffles nor augments, as validation needs them."""
+    draws = NO_CHANGE if config.composed else None
+    config = dataclasses.replace(config, augmentation=draws, shuffle_buffer=0, cache="none", deterministic=True)
+    with build(config, source, device="/GPU:0") as loader:
+        return epochs(loader.data, 1)[0]
+
+
 # A script that differs from another in one number. Another value of the same field is compared in every run.
 OTHER_NUMBERS = (
     *("batch_size=64", "max_queue_size=3", "shuffle_buffer=8", "shear_degrees=20.0", "zoom_range=0.5"),
@@ -235,6 +251,7 @@ def test_a_script_gives_the_same_batches_epoch_by_epoch(name, few):
     by_layers = config.augmentation is not None and config.augment_with == "keras_layers"
     layers = keras_layers(config.augmentation, seed=config.seed) if by_layers else []
     assert described(layers_in(script)) == described(layers)
+    assert_same(epochs(script["make_dataset"](training=False), 1), [plain_epoch(config, few)])
     if config.augment_at == "device":
         assert described(device_layers) == described(layers)
     if not config.deterministic and config.workers != 1:
@@ -340,6 +357,36 @@ def test_a_script_runs_without_our_packages_and_without_libraries_it_does_not_us
     printed = done.stdout.splitlines()
     assert len(printed) == len(expected) > 0
     assert all(line.startswith(start) for line, start in zip(printed, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", ["composed", "records, no draw", "raw", "memory cache, no draw"])
+def test_a_script_reads_another_folder_for_validation(name, few, photos, tmp_path):
+    config = CONFIGS[name]
+    source = few
+    for folder in photos.iterdir():
+        (tmp_path / "test" / folder.name).mkdir(parents=True)
+        for path in sorted(folder.iterdir())[6:10]:
+            shutil.copy(path, tmp_path / "test" / folder.name)
+    other = from_folder(tmp_path / "test")
+    folder = tmp_path / "test"
+    if config.storage != "files":
+        folder = tmp_path / "copy"
+        materialize(other, folder, config.storage, config)
+    dataset = script_of(config, source)["make_dataset"](str(folder), training=False)
+    assert_same(epochs(dataset, 2), [plain_epoch(config, other)] * 2)
+
+
+def test_a_script_has_the_folder_as_the_user_names_it_and_the_command_of_a_copy(few, monkeypatch, tmp_path):
+    monkeypatch.chdir(few.root.parent)
+    assert f"FOLDER = '{few.root.name}'" in export(BASE, few, few.root.name)
+    assert f"FOLDER = {str(few.root)!r}" in export(BASE, few, "generated:12")
+    raw = export(dataclasses.replace(BASE, storage="raw"), few, few.root.name)
+    command = re.search(r"unstall materialize (.*)", raw)[1].replace("COPY", str(tmp_path / "copy"))
+    assert materialize_command.main(shlex.split(command)) == 0
+    script = script_of(dataclasses.replace(BASE, storage="raw"), few)
+    same = [list(script["make_dataset"](folder, training=False)) for folder in (script["FOLDER"], tmp_path / "copy")]
+    for (images, labels), (others, other_labels) in zip(*same, strict=True):
+        assert np.array_equal(images, others) and np.array_equal(labels, other_labels)
 
 
 def test_the_libraries_that_are_blocked_cannot_be_imported(tmp_path):
@@ -504,3 +551,9 @@ def test_a_file_that_is_read_in_windows_cannot_be_written(values, photos, monkey
 def test_arrays_in_memory_cannot_be_written():
     with pytest.raises(ExportError, match="arrays in memory are not there"):
         export(BASE, from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])))
+
+
+def test_photos_in_the_place_of_a_copy_are_refused_with_the_command_that_makes_one(few):
+    script = script_of(dataclasses.replace(BASE, storage="raw"), few)
+    with pytest.raises(FileNotFoundError, match=r"no prepared copy.*unstall materialize --data .* --out COPY --as raw"):
+        script["make_dataset"](str(few.root), training=False)
