@@ -32,7 +32,7 @@ def export(config: PipelineConfig, source: ImageSource, given: str | None = None
     """Returns a Python script whose `make_dataset()` gives the batches of `build(config, source)`, epoch by epoch.
 
     If the config needs a prepared copy or a cache on disk, the script reads it; it is made now if it does not exist.
-    `make_dataset(folder, training=False)` gives the images of another folder or copy, in order and not augmented.
+    `make_dataset(folder, training=False)` gives the images of another folder or copy, in one order and not augmented.
 
     Args:
       config: with `loader="tf_data"`.
