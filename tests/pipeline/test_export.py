@@ -216,7 +216,7 @@ NO_CHANGE = Augmentation(shear_degrees=0.0, zoom_range=0.0, flip_probability=0.0
 
 def assert_plain(batches, config, source) -> None:
     """The batches are those of a pipeline that neither shuffles nor augments, as validation needs them."""
-    draws = NO_CHANGE if config.composed else None
+    draws = dataclasses.replace(NO_CHANGE, fill_mode=config.augmentation.fill_mode) if config.composed else None
     plain = dataclasses.replace(config, augmentation=draws, shuffle_buffer=0, cache="none", deterministic=True)
     with build(plain, source, device="/GPU:0") as loader:
         expected = epochs(loader.data, 1)[0]
