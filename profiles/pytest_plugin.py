@@ -26,6 +26,8 @@ _MARKER = (
 )
 _MARKER_ARGUMENTS = ("anchor", "at_least", "baseline", "threshold")
 _ANCHORS = ("decode", "copy")
+# Under this name a test's report, and JUnit's file, have what was measured.
+_PROPERTY = "images_per_sec"
 # The longest name that a baseline may have.
 _NAME_CHARACTERS = 100
 
@@ -64,9 +66,23 @@ def images_per_sec(request: pytest.FixtureRequest) -> Callable[[Any], None]:
             # The `fit` that measures the anchor causes this warning; the test cannot do anything about it.
             warnings.filterwarnings("ignore", message=".*`shuffle=True` was passed", category=UserWarning)
             decision = _decide(feed, request, demands)
-        _end(decision, strict=request.config.getini("images_per_sec_strict"))
+        text = _text_of(decision)
+        request.node.user_properties.append((_PROPERTY, text))
+        _end(decision, text, strict=request.config.getini("images_per_sec_strict"))
 
     return measure
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints a line for each test that has measured and passed; pytest itself prints why others have not."""
+    reports = [report for report in terminalreporter.stats.get("passed", ()) if report.when == "call"]
+    lines = [
+        f"{report.nodeid}: {text}" for report in reports for name, text in report.user_properties if name == _PROPERTY
+    ]
+    if lines:
+        terminalreporter.section("images/sec")
+    for line in lines:
+        terminalreporter.write_line(line)
 
 
 def _decide(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any]) -> Decision:
@@ -114,18 +130,20 @@ def _demands(request: pytest.FixtureRequest) -> dict[str, Any]:
     return demands
 
 
-def _end(decision: Decision, *, strict: bool) -> None:
-    """Passes, fails or skips the running test; `strict` fails where the decision is to skip."""
-    if decision.exit_code == 0:
-        return
-    text = f"images/sec: {decision.verdict}"
+def _text_of(decision: Decision) -> str:
     reasons = [decision.reason] if decision.reason else []
     if decision.judged is not None:
         low, high = decision.judged.interval
         reasons.append(
             f"{decision.words} {decision.judged.ratio:.3g} ({low:.3g} to {high:.3g}; {decision.pairs} rounds)"
         )
-    text = ": ".join([text, "; ".join(reasons)])
+    return ": ".join(filter(None, [decision.verdict, "; ".join(reasons)]))
+
+
+def _end(decision: Decision, text: str, *, strict: bool) -> None:
+    """Passes, fails or skips the running test; `strict` fails where the decision is to skip."""
+    if decision.exit_code == 0:
+        return
     if decision.exit_code == 1 or strict:
-        pytest.fail(text, pytrace=False)
-    pytest.skip(text)
+        pytest.fail(f"images/sec: {text}", pytrace=False)
+    pytest.skip(f"images/sec: {text}")

@@ -78,6 +78,13 @@ def test_a_feed_above_its_floor_passes(run, rates):
     run("at_least=0.4, anchor='copy'").assert_outcomes(passed=1)
 
 
+def test_what_a_passed_test_has_measured_is_a_line_of_the_summary_and_of_junits_file(run, rates, pytester):
+    result = run("at_least=0.4", "--junitxml", "junit.xml")
+    line = "same: steady images/sec 0.5 (0.5 to 0.5; 6 rounds)"
+    result.stdout.fnmatch_lines(["=* images/sec =*", f"*.py::test_my_pipeline: {line}"])
+    assert f'name="images_per_sec" value="{line}"' in (pytester.path / "junit.xml").read_text()
+
+
 def test_a_feed_below_its_floor_fails_in_one_line(run, rates):
     result = run("at_least=0.6")
     result.assert_outcomes(failed=1)
