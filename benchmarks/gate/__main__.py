@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = read_plan(arguments, out)
         if isinstance(plan, RecordPlan):  # `record` writes a baseline, and no document
             return int(unstall.of_ours("benchmarks.gate.measure:record")(plan, console, errors))
-        return run_plan(CHECK if arguments.verb == "check" else COMPARE, plan, console, errors)
+        command = CHECK if arguments.verb == "check" else COMPARE
+        return run_plan(command, plan, console, errors, as_json=arguments.json)
 
     try:
         return exit_code_of(run, errors, out, "stopped: nothing was decided")

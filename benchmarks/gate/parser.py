@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from benchmarks.lab.command import add_json_option
 from benchmarks.lab.options import DATA, MODEL
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
@@ -53,6 +54,8 @@ def parser() -> argparse.ArgumentParser:
     ratios.add_argument("--only", action="append", metavar="NAME", help="this alone; may be given several times")
     _add_most_pairs(ratios)
     for verb, words in verbs.choices.items():
+        if verb != "record":
+            add_json_option(words)
         if verb != "ratios":
             words.add_argument(
                 "--subject",

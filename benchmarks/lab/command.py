@@ -21,7 +21,18 @@ from pipeline import ImageSource, SourceError, open_source, read_skip_list
 from pipeline.commands import Noise, Stopped, signals
 from pipeline.text import printable
 from profiles import Device, clock
-from profiles.report import REPORT, RESULTS, classes_text, github, print_document, print_more, write, write_results
+from profiles.report import (
+    REPORT,
+    RESULTS,
+    answer_of,
+    classes_text,
+    github,
+    print_document,
+    print_more,
+    to_json,
+    write,
+    write_results,
+)
 from profiles.text import Terminal, print_files
 
 _RUNS = Path("runs")
@@ -79,17 +90,26 @@ class Command:
 
 def run(command: Command, argv: Sequence[str] | None = None) -> int:
     """Runs a command. Returns its exit code; 2 for bad input, 3 if nothing was measured, 128 + signal if stopped."""
-    arguments = command.parser().parse_args(argv)
+    parser = command.parser()
+    add_json_option(parser)
+    arguments = parser.parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)
     if command.listing is not None and arguments.list:
         command.listing(console)
         return 0
     out = arguments.out or new_folder()
-    return exit_code_of(lambda: run_plan(command, command.plan(arguments, out), console, errors), errors, out)
+    return exit_code_of(
+        lambda: run_plan(command, command.plan(arguments, out), console, errors, as_json=arguments.json), errors, out
+    )
 
 
-def run_plan(command: Command, plan: Plan, console: Console, errors: Console) -> int:
-    """Measures a plan, writes the results after each round, and prints them at the end.
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option of every command that measures: its answer as JSON."""
+    parser.add_argument("--json", action="store_true", help="prints the answer as JSON (docs/documents.md)")
+
+
+def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *, as_json: bool = False) -> int:
+    """Measures a plan, writes the results after each round, and prints them at the end; `as_json` as one object.
 
     Raises:
       UserError: if the results cannot be written, or nothing could be measured.
@@ -127,15 +147,20 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console) ->
             reasons = "; ".join(f"{left_out.who}: {left_out.reason}" for left_out in document.left_out)
             raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
         details, data = getattr(plan, "details", False), getattr(plan, "data", None)
-        print_document(console, document, kind, derived, details=details, typed=data)
+        exit_code = command.exit_code(document, derived)
+        if as_json:
+            console.file.write(to_json(answer_of(document, kind, derived, exit_code=exit_code, typed=data)))
+            console = errors
+        else:
+            print_document(console, document, kind, derived, details=details, typed=data)
         github.tell(console, document, kind, derived)
-        if kind.screens is None:
+        if kind.screens is None or as_json:
             print_files(console, "results and report", out / RESULTS, out / REPORT)
         else:
             print_more(console, out, "python -m unstall show")
         if command.products and (products := lab.write_products(console, derived)):
             print_files(console, "written", *products)
-        return command.exit_code(document, derived)
+        return exit_code
     finally:
         remove_if_empty(out)
 

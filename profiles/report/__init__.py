@@ -1,6 +1,7 @@
 """Writes and reads documents, and renders results: as text for the terminal, and as an HTML page with charts."""
 
 from profiles.report import charts, document, github, html, measurements, show, text
+from profiles.report.answer import answer_of
 from profiles.report.codec import encode
 from profiles.report.document import (
     REPORT,
@@ -38,6 +39,7 @@ __all__ = [
     "Line",
     "Picture",
     "Screen",
+    "answer_of",
     "by_sign",
     "charts",
     "classes_text",

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from profiles.report.answer import answer_of
 from profiles.report.codec import encode
 from profiles.report.comparison import compare, print_comparison
 from profiles.report.document import Document, DocumentError, Kind, judged_by, load, print_document
@@ -67,7 +68,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
     form.add_argument("--details", action="store_true", help="prints all tables and sentences")
     form.add_argument("--html", type=Path, metavar="OUT", help="writes the report there instead")
     form.add_argument("--svg", type=Path, metavar="OUT", help="writes the first screen there as a picture")
-    form.add_argument("--json", action="store_true", help="prints results and verdicts, without samples, as JSON")
+    form.add_argument(
+        "--json", action="store_true", help="prints results, verdicts and the answer, no samples, as JSON"
+    )
     form.add_argument("--csv", action="store_true", help="prints a row for each result")
     form.add_argument("--as", dest="form", choices=FORMS, help="prints figures and verdicts for another tool of CI")
     compared = verbs.add_parser("compare", help="two runs beside each other", allow_abbrev=False)
@@ -95,7 +98,8 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
     elif arguments.json:
         facts = {"command": document.command, "created": document.created, "complete": document.complete}
         copies = kind.copies(document, derived)
-        sys.stdout.write(to_json({**facts, **copies, "left_out": encode(document.left_out)}))
+        answer = answer_of(document, kind, derived)
+        sys.stdout.write(to_json({**facts, **copies, "left_out": encode(document.left_out), "answer": answer}))
     elif arguments.form is not None:
         if kind.figures is None:
             raise DocumentError(f"--as {arguments.form}: a run of {document.command} has no figures to follow.")

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jsonschema
 import pytest
 
 from benchmarks.accuracy.__main__ import COMMAND as ACCURACY
@@ -38,6 +39,7 @@ from profiles.remedies import AS_WRITTEN, Trial
 from profiles.report import RESULTS, Document, LeftOut, load, write_results
 from profiles.report.show import main as show
 from profiles.text import Terminal
+from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
     a_check_document,
@@ -150,13 +152,14 @@ def the_lab(plan: Any, progress: Any, errors: Any) -> FakeLab:
 class Ran:
     """A command run on a lab that measures nothing: its exit code, its two outputs, and its folder."""
 
-    def __init__(self, name: str, lab: FakeLab, out: Path) -> None:
+    def __init__(self, name: str, lab: FakeLab, out: Path, *, as_json: bool = False) -> None:
         command = replace(COMMANDS[name][0], lab=f"{__name__}:the_lab")
         self.lab, self.out = lab, out
         console, errors = (Terminal(file=io.StringIO(), width=100) for _ in range(2))
         LABS.append(lab)
         try:
-            self.code = exit_code_of(lambda: run_plan(command, SimpleNamespace(out=out), console, errors), errors, out)
+            plan = SimpleNamespace(out=out)
+            self.code = exit_code_of(lambda: run_plan(command, plan, console, errors, as_json=as_json), errors, out)
         finally:
             LABS.pop()
         self.printed: str = console.file.getvalue()  # type: ignore[attr-defined]
@@ -188,6 +191,27 @@ def test_a_run_prints_writes_both_files_and_closes_its_lab(name: str, tmp_path: 
     more = (f"results and report: {ran.out}/results.json, {ran.out}/report.html", f"show {ran.out} --details")
     assert ran.printed.rstrip().endswith(more)
     assert ran.results()["complete"] is True and ran.lab.ended == ["closed"]
+
+
+def test_the_answer_is_one_object_of_the_schema_in_the_repository(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = json.loads((PROJECT_ROOT / "docs" / "answer.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    ran = Ran(name, a_lab(name), tmp_path / "out", as_json=True)
+    answer = json.loads(ran.printed)
+    jsonschema.validate(answer, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**answer, "exit_code": "0"}, schema)
+    assert (answer["command"], answer["complete"], answer["exit_code"]) == (COMMANDS[name][1].command, True, ran.code)
+    kind = kind_of(COMMANDS[name][0])
+    screens = [] if kind.screens is None else kind.screens(COMMANDS[name][1], kind.derive(COMMANDS[name][1]), None)
+    assert [[line["label"] for line in one["verdict"]] for one in answer["answers"]] == [
+        [line.label for line in screen.verdict] for screen in screens
+    ]
+    assert ran.files == ["report.html", "results.json"] and "results.json" in ran.errors
+    assert show(["show", str(ran.out), "--json"], {COMMANDS[name][1].command: kind}) == 0
+    assert json.loads(capsys.readouterr().out)["answer"] == {**answer, "exit_code": None}
 
 
 def test_what_was_printed_is_shown_again(

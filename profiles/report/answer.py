@@ -1,0 +1,59 @@
+"""The answer of a run for other programs: what its first screen says, its figures and its exit code, as JSON.
+
+docs/answer.schema.json describes it. Within a version of the schema fields are added, never renamed or removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from profiles.report.document import Document, Kind
+from profiles.report.screen import Line, Screen
+
+ANSWER_VERSION = 1
+
+
+def answer_of(
+    document: Document[Any, Any],
+    kind: Kind[Any, Any, Any],
+    derived: Any,
+    *,
+    exit_code: int | None = None,
+    typed: str | None = None,
+) -> dict[str, Any]:
+    """Returns the answer, ready to be written as JSON.
+
+    Args:
+      exit_code: of the run; None where only its document is known.
+      typed: the data as the user typed it, for the commands that come next; None where that is not known.
+    """
+    screens = () if kind.screens is None else kind.screens(document, derived, typed)
+    figures = () if kind.figures is None else kind.figures(derived)
+    return {
+        "answer_version": ANSWER_VERSION,
+        "command": document.command,
+        "created": document.created,
+        "complete": document.complete,
+        "exit_code": exit_code,
+        "answers": [_answer(screen) for screen in screens],
+        "figures": [
+            {**asdict(figure), "interval": None if figure.interval is None else list(figure.interval)}
+            for figure in figures
+        ],
+    }
+
+
+def _answer(screen: Screen) -> dict[str, Any]:
+    return {
+        "about": list(screen.heading),
+        "warning": screen.warning,
+        "verdict": _lines(screen.verdict),
+        "why": _lines(screen.why),
+        "next": _lines(screen.next),
+    }
+
+
+def _lines(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    return [{"label": line.label, "text": line.text, "code": list(line.code)} for line in lines]
