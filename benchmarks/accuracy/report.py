@@ -282,4 +282,4 @@ def _page(document: AccuracyDocument, results: Results) -> str:
     )
 
 
-KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, report=_page, print=_print, rows=_flat)

@@ -60,7 +60,7 @@ def _rows(results: Results) -> list[Mapping[str, Any]]:
     return [result.to_dict() for result in results.rows if result.cpu_us_per_image is not None]
 
 
-KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows)
 
 
 def table(rows: Sequence[Result]) -> Table:

@@ -140,4 +140,4 @@ def _line(finding: Finding) -> Text:
     return line.append(short, style="dim")
 
 
-KIND = Kind(plan=Asked, samples=Examination, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)
+KIND = Kind(plan=Asked, samples=Examination, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows)

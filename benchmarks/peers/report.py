@@ -131,4 +131,4 @@ def _page(document: PeersDocument, results: Results) -> str:
     )
 
 
-KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows)

@@ -217,7 +217,7 @@ def _flat(results: Results) -> list[dict[str, Any]]:
     return [_flat_point(point) for point in results.points if point.measurements]
 
 
-KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, report=_page, print=_print, rows=_flat)
 
 
 def _flat_point(result: PointResult) -> dict[str, Any]:

@@ -132,4 +132,4 @@ def _print(console: Console, document: ScriptsDocument, results: Results) -> Non
         console.print(f"{left_out.who}: {left_out.reason}", highlight=False, markup=False)
 
 
-KIND = Kind(plan=Asked, samples=Samples, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)
+KIND = Kind(plan=Asked, samples=Samples, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows)

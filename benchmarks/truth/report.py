@@ -76,4 +76,4 @@ def _rows(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, page=_page, print=_print, rows=_rows)
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows)

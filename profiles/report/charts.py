@@ -13,6 +13,7 @@ from typing import Protocol
 
 from markupsafe import Markup  # comes with Jinja2
 
+from profiles.report.screen import Picture
 from profiles.text import printable
 
 # The style sheet has this many colours of lines.
@@ -319,6 +320,13 @@ def _shape(line: Line, x: float, y: float, text: str) -> Markup:
     )
 
 
+_KEY = '<span><svg class="key" viewBox="0 0 12 12"><rect class="{}" width="12" height="12"></rect></svg>{}</span>'
+_PART = '<rect class="{}" x="{}" width="{}" height="1"><title>{}</title></rect>\n'
+_SVG = '<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" role="img"><title>{}</title>\n{}</svg>'
+# The part of an epoch whose colour stands for a sign of the first screen.
+_SIGN_PARTS = {"#": "compute", "=": "prep_stall", "+": "interference", "~": "transfer", "-": "epoch_overhead"}
+
+
 class PartSeconds(Protocol):
     """The seconds of each part by its name; None where a part was not measured."""
 
@@ -379,11 +387,32 @@ def _parts(parts: dict[str, float], longest_s: float) -> Markup:
 
 def legend_of_parts() -> Markup:
     """Returns the colour of each part beside its name."""
-    pattern = (
-        '<span><svg class="key" viewBox="0 0 12 12"><rect class="{}" width="12" height="12"></rect></svg>{}</span>'
-    )
-    keys = (_filled(pattern, part, name) for part, name in PART_NAMES.items())
+    keys = (_filled(_KEY, part, name) for part, name in PART_NAMES.items())
     return _filled('<p class="legend">{}</p>', _joined(keys))
+
+
+def picture_table(picture: Picture) -> Markup:
+    """Draws the picture of a first screen: a row for each bar, with its cells, and a legend."""
+    used = [sign for sign in picture.signs if any(bar.parts.get(sign, 0.0) > 0 for bar in picture.bars)]
+    longest = max((sum(max(part, 0.0) for part in bar.parts.values()) for bar in picture.bars), default=0.0) or 1.0
+    keys = (_filled(_KEY, _SIGN_PARTS[sign], picture.signs[sign]) for sign in used)
+    headings = _joined(_filled("<th>{}</th>", heading) for heading in ("", *picture.columns))
+    rows = []
+    for bar in picture.bars:
+        drawn, left = [], 0.0
+        for sign in used:
+            width = 100 * max(bar.parts.get(sign, 0.0), 0.0) / longest
+            title = f"{bar.name}: {picture.signs[sign]}"
+            drawn.append(_filled(_PART, _SIGN_PARTS[sign], round(left, 2), round(width, 2), title))
+            left += width
+        cells = _joined(_filled("<td>{}</td>", cell) for cell in (bar.name, *bar.cells))
+        rows.append(_filled("<tr>{}<td>{}</td></tr>\n", cells, _filled(_SVG, bar.name, _joined(drawn))))
+    return _filled(
+        '<p class="legend">{}</p>\n<table class="picture">\n<tr>{}<th class="wide"></th></tr>\n{}</table>\n',
+        _joined(keys),
+        headings,
+        _joined(rows),
+    )
 
 
 def share_bar(ratio: float, text: str, part: str = "compute") -> Markup:

@@ -16,6 +16,7 @@ from profiles.provenance import version_of
 from profiles.report.codec import DecodeError, decode, encode
 from profiles.report.figures import Figure
 from profiles.report.files import to_json, write_atomically
+from profiles.report.html import with_answer
 from profiles.report.screen import Screen, print_screen
 
 SCHEMA_VERSION = 3
@@ -76,7 +77,7 @@ class Kind(Generic[P, S, D]):
       plan, samples: types of these fields of the document.
       derive: returns the results of a document; the functions below take what it returns.
       copies: returns results and verdicts for other tools that read the file. They are written, and never read back.
-      page: the report, as HTML.
+      report: the page without its answer, as HTML.
       print: prints all tables and sentences.
       screens: returns the first screens, given the data or the script as the user typed it, or None; None for a command
         whose tables are its first screen.
@@ -88,11 +89,17 @@ class Kind(Generic[P, S, D]):
     samples: type[S]
     derive: Callable[[Document[P, S]], D]
     copies: Callable[[Document[P, S], D], Mapping[str, Any]]
-    page: Callable[[Document[P, S], D], str]
+    report: Callable[[Document[P, S], D], str]
     print: Callable[[Console, Document[P, S], D], None]
     rows: Callable[[D], Sequence[Mapping[str, Any]]]
     screens: Callable[[Document[P, S], D, str | None], Sequence[Screen]] | None = None
     figures: Callable[[D], Sequence[Figure]] | None = None
+
+    def page(self, document: Document[P, S], derived: D) -> str:
+        """Returns the report as HTML: what the first screens say stands on top."""
+        return with_answer(
+            self.report(document, derived), self.screens(document, derived, None) if self.screens else ()
+        )
 
 
 class DocumentError(Exception):

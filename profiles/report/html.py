@@ -9,15 +9,18 @@ from typing import Any
 import jinja2
 
 from profiles.machine.telemetry import Trace
-from profiles.report.charts import Bar, bar_chart, legend_of_parts, share_bar
+from profiles.report.charts import Bar, bar_chart, legend_of_parts, picture_table, share_bar
 from profiles.report.plots import machine_charts
 from profiles.report.remedies import HEADINGS
+from profiles.report.screen import TONES, Screen
 from profiles.text import printable
 from profiles.unit import IMAGE, Unit, common_unit
 
 # (largest part of its function's time, class) of a line of source; the class gives the background colour.
 _HEAT = ((0.0, ""), (0.05, "heat1"), (0.15, "heat2"), (0.3, "heat3"), (0.5, "heat4"))
 _HOTTEST = "heat5"
+# Where a page has the answer of its run. No value can be this mark, since all are escaped.
+_MARK = "<!-- answer -->"
 # How many stage tables are unfolded at first.
 _OPEN_TABLES = 3
 # By path, not by the name of the package: a profiled script may have a package `profiles` of its own.
@@ -40,6 +43,13 @@ def environment(*templates: Path) -> jinja2.Environment:
     )
     jinja.globals |= {"heat": heat, "share_bar": share_bar}
     return jinja
+
+
+def with_answer(page: str, screens: Sequence[Screen]) -> str:
+    """Returns a page with what the first screens of its run say at its mark, or nothing there."""
+    template = environment().get_template("answer.html.j2")
+    answer = template.render(screens=screens, tone=TONES.get, picture=picture_table) if screens else ""
+    return page.replace(_MARK, answer, 1)
 
 
 def heat(ratio: float) -> str:

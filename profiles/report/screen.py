@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.text import Text
@@ -16,24 +17,13 @@ import unstall
 _LABEL_WIDTH = 13
 # Columns of the longest bar, and of a name before it is cut.
 _MOST_BAR, _LEAST_BAR = 40, 12
-# Labels that are no verdict are bold and have no colour.
-_STYLES = {
-    "INPUT-BOUND": "bold red",
-    "BALANCED": "bold yellow",
-    "UNCERTAIN": "bold yellow",
-    "NO VERDICT": "bold yellow",
-    "AT LEAST": "bold yellow",
-    "COMPUTE-BOUND": "bold green",
-    "FASTER": "bold green",
-    "FASTEST": "bold green",
-    "REGRESSION": "bold red",
-    "STOPS": "bold red",
-    "INCONCLUSIVE": "bold yellow",
-    "FINDINGS": "bold yellow",
-    "IMPROVED": "bold green",
-    "SAME": "bold green",
-    "HEALTHY": "bold green",
+# What a label says of training: it is held up, it may be, or it is not. Labels that are no verdict say nothing of it.
+TONES: dict[str, Literal["bad", "doubt", "good"]] = {
+    **dict.fromkeys(("INPUT-BOUND", "REGRESSION", "STOPS"), "bad"),
+    **dict.fromkeys(("BALANCED", "UNCERTAIN", "NO VERDICT", "AT LEAST", "INCONCLUSIVE", "FINDINGS"), "doubt"),
+    **dict.fromkeys(("COMPUTE-BOUND", "FASTER", "FASTEST", "IMPROVED", "SAME", "HEALTHY"), "good"),
 }
+_STYLES = {"bad": "bold red", "doubt": "bold yellow", "good": "bold green"}
 # Colours of the parts of a bar; the sign tells a part where there are no colours.
 _COLOURS = {"#": "green", "=": "red", "+": "yellow", "~": "magenta", "-": "blue"}
 
@@ -130,7 +120,7 @@ def print_lines(console: Console, lines: Sequence[Line]) -> None:
         label = f"{line.label:<{_LABEL_WIDTH}}  "
         width = max(console.width - len(label), 20)
         parts = textwrap.wrap(line.text, width, break_long_words=False, break_on_hyphens=False) or [""]
-        console.print(Text.assemble((label, _STYLES.get(line.label, "bold")), parts[0]), soft_wrap=True)
+        console.print(Text.assemble((label, _STYLES.get(TONES.get(line.label, ""), "bold")), parts[0]), soft_wrap=True)
         for part in parts[1:]:
             console.print(Text(" " * len(label) + part), soft_wrap=True)
         for code in line.code:

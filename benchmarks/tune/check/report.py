@@ -97,4 +97,6 @@ def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-KIND = Kind(plan=CheckAsked, samples=CheckSamples, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)
+KIND = Kind(
+    plan=CheckAsked, samples=CheckSamples, derive=derive, copies=_copies, report=_page, print=_print, rows=_flat
+)

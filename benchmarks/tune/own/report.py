@@ -98,4 +98,4 @@ def _flat(gains: Gains) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-KIND = Kind(plan=AdviceAsked, samples=Trial, derive=derive, copies=_copies, page=_page, print=_print, rows=_flat)
+KIND = Kind(plan=AdviceAsked, samples=Trial, derive=derive, copies=_copies, report=_page, print=_print, rows=_flat)

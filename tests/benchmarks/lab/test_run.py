@@ -68,7 +68,7 @@ from tests.builders import (
     scaling_rows_of,
     with_subject,
 )
-from tests.checks import kind_of
+from tests.checks import Page, kind_of
 
 FACTS = {"parameters": 7, "optimizer": "Adam", "loss": "mse"}
 MAIN_JOB = a_measurement_document(with_subject(a_result(), training=FACTS))
@@ -212,6 +212,19 @@ def test_the_answer_is_one_object_of_the_schema_in_the_repository(
     assert ran.files == ["report.html", "results.json"] and "results.json" in ran.errors
     assert show(["show", str(ran.out), "--json"], {COMMANDS[name][1].command: kind}) == 0
     assert json.loads(capsys.readouterr().out)["answer"] == {**answer, "exit_code": None}
+
+
+def test_the_report_begins_with_what_the_first_screens_say(name: str, tmp_path: Path) -> None:
+    ran = Ran(name, a_lab(name), tmp_path / "out")
+    kind, document = kind_of(COMMANDS[name][0]), COMMANDS[name][1]
+    page = Page((ran.out / "report.html").read_text())
+    screens = () if kind.screens is None else kind.screens(document, kind.derive(document), None)
+    for screen in screens:
+        lines = [*screen.verdict, *screen.why, *screen.next]
+        said = [text for line in lines for text in (line.label, line.text, *line.code)]
+        said += [bar.name for bar in screen.picture.bars] if screen.picture else []
+        assert [text for text in said if " ".join(text.split()) not in " ".join(page.text.split())] == []
+    assert (("section", {"class": "first"}) in page.tags) == bool(screens)
 
 
 def test_what_was_printed_is_shown_again(
