@@ -185,7 +185,7 @@ class _HeldData:
                 ratio=gain.best[0],
                 ci95=gain.best[1],
                 effect=gain.effect,
-                code="\n".join(trial.remedy(name).code for name in gain.contender.remedies),
+                code=gain.contender.code or "\n".join(trial.remedy(name).code for name in gain.contender.remedies),
                 dataset=_given(self.data.whole(gain.contender.remedies)),
             )
             for gain in helped

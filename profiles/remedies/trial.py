@@ -20,6 +20,8 @@ class Contender:
       samples: of the rounds before the choice.
       again: of rounds after the choice; empty where it was not measured again.
       difference: the largest difference of a value to the data as written, where the claim is "close".
+      code: the user's lines with all of its remedies; None for a single one, which has its own, and where they are too
+        involved for an edit by machine.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Contender:
     samples: tuple[Sample, ...] = ()
     again: tuple[Sample, ...] = ()
     difference: float | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,18 @@ class Trial:
     def edges_are_doubtful(self) -> bool:
         """Whether few epochs showed what tf.data's tuner takes, which is much in some and nothing in others."""
         return self.edges_by == TUNER and self.script_epochs is not None and self.script_epochs < LEAST_ROUNDS
+
+    def lines_of(self, contender: Contender) -> tuple[str, ...]:
+        """Returns the code of a contender's remedies, below a comment that names its place."""
+        remedies = [self.remedy(name) for name in contender.remedies]
+        if contender.code is not None:
+            places = dict.fromkeys(remedy.place for remedy in remedies if remedy.place)
+            return (f"# {', '.join(places)}", *contender.code.splitlines())
+        return tuple(
+            line
+            for remedy in remedies
+            for line in ([f"# {remedy.place}"] if remedy.place else []) + remedy.code.splitlines()
+        )
 
     def remedy(self, name: str) -> Remedy:
         """Returns the remedy of this name."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from profiles import clock
 from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
+from profiles.remedies.edits import reads_as
 from profiles.remedies.equality import Broken, Comparison
 from profiles.remedies.gains import EQUAL_RATIO, gains_of
 from profiles.remedies.remedy import AS_WRITTEN, EFFECTS, Remedy, Untried
@@ -336,7 +337,14 @@ class Turns:
             del self._built[name]
             raise Failed(f"an epoch takes {slower:.1f} times as long")
         self._epochs[name] = epochs_for(last, _WINDOW_S)
-        self._contenders[name] = Contender(name=name, remedies=remedies, first=first, difference=difference)
+        self._contenders[name] = Contender(
+            name=name, remedies=remedies, first=first, difference=difference, code=self._code_of(remedies)
+        )
+
+    def _code_of(self, remedies: tuple[str, ...]) -> str | None:
+        """Returns how the user's lines read with several remedies at once; None for one, or where that is not known."""
+        edits = [self._effects[name].edits for name in remedies]
+        return reads_as([edit for some in edits for edit in some]) if len(edits) > 1 and all(edits) else None
 
     def _rounds(
         self, names: list[str], until_s: float, *, again: bool = False, least: int = _LEAST_ROUNDS

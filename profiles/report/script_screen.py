@@ -139,11 +139,7 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
             label="FASTER",
             text=f"{ratio:.2f}x ({range_text(interval)}) with {chosen.name}, measured on your own data and "
             f"model{whole}. Batches: {chosen.effect}.{f' Needs {needs}.' if needs else ''}",
-            code=tuple(
-                line
-                for remedy in map(trial.remedy, chosen.contender.remedies)
-                for line in ([f"# {remedy.place}"] if remedy.place else []) + remedy.code.splitlines()
-            ),
+            code=trial.lines_of(chosen.contender),
         )
         if words is None:
             return (faster,)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +14,12 @@ import pytest
 
 from profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried, gains_of
 from profiles.remedies.equality import Broken, Comparison
+from profiles.remedies.remedy import Edit
 from profiles.remedies.turns import Failed, Turns
 from profiles.report.remedies import trial_sentences
 from profiles.samples import Sample
 from profiles.script.trying import with_trial
+from profiles.stages.places import Place
 from tests.builders import a_measurement_document, a_result, a_sample
 from tests.fakes import FakeClock
 
@@ -114,6 +117,27 @@ def test_the_best_combination_is_found_and_measured_again(fake: FakeClock) -> No
     assert gains.chosen.again is not None and trial.ended
     assert {name for name, window, _ in training.windows if window == "again"} == {AS_WRITTEN, "a + b"}
     assert trial.seconds <= 60
+
+
+def test_a_line_that_several_remedies_change_is_told_as_it_reads_with_all_of_them(
+    fake: FakeClock, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("data = files.map(load).batch(8)\n")
+    place = Place(file=str(script), line=1, end_line=1, end_column=len("data = files.map(load)"))
+    data = FakeData({AS_WRITTEN: 20, "a": 10, "b": 15, "a + b": 6})
+    edits: dict[str, tuple[Any, str]] = {"a": ("argument", "num_parallel_calls=2"), "b": ("behind", ".cache()")}
+    data.remedies = [
+        replace(remedy, place="train.py:1", code=remedy.name, edits=(Edit(place=place, kind=kind, text=text),))
+        for remedy, (kind, text) in zip(data.remedies, edits.values(), strict=True)
+    ]
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=60))
+    _, a, _, together = trial.contenders
+    assert trial.lines_of(a) == ("# train.py:1", "a")
+    assert trial.lines_of(together) == (
+        "# train.py:1",
+        "data = files.map(load, num_parallel_calls=2).cache().batch(8)",
+    )
 
 
 def test_every_round_has_the_data_as_written_and_rounds_are_never_numbered_twice(fake: FakeClock) -> None:
