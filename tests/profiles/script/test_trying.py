@@ -78,6 +78,14 @@ def test_the_script_stays_its_own_to_the_last_digit(tried) -> None:
     assert (folder / "train.py").read_text() == SCRIPT
 
 
+def test_what_is_sent_on_names_no_folder_of_the_user(tried) -> None:
+    folder, _, shown = tried
+    assert str(folder) in shown.stderr  # the terminal may
+    for name in ("results.json", "report.html"):
+        text = (folder / "out" / name).read_text()
+        assert str(folder) not in text and str(Path.home()) not in text
+
+
 @planted
 def test_a_map_that_waits_gets_calls_beside_each_other(tried) -> None:
     folder, _, shown = tried
