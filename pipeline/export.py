@@ -104,7 +104,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     return {
         "config": config,
         "augmentation": config.augmentation,
-        "drawn": _drawn(config),
+        "drawn": drawn_text(config),
         "composed": config.composed,
         "draws": host_draws and not config.augment_with.startswith("keras_"),
         "batches_per_call": per_call,
@@ -166,7 +166,7 @@ def _is_part(source: ImageSource) -> bool:
     return source.records is not None and not source.records.whole
 
 
-def _drawn(config: PipelineConfig) -> str:
+def drawn_text(config: PipelineConfig) -> str:
     """Returns a sentence: what is drawn anew for each image in each epoch."""
     draws = config.augmentation
     if draws is None:

@@ -22,6 +22,7 @@ from benchmarks.tune.results import (
 from benchmarks.tune.samples import SearchSamples
 from benchmarks.tune.tables import Table, page, print_line, print_table
 from pipeline.cost_model import stages_of
+from pipeline.export import drawn_text
 from profiles.report import Bar, Kind, Line, Picture, Screen
 from profiles.statistics import Interval, geometric_mean, range_cell, range_text, ratio_interval
 
@@ -167,6 +168,7 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
                     for name, ratio in ((name, _ratio(result, results)) for name, result in shown)
                 ),
             ),
+            why=(Line(label="BATCHES", text=_batches(chosen)),),
             next=(
                 Line(
                     label="NEXT",
@@ -176,6 +178,16 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
             ),
         ),
     )
+
+
+def _batches(chosen: Result) -> str:
+    """Returns what a training gets that uses the chosen pipeline in the place of its own."""
+    config = chosen.config
+    range_ = (
+        "uint8 pixels" if config.output_dtype == "uint8" else "pixels in [0, 1], so leave out a Rescaling of your model"
+    )
+    unasked = "; --set augmentation=false for none" if config.augmentation is not None else ""
+    return f"{range_}. {drawn_text(config).rstrip('.')}{unasked}."
 
 
 def _usual(results: Results) -> list[tuple[str, Result]]:

@@ -147,7 +147,11 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
         names = ",".join(chosen.contender.remedies)
         return (
             faster,
-            Line(label="NEXT", text="edit these lines, or see it first:", code=(f"{command} --apply={names} {words}",)),
+            Line(
+                label="NEXT",
+                text="edit these lines, or see it first (with --write fix.diff it leaves them as a diff):",
+                code=(f"{command} --apply={names} {words}",),
+            ),
         )
     if bound == "compute":
         return (Line(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),)

@@ -573,3 +573,8 @@ def test_photos_in_the_place_of_a_copy_are_refused_with_the_command_that_makes_o
     script = script_of(dataclasses.replace(BASE, storage="raw"), few)
     with pytest.raises(FileNotFoundError, match=r"no prepared copy.*unstall materialize --data .* --out COPY --as raw"):
         script["make_dataset"](str(few.root), training=False)
+
+
+def test_a_folder_without_images_is_named(few, tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no images in folders"):
+        script_of(BASE, few)["make_dataset"](str(tmp_path), training=False)
