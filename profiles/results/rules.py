@@ -342,7 +342,8 @@ def interference(evidence: Evidence) -> Finding | None:
         rule="interference",
         text=f"Beside the loader{takes} a training step takes {(alone + share) / alone:.2f} times as long as alone",
         cost_ratio=share,
-        advice=f"do less per {_unit(evidence).noun} (a cache, a prepared format); more workers cannot help"
+        advice=f"do less per {_unit(evidence).noun} (a cache, a prepared format); "
+        "more workers shorten the waiting, not this"
         if gain
         else None,
         gain=gain,

@@ -550,7 +550,7 @@ def test_a_loader_that_takes_the_models_cores_is_found() -> None:
         "Beside the loader, which takes 0.20 ms of CPU per image, a training step takes 2.00 times as long as alone"
     )
     assert gain_of(found) == ("predicted", 1.667)  # 4 of 10 ms
-    assert found.advice is not None and "more workers cannot help" in found.advice
+    assert found.advice is not None and "more workers shorten the waiting, not this" in found.advice
 
 
 def test_a_transfer_to_the_model_is_no_interference() -> None:
