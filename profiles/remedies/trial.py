@@ -86,8 +86,8 @@ class Trial:
         """Returns the code of a contender's remedies, below a comment that names its place."""
         remedies = [self.remedy(name) for name in contender.remedies]
         if contender.code is not None:
-            places = dict.fromkeys(remedy.place for remedy in remedies if remedy.place)
-            return (f"# {', '.join(places)}", *contender.code.splitlines())
+            places = {remedy.place for remedy in remedies if remedy.place}
+            return (f"# {', '.join(sorted(places, key=_by_line))}", *contender.code.splitlines())
         return tuple(
             line
             for remedy in remedies
@@ -97,3 +97,8 @@ class Trial:
     def remedy(self, name: str) -> Remedy:
         """Returns the remedy of this name."""
         return next(remedy for remedy in self.remedies if remedy.name == name)
+
+
+def _by_line(place: str) -> tuple[str, int]:
+    file, _, line = place.rpartition(":")
+    return file, int(line)
