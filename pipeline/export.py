@@ -23,6 +23,7 @@ from pipeline.sources.folder import files_below
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 from pipeline.stages.batching import batches_per_call, yields_batches
+from pipeline.text import printable
 
 # OpenCV's names of the ways to fill what lies outside of an image.
 _BORDERS = {"nearest": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT", "constant": "BORDER_CONSTANT"}
@@ -57,16 +58,16 @@ def export(config: PipelineConfig, source: ImageSource, given: str | None = None
     return _render(config, copy, _copied(config, source, copy, given), given)
 
 
-def _copied(config: PipelineConfig, source: ImageSource, copy: ImageSource, given: str | None) -> str:
-    """Returns a sentence on the copy that the script reads: of what it is, and which command makes another."""
+def _copied(config: PipelineConfig, source: ImageSource, copy: ImageSource, given: str | None) -> tuple[str, ...]:
+    """Returns lines on the copy that the script reads: of what it is, and which command makes another."""
     if copy is source:
-        return (
-            "" if source.root is not None else "FOLDER is a prepared copy; `unstall materialize` makes others like it."
-        )
+        return () if source.root is not None else ("a prepared copy; `unstall materialize` makes others like it",)
+    # A comment ends with its line: no name of a folder can become code.
+    of, data = printable(given or "these images"), printable(shlex.quote(given or "DIR"))
     if config.cache == "disk":
-        return f"FOLDER is a cache of {given or 'these images'}, decoded and resized, which `unstall tune` has filled."
-    made = f"unstall materialize --data {shlex.quote(given or 'DIR')} --out COPY {_copy_options(config, copy)}"
-    return f"FOLDER is a prepared copy of {given or 'these images'}, which this command makes too:\n{made}"
+        return (f"a cache of {of}, decoded and resized, which `unstall tune` has filled",)
+    made = f"unstall materialize --data {data} --out COPY {_copy_options(config, copy)}"
+    return f"a prepared copy of {of}, which this command makes too:", made
 
 
 def _copy_options(config: PipelineConfig, copy: ImageSource) -> str:
@@ -76,7 +77,7 @@ def _copy_options(config: PipelineConfig, copy: ImageSource) -> str:
     return f"--as {form}" + (f" --image-size {size} --decode {config.decode}" if form != "records" else "")
 
 
-def _render(config: PipelineConfig, source: ImageSource, copied: str, given: str | None) -> str:
+def _render(config: PipelineConfig, source: ImageSource, copied: tuple[str, ...], given: str | None) -> str:
     import jinja2
 
     environment = jinja2.Environment(

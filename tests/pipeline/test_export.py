@@ -578,3 +578,9 @@ def test_photos_in_the_place_of_a_copy_are_refused_with_the_command_that_makes_o
 def test_a_folder_without_images_is_named(few, tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no images in folders"):
         script_of(BASE, few)["make_dataset"](str(tmp_path), training=False)
+
+
+def test_the_name_of_a_folder_is_no_code(few):
+    text = export(dataclasses.replace(BASE, storage="raw"), few, 'my """ photos\nraise SystemExit')
+    compile(text, "exported.py", "exec")
+    assert [line for line in text.splitlines() if "SystemExit" in line and not line.startswith("# ")] == []
