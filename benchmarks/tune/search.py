@@ -150,9 +150,7 @@ class Tuner:
             self._say("measuring the stages' costs")
             space = list(self._space(base))
             bars = _bars(base, self._cores)
-            if (
-                not self._thorough
-            ):  # the other usual pipelines decide nothing, and the slowest takes as long as all others
+            if not self._thorough:  # the other usual pipelines decide nothing
                 bars = {AUTOTUNE: bars[AUTOTUNE]}
             keys = dict.fromkeys(key for config in (*bars.values(), *space) for key, _ in stages_of(config))
             self._costs, self._consumer = self._group.ask(

@@ -351,11 +351,13 @@ def bar_chart(bars: Sequence[Bar]) -> Markup:
     longest_s = max((sum(_positive(bar).values()) for bar in bars), default=0.0)
     rows = (
         _filled(
-            '<div>{}</div>\n<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" role="img">'
-            '<title>{}</title>\n{}</svg><div class="dim">{}</div>\n',
+            '<div>{}</div>\n{}<div class="dim">{}</div>\n',
             bar.label,
-            f"{bar.label}: {bar.text}",
-            _parts(_positive(bar), longest_s),
+            _bar(
+                f"{bar.label}: {bar.text}",
+                [(part, s, f"{PART_NAMES[part]} {1e3 * s:.3g} ms") for part, s in _positive(bar).items()],
+                longest_s,
+            ),
             bar.text,
         )
         for bar in bars
@@ -367,22 +369,14 @@ def _positive(bar: Bar) -> dict[str, float]:
     return {part: seconds for part in PART_NAMES if (seconds := bar.seconds[part] or 0.0) > 0}
 
 
-def _parts(parts: dict[str, float], longest_s: float) -> Markup:
+def _bar(title: str, pieces: Sequence[tuple[str, float, str]], longest: float) -> Markup:
+    """Draws a bar of pieces, each (part of an epoch, length, title)."""
     drawn, left = [], 0.0
-    for part, seconds in parts.items():
-        width = round(100 * seconds / longest_s, 2)
-        drawn.append(
-            _filled(
-                '<rect class="{}" x="{}" width="{}" height="1"><title>{} {} ms</title></rect>\n',
-                part,
-                round(left, 2),
-                width,
-                PART_NAMES[part],
-                f"{1e3 * seconds:.3g}",
-            )
-        )
+    for part, length, text in pieces:
+        width = round(100 * length / longest, 2)
+        drawn.append(_filled(_PART, part, round(left, 2), width, text))
         left += width
-    return Markup("").join(drawn)
+    return _filled(_SVG, title, Markup("").join(drawn))
 
 
 def legend_of_parts() -> Markup:
@@ -393,20 +387,16 @@ def legend_of_parts() -> Markup:
 
 def picture_table(picture: Picture) -> Markup:
     """Draws the picture of a first screen: a row for each bar, with its cells, and a legend."""
-    used = [sign for sign in picture.signs if any(bar.parts.get(sign, 0.0) > 0 for bar in picture.bars)]
-    longest = max((sum(max(part, 0.0) for part in bar.parts.values()) for bar in picture.bars), default=0.0) or 1.0
-    keys = (_filled(_KEY, _SIGN_PARTS[sign], picture.signs[sign]) for sign in used)
+    keys = (_filled(_KEY, _SIGN_PARTS[sign], picture.signs[sign]) for sign in picture.used)
     headings = _joined(_filled("<th>{}</th>", heading) for heading in ("", *picture.columns))
     rows = []
     for bar in picture.bars:
-        drawn, left = [], 0.0
-        for sign in used:
-            width = 100 * max(bar.parts.get(sign, 0.0), 0.0) / longest
-            title = f"{bar.name}: {picture.signs[sign]}"
-            drawn.append(_filled(_PART, _SIGN_PARTS[sign], round(left, 2), round(width, 2), title))
-            left += width
+        pieces = [
+            (_SIGN_PARTS[sign], max(bar.parts.get(sign, 0.0), 0.0), f"{bar.name}: {picture.signs[sign]}")
+            for sign in picture.used
+        ]
         cells = _joined(_filled("<td>{}</td>", cell) for cell in (bar.name, *bar.cells))
-        rows.append(_filled("<tr>{}<td>{}</td></tr>\n", cells, _filled(_SVG, bar.name, _joined(drawn))))
+        rows.append(_filled("<tr>{}<td>{}</td></tr>\n", cells, _bar(bar.name, pieces, picture.longest)))
     return _filled(
         '<p class="legend">{}</p>\n<table class="picture">\n<tr>{}<th class="wide"></th></tr>\n{}</table>\n',
         _joined(keys),

@@ -47,8 +47,10 @@ def environment(*templates: Path) -> jinja2.Environment:
 
 def with_answer(page: str, screens: Sequence[Screen]) -> str:
     """Returns a page with what the first screens of its run say at its mark, or nothing there."""
-    template = environment().get_template("answer.html.j2")
-    answer = template.render(screens=screens, tone=TONES.get, picture=picture_table) if screens else ""
+    answer = ""
+    if screens:
+        template = environment().get_template("answer.html.j2")
+        answer = template.render(screens=screens, tone=TONES.get, picture=picture_table)
     return page.replace(_MARK, answer, 1)
 
 

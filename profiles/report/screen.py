@@ -63,6 +63,16 @@ class Picture:
     signs: Mapping[str, str]
     bars: tuple[Bar, ...]
 
+    @property
+    def used(self) -> list[str]:
+        """The signs of which a bar has a part."""
+        return [sign for sign in self.signs if any(bar.parts.get(sign, 0.0) > 0 for bar in self.bars)]
+
+    @property
+    def longest(self) -> float:
+        """The length of the longest bar."""
+        return max((sum(max(part, 0.0) for part in bar.parts.values()) for bar in self.bars), default=0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
@@ -128,7 +138,7 @@ def print_lines(console: Console, lines: Sequence[Line]) -> None:
 
 
 def _print_picture(console: Console, picture: Picture) -> None:
-    used = [sign for sign in picture.signs if any(bar.parts.get(sign, 0) > 0 for bar in picture.bars)]
+    used, longest = picture.used, picture.longest
     names = max(len(bar.name) for bar in picture.bars)
     widths = [
         max(len(heading), *(len(bar.cells[at]) for bar in picture.bars)) for at, heading in enumerate(picture.columns)
@@ -144,7 +154,6 @@ def _print_picture(console: Console, picture: Picture) -> None:
         console.print(Text.assemble("  ", legend), soft_wrap=True)
         legend = Text()
     console.print(Text.assemble(indent, headings, legend), soft_wrap=True)
-    longest = max(sum(max(part, 0.0) for part in bar.parts.values()) for bar in picture.bars)
     for bar in picture.bars:
         cells = "".join(f"{cell:>{width}}  " for cell, width in zip(bar.cells, widths, strict=True))
         drawn = Text()
