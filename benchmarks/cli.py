@@ -13,6 +13,7 @@ from profiles.provenance import version_of
 VERBS = {
     "pipeline": ("benchmarks.pipeline.__main__:main", "loading against compute, for every variant, model and device"),
     "materialize": ("pipeline.commands.materialize:main", "a copy of a folder of photos that is faster to read"),
+    "migrate": ("pipeline.commands.migrate:main", "a script's ImageDataGenerator as tf.data, compared on its images"),
     "tune": (
         "benchmarks.tune.__main__:main",
         "the fastest pipeline for a folder, a model and a device; or advice for your own",

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
@@ -59,6 +59,11 @@ class _Turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             fcntl.flock(self._runs, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
 
+    @property
+    def shares(self) -> bool:
+        """Whether the test of this process runs beside those of others."""
+        return self._runs is not None and not self._alone
+
     def give_back(self) -> None:
         if self._runs is not None:
             fcntl.flock(self._runs, fcntl.LOCK_UN)  # a process that the test forked may hold it open as well
@@ -82,6 +87,22 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         del os.environ[_WITHIN]
         if not (_is_planted(item) and _is_planted(nextitem)):
             _turn.give_back()
+
+
+@contextlib.contextmanager
+def _nothing_beside() -> Iterator[None]:
+    beside = _turn.shares
+    if beside:
+        _turn.take(alone=True)
+    yield
+    if beside:
+        _turn.take(alone=False)
+
+
+@pytest.fixture(scope="session")
+def alone() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A context in which no other test of this user runs: for a fixture that measures and serves several tests."""
+    return _nothing_beside
 
 
 @pytest.fixture(scope="session", autouse=True)

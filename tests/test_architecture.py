@@ -383,6 +383,8 @@ LATE = {
     "pipeline": ({"pipeline"}, "psutil, and what prepares copies"),
     "pipeline.commands.cache": ({"rich"}, "the table, for more than --help"),
     "pipeline.commands.materialize": ({"rich", "pipeline"}, "the bar and the build, for more than --help"),
+    "pipeline.commands.migrate": ({"rich", "psutil"}, "the console and the free memory, for more than --help"),
+    "pipeline.migration.writing": ({"jinja2"}, "templates, for whoever writes a module"),
     "pipeline.export": ({"jinja2"}, "templates, for whoever writes a script"),
     "profiles": ({"profiles"}, "`watch`, which most processes never ask for"),
     "profiles.__main__": ({"profiles"}, "runs in the user's process, whose own modules come first"),
@@ -487,6 +489,7 @@ def test_profiles_imports_no_framework_but_keras_into_a_users_process():
 REFUSED = {
     "pipeline": "--data /nowhere",
     "materialize": "--data /nowhere --out copy --as raw",
+    "migrate": "/nowhere.py",
     "cache": "--clear nothing",
     "tune": "--data /nowhere",
     "train": "--data /nowhere --out x.keras",

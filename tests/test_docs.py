@@ -28,7 +28,12 @@ DOCUMENTS = [PROJECT_ROOT / "README.md", *sorted((PROJECT_ROOT / "docs").glob("*
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 # Modules that documents run by `python -m`, and the verbs of `unstall` that are the same.
-_MODULES = {"profiles": "profile", "models predict": "predict", "pipeline materialize": "materialize"}
+_MODULES = {
+    "profiles": "profile",
+    "models predict": "predict",
+    "pipeline materialize": "materialize",
+    "pipeline migrate": "migrate",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,7 @@ def test_the_console_script_has_the_verb(photos, tmp_path, capsys):
     [
         ([], 2, "usage: python -m pipeline materialize --data DIR --out COPY --as raw"),
         (["--help"], 0, "usage: python -m pipeline materialize --data DIR --out COPY --as raw"),
-        (["materialise"], 2, "python -m pipeline: 'materialise' is not a verb. Known: materialize, cache.\n"),
+        (["materialise"], 2, "python -m pipeline: 'materialise' is not a verb. Known: materialize, migrate, cache.\n"),
         (
             ["materialize", "--data", "/no/such", "--out", "out", "--as", "raw"],
             2,

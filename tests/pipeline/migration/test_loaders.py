@@ -1,0 +1,139 @@
+"""What is read of a script without running it: values, loaders with an equivalent, and what has none."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from pipeline.migration.loaders import Draws, loaders_of
+from pipeline.migration.values import Script, Unknown
+
+FLOW = "from keras.preprocessing.image import ImageDataGenerator\n"
+
+
+def value_of(text: str, before: str = "") -> object:
+    script = Script(f"{before}\nresult = ({text})\n")
+    assigned = script.tree.body[-1]
+    assert isinstance(assigned, ast.Assign)
+    return script.value(assigned.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "expected"),
+    [
+        ("1. / 255", "", 1 / 255),
+        ("-0.5 * 2", "", -1.0),
+        ("(H, W)", "H, W = 64, 128", (64, 128)),
+        ("SIZE[0]", "SIZE = (64, 32)", 64),
+        ("os.path.join(BASE, 'train')", "BASE = 'data'", "data/train"),
+        ("Path('data') / 'train'", "", "data/train"),
+        ("str(Path('data'))", "", "data"),
+        ("dict(a=1, b=[2])", "", {"a": 1, "b": [2]}),
+        ("f'data'", "", "data"),
+        ("A", "B = 3\nA = B", 3),
+        ("args.batch", "args = parse()", Unknown("args.batch")),
+        ("A", "A = 1\nA = 2", Unknown("A")),
+        ("A", "A = A", Unknown("A")),
+        ("A", "A = 1\nA += 1", Unknown("A")),
+        ("A", "for A in (1, 2): pass", Unknown("A")),
+        ("1 / 0", "", Unknown("1 / 0")),
+        ("open('x')", "", Unknown("open('x')")),
+    ],
+)
+def test_a_value_is_what_constants_make_or_not_known(text: str, before: str, expected: object) -> None:
+    assert value_of(text, before) == expected
+
+
+def test_an_argument_of_a_function_is_not_the_name_outside() -> None:
+    script = Script("SIZE = 3\ndef load(SIZE):\n    return SIZE\ndef other():\n    return SIZE\n")
+    load, other = (node.body[0].value for node in script.tree.body if isinstance(node, ast.FunctionDef))
+    assert (script.value(load), script.value(other)) == (Unknown("SIZE"), 3)
+
+
+def test_a_name_for_the_generator_its_dictionary_and_its_positions_are_understood() -> None:
+    text = (
+        "from tensorflow.keras.preprocessing.image import ImageDataGenerator as G\n"
+        "opts = dict(rotation_range=40, zoom_range=[0.8, 1.0], horizontal_flip=True)\n"
+        "def sets(batch):\n"
+        "    gen = G(rescale=1 / 255, validation_split=0.25, **opts)\n"
+        "    train = gen.flow_from_directory(folder(), (80, 60), 'grayscale', batch_size=batch, subset='training')\n"
+        "    return train\n"
+    )
+    [loader], stays = loaders_of(Script(text))
+    assert stays == []
+    assert (loader.name, loader.line, loader.method) == ("train", 5, "flow_from_directory")
+    assert loader.passed == (("directory", "folder()"), ("batch_size", "batch"))
+    assert (loader.directory, loader.image_size, loader.channels, loader.part) == (None, (80, 60), 1, (0.25, 1.0))
+    assert loader.draws == Draws(rotation=40, zoom=(0.8, 1.0), horizontal_flip=True)
+
+
+@pytest.mark.parametrize(
+    ("generator", "call", "reason"),
+    [
+        ("zca_whitening=True", "", "needs the statistics of `fit`"),
+        ("featurewise_center=True", "", "needs the statistics of `fit`"),
+        ("width_shift_range=[-2, 2]", "", "only a float has an equivalent"),
+        ("fill_mode='wrap'", "", "`fill_mode='wrap'` has no equivalent"),
+        ("rotation_range=args.r", "", "`rotation_range=args.r` is only known when the script runs"),
+        ("**args", "", "`**args` is only known when the script runs"),
+        ("*args", "", "handed on by `*`"),
+        ("", ", color_mode='rgba'", "`color_mode='rgba'` has no equivalent"),
+        ("", ", save_to_dir='x'", "`save_to_dir='x'` has no equivalent"),
+        ("", ", interpolation='hamming'", "`interpolation='hamming'` has no equivalent"),
+        ("data_format='channels_first'", "", "`data_format='channels_first'` has no equivalent"),
+    ],
+)
+def test_what_has_no_equivalent_is_named_with_the_reason(generator: str, call: str, reason: str) -> None:
+    loaders, [stays] = loaders_of(Script(f"{FLOW}a = ImageDataGenerator({generator}).flow_from_directory('x'{call})\n"))
+    assert loaders == [] and reason in stays.reason and stays.line == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("class Mine(keras.utils.Sequence):\n    pass", "class Mine, Sequence"),
+        ("class Mine(keras.utils.PyDataset):\n    pass", "class Mine, PyDataset"),
+        (FLOW + "a = ImageDataGenerator().flow_from_dataframe(df)", "flow_from_dataframe"),
+        ("a = keras.utils.image_dataset_from_directory('x', batch_size=None)", "image_dataset_from_directory"),
+        ("a, b = image_dataset_from_directory('x', subset='both', seed=1)", "image_dataset_from_directory"),
+    ],
+)
+def test_code_of_ones_own_and_tables_stay(text: str, what: str) -> None:
+    loaders, [stays] = loaders_of(Script(text))
+    assert loaders == [] and stays.what == what
+
+
+def test_a_flow_of_another_object_is_none() -> None:
+    assert loaders_of(Script("graph.flow(a)\nriver = River()\nriver.flow_from_directory('x')\n")) == ([], [])
+
+
+def test_what_the_script_does_with_an_iterator_is_kept_or_told() -> None:
+    text = (
+        f"{FLOW}train = ImageDataGenerator().flow_from_directory('x')\n"
+        "model.fit(train, steps_per_epoch=train.samples // 32)\nprint(train.class_indices)\n"
+        "x, y = next(train)\ntrain.reset()\nx, y = train[0]\nfor x, y in train:\n    break\n"
+    )
+    [loader], stays = loaders_of(Script(text))
+    assert loader.repeats and loader.attributes == ("class_indices", "samples")
+    assert [(stay.line, stay.what) for stay in stays] == [
+        (5, "next(train)"),
+        (6, "train.reset"),
+        (7, "train[...]"),
+        (8, "for ... in train"),
+    ]
+    [plain], _ = loaders_of(Script(f"{FLOW}train = ImageDataGenerator().flow_from_directory('x')\nmodel.fit(train)\n"))
+    assert not plain.repeats and plain.attributes == ()
+
+
+def test_preprocessing_of_keras_takes_batches_and_a_function_of_ones_own_images() -> None:
+    text = (
+        f"{FLOW}from keras.applications.vgg16 import preprocess_input\n"
+        "a = ImageDataGenerator(preprocessing_function=preprocess_input).flow_from_directory('x')\n"
+        "b = ImageDataGenerator(preprocessing_function=mine).flow_from_directory('x')\n"
+    )
+    loaders, _ = loaders_of(Script(text))
+    assert [(loader.preprocessing, loader.passed[1]) for loader in loaders] == [
+        ("batch", ("preprocess", "preprocess_input")),
+        ("image", ("preprocess", "mine")),
+    ]
