@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -195,15 +196,11 @@ def _compared_lines(compared: Compared) -> Iterator[tuple[str, str]]:
         )
     yield "DIFFERENT" if _differs(compared) else "SAME", f"{text}."
     least, middle, most = compared.speed_up
-    before, after = sorted(compared.before)[1], sorted(compared.after)[1]
+    before, after = statistics.median(compared.before), statistics.median(compared.after)
+    rates = f"{before:,.0f} images/sec, then {after:,.0f}"
     label = "FASTER" if least > 1 else "NOT FASTER" if most <= 1 else "UNCERTAIN"
-    yield (
-        label,
-        (
-            f"{middle:.2f} times ({least:.2f} to {most:.2f} in {len(compared.before)} rounds): {before:,.0f} images/sec, "
-            f"then {after:,.0f}; its first epoch takes {compared.first_ratio:.1f} times as long as a later one."
-        ),
-    )
+    rounds = f"{middle:.2f} times ({least:.2f} to {most:.2f} in {len(compared.before)} rounds)"
+    yield label, f"{rounds}: {rates}; its first epoch takes {compared.first_ratio:.1f} times as long as a later one."
 
 
 def _wrapped(text: str) -> list[str]:
