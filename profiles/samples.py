@@ -16,6 +16,8 @@ from profiles.machine.strain import Strain
 #   warmup    as `train`, for the first epoch
 #   again     as `train`, in rounds that were measured after the fastest variant had been chosen
 WINDOWS = ("bare", "resident", "replay", "train", "cold", "loader", "warmup", "again")
+# Of so many steps of a window both the wait and the rest are kept, in their order, for a timeline.
+FIRST_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,7 @@ class Sample:
         both ends.
       wait_ns: the part of `wall_ns` inside `next(iterator)`.
       step_ns: time of each steady step on the host, its wait included.
+      first_steps_ns: (wait, rest) of the first steady steps, at most `FIRST_STEPS`, in their order.
       epochs: epochs in the window.
       epoch_images: images in all steps of all epochs.
       epoch_ns: from the beginning of an epoch until its iterator is gone, summed over the epochs.
@@ -58,6 +61,7 @@ class Sample:
     claimed_ns: int | None
     cpu_ns: int
     canary_ns: int
+    first_steps_ns: tuple[tuple[int, int], ...] = ()
     others_ratio: float | None = None
     whole: bool = True
     strain: Strain | None = None

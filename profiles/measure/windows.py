@@ -20,7 +20,7 @@ from profiles.devices import Device
 from profiles.machine.others import Others
 from profiles.measure.backends import backend_of, each
 from profiles.measure.batches import FitData, by_hand, is_fit_data
-from profiles.samples import Sample
+from profiles.samples import FIRST_STEPS, Sample
 
 Pull = Callable[[], Any]
 Run = Callable[[Any, Pull], Any]
@@ -465,6 +465,7 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
         wall_ns=sum(_wall_ns(steps) for steps in steadies),
         wait_ns=sum(fetched - before for before, fetched, _, _ in steady),
         step_ns=tuple(done - before for before, _, done, _ in steady),
+        first_steps_ns=tuple((came - asked, done - came) for asked, came, done, _ in steadies[0][:FIRST_STEPS]),
         epochs=len(epochs),
         epoch_images=sum(images for *_, images in all_steps),
         epoch_ns=call.returned_ns - epochs[0].begin_ns,

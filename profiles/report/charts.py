@@ -7,7 +7,7 @@ screens and paper. Shapes of points and dashes tell lines apart where there is n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -379,6 +379,37 @@ def _bar(title: str, pieces: Sequence[tuple[str, float, str]], longest: float) -
     return _filled(_SVG, title, Markup("").join(drawn))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """What happened one after the other: (part of an epoch, how long) each."""
+
+    label: str
+    pieces: tuple[tuple[str, float], ...]
+
+
+def strips(rows: Sequence[Strip], names: Mapping[str, str], *, unit: str) -> Markup:
+    """Draws strips one below the other, all of one scale.
+
+    Args:
+      names: what each part is called here.
+      unit: of the lengths.
+    """
+    whole = max(sum(length for _, length in row.pieces) for row in rows)
+    keys = (_filled(_KEY, part, name) for part, name in names.items())
+    drawn = []
+    for row in rows:
+        pieces = [(part, length, f"{names[part]} {length:.3g} {unit}") for part, length in row.pieces]
+        drawn.append(_filled("<div>{}</div>\n{}", row.label, _bar(f"{row.label}: {unit}", pieces, whole)))
+    return _filled(
+        '<p class="legend">{}</p>\n<div class="strips">\n{}\n<div></div><div class="dim ends"><span>0</span>'
+        "<span>{} {}</span></div>\n</div>",
+        _joined(keys),
+        _joined(drawn),
+        f"{whole:,.0f}",
+        unit,
+    )
+
+
 def legend_of_parts() -> Markup:
     """Returns the colour of each part beside its name."""
     keys = (_filled(_KEY, part, name) for part, name in PART_NAMES.items())
@@ -405,12 +436,25 @@ def picture_table(picture: Picture) -> Markup:
     )
 
 
+def waterfall_bar(begin: float, length: float, limit: float | None, text: str) -> Markup:
+    """Draws a bar for a cell of a table, behind the bars of the rows above, and a line where the limit is.
+
+    Args:
+      begin, length, limit: from 0 to 1; None for no limit.
+    """
+    line = _filled('<rect class="limit" x="{}" width="0.6" height="1"></rect>', round(100 * (limit or 0), 1))
+    return _filled(
+        _SVG,
+        text,
+        _joined(
+            [
+                _filled(_PART, "prep_stall", round(100 * begin, 1), round(100 * length, 1), text),
+                line if limit is not None else Markup(""),
+            ]
+        ),
+    )
+
+
 def share_bar(ratio: float, text: str, part: str = "compute") -> Markup:
     """Draws a bar for a cell of a table: full at 1, in the colour of a part of an epoch."""
-    return _filled(
-        '<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" role="img"><title>{}</title>'
-        '<rect class="{}" width="{}" height="1"></rect></svg>',
-        text,
-        part,
-        round(100 * ratio, 1),
-    )
+    return _filled(_SVG, text, _filled(_PART, part, 0, round(100 * ratio, 1), text))

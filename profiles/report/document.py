@@ -83,6 +83,7 @@ class Kind(Generic[P, S, D]):
         whose tables are its first screen.
       rows: a flat row for each result, for tables of other programs.
       figures: the figures that tools of continuous integration follow; None for a command without such figures.
+      trace: the run over time, in the JSON form of Chrome's traces; None for a command whose steps are not kept.
     """
 
     plan: type[P]
@@ -94,6 +95,7 @@ class Kind(Generic[P, S, D]):
     rows: Callable[[D], Sequence[Mapping[str, Any]]]
     screens: Callable[[Document[P, S], D, str | None], Sequence[Screen]] | None = None
     figures: Callable[[D], Sequence[Figure]] | None = None
+    trace: Callable[[Document[P, S], D], Mapping[str, Any]] | None = None
 
     def page(self, document: Document[P, S], derived: D) -> str:
         """Returns the report as HTML: what the first screens say stands on top."""

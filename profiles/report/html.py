@@ -1,15 +1,22 @@
-"""Renders results as one HTML file that needs no scripts and no network."""
+"""Renders results as one HTML file that needs no network, and says the same where scripts may not run."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import itertools
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from profiles.machine.telemetry import Trace
-from profiles.report.charts import Bar, bar_chart, legend_of_parts, picture_table, share_bar
+from profiles.report.charts import Bar, bar_chart, legend_of_parts, picture_table, share_bar, waterfall_bar
 from profiles.report.plots import machine_charts
 from profiles.report.remedies import HEADINGS
 from profiles.report.screen import TONES, Screen
@@ -21,8 +28,6 @@ _HEAT = ((0.0, ""), (0.05, "heat1"), (0.15, "heat2"), (0.3, "heat3"), (0.5, "hea
 _HOTTEST = "heat5"
 # Where a page has the answer of its run. No value can be this mark, since all are escaped.
 _MARK = "<!-- answer -->"
-# How many stage tables are unfolded at first.
-_OPEN_TABLES = 3
 # By path, not by the name of the package: a profiled script may have a package `profiles` of its own.
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -41,8 +46,24 @@ def environment(*templates: Path) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.globals |= {"heat": heat, "share_bar": share_bar}
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    jinja.filters["moment"] = _moment
+    jinja.globals |= {
+        "heat": heat,
+        "share_bar": share_bar,
+        "waterfall_bar": waterfall_bar,
+        "waterfall_of": waterfall_of,
+        "script": Markup(script),
+        "script_digest": f"sha256-{digest}",  # the page runs this script and no other
+    }
     return jinja
+
+
+def _moment(created: str) -> str:
+    """Returns a document's moment as people write it, or as it is if it is none."""
+    moment = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(.*)", created)
+    return f"{moment[1]} {moment[2]} {moment[3].replace('+00:00', 'UTC')}".strip() if moment else created
 
 
 def with_answer(page: str, screens: Sequence[Screen]) -> str:
@@ -66,6 +87,7 @@ def render(
     *,
     accounts: Sequence[tuple[str, Sequence[tuple[str, str, str]], Sequence[str]]] = (),
     trials: Sequence[tuple[str, Sequence[Sequence[str]], Sequence[str]]] = (),
+    timelines: Mapping[tuple[str, str], Markup] = MappingProxyType({}),
 ) -> str:
     """Renders a document as an HTML page.
 
@@ -75,6 +97,7 @@ def render(
       telemetry: the machine during the run, for charts; None for none.
       accounts: (name, rows of (part, time, share), findings) of each `fit` of a script.
       trials: (name, rows of gains, sentences) of each `fit` or loop whose remedies were tried.
+      timelines: the chart of steps and waits of each (model, device name).
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
@@ -94,7 +117,9 @@ def render(
         .render(
             document=document,
             staged=staged,
-            open_tables=_OPEN_TABLES,
+            title=_title(document, groups),
+            timelines=timelines,
+            overlaps={key: _overlaps(group) for key, group in groups.items()},
             machine=machine_charts(telemetry) if telemetry else (),
             groups=groups,
             units=units,
@@ -109,6 +134,51 @@ def render(
             trial_headings=HEADINGS,
         )
     )
+
+
+def _title(document: Mapping[str, Any], groups: Mapping[tuple[str, str], Any]) -> str:
+    """Returns what was measured: the models, their device, and the data."""
+    models, devices = (list(dict.fromkeys(names)) for names in (zip(*groups, strict=True) if groups else ((), ())))
+    measured = f"{', '.join(models)} on {', '.join(devices)}, fed with " if groups else ""
+    return f"{measured}{document['dataset']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """Where the bars of stages lie between 0 and 1, each behind the one before.
+
+    Attributes:
+      bars: (begin, length) of each stage.
+      limit: the time that the cores have for an image at the model's own rate; None where that rate is not known.
+    """
+
+    bars: tuple[tuple[float, float], ...]
+    limit: float | None
+
+
+def waterfall_of(result: Mapping[str, Any]) -> Fall:
+    """Returns the stages of a result as a waterfall: the time of one image, stage after stage."""
+    stages, table = result.get("stages") or (), result.get("stage_table") or {}
+    times_us = [max(stage["cpu_us_per_image"] + (stage["wait_us_per_image"] or 0.0), 0.0) for stage in stages]
+    model = result.get("compute_images_per_sec")
+    limit_us = 1e6 * table["cores"] / model if model and table.get("cores") else None
+    whole_us = max(sum(times_us), limit_us or 0.0) or 1.0
+    begins = itertools.accumulate([0.0, *times_us])
+    bars = tuple((begin / whole_us, time / whole_us) for begin, time in zip(begins, times_us, strict=False))
+    return Fall(bars, None if limit_us is None else limit_us / whole_us)
+
+
+def _overlaps(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Returns rows: loader and model alone, what both predict in turns and at the same time, and what training gave."""
+    rows = []
+    for result in results:
+        loader, model = result["loader_images_per_sec"], result["compute_images_per_sec"]
+        if loader and model:
+            alone, ideal = 1 / (1 / loader + 1 / model), min(loader, model)
+            measured = result["epoch_images_per_sec"]
+            rates = (loader, model, alone, ideal, measured)
+            rows.append((_name(result), *(f"{rate:,.0f}" for rate in rates), f"{measured / ideal:.0%}"))
+    return rows
 
 
 def _name(result: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from profiles.report.figures import Figure
 from profiles.report.remedies import gain_rows, print_trial, trial_copies, trial_sentences
 from profiles.report.screen import Screen
 from profiles.report.script_screen import script_screen
+from profiles.report.timeline import timeline, trace_of
 from profiles.results.account import Account
 from profiles.results.evidence import Finding
 from profiles.results.fit_rules import fit_findings
@@ -174,8 +175,13 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
         (name, gain_rows(trial), trial_sentences(trial, script=script))
         for name, trial in document.samples.trials.items()
     ]
+    timelines = {
+        key: chart
+        for key, group in _by_device(verdicts).items()
+        if (chart := timeline([verdict.result for verdict in group])) is not None
+    }
     content = content_of(document, KIND, list(verdicts))
-    return html.render(content, sentences, document.telemetry, accounts=accounts, trials=trials)
+    return html.render(content, sentences, document.telemetry, accounts=accounts, trials=trials, timelines=timelines)
 
 
 def _by_device(verdicts: Sequence[Verdict]) -> _Groups:
@@ -291,6 +297,10 @@ def _figures(verdicts: Sequence[Verdict]) -> tuple[Figure, ...]:
     )
 
 
+def _trace(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    return trace_of([verdict.result for verdict in verdicts], document.telemetry, document.plan.data)
+
+
 KIND = Kind(
     plan=Plan,
     samples=Measurements,
@@ -301,6 +311,7 @@ KIND = Kind(
     rows=_rows,
     screens=screens_of,
     figures=_figures,
+    trace=_trace,
 )
 # The commands that write such a document.
 PIPELINE, SCRIPT, CALL = "pipeline", "profile", "profiles.profile"

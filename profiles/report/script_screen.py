@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 import unstall
@@ -28,6 +29,8 @@ from profiles.statistics import range_text
 
 # So many faults are told; the report has all.
 _MOST_FAULTS = 2
+# The note on data that `unstall migrate` writes as tf.data.
+_GENERATOR = "fed by an ImageDataGenerator iterator"
 
 
 def script_screen(
@@ -77,7 +80,7 @@ def script_screen(
         verdict=tuple(lines),
         picture=_script_picture(verdicts),
         why=(*_causes(result, findings), *left_out_lines(left_out)),
-        next=_next_of_script(main, trials.get(subject.variant), words),
+        next=(*_next_of_script(main, trials.get(subject.variant), words), *_migration(main, words)),
     )
 
 
@@ -163,6 +166,16 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
     if advice is not None and advice.advice is not None:
         said += f"{advice.advice[0].upper()}{advice.advice[1:]}: {advice.gain.text() if advice.gain else ''}."
     return (Line(label="NEXT", text=said),) if said else ()
+
+
+def _migration(verdict: Verdict, words: str | None) -> tuple[Line, ...]:
+    """Returns the command that writes an `ImageDataGenerator` as tf.data, where such a one feeds what loading slows."""
+    if words is None or _GENERATOR not in verdict.result.subject.notes or verdict.result.attribution.bound == "compute":
+        return ()
+    command = f"{unstall.command('python -m pipeline migrate')} {shlex.quote(shlex.split(words)[0])}"
+    return (
+        Line(label="OR", text="the same images from tf.data, compared with yours before you decide:", code=(command,)),
+    )
 
 
 def _total_s(result: Result) -> float:

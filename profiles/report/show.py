@@ -26,6 +26,8 @@ from profiles.report.files import to_json, write_atomically
 from profiles.report.measurements import KINDS
 from profiles.text import Terminal, printable
 
+# The form of `--as` that shows a run over time.
+_TRACE = "perfetto"
 # What a spreadsheet takes for the beginning of a formula. Source: OWASP, "CSV Injection".
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -72,7 +74,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--json", action="store_true", help="prints results, verdicts and the answer, no samples, as JSON"
     )
     form.add_argument("--csv", action="store_true", help="prints a row for each result")
-    form.add_argument("--as", dest="form", choices=FORMS, help="prints figures and verdicts for another tool of CI")
+    form.add_argument(
+        "--as", dest="form", choices=(*FORMS, _TRACE), help="prints the run for another tool: of CI, or Perfetto"
+    )
     compared = verbs.add_parser("compare", help="two runs beside each other", allow_abbrev=False)
     compared.add_argument("before", type=Path, metavar="A", help="results.json, or the folder that holds it")
     compared.add_argument("after", type=Path, metavar="B", help="the same, of a later run")
@@ -100,6 +104,10 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
         copies = kind.copies(document, derived)
         answer = answer_of(document, kind, derived)
         sys.stdout.write(to_json({**facts, **copies, "left_out": encode(document.left_out), "answer": answer}))
+    elif arguments.form == _TRACE:
+        if kind.trace is None:
+            raise DocumentError(f"--as {_TRACE}: a run of {document.command} keeps no steps.")
+        sys.stdout.write(to_json(kind.trace(document, derived)))
     elif arguments.form is not None:
         if kind.figures is None:
             raise DocumentError(f"--as {arguments.form}: a run of {document.command} has no figures to follow.")

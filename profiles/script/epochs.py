@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from profiles import clock
 from profiles.machine.others import Others
 from profiles.machine.strain import Strain, StrainMeter
+from profiles.samples import FIRST_STEPS
 
 # The last so many epochs of a run are kept: enough for any statistic, with bounded memory on long runs.
 KEPT_EPOCHS = 200
@@ -41,6 +42,7 @@ class EpochRecord:
       watch_ns: what the watch took for readings at both ends of the epoch. No other field has it.
       cpu_ns: CPU time of this process and its workers in the epoch, without `other_ns`.
       step_ns: times of at most 256 steady steps, drawn evenly, and last the time of the epoch's last step.
+      first_steps_ns: (wait, rest) of the first calls of steady steps, in their order; see `Sample`.
       asynchronous: whether the times are those of a host that runs ahead of its device, so that the host's wait is not
         the device's wait. Only a loop of PyTorch on a GPU is timed so.
       callbacks_ns: part of `between_ns` inside the batch hooks of callbacks; None where the hooks were not timed.
@@ -72,6 +74,7 @@ class EpochRecord:
     cpu_ns: int
     step_ns: tuple[int, ...]
     asynchronous: bool
+    first_steps_ns: tuple[tuple[int, int], ...] = ()
     callbacks_ns: int | None = None
     claimed_ns: int | None = None
     whole: bool = True
@@ -187,6 +190,7 @@ class Tally:
         self._steady_steps = self._steady_ns = self._between_ns = 0
         self._traced_ns: list[int] = []
         self._step_ns: list[int] = []
+        self._first_steps_ns: list[tuple[int, int]] = []
         self._last_step_ns: int | None = None
         # For `claimed_ns`: each call of the train function and each batch hook has two clock readings of its own.
         self._calls_ns = self._opening_ns = self._hooks = self._hooks_ns = self._hook_ended_ns = self._left_ns = 0
@@ -233,6 +237,8 @@ class Tally:
             self._callbacks_ns += hooks_ns
             self._steady(steps, done_ns - self.last_ns, images, wait_ns)
             self._draw((done_ns - before_ns) // steps)
+            if len(self._first_steps_ns) < FIRST_STEPS:
+                self._first_steps_ns.append((wait_ns, done_ns - fetched_ns))
         self._images = _plus(self._images, images)
         self._note_batch(images, steps)
         self._end_call(done_ns, steps)
@@ -348,6 +354,7 @@ class Tally:
             cpu_ns=self._cpu_ns,
             step_ns=(*self._step_ns, *(() if self._last_step_ns is None else (self._last_step_ns,))),
             asynchronous=asynchronous,
+            first_steps_ns=() if asynchronous else tuple(self._first_steps_ns),
             callbacks_ns=self._callbacks_ns if hooked else None,
             claimed_ns=self._claimed_ns(now_ns) if hooked else None,
             whole=self._whole,

@@ -221,6 +221,7 @@ def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Samp
         wall_ns=max(1, int(record.steady_ns * kept_ratio)),
         wait_ns=record.steady_wait_ns,
         step_ns=record.step_ns,
+        first_steps_ns=record.first_steps_ns,
         epochs=1,
         epoch_images=images,
         epoch_ns=max(1, int(record.epoch_ns - left_out_ns)),

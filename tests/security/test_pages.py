@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
+import hashlib
+import html
+import json
+import os
 import pathlib
 import re
 import shutil
@@ -29,7 +34,8 @@ from benchmarks.tune.own.report import KIND as ADVICE
 from benchmarks.tune.report import KIND as TUNE
 from profiles.report.document import LeftOut
 from profiles.report.files import write_atomically
-from profiles.report.html import render
+from profiles.report.html import render, with_answer
+from profiles.report.screen import Line, Screen
 from profiles.results.verdict import judge
 from profiles.text import printable
 from tests import PROJECT_ROOT
@@ -62,6 +68,7 @@ from tests.builders import (
     an_advice_document,
     gate_measurements,
     gate_provenance,
+    rounds_of,
 )
 from tests.builders import STAGE_TABLE as TABLE
 from tests.builders import a_measured_augmentation as a_measured
@@ -70,7 +77,7 @@ from tests.builders import an_accuracy_plan as a_plan
 from tests.builders import an_augmentation_document as an_augmentation
 from tests.builders import an_augmentation_subject as a_subject
 from tests.builders import scaling_rows_of as rows_of
-from tests.checks import Page, assert_harmless
+from tests.checks import PAGE_SCRIPT, Page, assert_harmless
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source, with_text
 
 
@@ -302,7 +309,10 @@ def test_a_page_has_the_same_tags_whatever_the_texts_in_it_are(name, payload):
 def test_a_page_forbids_itself_everything_but_its_own_style_and_pictures(name):
     seen = Page(PAGES[name]("x"))
     [policy] = [a["content"] for _, a in seen.tags if a.get("http-equiv") == "Content-Security-Policy"]
-    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    [script] = seen.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policies = ["default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", f"script-src 'sha256-{digest}'"]
+    assert policy == "; ".join(policies) and script == PAGE_SCRIPT
     for _, attributes in seen.tags:
         assert all((attributes.get(key) or "data:").startswith("data:") for key in ("src", "href", "xlink:href"))
 
@@ -314,29 +324,123 @@ def test_every_template_of_a_page_is_among_those_that_are_tried():
     assert pages == {f"{name.partition(' ')[0]}.html.j2" for name in PAGES} - {"main.html.j2"} | {"report.html.j2"}
 
 
-def in_a_browser(page: str, folder: pathlib.Path) -> tuple[str, str]:
-    """A page's title when a browser has run all that it runs, and what the browser had to say."""
+@dataclasses.dataclass(frozen=True)
+class Browsed:
+    """A page as a browser had it once it had run what it runs.
+
+    Attributes:
+      page: its tags.
+      console: what was written to the console.
+      asked: the addresses that were asked for, the browser's own among them.
+    """
+
+    page: str
+    console: list[str]
+    asked: str
+
+    @property
+    def title(self) -> str:
+        return html.unescape(
+            re.findall(r"<title>(.*?)</title>", self.page, re.DOTALL)[0]
+        )  # a chart's parts have titles
+
+
+def browsed(page: str, folder: pathlib.Path) -> Browsed:
     write_atomically(folder / "page.html", page)
     words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
-    done = subprocess.run(
-        [*words, "--dump-dom", f"file://{folder}/page.html"], capture_output=True, text=True, timeout=60, check=True
-    )
-    title = re.findall(r"<title>(.*?)</title>", done.stdout)[0]  # a graph's lines have titles, too
-    return title, done.stderr
+    words += ["--enable-logging=stderr", f"--log-net-log={folder}/net.json", "--dump-dom", f"file://{folder}/page.html"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    return Browsed(done.stdout, console, (folder / "net.json").read_text())
 
 
-needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
+# `.ci/run` asks for the browser, and a run of a user's own does without.
+needs_browser = pytest.mark.skipif(
+    shutil.which("chromium") is None and not os.environ.get("UNSTALL_BROWSER"), reason="no Chromium here"
+)
 
 
 @needs_browser
 @pytest.mark.parametrize("name", PAGES)
-def test_a_browser_runs_nothing_of_a_page(name, tmp_path):
-    title, said = in_a_browser(PAGES[name]("".join(PAYLOADS.values())), tmp_path)
-    assert title.startswith("unstall") and "pwned" not in title
-    assert "evil.example" not in said
+def test_a_browser_runs_nothing_of_what_a_page_was_given(name, tmp_path):
+    page = PAGES[name]("".join(PAYLOADS.values()))
+    seen = browsed(page, tmp_path)
+    assert seen.title == html.unescape(re.findall(r"<title>(.*?)</title>", page, re.DOTALL)[0])
+    assert seen.title.startswith("unstall: ")
+    assert seen.console == [] and "evil.example" not in seen.asked
 
 
 @needs_browser
-def test_the_browser_would_run_what_is_not_escaped(tmp_path):
-    page = f"<!doctype html><html><head><title>safe</title></head><body>{PAYLOADS['script']}</body></html>"
-    assert in_a_browser(page, tmp_path)[0] == "pwned"
+def test_the_browser_would_run_and_fetch_what_is_not_escaped(tmp_path):
+    given = f"{PAYLOADS['script']}<img src='https://evil.example/x.png'><script>throw 1</script>"
+    page = f"<!doctype html><html><head><title>safe</title></head><body>{given}</body></html>"
+    seen = browsed(page, tmp_path)
+    assert seen.title == "pwned" and "evil.example" in seen.asked and len(seen.console) >= 1
+
+
+def with_script(page: str, script: str) -> str:
+    """A page that may run one more script than its own, behind its own."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = page.replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
+    return allowed.replace("</body>", f"<script>{script}</script></body>")
+
+
+CLICK = """
+const table = document.querySelector("table.compact");
+const cells = (n) => Array.from(table.tBodies[0].rows, (row) => row.cells[n].textContent);
+const heads = table.tHead.rows[0].cells;
+const seen = [cells(0)];
+heads[1].click(); seen.push(cells(1));
+heads[1].click(); seen.push(cells(1));
+heads[5].dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" })); seen.push(cells(5));
+heads[0].click(); seen.push(cells(0));
+const buttons = document.querySelectorAll(".copy button").length;
+document.title = JSON.stringify([seen, heads[0].getAttribute("aria-sort"), buttons]);
+"""
+
+
+@needs_browser
+def test_a_click_on_a_heading_sorts_the_table_and_commands_have_a_button(tmp_path):
+    results = [
+        a_result("generator"),
+        a_result("fast", train=rounds_of("train", 5, 5, 5, wait_ms=1, edge_ms=5), loader_ms=5),
+        a_result("unknown", train=rounds_of("train", 7, 7, 7, wait_ms=1, edge_ms=5), loader_ms=None),
+    ]
+    line = Line(label="NEXT", text="do", code=("unstall tune",))
+    page = with_answer(render(a_document(results), {}), [Screen(heading=("h",), next=(line,))])
+    seen, direction, buttons = json.loads(browsed(with_script(page, CLICK), tmp_path).title)
+    assert seen[0] == ["generator", "fast", "unknown"]
+    rates = [float(cell.replace(",", "")) for cell in seen[1]]
+    assert rates == sorted(rates, reverse=True) and seen[2] == seen[1][::-1] and rates[0] > 1000 > rates[-1]
+    assert seen[3] == ["2,000", "1,111", "-"]
+    assert seen[4] == ["unknown", "generator", "fast"] and direction == "descending"
+    assert buttons == 1
+
+
+@needs_browser
+@pytest.mark.parametrize(("name", "width"), [*((name, 500) for name in PAGES), ("main", 900), ("main", 1600)])
+def test_a_page_is_as_wide_as_the_window(name, width, tmp_path):
+    script = """
+    for (const part of document.querySelectorAll("details")) part.open = true;
+    document.title = `${document.documentElement.scrollWidth} ${window.innerWidth}`;
+    """
+    write_atomically(tmp_path / "page.html", with_script(PAGES[name]("train"), script))
+    words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    words += [f"--window-size={width},900", "--dump-dom", f"file://{tmp_path}/page.html"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    wide, window = map(int, re.findall(r"<title>(\d+) (\d+)</title>", done.stdout)[0])
+    assert wide <= window
+
+
+@needs_browser
+def test_what_is_folded_is_printed(tmp_path):
+    """A page on paper is as long as one whose parts are all open on a screen."""
+    page = PAGES["main"]("train")
+    sizes = []
+    for text in (page, page.replace("<details", "<details open"), page.replace("::details-content", "::none")):
+        write_atomically(tmp_path / "page.html", text)
+        words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+        words += [f"--print-to-pdf={tmp_path}/page.pdf", "--no-pdf-header-footer", f"file://{tmp_path}/page.html"]
+        subprocess.run(words, capture_output=True, timeout=60, check=True)
+        sizes.append(len(re.findall(rb"/Type ?/Page\b", (tmp_path / "page.pdf").read_bytes())))
+    assert sizes[0] == sizes[1] > sizes[2]

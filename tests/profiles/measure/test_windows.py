@@ -369,6 +369,13 @@ def test_images_are_counted_exactly_whatever_the_order_of_batches(model: keras.M
     assert 3 * 33 <= sample.images <= 3 * 40
 
 
+def test_the_first_steps_of_a_window_are_kept_with_their_waits(model: keras.Model) -> None:
+    sample = Windows(model, emulated(1)).train(SleepyDataset(1, steps=80), epochs=1, ramp_steps=1, round_=0)
+    assert len(sample.first_steps_ns) == 64
+    assert [wait_ns + rest_ns for wait_ns, rest_ns in sample.first_steps_ns] == list(sample.step_ns[:64])
+    assert min(map(min, sample.first_steps_ns)) > 0
+
+
 @pytest.mark.usefixtures("fake_clock")
 def test_a_short_last_batch_takes_a_short_step(model: keras.Model) -> None:
     sample = Windows(model, emulated(50)).train(with_short_last_batch(51), epochs=1, ramp_steps=1, round_=0)

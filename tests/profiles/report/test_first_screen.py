@@ -188,3 +188,12 @@ def test_nothing_measured_has_a_heading_and_the_reasons() -> None:
     document = a_measurement_document(command=SCRIPT, plan=Plan(rounds=0, data="train.py"))
     [screen] = screens_of(document, [])
     assert screen.heading == ("unstall: train.py",)
+
+
+@pytest.mark.parametrize(("wait_ms", "named"), [(6, True), (0, False)])
+def test_images_of_keras_old_generator_get_the_command_that_writes_them_as_tf_data(wait_ms: float, named: bool) -> None:
+    note = "fed by an ImageDataGenerator iterator"
+    result = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=wait_ms), resident_ms=4 if wait_ms else 10)
+    text = shown(a_script(with_subject(result, notes=(note,))), "'my train.py' 3 --fast")
+    assert ("python -m pipeline migrate 'my train.py'\n" in text) is named
+    assert "migrate" not in shown(a_script(result), "train.py")

@@ -41,6 +41,21 @@ def test_the_last_step_of_a_long_epoch_is_the_last_of_those_kept(tally):
     assert (len(step_ns), step_ns[-1], set(step_ns[:-1])) == (256, 5000, {90})
 
 
+def test_the_first_steady_steps_are_kept_in_their_order_with_their_waits(tally):
+    for number in range(100):
+        tally.add(100 * number, 100 * number + number % 50, 100 * number + 90, 8, 1, traced=number == 3)
+    kept = ended(tally).first_steps_ns
+    steady = [number for number in range(2, 100) if number != 3]
+    assert kept == tuple((number % 50, 90 - number % 50) for number in steady[:64])
+
+
+def test_a_host_that_runs_ahead_of_its_device_keeps_no_steps(tally):
+    for number in range(5):
+        tally.add(100 * number, 100 * number + 30, 100 * number + 90, 8, 1, traced=False)
+    tally.end_steps()
+    assert tally.record(asynchronous=True).first_steps_ns == ()
+
+
 def test_a_step_that_traces_is_not_steady_and_its_time_is_apart(tally):
     ends = (10, 20, 30, 140, 150)
     for number, end_ns in enumerate(ends):

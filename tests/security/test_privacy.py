@@ -1,0 +1,61 @@
+"""What a run leaves behind names no user, no host and no folder of theirs; source only where it was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks import run_python
+
+USER = "planted-user"
+SOURCE = "planted_source"
+SCRIPT = f"""
+import os, sys, time
+import numpy as np, keras, tensorflow as tf
+HOME = os.path.expanduser("~")
+def slow(index):
+    {SOURCE} = float(index)
+    time.sleep(0.002)
+    return np.float32({SOURCE} + os.path.getsize(os.path.join(HOME, "photos", "cats", "1.jpg")))
+def load(index):
+    return tf.ones((8,)) * tf.ensure_shape(tf.numpy_function(slow, [index], tf.float32), ()), 1.0
+data = tf.data.Dataset.range(160).map(load).batch(8)
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(data, epochs=3, verbose=0)
+"""
+
+
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """All that runs without and with `--lines` left in their folders, and what was made of it, by the kind of run."""
+    home = tmp_path_factory.mktemp("homes") / USER
+    (home / "photos" / "cats").mkdir(parents=True)
+    (home / "photos" / "cats" / "1.jpg").write_bytes(b"x")
+    (home / "work").mkdir()
+    script = home / "work" / "train.py"
+    script.write_text(SCRIPT)
+    named = {"HOME": str(home), "USER": USER, "LOGNAME": USER, "UNSTALL_CACHE": str(home / "cache")}
+    texts = {}
+    for lines in ((), ("--lines",)):
+        out = home / f"out{len(lines)}"
+        done = run_python(home / "work", "-m", "profiles", "--no-trial", *lines, "--out", out, script, **named)
+        assert done.returncode == 0, done.stderr[-2000:]
+        shown = [
+            run_python(home, "-m", "profiles", "show", out, *words).stdout
+            for words in (("--json",), ("--as", "perfetto"), ("--csv",))
+        ]
+        files = [path.read_text() for path in sorted(out.iterdir())]
+        assert len(files) >= 2 and all(shown)
+        texts[" ".join(lines)] = "\n".join([*files, *shown])
+    return texts
+
+
+def test_no_user_and_no_folder_of_theirs_is_named(left_behind: dict[str, str]) -> None:
+    for text in left_behind.values():
+        assert "fit 1 (train.py:16)" in text and USER not in text and "/homes" not in text
+
+
+def test_source_is_there_only_where_it_was_asked_for(left_behind: dict[str, str]) -> None:
+    assert SOURCE not in left_behind[""] and SOURCE in left_behind["--lines"]
