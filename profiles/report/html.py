@@ -6,7 +6,7 @@ import base64
 import hashlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -88,6 +88,7 @@ def render(
     accounts: Sequence[tuple[str, Sequence[tuple[str, str, str]], Sequence[str]]] = (),
     trials: Sequence[tuple[str, Sequence[Sequence[str]], Sequence[str]]] = (),
     timelines: Mapping[tuple[str, str], Markup] = MappingProxyType({}),
+    script: str | None = None,
 ) -> str:
     """Renders a document as an HTML page.
 
@@ -98,6 +99,7 @@ def render(
       accounts: (name, rows of (part, time, share), findings) of each `fit` of a script.
       trials: (name, rows of gains, sentences) of each `fit` or loop whose remedies were tried.
       timelines: the chart of steps and waits of each (model, device name).
+      script: the name of the script that was profiled; None where it was no script.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in document["results"]:
@@ -117,7 +119,7 @@ def render(
         .render(
             document=document,
             staged=staged,
-            title=_title(document, groups),
+            title=_title(groups, document["dataset"]["name"], script),
             timelines=timelines,
             overlaps={key: _overlaps(group) for key, group in groups.items()},
             machine=machine_charts(telemetry) if telemetry else (),
@@ -136,11 +138,12 @@ def render(
     )
 
 
-def _title(document: Mapping[str, Any], groups: Mapping[tuple[str, str], Any]) -> str:
-    """Returns what was measured: the models, their device, and the data."""
-    models, devices = (list(dict.fromkeys(names)) for names in (zip(*groups, strict=True) if groups else ((), ())))
-    measured = f"{', '.join(models)} on {', '.join(devices)}, fed with " if groups else ""
-    return f"{measured}{document['dataset']['name']}"
+def _title(groups: Iterable[tuple[str, str]], data: str, script: str | None) -> str:
+    """Returns what was measured: the script or the data, the models, their devices."""
+    models, devices = (", ".join(dict.fromkeys(names)) for names in zip(*groups, strict=True)) if groups else ("", "")
+    if not models:
+        return script or data
+    return f"{models} on {devices}, fed with {data}" if script is None else f"{script}: {models} on {devices}"
 
 
 @dataclass(frozen=True, slots=True)

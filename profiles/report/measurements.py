@@ -181,7 +181,9 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
         if (chart := timeline([verdict.result for verdict in group])) is not None
     }
     content = content_of(document, KIND, list(verdicts))
-    return html.render(content, sentences, document.telemetry, accounts=accounts, trials=trials, timelines=timelines)
+    return html.render(
+        content, sentences, document.telemetry, accounts=accounts, trials=trials, timelines=timelines, script=script
+    )
 
 
 def _by_device(verdicts: Sequence[Verdict]) -> _Groups:
