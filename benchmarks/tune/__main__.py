@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.lab.command import Command, run
-from benchmarks.tune.plan import SCRIPT, TOML, parser, read_advice, read_check, read_search
+from benchmarks.tune.plan import DIFF, SCRIPT, TOML, parser, read_advice, read_check, read_search
 
 SEARCH = Command(
     parser=parser,
@@ -23,6 +23,7 @@ ADVICE = Command(
     plan=read_advice,
     lab="benchmarks.tune.own.measure:open_run",
     kind="benchmarks.tune.own.report:KIND",
+    products=(DIFF,),
 )
 CHECK = Command(
     parser=parser,

@@ -278,3 +278,11 @@ class TuneSession(Session):
             return self._pipeline.advance()
         except PipelineError as error:
             raise Refused(str(error)) from error
+
+    def change_of_pipeline(self) -> str:
+        """Returns a diff that puts the chosen remedies into the user's code."""
+        assert self._pipeline is not None
+        try:
+            return self._pipeline.change()
+        except PipelineError as error:
+            raise Refused(str(error)) from error

@@ -25,7 +25,7 @@ from profiles.provenance import without_folder
 # Seconds of measuring, and with --thorough.
 BUDGET_S, THOROUGH_BUDGET_S = 35.0, 60.0
 # What a search writes beside its results: the chosen pipeline as settings, and as plain tf.data code.
-TOML, SCRIPT = "tuned.toml", "tuned.py"
+TOML, SCRIPT, DIFF = "tuned.toml", "tuned.py", "tuned.diff"
 # The part of the free memory, and of the free disk, that a search may use unless the user gives a limit.
 _FREE_RATIO = 0.5
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
@@ -108,12 +108,14 @@ class AdvicePlan:
     Attributes:
       pipeline: "module:function", a function that returns the pipeline.
       model: as the user named it.
+      details: whether all tables and sentences are printed.
     """
 
     asked: AdviceAsked
     pipeline: str
     model: str
     out: Path
+    details: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,7 @@ def parser() -> argparse.ArgumentParser:
     add("--batch-size", type=int, metavar="N", help="images a batch")
     add("--config", type=Path, metavar="FILE.toml", help="the draws, batch size and seed to keep")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
-    add("--details", action="store_true", help="prints all tables and sentences of a search")
+    add("--details", action="store_true", help="prints all tables and sentences")
     add("--check", action="store_true", help="holds the tuner against exhaustive search over a small space")
     add_skip_list_option(arguments)
     add(
@@ -239,6 +241,7 @@ def read_advice(arguments: argparse.Namespace, out: Path) -> AdvicePlan:
         pipeline=arguments.pipeline,
         model=shared.model,
         out=out,
+        details=arguments.details,
     )
 
 

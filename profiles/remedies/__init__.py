@@ -1,5 +1,6 @@
 """Remedies for slow data: what can be changed, data built again with each change, and the gain of each, measured."""
 
+from profiles.remedies.edits import TooInvolved, diff, edited
 from profiles.remedies.gains import (
     EQUAL_RATIO,
     Gain,
@@ -27,11 +28,14 @@ __all__ = [
     "Need",
     "Remedy",
     "Room",
+    "TooInvolved",
     "Trial",
     "Turns",
     "Untried",
     "as_written_s_per_image",
     "beyond_trial",
+    "diff",
+    "edited",
     "gains_of",
     "is_a_gain",
     "is_unlike",

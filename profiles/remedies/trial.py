@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from profiles.remedies.remedy import TUNER, Remedy, Untried
+from profiles.remedies.remedy import TUNER, Edit, Remedy, Untried
 from profiles.samples import Sample
+from profiles.stages.places import Place
 from profiles.statistics import LEAST_ROUNDS
 
 
@@ -97,6 +99,21 @@ class Trial:
     def remedy(self, name: str) -> Remedy:
         """Returns the remedy of this name."""
         return next(remedy for remedy in self.remedies if remedy.name == name)
+
+    @property
+    def without_folders(self) -> Trial:
+        """The trial as its file holds it: the user's files are named without their folders."""
+
+        def bare(edit: Edit) -> Edit:
+            return replace(edit, place=named(edit.place), other=edit.other and named(edit.other))
+
+        def named(place: Place) -> Place:
+            return replace(place, file=Path(place.file).name)
+
+        return replace(
+            self,
+            remedies=tuple(replace(remedy, edits=tuple(map(bare, remedy.edits))) for remedy in self.remedies),
+        )
 
 
 def _by_line(place: str) -> tuple[str, int]:

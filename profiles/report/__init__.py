@@ -20,7 +20,7 @@ from profiles.report.document import (
 from profiles.report.figures import Figure
 from profiles.report.files import to_json, write_atomically
 from profiles.report.plots import machine_charts
-from profiles.report.remedies import trial_copies, trial_sentences
+from profiles.report.remedies import faster_line, trial_copies, trial_sentences
 from profiles.report.screen import Bar, Line, Picture, Screen, print_lines, print_more
 from profiles.report.screen_lines import SIGNS, by_sign, classes_text, left_out_lines
 from profiles.report.text import print_stages
@@ -45,6 +45,7 @@ __all__ = [
     "classes_text",
     "document",
     "encode",
+    "faster_line",
     "github",
     "html",
     "left_out_lines",

@@ -21,6 +21,7 @@ from profiles.remedies import (
     is_a_gain,
     is_unlike,
 )
+from profiles.report.screen import Line
 from profiles.statistics import range_cell, range_text
 
 HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
@@ -45,6 +46,21 @@ def gain_rows(trial: Trial, gains: Gains | None = None) -> list[tuple[str, ...]]
         )
         for gain in gains.helped()
     ]
+
+
+def faster_line(trial: Trial, chosen: Gain) -> Line:
+    """Returns what the chosen remedies gained and need, with the code."""
+    ratio, interval = chosen.best
+    needs = needs_text(trial, chosen)
+    whole = ""
+    if chosen.whole_ratio is not None:
+        whole = f"; over the script's {trial.epochs} epochs {chosen.whole_ratio:.2f}x"
+    return Line(
+        label="FASTER",
+        text=f"{ratio:.2f}x ({range_text(interval)}) with {chosen.name}, measured on your own data and "
+        f"model{whole}. Batches: {chosen.effect}.{f' Needs {needs}.' if needs else ''}",
+        code=trial.lines_of(chosen.contender),
+    )
 
 
 def needs_text(trial: Trial, gain: Gain) -> str:

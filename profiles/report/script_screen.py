@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import unstall
 from profiles.remedies import Trial, gains_of
 from profiles.report.document import LeftOut
-from profiles.report.remedies import needs_text
+from profiles.report.remedies import faster_line
 from profiles.report.screen import Bar, Line, Picture, Screen
 from profiles.report.screen_lines import (
     SIGNS,
@@ -25,7 +25,6 @@ from profiles.results.evidence import Finding
 from profiles.results.fit_rules import fit_findings
 from profiles.results.result import Result
 from profiles.results.verdict import Verdict
-from profiles.statistics import range_text
 
 # So many faults are told; the report has all.
 _MOST_FAULTS = 2
@@ -133,17 +132,7 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
     gains = None if trial is None else gains_of(trial)
     if trial is not None and gains is not None and gains.chosen is not None:
         chosen = gains.chosen
-        ratio, interval = chosen.best
-        needs = needs_text(trial, chosen)
-        whole = ""
-        if chosen.whole_ratio is not None:
-            whole = f"; over the script's {trial.epochs} epochs {chosen.whole_ratio:.2f}x"
-        faster = Line(
-            label="FASTER",
-            text=f"{ratio:.2f}x ({range_text(interval)}) with {chosen.name}, measured on your own data and "
-            f"model{whole}. Batches: {chosen.effect}.{f' Needs {needs}.' if needs else ''}",
-            code=trial.lines_of(chosen.contender),
-        )
+        faster = faster_line(trial, chosen)
         if words is None:
             return (faster,)
         command = unstall.command("python -m profiles")

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from profiles.remedies import NEEDS, Edit, Need, Trial, Untried
+from profiles.remedies import NEEDS, Need, Trial, Untried
 from profiles.remedies.turns import Data, Failed, Measure, Turns
 from profiles.report.measurements import MeasurementDocument, derive
 from profiles.results.attribution import Attribution, bound_of
 from profiles.script.progress import TrialProgress
-from profiles.stages.places import Place
 from profiles.text import error_text
 
 if TYPE_CHECKING:
@@ -128,7 +126,7 @@ def with_trial(
                     say=progress.say if progress else _silent,
                 )
                 for trial in turns.run():
-                    last = _shown(trial, digest)
+                    last = replace(trial.without_folders, digest=digest)
                     yield _with(document, held.name, last)
             return
         except KeyboardInterrupt:
@@ -145,16 +143,3 @@ def _with(document: MeasurementDocument, name: str, trial: Trial) -> Measurement
 
 def _silent(what: str) -> None:
     """Says nothing."""
-
-
-def _shown(trial: Trial, digest: str | None) -> Trial:
-    """Returns the trial as its file holds it: without the folders of the user's files."""
-
-    def bare(edit: Edit) -> Edit:
-        return replace(edit, place=without_folder(edit.place), other=edit.other and without_folder(edit.other))
-
-    def without_folder(place: Place) -> Place:
-        return replace(place, file=Path(place.file).name)
-
-    remedies = (replace(remedy, edits=tuple(map(bare, remedy.edits))) for remedy in trial.remedies)
-    return replace(trial, remedies=tuple(remedies), digest=digest)

@@ -392,6 +392,20 @@ def test_a_script_reads_another_folder_for_validation(name, few, photos, tmp_pat
     assert_plain(first, config, other)
 
 
+@pytest.mark.parametrize("name", ["composed", "memory cache, no draw"])
+def test_a_script_divides_one_folder_as_keras_does(name, few):
+    """The same images as of `flow_from_directory` with `validation_split=0.25`: the first of each class to validate."""
+    script = script_of(CONFIGS[name], few)
+    generator = tf.keras.preprocessing.image.ImageDataGenerator(validation_split=0.25)
+    for subset, part in (("training", (0.25, 1.0)), ("validation", (0.0, 0.25))):
+        flow = generator.flow_from_directory(str(few.root), (8, 8), subset=subset, shuffle=False)
+        paths, labels = script["list_images"](str(few.root), part)
+        listed = paths if isinstance(paths, list) else [path.decode() for path in paths.numpy()]
+        assert listed == flow.filepaths and labels.numpy().tolist() == flow.classes.tolist()
+        served = script["make_dataset"](training=subset == "training", part=part)
+        assert sum(len(labels) for _, labels in served) == flow.samples > 0
+
+
 def test_a_script_has_the_folder_as_the_user_names_it_and_the_command_of_a_copy(few, monkeypatch, tmp_path):
     monkeypatch.chdir(few.root.parent)
     assert f"FOLDER = '{few.root.name}'" in export(BASE, few, few.root.name)

@@ -5,14 +5,16 @@ Runs in a measuring child: see `benchmarks.tune.child`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 import unstall
 from profiles.measure.windows import Windows
-from profiles.remedies import NEEDS, Failed, Room, Trial, Turns
+from profiles.remedies import NEEDS, Failed, Room, TooInvolved, Trial, Turns, diff, edited, gains_of
 from profiles.remedies.fit_data import measure_with
 from profiles.remedies.tf_remedies import TfData
 from profiles.stages import note_places
@@ -55,6 +57,28 @@ class UserPipeline:
         self._trials: Iterator[Trial] = Turns(self._data, measure_with(windows), budget_s=budget_s).run()
         self._last = Trial()
 
+    def change(self) -> str:
+        """Returns a diff of the user's file that puts the chosen remedies in place, to be applied in this folder.
+
+        Raises:
+          PipelineError: if nothing was chosen, or the code cannot be edited by machine.
+        """
+        chosen = gains_of(self._last).chosen
+        remedies = () if chosen is None else tuple(self._last.remedy(name) for name in chosen.contender.remedies)
+        edits = [edit for remedy in remedies for edit in remedy.edits]
+        files = {edit.place.file for edit in edits}
+        if chosen is None or not all(remedy.edits for remedy in remedies) or len(files) != 1:
+            raise PipelineError("the code is too involved for an edit by machine" if chosen else "nothing is faster")
+        [file] = files
+        name = os.path.relpath(file)
+        if name.startswith(".."):
+            raise PipelineError(f"{Path(file).name} lies outside of this folder, where no diff reaches")
+        try:
+            source = Path(file).read_text(encoding="utf-8")
+            return diff(source, edited(source, edits), Path(name).as_posix())
+        except (OSError, UnicodeDecodeError, TooInvolved) as error:
+            raise PipelineError(str(error)) from error
+
     def advance(self) -> Trial:
         """Measures the next round, and returns all that was measured so far; its `ended` says whether that is all.
 
@@ -72,4 +96,4 @@ class UserPipeline:
         finally:
             if self._last.ended:
                 self._data.close()
-        return self._last
+        return self._last.without_folders

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -12,14 +13,15 @@ from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
 from benchmarks.lab.options import UserError
 from benchmarks.tune.own.report import AdviceDocument
-from benchmarks.tune.plan import AdvicePlan
+from benchmarks.tune.plan import DIFF, AdvicePlan
 from benchmarks.tune.rounds import SESSION, Say, say_beside
 from pipeline import from_arrays
 from profiles.provenance import machine
-from profiles.remedies import Trial
-from profiles.report import Document, now
+from profiles.remedies import Gains, Trial
+from profiles.report import Document, now, write_atomically
 
 _WINDOW_TIMEOUT_S = 180.0
+_CHANGE_TIMEOUT_S = 30.0
 
 
 def open_run(plan: AdvicePlan, progress: Progress, errors: Console) -> Run:
@@ -36,6 +38,8 @@ class Run:
         self._created = now()
         self._provenance = machine()
         self._trial = Trial()
+        self._change: str | None = None
+        self._unchanged = ""
 
     def document(self, *, complete: bool) -> AdviceDocument:
         """Returns what was measured so far."""
@@ -54,6 +58,16 @@ class Run:
 
     kill = close
 
+    def write_products(self, console: Console, gains: Gains) -> tuple[Path, ...]:
+        """Writes the change of the user's file as a diff; prints why there is none where a remedy was chosen."""
+        path = self._plan.out / DIFF
+        if self._change is not None:
+            write_atomically(path, self._change)
+            return (path,)
+        if gains.chosen is not None:
+            console.print(f"no {DIFF}: {self._unchanged}.", highlight=False, markup=False, emoji=False, soft_wrap=True)
+        return ()
+
     def measure(self, after_round: Callable[[], object]) -> None:
         """Tries every remedy in rounds, and the chosen one again.
 
@@ -69,6 +83,10 @@ class Run:
         keep_log = False
         try:
             self._measure(child, after_round)
+            try:
+                self._change = child.ask("change_of_pipeline", timeout_s=_CHANGE_TIMEOUT_S)
+            except JobRefused as error:
+                self._unchanged = str(error)
         except ChildDied as error:
             keep_log = True
             raise UserError(f"{self._plan.pipeline}: {error}. See {log}.", exit_code=3) from error

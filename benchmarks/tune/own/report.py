@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.tune.plan import AdviceAsked
+from benchmarks.tune.plan import DIFF, AdviceAsked
 from benchmarks.tune.tables import Table, page, print_line, print_table
-from profiles.remedies import Gains, Trial, gains_of
-from profiles.report import Document, Kind, trial_copies, trial_sentences
+from profiles.remedies import AS_WRITTEN, Gains, Trial, gains_of
+from profiles.report import Bar, Document, Kind, Line, Picture, Screen, faster_line, trial_copies, trial_sentences
 from profiles.statistics import range_cell
 
 AdviceDocument = Document[AdviceAsked, Trial]
@@ -69,6 +69,39 @@ def _page(document: AdviceDocument, gains: Gains) -> str:
     return page("What could be changed in your pipeline", document, [_table(document, gains)], sentences, facts)
 
 
+def screens_of(document: AdviceDocument, gains: Gains, typed: str | None = None) -> tuple[Screen, ...]:
+    """Returns the first screen; see `Kind`."""
+    trial, plan = document.samples, document.plan
+    tried = len(trial.contenders) - 1
+    heading = (
+        f"unstall: {_stages(document)}",
+        f"{plan.model} on {plan.device.name}; {tried} {'remedy' if tried == 1 else 'remedies'} measured",
+    )
+    by_name = {gain.name: gain for gain in gains.all}
+    shown = [by_name[name] for name in (AS_WRITTEN, *([gains.chosen.name] if gains.chosen else [])) if name in by_name]
+    picture = Picture(
+        columns=("img/s", "times"),
+        signs={"#": "images/sec of whole epochs"},
+        bars=tuple(
+            Bar(name=gain.name, cells=(f"{rate:,.0f}", f"{gain.best[0]:.2f}x"), parts={"#": rate})
+            for gain in shown
+            for rate in (gain.best[0] * shown[0].rate,)  # so that rates and times say the same
+        ),
+    )
+    names = ", ".join(gain.name for gain in gains.all if gain.name != AS_WRITTEN)
+    untried = ", ".join(one.name for one in trial.untried)
+    why = [Line(label="NOT TRIED", text=f"{untried}: the report says why.")] if untried else []
+    if gains.chosen is None:
+        text = f"nothing that was tried is significantly faster: {names}." if names else "nothing could be tried."
+        return (Screen(heading=heading, verdict=(Line(label="SAME", text=text),), picture=picture, why=tuple(why)),)
+    faster = faster_line(trial, gains.chosen)
+    change = Line(
+        label="NEXT", text=f"edit these lines, or apply {DIFF}, which lies beside the results:", code=faster.code
+    )
+    verdict = Line(label=faster.label, text=faster.text)
+    return (Screen(heading=heading, verdict=(verdict,), picture=picture, why=tuple(why), next=(change,)),)
+
+
 def _paragraphs(lines: Sequence[str]) -> list[str]:
     """Returns lines as paragraphs: an indented line belongs to the one before it."""
     paragraphs: list[str] = []
@@ -98,4 +131,13 @@ def _flat(gains: Gains) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-KIND = Kind(plan=AdviceAsked, samples=Trial, derive=derive, copies=_copies, report=_page, print=_print, rows=_flat)
+KIND = Kind(
+    plan=AdviceAsked,
+    samples=Trial,
+    derive=derive,
+    copies=_copies,
+    report=_page,
+    print=_print,
+    rows=_flat,
+    screens=screens_of,
+)

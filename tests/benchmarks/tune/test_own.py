@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -128,6 +129,51 @@ def test_a_function_is_called(monkeypatch):
     assert np.array_equal(next(iter(call("users_own:make")))[1].numpy(), [0, 1] * 4)
 
 
+MINE = """
+import numpy as np, tensorflow as tf
+
+def slow(index):
+    return np.float32(sum(range(20_000)) % 7 + index)
+
+def load(index):
+    return tf.ones((8, 8, 3)) * tf.ensure_shape(tf.numpy_function(slow, [index], tf.float32), ()), 1.0
+
+def make():
+    data = tf.data.Dataset.range(96)
+    data = data.map(load)
+    return data.batch(8)
+"""
+
+
+def test_the_change_of_the_users_file_is_a_diff_that_applies_and_names_no_folder(
+    windows, briefly, monkeypatch, tmp_path
+):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "mine_own.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "work"))
+    pipeline = UserPipeline(call("mine_own:make"), windows, ROOM, 8.0)
+    with pytest.raises(PipelineError, match="nothing is faster"):
+        pipeline.change()
+    trial = Trial()
+    while not trial.ended:
+        trial = pipeline.advance()
+    assert str(tmp_path) not in repr(trial)
+    assert trial.remedy("cache").edits[0].place.file == "mine_own.py"
+    monkeypatch.setattr(own_child, "gains_of", lambda trial: SimpleNamespace(chosen=SimpleNamespace(contender=CACHE)))
+    (tmp_path / "own.diff").write_text(pipeline.change())
+    done = subprocess.run(["patch", "-p1", "-i", "own.diff"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    assert "data = data.map(load).cache()\n" in (tmp_path / "work" / "mine_own.py").read_text()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(PipelineError, match="mine_own.py lies outside of this folder"):
+        pipeline.change()
+
+
+CACHE = SimpleNamespace(remedies=("cache",))
+
+
 # What is printed. How gains follow from samples: tests/profiles/remedies/test_gains.py
 
 
@@ -165,6 +211,21 @@ def test_what_is_printed_says_what_must_not_be_done():
         "a note",
         "not tried: cache: it draws",
     ]
+
+
+def test_the_first_screen_has_the_gain_the_code_and_rates_whose_ratio_is_that_gain():
+    again = {AS_WRITTEN: samples_at(100, 100, 100), "b": samples_at(150, 150, 150)}
+    document = an_advice_document(a_trial(TWICE, again, untried=(Untried(name="cache", reason="it draws"),)))
+    [screen] = KIND.screens(document, derive(document), None)
+    assert [line.label for line in (*screen.verdict, *screen.why, *screen.next)] == ["FASTER", "NOT TRIED", "NEXT"]
+    assert screen.verdict[0].text.startswith("1.50x (1.50 to 1.50) with b, ") and screen.next[0].code == ("code of b",)
+    assert [bar.cells for bar in screen.picture.bars] == [("100", "1.00x"), ("150", "1.50x")]
+
+
+def test_where_nothing_is_faster_the_first_screen_says_so():
+    document = an_advice_document(a_trial({AS_WRITTEN: samples_at(100, 100, 100), "b": samples_at(100, 99, 101)}))
+    [screen] = KIND.screens(document, derive(document), None)
+    assert screen.verdict[0].label == "SAME" and "b" in screen.verdict[0].text and screen.next == ()
 
 
 def test_a_run_that_measured_nothing_yet_is_printed():
