@@ -26,6 +26,7 @@ _KINDS = {
     "generated": "photos that generated:N made",
     "links": "links to photos, for loaders that take only a folder",
     "tfds": "photos that tfds:NAME was written to",
+    "headers": "what headers of files say, so that a folder is scanned faster",
     "digests": "digests of files, so that copies are found again",
     "prepared": "copies that pipelines, and scripts of tune, read in the place of photos",
     "cached": "decoded photos that pipelines, and scripts of tune, read",

@@ -2,72 +2,28 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
 import shutil
-import stat
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from pipeline.cache import built_aside, cache_root, held
 from pipeline.errors import SourceError
+from pipeline.sources.headers import FORMATS, Unusable, headers_of, image_format
 from pipeline.sources.skip_list import SkipList
 from pipeline.sources.source import ImageSource, Progress, Skipped
 from pipeline.text import printable
 
-# File formats that at least one loader reads, by Pillow's name, with the suffix of a link to such a file.
-FORMATS = {"JPEG": ".jpg", "PNG": ".png", "BMP": ".bmp", "GIF": ".gif", "WEBP": ".webp"}
-# The marker at the end of a complete image. A JPEG's compressed data cannot hold it (ITU-T T.81, F.1.2.3).
-_ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}
-# Look for the marker in this many bytes at the end of a file.
-_TAIL_BYTES = 16384
-# Larger images are refused before decoding: 50 megapixels are 150 MB in memory, per parallel call.
-MAX_PIXELS = 50_000_000
-# Four channels of 16 bits: no format takes more for an image within that limit.
-MAX_BYTES = MAX_PIXELS * 8
-# Errors that are not the file's fault. If they left the file out, training would run on fewer images without a word.
-_PROCESS_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # Usual names of the parts of a data set, with or without "_set" or "_data" behind them.
 _SPLIT = re.compile(
     r"(train|training|test|testing|val|valid|validation|eval|evaluation|dev|holdout)(?:[_-]?(?:set|data|ds|images))?",
     re.IGNORECASE,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """What an image file's header says, and the file's status.
-
-    Attributes:
-      format: Pillow's name of the format.
-      height, width: in pixels.
-      status: the result of `os.stat`.
-    """
-
-    format: str
-    height: int
-    width: int
-    status: os.stat_result
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unusable:
-    """Why a file is left out before anything is decoded.
-
-    Attributes:
-      kind: "unreadable", "not a file", "zero bytes", "not an image", "over the limit" or "truncated".
-      reason: in words.
-    """
-
-    kind: str
-    reason: str
 
 
 def check_folder_name(class_name: str) -> None:
@@ -124,9 +80,15 @@ def split_folders(root: Path) -> list[str]:
 
 def subfolders(root: Path) -> list[str]:
     """Returns the names of the folders in a folder, sorted, without hidden ones."""
-    # Not `entry.is_dir`, which raises for a link that leads to itself.
-    names = sorted(entry.name for entry in os.scandir(root))
-    return [name for name in names if not name.startswith(".") and os.path.isdir(root / name)]
+    return sorted(entry.name for entry in os.scandir(root) if not entry.name.startswith(".") and _is_folder(entry))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder; asks the file system for links only."""
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def files_below(folder: Path, *, failed: Callable[[OSError], None] | None = None) -> Iterator[str]:
@@ -152,63 +114,6 @@ def fingerprint_of(statuses: Mapping[str, tuple[int, int]]) -> str:
     for file, (size_bytes, modified_ns) in statuses.items():
         digest.update(os.fsencode(file) + f"\0{size_bytes}\0{modified_ns}\n".encode())
     return digest.hexdigest()[:16]
-
-
-def inspect(path: Path) -> Header | Unusable:
-    """Reads the header of an image file, or says why the file is unusable.
-
-    Opens regular files only: opening a FIFO would wait for a writer.
-
-    Raises:
-      SourceError: if this process can open no more files.
-    """
-    try:
-        status = path.stat()
-    except OSError as error:
-        return Unusable(kind="unreadable", reason=f"cannot be read: {error.strerror}")
-    if not stat.S_ISREG(status.st_mode):
-        return Unusable(kind="not a file", reason="not a regular file")
-    if status.st_size == 0:
-        return Unusable(kind="zero bytes", reason="zero bytes")
-    if status.st_size > MAX_BYTES:
-        size = f"{status.st_size / 1e6:,.0f} MB, over the limit of {MAX_BYTES // 10**6} MB"
-        return Unusable(kind="over the limit", reason=size)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the doctor reports what is odd; images that are too large end below
-            with Image.open(path, formats=tuple(FORMATS)) as image:
-                width, height = image.size
-                file_format = _format_of(image)
-        complete = file_format not in _ENDS or _holds_end(path, _ENDS[file_format])
-    except OSError as error:
-        if error.errno in _PROCESS_ERRORS:
-            raise SourceError(f"{printable(path)} cannot be opened: {error.strerror}. See `ulimit -a`.") from error
-        if error.errno:
-            return Unusable(kind="unreadable", reason=f"cannot be read: {error.strerror}")
-        return Unusable(kind="not an image", reason="not an image")
-    except Image.DecompressionBombError as error:
-        return Unusable(kind="over the limit", reason=f"not a readable image: {error}")
-    except Exception as error:  # Pillow's readers raise many types at broken bytes
-        return Unusable(kind="not an image", reason=f"not a readable image: {printable(str(error))}")
-    if width * height > MAX_PIXELS:
-        pixels = f"{width}x{height} pixels, over the limit of {MAX_PIXELS // 10**6} megapixels"
-        return Unusable(kind="over the limit", reason=pixels)
-    if not complete:
-        return Unusable(kind="truncated", reason="truncated: the image has no end")
-    return Header(format=file_format, height=height, width=width, status=status)
-
-
-def _format_of(image: Image.Image) -> str:
-    """Returns Pillow's name of a format; an MPO file is a JPEG with more images behind it."""
-    return "JPEG" if image.format == "MPO" else image.format or ""
-
-
-def _holds_end(path: Path, end: bytes) -> bool:
-    """Whether a file holds its format's end marker; bytes behind it are harmless."""
-    with path.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - _TAIL_BYTES))
-        return end in file.read()
 
 
 def from_folder(
@@ -240,8 +145,9 @@ def from_folder(
     try:
         classes = class_folders(root)
         listed = [
-            (label, os.path.relpath(path, root))
+            (label, f"{class_name}{path[length:]}")
             for label, class_name in enumerate(classes)
+            for length in (len(str(root / class_name)),)
             for path in files_below(root / class_name)
         ]
     except OSError as error:
@@ -249,8 +155,8 @@ def from_folder(
     statuses, labels, jpeg_sizes, skipped, formats = {}, [], [], [], set()
     entries = skip_list.below(root) if skip_list else {}
     stale = []
-    for done, (label, file) in enumerate(listed, start=1):
-        header = inspect(root / file)
+    headers = headers_of(root, [file for _, file in listed])
+    for done, ((label, file), header) in enumerate(zip(listed, headers, strict=True), start=1):
         entry = entries.pop(file, None)
         if entry is not None and not isinstance(header, Unusable):
             stale_reason = entry.stale(root / file)
@@ -317,12 +223,6 @@ def folder_of_links(source: ImageSource, folder: Path | None = None) -> Path:
                 suffix = FORMATS[image_format(path)] if len(source.formats) > 1 else FORMATS[source.formats[0]]
                 (partial / source.class_names[label] / f"{index:08d}{suffix}").symlink_to(path)
     return held(folder) if in_cache else folder
-
-
-def image_format(path: str) -> str:
-    """Returns the format of an image that the scan kept, by its header."""
-    with Image.open(path, formats=tuple(FORMATS)) as image:
-        return _format_of(image)
 
 
 def copied_to_ram(source: ImageSource, folder: Path) -> ImageSource:

@@ -21,7 +21,7 @@ from benchmarks.pipeline import measure
 from pipeline import from_folder
 from pipeline.commands.terminal import Stopped, signals
 from pipeline.prepared.index import open_prepared
-from pipeline.sources import folder as folders
+from pipeline.sources import headers
 from tests import PROJECT_ROOT
 from tests.builders import write_quick_modules
 
@@ -146,8 +146,8 @@ def test_other_commands_that_are_stopped_leave_nothing_half(name, wait_s, photos
         assert not results or len(list(cache.glob("generated-*/*/*.jpg"))) == 2000
 
 
-def test_a_signal_in_a_scan_stops_it_and_costs_no_photo(photos, monkeypatch):
-    """Even where whatever Pillow raises would be the file's fault."""
+def test_a_signal_in_a_scan_stops_it_and_costs_no_photo(photos, monkeypatch, tmp_path):
+    """Even where whatever the readers of headers raise would be the file's fault."""
     opened = []
 
     def interrupted(*arguments, **options):
@@ -156,8 +156,10 @@ def test_a_signal_in_a_scan_stops_it_and_costs_no_photo(photos, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return open_image(*arguments, **options)
 
-    open_image = folders.Image.open
-    monkeypatch.setattr(folders.Image, "open", interrupted)
+    monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path / "cache"))  # no header is known from before
+    monkeypatch.setattr(headers, "_of_ordinary_jpeg", lambda path, status: None)  # as of files that Pillow reads
+    open_image = headers.Image.open
+    monkeypatch.setattr(headers.Image, "open", interrupted)
     with pytest.raises(Stopped, match="SIGINT"), signals():
         from_folder(photos)
     assert len(opened) == 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import pipeline.sources.folder
+import pipeline.sources.headers
 from models import __main__ as command
 from models import predict
 from models.predict import Classified, PictureError, classify, printable, probabilities_of, read_picture
@@ -38,7 +38,7 @@ def model_file(tmp_path_factory):
 
 
 def test_the_limit_of_pixels_is_the_pipeline_s():
-    assert predict.MAX_PIXELS == pipeline.sources.folder.MAX_PIXELS
+    assert predict.MAX_PIXELS == pipeline.sources.headers.MAX_PIXELS
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.gif", "a.webp", "a.tiff", "a.jpg", "a.ppm", "a.ico"])

@@ -23,7 +23,7 @@ from pipeline.cache import cache_root
 from pipeline.config import AUTO
 from pipeline.errors import UnavailableError
 from pipeline.loaders.keras import RecordingDirectoryIterator
-from pipeline.sources.folder import FORMATS
+from pipeline.sources.headers import FORMATS
 from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
 from pipeline.stages.read import decode_scaled
 from profiles import provenance
@@ -424,7 +424,7 @@ def test_a_cache_on_disk_without_room_makes_the_variant_unavailable(photos, tmp_
     with pytest.raises(UnavailableError) as caught:
         build(VARIANTS["tf-data-cache-disk"], from_folder(photos))
     assert str(caught.value) == "not enough room on disk for the cache: 2 MB needed, 0 MB free"
-    assert {path.name for path in tmp_path.iterdir()} <= {"digests"}  # of the photos, as they were read: no copy
+    assert {path.name for path in tmp_path.iterdir()} <= {"digests", "headers"}  # what was read of the photos: no copy
 
 
 def test_a_cache_on_disk_that_is_there_needs_no_room(photos, tmp_path, monkeypatch):

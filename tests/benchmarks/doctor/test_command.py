@@ -18,7 +18,7 @@ from benchmarks.doctor.measure import Examiner
 from benchmarks.doctor.results import TROUBLES, ExaminedFile, Finding, in_order
 from benchmarks.lab.show import show
 from pipeline.sources import photographs
-from pipeline.sources.folder import FORMATS, MAX_BYTES
+from pipeline.sources.headers import FORMATS, MAX_BYTES
 from pipeline.sources.skip_list import read_skip_list
 from pipeline.stages.opencv_decode import READS_GIF
 from pipeline.text import printable

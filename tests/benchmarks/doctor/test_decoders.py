@@ -19,7 +19,7 @@ from benchmarks.doctor.examine import examine
 from benchmarks.doctor.measure import Examiner, examine_all
 from benchmarks.doctor.results import ExaminedFile
 from benchmarks.lab.child import Child, ChildDied
-from pipeline.sources.folder import MAX_PIXELS
+from pipeline.sources.headers import MAX_PIXELS
 from profiles.devices import Device
 from tests import bad_files
 

@@ -14,7 +14,7 @@ from pipeline.building import READS, build, unread_here
 from pipeline.config import CHOICES
 from pipeline.errors import UnavailableError
 from pipeline.export import export
-from pipeline.sources.folder import image_format
+from pipeline.sources.headers import image_format
 from pipeline.sources.source import ImageSource
 from pipeline.stages.opencv_decode import READS_GIF
 from tests import bad_files

@@ -123,6 +123,7 @@ def test_arrays_have_no_records():
 
 def test_a_copy_for_a_loader_that_cannot_be_written_makes_it_unavailable(folder, monkeypatch):
     source = from_folder(folder)
+    shutil.rmtree(cache_root(), ignore_errors=True)
     cache_root().parent.mkdir(exist_ok=True)
     cache_root().write_text("a file")
     with pytest.raises(UnavailableError, match="Not a directory|File exists"):

@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 
 from pipeline import from_folder
+from pipeline import memo as memos
 from pipeline.cache import cache_root
 from pipeline.errors import PreparedError
+from pipeline.memo import MARGIN_NS
 from pipeline.prepared import digests as file_digests
-from pipeline.prepared.digests import MARGIN_NS, memo_path
 from pipeline.prepared.index import content_digest
 
 FILES = 6
@@ -37,13 +38,13 @@ def folder(tmp_path):
 @pytest.fixture
 def later(monkeypatch):
     """Puts the file system's clock forward, so that files made just now are old."""
-    present = file_digests._file_time_ns
+    present = memos._file_time_ns
 
     def forward(folder):
         begin_ns = present(folder)
         return None if begin_ns is None else begin_ns + 10 * MARGIN_NS
 
-    monkeypatch.setattr(file_digests, "_file_time_ns", forward)
+    monkeypatch.setattr(memos, "_file_time_ns", forward)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def digest(folder):
 
 
 def memo(folder):
-    return json.loads(memo_path(folder).read_text())
+    return json.loads(memos.memo_path(folder, "digests").read_text())
 
 
 def inverted(path):
@@ -137,7 +138,7 @@ def test_files_that_are_gone_leave_the_memo_when_it_is_written(folder, later):
 def test_a_memo_names_no_folder_above_the_files_and_is_one_file(folder, later):
     digest(folder)
     [path] = (cache_root() / "digests").iterdir()
-    assert path == memo_path(folder)
+    assert path == memos.memo_path(folder, "digests")
     assert str(folder) not in path.read_text() and folder.name not in path.name
     assert sorted(memo(folder)["files"]) == sorted(from_folder(folder).files)
 
@@ -183,9 +184,9 @@ def test_every_part_of_a_status_counts(field):
     class Status:
         st_dev, st_ino, st_size, st_mtime_ns, st_ctime_ns = 1, 2, 3, 4, 5
 
-    before = file_digests._status_digest(Status)
+    before = memos.status_digest(Status)
     setattr(Status, field, 6)
-    assert file_digests._status_digest(Status) != before
+    assert memos.status_digest(Status) != before
 
 
 def test_a_folder_swapped_for_another_is_seen(folder, later):
@@ -227,7 +228,7 @@ def test_a_file_that_changed_just_now_is_read_again(folder, reads):
     for _ in range(2):
         content_digest(source)
     assert sorted(reads) == sorted(2 * source.files)
-    assert not memo_path(folder).exists()
+    assert not memos.memo_path(folder, "digests").exists()
 
 
 @pytest.mark.parametrize(("age_ns", "entries"), [(MARGIN_NS, 0), (MARGIN_NS + 1, 1)])
@@ -238,16 +239,16 @@ def test_the_newer_of_both_times_must_be_older_than_the_margin(newer, age_ns, en
     if newer == "st_mtime_ns":
         changed_ns += 10**12
         os.utime(folder / "a/0é.bmp", ns=(changed_ns, changed_ns))
-    monkeypatch.setattr(file_digests, "_file_time_ns", lambda folder: changed_ns + age_ns)
-    memo_path(folder).parent.mkdir(parents=True)
+    monkeypatch.setattr(memos, "_file_time_ns", lambda folder: changed_ns + age_ns)
+    memos.memo_path(folder, "digests").parent.mkdir(parents=True)
     file_digests.file_digests(folder, ["a/0é.bmp"])
-    assert memo_path(folder).exists() == bool(entries)
+    assert memos.memo_path(folder, "digests").exists() == bool(entries)
 
 
 def test_the_time_of_files_is_that_of_a_file_made_now(tmp_path):
-    before = file_digests._file_time_ns(tmp_path / "new")
+    before = memos._file_time_ns(tmp_path / "new")
     (tmp_path / "file").touch()
-    after = file_digests._file_time_ns(tmp_path / "new")
+    after = memos._file_time_ns(tmp_path / "new")
     assert before <= (tmp_path / "file").stat().st_mtime_ns <= after
     assert list((tmp_path / "new").iterdir()) == []
 
@@ -290,7 +291,7 @@ BROKEN = {
 @pytest.mark.parametrize("problem", BROKEN)
 def test_a_broken_memo_is_ignored_and_written_anew(problem, folder, later, reads):
     first = digest(folder)
-    path = memo_path(folder)
+    path = memos.memo_path(folder, "digests")
     text = path.read_text()
     broken = BROKEN[problem](text)
     assert broken != text
@@ -304,9 +305,9 @@ def test_a_broken_memo_is_ignored_and_written_anew(problem, folder, later, reads
 def test_a_cache_that_cannot_be_written_stops_nothing(folder, later, reads):
     first = digest(folder)
     for problem in ("a file", "a folder"):
-        path = cache_root() / "digests" if problem == "a file" else memo_path(folder)
+        path = cache_root() / "digests" if problem == "a file" else memos.memo_path(folder, "digests")
         if problem == "a file":
-            memo_path(folder).unlink()
+            memos.memo_path(folder, "digests").unlink()
             path.rmdir()
             path.write_text("")
         else:
@@ -315,7 +316,9 @@ def test_a_cache_that_cannot_be_written_stops_nothing(folder, later, reads):
         reads.clear()
         assert digest(folder) == first
         assert len(reads) == FILES
-    assert [entry.name for entry in memo_path(folder).parent.iterdir()] == [memo_path(folder).name]
+    assert [entry.name for entry in memos.memo_path(folder, "digests").parent.iterdir()] == [
+        memos.memo_path(folder, "digests").name
+    ]
 
 
 def test_a_full_disk_stops_nothing_and_leaves_nothing(folder, later, monkeypatch):
@@ -323,22 +326,22 @@ def test_a_full_disk_stops_nothing_and_leaves_nothing(folder, later, monkeypatch
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_digests.os, "replace", full)
+        patch.setattr(memos.os, "replace", full)
         first = digest(folder)
-    assert list(memo_path(folder).parent.iterdir()) == []
+    assert list(memos.memo_path(folder, "digests").parent.iterdir()) == []
     assert digest(folder) == first
 
 
 def test_where_no_time_of_change_is_known_nothing_is_kept(folder, later, reads, monkeypatch):
     first = digest(folder)
-    memo_path(folder).unlink()
+    memos.memo_path(folder, "digests").unlink()
     source = from_folder(folder)
-    monkeypatch.setattr(file_digests, "_file_time_ns", lambda folder: None)
+    monkeypatch.setattr(memos, "_file_time_ns", lambda folder: None)
     for _ in range(2):
         reads.clear()
         assert content_digest(source) == first
         assert len(reads) == FILES
-    assert not memo_path(folder).exists()
+    assert not memos.memo_path(folder, "digests").exists()
 
 
 def test_arrays_have_no_memo(tmp_path):

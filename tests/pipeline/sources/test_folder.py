@@ -20,7 +20,8 @@ from PIL import Image
 from pipeline import SourceError, from_arrays, from_folder, from_tfds, open_source
 from pipeline.cache import cache_root
 from pipeline.sources import folder as sources
-from pipeline.sources.folder import FORMATS, MAX_PIXELS, copied_to_ram, folder_of_links, image_format
+from pipeline.sources.folder import copied_to_ram, folder_of_links
+from pipeline.sources.headers import FORMATS, MAX_PIXELS, image_format
 from tests.checks import working_tfds
 
 RULE = "Give a folder that holds one folder of images per class, such as cats/ and dogs/."
