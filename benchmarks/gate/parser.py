@@ -27,8 +27,14 @@ def parser() -> argparse.ArgumentParser:
     verbs = arguments.add_subparsers(dest="verb", required=True, metavar="VERB")
     compare = verbs.add_parser("compare", help="B against A, in pairs of fresh processes", epilog=_EPILOG)
     compare.add_argument("a", metavar="A", help="a variant, FILE.toml or module:function; with --rev a git revision")
-    compare.add_argument("b", metavar="B", help="the same")
+    compare.add_argument("b", metavar="B", nargs="?", help="the same")
     compare.add_argument("--rev", action="store_true", help="A and B are git revisions of the repository here")
+    compare.add_argument(
+        "--python",
+        nargs=2,
+        metavar=("PYTHON_A", "PYTHON_B"),
+        help="the interpreters of two environments, in which one module:function is run; they need NumPy alone",
+    )
     compare.add_argument("--at-least", type=float, metavar="R", help="asks whether B serves R times what A does")
     compare.add_argument(
         "--threshold", type=float, default=0.05, metavar="T", help="the loss that counts (default: 0.05)"

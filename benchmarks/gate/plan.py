@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -188,7 +189,11 @@ def _compare(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
         _check_ratio("--at-least", arguments.at_least, below=1e6)
     setting = _setting(arguments)
     commits = _commits(arguments) if arguments.rev else None
-    if commits is None:
+    if arguments.python is not None:
+        a, b = _environments(arguments)
+    elif arguments.b is None:
+        raise UserError("compare needs B as well. With --python PYTHON_A PYTHON_B one module:function is compared.")
+    elif commits is None:
         a, b = _subject(arguments.a, "A"), _subject(arguments.b, "B")
     else:
         subject = _subject(arguments.subject or SUBJECT, "--subject", of_revision=True)
@@ -280,6 +285,31 @@ def _record(arguments: argparse.Namespace, out: Path) -> RecordPlan:
         overwrite=arguments.overwrite,
         out=out,
     )
+
+
+def _environments(arguments: argparse.Namespace) -> tuple[Subject, Subject]:
+    """Returns one function in two environments."""
+    if arguments.b is not None or arguments.rev or not _FUNCTION.fullmatch(arguments.a):
+        raise UserError(
+            "--python PYTHON_A PYTHON_B compares one module:function in two environments. "
+            f"Received: {' '.join(filter(None, (arguments.a, arguments.b)))}{' --rev' if arguments.rev else ''}."
+        )
+    if arguments.measure != "loader":
+        raise UserError("--python measures what the function does: leave out --measure.")
+    for python in arguments.python:
+        if not (Path(python).is_file() and os.access(python, os.X_OK)):
+            raise UserError(f"--python {python} is no interpreter. Give the path of one, such as venv/bin/python.")
+    a, b = (
+        Subject(
+            label=f"{arguments.a} with {name}",
+            kind="function",
+            text=arguments.a,
+            root=Path.cwd(),
+            python=os.path.abspath(python),  # not resolved: a link of an environment is what makes it one
+        )
+        for python, name in zip(arguments.python, ("A", "B"), strict=True)
+    )
+    return a, b
 
 
 def _subject(text: str, option: str, *, of_revision: bool = False) -> Subject:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.gate.samples import Process
 from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused
-from profiles import Device
+from profiles import Device, clock
+from profiles.gate import EPOCH
 
 _OURS = Path(__file__).resolve().parents[2]
 _SESSION = "benchmarks.gate.child:GateSession"
+_IN_ENVIRONMENT = "benchmarks.gate.environment:EnvironmentSession"
 # Number of windows in a process; each lasts half a second, and their median is the process' figure. Rates differ more
 # between processes than within a process, so more windows in each process would gain nothing.
 WINDOWS = 4
+# How long a window is at least where a function is run in another environment.
+_WINDOW_S = 0.5
 # For all of a process: imports, a first epoch that fills a cache, and the windows.
 TIMEOUT_S = 600.0
 
@@ -32,6 +37,7 @@ class Subject:
       text: the variant's name, the file's text, or "module:function".
       root: the folder whose code is measured.
       revision: whether only that folder's code may be measured.
+      python: the interpreter of another environment, in which a function is run; None for this one.
     """
 
     label: str
@@ -39,6 +45,7 @@ class Subject:
     text: str
     root: Path = _OURS
     revision: bool = False
+    python: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +70,8 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
     Raises:
       MeasureError: if the process fails or takes too long.
     """
+    if subject.python is not None:
+        return _measure_in(subject.python, subject, setting, log)
     # With a home, the child does not inherit this process' import path, where the user's folder may come before the
     # subject's. The variable keeps Python from writing bytecode into the subject's folder, which may be the user's.
     home = Home(folder=subject.root, environment={"PYTHONDONTWRITEBYTECODE": "1"})
@@ -77,3 +86,30 @@ def measure(subject: Subject, setting: Setting, log: Path, *, anchors: bool = Fa
     except (ChildDied, JobRefused) as error:
         raise MeasureError(f"{subject.label}: {error}") from error
     return process
+
+
+def _measure_in(python: str, subject: Subject, setting: Setting, log: Path) -> Process:
+    """Measures a function in another environment: the child counts images, and this process takes the time."""
+    home = Home(folder=subject.root, python=python, environment={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""})
+    try:
+        child = Child(_IN_ENVIRONMENT, setting.device, log, subject.text, str(subject.root), home=home)
+        try:
+            packages: dict[str, str] = child.ask("versions", timeout_s=setting.timeout_s)
+            child.ask("run", 1, timeout_s=setting.timeout_s)  # imports, compiles, fills caches
+            images, seconds = _timed(child, 1, setting)
+            calls = max(1, math.ceil(_WINDOW_S / seconds))
+            rates = []
+            for _ in range(WINDOWS):
+                images, seconds = _timed(child, calls, setting)
+                rates.append(images / seconds)
+        finally:
+            child.kill()
+    except (ChildDied, JobRefused, OSError) as error:
+        raise MeasureError(f"{subject.label}: {error}") from error
+    return Process(rates={EPOCH: tuple(rates)}, packages=packages)
+
+
+def _timed(child: Child, calls: int, setting: Setting) -> tuple[int, float]:
+    began_ns = clock.now_ns()
+    images: int = child.ask("run", calls, timeout_s=setting.timeout_s)
+    return images, max(clock.now_ns() - began_ns, 1) / 1e9

@@ -45,6 +45,8 @@ from profiles.statistics import median, median_interval
 # What a figure is called in a table.
 _SHORT = {STEADY: "steady", EPOCH: "with epoch edges"}
 _STYLES = {REGRESSION: "bold red", IMPROVED: "bold green", SAME: "bold green"}
+# So many packages that differ are named.
+_MOST_PACKAGES = 8
 _STOPPED = "stopped: nothing was decided"
 _VERDICT = "verdict"
 
@@ -127,10 +129,26 @@ def _sentence(comparison: Comparison, decision: Decision | None) -> str:
 def _changes(comparison: Comparison) -> tuple[str, ...]:
     if comparison.question.at_least is not None:
         return ()  # a floor compares subjects that do different work anyway
+    if (packages := _packages(comparison)) is not None:
+        return packages
     before, now = (invariants_of(comparison.processes(side)) for side in SIDES)
     if before is None or now is None:
         return ()
     return (*differences(before, now), *unread_stages(before, now))
+
+
+def _packages(comparison: Comparison) -> tuple[str, ...] | None:
+    """Returns the packages whose versions differ between two environments; None where there was one environment."""
+    before, now = ([process.packages for process in comparison.processes(side)][:1] for side in SIDES)
+    if not (before and now and before[0] and now[0]):
+        return None
+    names = sorted({*before[0], *now[0]})
+    changed = [(name, before[0].get(name, "none"), now[0].get(name, "none")) for name in names]
+    listed = [f"{name} {old} against {new}" for name, old, new in changed if old != new]
+    if not listed:
+        return ("the environments have the same packages",)
+    more = f", and {len(listed) - _MOST_PACKAGES} more" if len(listed) > _MOST_PACKAGES else ""
+    return (f"the environments differ in {', '.join(listed[:_MOST_PACKAGES])}{more}",)
 
 
 def _comparison_facts(document: ComparisonsDocument) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ class Process:
       invariants: the loader's properties that have no noise; None where the process was not asked to read them.
       backend: the name of Keras' backend.
       gpus: the names of the GPUs that the process saw.
+      packages: the versions of all packages, where the process ran in another environment; else empty.
     Raises:
       ValueError: if a rate is not a number above 0, a figure or an anchor has no rates, or whole epochs are missing.
     """
@@ -34,6 +35,7 @@ class Process:
     invariants: Invariants | None = None
     backend: str = ""
     gpus: tuple[str, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if EPOCH not in self.rates:
