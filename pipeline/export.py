@@ -23,6 +23,7 @@ from pipeline.sources.folder import files_below
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 from pipeline.stages.batching import batches_per_call, yields_batches
+from pipeline.templating import code_template
 from pipeline.text import printable
 
 # OpenCV's names of the ways to fill what lies outside of an image.
@@ -78,18 +79,7 @@ def _copy_options(config: PipelineConfig, copy: ImageSource) -> str:
 
 
 def _render(config: PipelineConfig, source: ImageSource, copied: tuple[str, ...], given: str | None) -> str:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # the result is Python, not HTML: the template writes values by `repr`
-    )
-    environment.filters["repr"] = repr
-    return environment.get_template("tf_data.py.j2").render(
+    return code_template("tf_data.py.j2").render(
         **_values(config, source),
         **_place(config, source, given),
         copied=copied,

@@ -85,7 +85,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_none_of_the_tests(wheel)
     }
     assert held == {"unstall.py", *ours}
     assert {f"{package}/py.typed" for package in OURS} <= held
-    assert {Path(name).suffix for name in ours} == {".py", ".j2", ".typed"}
+    assert {Path(name).suffix for name in ours} == {".py", ".j2", ".js", ".typed"}
 
 
 def test_the_wheel_brings_the_console_script_and_the_pytest_plugin(wheel):

@@ -301,7 +301,7 @@ def _environments(arguments: argparse.Namespace) -> tuple[Subject, Subject]:
             raise UserError(f"--python {python} is no interpreter. Give the path of one, such as venv/bin/python.")
     a, b = (
         Subject(
-            label=f"{arguments.a} with {name}",
+            label=f"{arguments.a}, {name}",
             kind="function",
             text=arguments.a,
             root=Path.cwd(),

@@ -200,7 +200,7 @@ def _compared_lines(compared: Compared) -> Iterator[tuple[str, str]]:
     rates = f"{before:,.0f} images/sec, then {after:,.0f}"
     label = "FASTER" if least > 1 else "NOT FASTER" if most <= 1 else "UNCERTAIN"
     rounds = f"{middle:.2f} times ({least:.2f} to {most:.2f} in {len(compared.before)} rounds)"
-    yield label, f"{rounds}: {rates}; its first epoch takes {compared.first_ratio:.1f} times as long as a later one."
+    yield label, f"{rounds}: {rates}. The first epoch: {compared.first_ratio:.2f} times."
 
 
 def _wrapped(text: str) -> list[str]:

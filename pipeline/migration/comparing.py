@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _legacy = tf.keras.preprocessing.image
 # At most so many images are compared and timed, evenly from all classes.
 MOST_IMAGES = 512
+# Fewer, where so many would take more memory than this.
+_MOST_BYTES = 200_000_000
 _ROUNDS = 3
 # Epochs of which the draws are compared, at least one; so many images at least.
 _DRAWN_IMAGES = 1024
@@ -59,9 +61,8 @@ class Compared:
       unlike: how many of these have other pixels, or another label.
       off_levels: the mean difference of a pixel without augmentation, in levels of 255.
       moved_levels: (Keras, tf.data): how far augmentation takes a pixel on average, in levels; None without it.
-      means: (Keras, tf.data): the mean of all augmented pixels, in levels.
       before, after: images/sec of each round; the rounds were interleaved.
-      first_ratio: how long the equivalent's first epoch takes, over a later one: it is traced, and fills the cache.
+      first_ratio: how many times as fast the equivalent's first epoch is, which is traced and fills the cache.
     """
 
     images: tuple[int, int]
@@ -69,7 +70,6 @@ class Compared:
     unlike: int
     off_levels: float
     moved_levels: tuple[float, float] | None
-    means: tuple[float, float]
     before: tuple[float, ...]
     after: tuple[float, ...]
     first_ratio: float
@@ -121,7 +121,7 @@ def _compared(loader: Loader, tools: _Module, directory: str, part: Path) -> Com
     images = min(len(before[0]), len(after[0]))
     off = np.abs(before[0][:images] - after[0][:images]).mean(axis=(1, 2, 3)) * scale
     unlike = int(np.sum((off > _LIKE_LEVELS) | _differ(before[1], after[1], images)))
-    moved, means = _drawn(loader, tools, str(part), before[0], scale) if loader.draws.any else (None, None)
+    moved = _moved(loader, tools, str(part), before[0], scale) if loader.draws.any else None
     rates_before, rates_after, first_ratio = _rates(loader, tools, str(part), len(before[0]))
     return Compared(
         images=listed,
@@ -129,7 +129,6 @@ def _compared(loader: Loader, tools: _Module, directory: str, part: Path) -> Com
         unlike=unlike + abs(len(before[0]) - len(after[0])),
         off_levels=float(off.mean()),
         moved_levels=moved,
-        means=means or (float(before[0].mean() * scale), float(after[0].mean() * scale)),
         before=rates_before,
         after=rates_after,
         first_ratio=first_ratio,
@@ -206,7 +205,9 @@ def _some_files(plain: Loader, directory: str) -> list[str]:
         whole = replace(whole, call={name: value for name, value in whole.call.items() if name != "validation_split"})
     data = _as_written(whole, directory)
     paths = list(data.filepaths if hasattr(data, "filepaths") else data.file_paths)
-    return paths[:: max(1, -(-len(paths) // MOST_IMAGES))]
+    height, width = plain.image_size
+    most = max(32, min(MOST_IMAGES, _MOST_BYTES // (height * width * plain.channels * 4)))
+    return paths[:: max(1, -(-len(paths) // most))]
 
 
 def _arrays(batches: Iterator[Any]) -> tuple[NDArray[np.float32], NDArray[Any] | None]:
@@ -227,35 +228,30 @@ def _differ(before: NDArray[Any] | None, after: NDArray[Any] | None, images: int
     return (before[:images] != after[:images]).reshape(images, -1).any(axis=1)
 
 
-def _drawn(
+def _moved(
     loader: Loader, tools: _Module, directory: str, plain: NDArray[np.float32], scale: float
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Returns how far augmentation moves pixels, and their means, of (Keras, tf.data), over some epochs."""
+) -> tuple[float, float]:
+    """Returns how far augmentation moves a pixel on average, of (Keras, tf.data), over some epochs."""
     ordered = replace(loader, call={**loader.call, "shuffle": False})
     moved: tuple[list[float], list[float]] = ([], [])
-    means: tuple[list[float], list[float]] = ([], [])
     theirs, ours = _as_written(ordered, directory), tools.made(ordered, directory)
     for _ in range(max(1, -(-_DRAWN_IMAGES // len(plain)))):
         for side, data in enumerate((theirs, ours)):
             images, _ = _arrays(_epoch(data))
             count = min(len(images), len(plain))
             moved[side].append(float(np.abs(images[:count] - plain[:count]).mean() * scale))
-            means[side].append(float(images.mean() * scale))
-    return (
-        (statistics.fmean(moved[0]), statistics.fmean(moved[1])),
-        (statistics.fmean(means[0]), statistics.fmean(means[1])),
-    )
+    return statistics.fmean(moved[0]), statistics.fmean(moved[1])
 
 
 def _rates(
     loader: Loader, tools: _Module, directory: str, images: int
 ) -> tuple[tuple[float, ...], tuple[float, ...], float]:
-    """Returns images/sec of each round, of (Keras, tf.data), and the first epoch of tf.data over a later one."""
+    """Returns images/sec of each round, of (Keras, tf.data), and how many times as fast tf.data's first epoch is."""
     theirs, ours = _as_written(loader, directory), tools.made(loader, directory)
     first_s = _seconds(ours)
     seconds = [(_seconds(theirs), _seconds(ours)) for _ in range(_ROUNDS)]
     before, after = (tuple(images / times[side] for times in seconds) for side in (0, 1))
-    return before, after, first_s / statistics.median(times[1] for times in seconds)
+    return before, after, statistics.median(times[0] for times in seconds) / first_s
 
 
 def _seconds(data: Any) -> float:

@@ -7,10 +7,10 @@ import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pipeline.migration.loaders import ATTRIBUTES, FLOWS, INTERPOLATIONS, Draws, Loader, constructors
 from pipeline.migration.values import Script
+from pipeline.templating import code_template
 
 _FLOAT_BYTES = 4
 # A name that is no code in a docstring.
@@ -24,22 +24,11 @@ def module_text(script: str, loaders: Sequence[Loader], cached_bytes: Mapping[st
       script: the name of the script.
       cached_bytes: what the images take in memory, for each loader whose images are to be kept there.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent.with_name("templates")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # the result is Python, not HTML: the template writes values by `repr`
-    )
-    environment.filters["repr"] = repr
     augmenting: dict[object, str] = {}  # loaders with equal draws share one function
     for loader in loaders:
         if loader.draws.any:
             augmenting.setdefault(_drawing(loader), loader.name)
-    return environment.get_template("migrated.py.j2").render(
+    return code_template("migrated.py.j2").render(
         script=script if _PLAIN_NAME.fullmatch(script) else "a script",
         loaders=loaders,
         any_warp=any(loader.draws.rotation or loader.draws.shear for loader in loaders),

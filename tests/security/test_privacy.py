@@ -18,10 +18,10 @@ def slow(index):
     return np.float32({SOURCE} + os.path.getsize(os.path.join(HOME, "photos", "cats", "1.jpg")))
 def load(index):
     return tf.ones((8,)) * tf.ensure_shape(tf.numpy_function(slow, [index], tf.float32), ()), 1.0
-data = tf.data.Dataset.range(160).map(load).batch(8)
+data = tf.data.Dataset.range(96).map(load).batch(8)
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
-model.fit(data, epochs=3, verbose=0)
+model.fit(data, epochs=2, verbose=0)
 """
 
 

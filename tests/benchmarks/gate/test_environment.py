@@ -104,7 +104,7 @@ def test_the_slower_environment_is_found(
     pythons = [python_that_sleeps(folder, seconds) for seconds in (0.01, 0.02)]
     assert main(["compare", "--python", *pythons, "mine:epoch", "--out", "out"]) == 1
     printed = " ".join(capsys.readouterr().out.split())
-    assert "REGRESSION mine:epoch with B against mine:epoch with A: regression: images/sec 0.5" in printed
+    assert "REGRESSION mine:epoch, B against mine:epoch, A: regression: images/sec 0.5" in printed
     assert "the environments have the same packages" in printed
     assert str(folder) not in (folder / "out" / "results.json").read_text()
 

@@ -326,7 +326,7 @@ def fake_child(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "core_order", lambda: (5, 7))
     yield FakeChild
     assert FakeChild.alive == 0
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert {path.name for path in (tmp_path / "cache").iterdir()} <= {"headers"}  # what was read of the photos
 
 
 def run(asked, photos, out):
@@ -503,6 +503,6 @@ def test_a_run_measures_every_image_of_a_list(photos, tmp_path, monkeypatch):
     assert min(one["listing_ns"], one["build_ns"], one["first"]["images"]) > 0
     assert (point["axis"], point["value"]) == ("files", 22)
     assert point["images_per_sec"] == pytest.approx(one["steady"]["images"] / one["steady"]["wall_ns"] * 1e9)
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert {path.name for path in (tmp_path / "cache").iterdir()} <= {"headers"}  # what was read of the photos
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "results.json"]
     assert str(tmp_path) not in (tmp_path / "out" / "results.json").read_text()

@@ -28,8 +28,8 @@ def slow(index):
     return np.float32(index)
 def load(index):
     value = tf.ensure_shape(tf.numpy_function(slow, [index], tf.float32), ())
-    return tf.ones((8,)) * value / 160 + tf.random.uniform((8,)), value / 160
-data = tf.data.Dataset.range(160)
+    return tf.ones((8,)) * value / 96 + tf.random.uniform((8,)), value / 96
+data = tf.data.Dataset.range(96)
 data = data.map(load)
 data = data.batch(8)
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)])
@@ -71,7 +71,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory, alone):
     # Five rounds that another program disturbs may show no gain: three such runs in a row are no accident.
     for _ in range(3):
         with alone():
-            shown = run_python(folder, "-c", SHORTER, "--budget", 20, "--out", "out", "train.py", 3)
+            shown = run_python(folder, "-c", SHORTER, "--budget", 12, "--out", "out", "train.py", 3)
         if "\nFASTER " in shown.stderr:
             break
     return folder, plain, shown
@@ -103,7 +103,7 @@ def test_the_report_comes_first_and_then_what_was_tried_with_the_code_and_the_co
         text.index(part) for part in ("\nINPUT-BOUND ", "trying remedies for fit 1", "\nFASTER ", "\nMORE ")
     )
     assert first < begins < remedies < files
-    assert "for up to 20 s (--budget; Ctrl-C ends it; --no-trial)" in text
+    assert "for up to 12 s (--budget; Ctrl-C ends it; --no-trial)" in text
     assert re.search(r"# train.py:12[^\n]*\n(?: +[^\n]*\n)*? +data = data.map\(load, num_parallel_calls=", text)
     assert re.search(r"python -m profiles --apply=\S+ train.py 3\n", text)
 
