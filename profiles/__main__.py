@@ -287,10 +287,11 @@ class _Run:
         return last
 
     def _digest(self) -> str | None:
+        from profiles.remedies.edits import source_of
         from profiles.script.applying import digest_of
 
         try:
-            return digest_of(self._script.read_text(encoding="utf-8"))
+            return digest_of(source_of(self._script))
         except (OSError, UnicodeDecodeError):
             return None
 

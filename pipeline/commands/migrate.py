@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _MEMORY_RATIO = 0.25
 # Augmentation that moves pixels by so much more or less than Keras' is not the same.
 _MOVED_RATIO = 0.15
+# What some editors put in front of UTF-8.
+_MARK = "\ufeff"
 _WIDTH = 80
 _LABEL = 13
 
@@ -113,7 +115,7 @@ def _run(arguments: argparse.Namespace, console: Console, errors: Console) -> in
 
 def _read(path: Path) -> Script:
     try:
-        return Script(path.read_text(encoding="utf-8"))
+        return Script(path.read_bytes().decode("utf-8").removeprefix(_MARK))
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}.") from error
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -215,10 +217,12 @@ def _write(
     if inside.startswith(("../", "/")):
         raise SourceError(f"{path} lies outside of this folder, where no diff reaches. Run from its folder.")
     new = diff_text(f"{inside}{module}.py", "", module_text(path.name, loaders, cached))
-    changed = diff_text(f"{inside}{path.name}", script.text, script_text(script, loaders, module))
+    mark = _MARK if path.read_bytes().startswith(_MARK.encode()) else ""
+    before, after = script.text, script_text(script, loaders, module)
+    changed = diff_text(f"{inside}{path.name}", f"{mark}{before}", f"{mark}{after}")
     partial = to.with_name(f"{to.name}.partial")
     try:
-        partial.write_text(new + changed, encoding="utf-8")
+        partial.write_bytes((new + changed).encode())
         partial.rename(to)
     except OSError as error:
         partial.unlink(missing_ok=True)

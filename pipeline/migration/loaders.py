@@ -133,6 +133,7 @@ _OF_DATASETS = (
 _STEPS = {"steps_per_epoch", "validation_steps", "steps"}
 # Names that the written module has for itself.
 _NAMES_OF_MODULE = ("READ", "keras", "list_images", "math", "np", "os", "read_image", "tf")
+_GENERATOR_NAME = "ImageDataGenerator"
 FLOWS = ("flow_from_directory", "flow")
 
 
@@ -254,9 +255,12 @@ def loaders_of(script: Script) -> tuple[list[Loader], list[Stays]]:
         if not isinstance(node, ast.Call):
             continue
         method = script.called(node.func)
-        if method in ("flow_from_dataframe", "flow_from_directory", "flow") and _generator_call(script, node) is None:
-            continue
         if method not in ("flow_from_dataframe", *FLOWS, "image_dataset_from_directory"):
+            continue
+        if method != "image_dataset_from_directory" and _generator_call(script, node) is None:
+            if method != "flow" and _GENERATOR_NAME in script.text:  # a name that other libraries have as well
+                reason = "which ImageDataGenerator it is of is only known when the script runs"
+                stays.append(Stays(line=node.lineno, what=method, reason=reason))
             continue
         try:
             loader, by_hand = _loader(script, node, method, names)
@@ -274,7 +278,7 @@ def _generator_call(script: Script, call: ast.Call) -> ast.Call | None:
     made: ast.expr | None = call.func.value if isinstance(call.func, ast.Attribute) else None
     if isinstance(made, ast.Name):
         made = script.given(made.id, call)
-    if isinstance(made, ast.Call) and script.called(made.func) == "ImageDataGenerator":
+    if isinstance(made, ast.Call) and script.called(made.func) == _GENERATOR_NAME:
         return made
     return None
 
@@ -442,6 +446,6 @@ def constructors(script: Script, loaders: list[Loader]) -> Iterator[ast.Assign]:
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             continue
         target = node.targets[0]
-        makes = script.called(node.value.func) == "ImageDataGenerator"
+        makes = script.called(node.value.func) == _GENERATOR_NAME
         if makes and isinstance(target, ast.Name) and target.id in names - used:
             yield node

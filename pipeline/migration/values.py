@@ -83,6 +83,8 @@ class Script:
 
     def given(self, name: str, node: ast.AST) -> ast.expr | None:
         """Returns the expression that a name stands for where a node uses it; None if there are several or none."""
+        if (before := self._set_right_before(name, node)) is not None:
+            return before
         scope: Scope | None = self.scope_of(node)
         while scope is not None:
             if isinstance(scope, ast.Module):
@@ -92,6 +94,21 @@ class Script:
                 values = self._given.get(scope, {}).get(name, [None])
                 return values[0] if len(values) == 1 and name not in _arguments(scope) else None
             scope = self.scope_of(scope)
+        return None
+
+    def _set_right_before(self, name: str, node: ast.AST) -> ast.expr | None:
+        """Returns what a name was given before a statement in the same block, where nothing between may change it."""
+        statement: ast.AST | None = node
+        while statement is not None and not isinstance(statement, ast.stmt):
+            statement = self._parents.get(statement)
+        if statement is None or statement not in self._parents:
+            return None
+        blocks = (getattr(self._parents[statement], field, None) for field in ("body", "orelse", "finalbody"))
+        block = next((block for block in blocks if isinstance(block, list) and statement in block), [])
+        for earlier in reversed(block[: block.index(statement)] if block else []):
+            values = [value for inner in ast.walk(earlier) for bound, value in _bindings(inner) if bound == name]
+            if values:
+                return values[0] if len(values) == 1 and isinstance(earlier, ast.Assign | ast.AnnAssign) else None
         return None
 
     def called(self, node: ast.AST) -> str:

@@ -230,7 +230,7 @@ def _size_text(size: int) -> str:
 
 def script_text(script: Script, loaders: Sequence[Loader], module: str) -> str:
     """Returns the script's text with the calls of Keras' loaders replaced by those of the module."""
-    lines = script.text.splitlines(keepends=True)
+    lines = _lines(script.text)
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line.encode()))
@@ -250,7 +250,8 @@ def script_text(script: Script, loaders: Sequence[Loader], module: str) -> str:
         if not line[: statement.col_offset].strip() and ";" not in line:  # it has its lines for itself
             changes.append((starts[statement.lineno - 1], starts[statement.end_lineno or statement.lineno], ""))
     at = starts[_import_line(script.tree)]
-    changes.append((at, at, f"import {module}\n"))
+    line_end = "\r\n" if "\r\n" in script.text else "\n"
+    changes.append((at, at, f"import {module}{line_end}"))
     for first, last, code in sorted(changes, reverse=True):
         text = text[:first] + code.encode() + text[last:]
     return text.decode()
@@ -267,12 +268,14 @@ def _import_line(tree: ast.Module) -> int:
     return last
 
 
+def _lines(text: str) -> list[str]:
+    """Returns the lines as Python counts them: a form feed ends none."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
 def diff_text(name: str, before: str, after: str) -> str:
     """Returns the unified diff of a file, which `patch -p1` and `git apply` read; `before` is "" for a new file."""
-    parts = difflib.unified_diff(
-        before.splitlines(keepends=True),
-        after.splitlines(keepends=True),
-        f"a/{name}" if before else "/dev/null",
-        f"b/{name}",
-    )
+    end = "\t" if " " in name else ""  # a name with spaces ends with a tab
+    old, new = f"a/{name}{end}" if before else "/dev/null", f"b/{name}{end}"
+    parts = difflib.unified_diff(_lines(before), _lines(after), old, new)
     return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)

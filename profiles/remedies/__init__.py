@@ -1,6 +1,6 @@
 """Remedies for slow data: what can be changed, data built again with each change, and the gain of each, measured."""
 
-from profiles.remedies.edits import TooInvolved, diff, edited
+from profiles.remedies.edits import TooInvolved, diff, edited, source_of
 from profiles.remedies.gains import (
     EQUAL_RATIO,
     Gain,
@@ -40,4 +40,5 @@ __all__ = [
     "is_a_gain",
     "is_unlike",
     "room_here",
+    "source_of",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -106,11 +107,19 @@ def _number(edit: Edit) -> float:
     return float(value) if value.isdecimal() else -1.0
 
 
+def source_of(path: Path) -> str:
+    """Returns the text of a file of Python with its own line ends.
+
+    Raises:
+      OSError, UnicodeDecodeError: if the file cannot be read, or is not UTF-8.
+    """
+    return path.read_bytes().decode("utf-8")
+
+
 def diff(before: str, after: str, name: str) -> str:
     """Returns a unified diff that `patch -p1` and `git apply` read."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    )
+    end = "\t" if " " in name else ""  # a name with spaces ends with a tab
+    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}{end}", f"b/{name}{end}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
@@ -120,11 +129,16 @@ def reads_as(edits: Sequence[Edit]) -> str | None:
     if len(files) != 1:
         return None
     try:
-        source = Path(*files).read_text(encoding="utf-8")
+        source = source_of(Path(*files))
         new = edited(source, edits)
     except (OSError, UnicodeDecodeError, TooInvolved):
         return None
     return "\n".join(_changed(source.splitlines(), new.splitlines()))
+
+
+def _lines(source: str) -> list[str]:
+    """Returns the lines as Python counts them: a form feed ends none."""
+    return re.findall(r"[^\n]*\n|[^\n]+", source)
 
 
 def _changed(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
@@ -139,8 +153,9 @@ class _Text:
 
     def __init__(self, source: str) -> None:
         self.bytes = source.encode()
-        lengths = [len(line.encode()) for line in source.splitlines(keepends=True)]
+        lengths = [len(line.encode()) for line in _lines(source)]
         self._starts = [sum(lengths[:at]) for at in range(len(lengths) + 1)]
+        self._line_end = "\r\n" if "\r\n" in source else "\n"
 
     def at(self, line: int, column: int) -> int:
         return self._starts[line - 1] + column
@@ -157,7 +172,7 @@ class _Text:
         begin, end = span
         new = self.bytes[begin:end]
         for first, last, text in sorted(changes, key=lambda change: change[:2], reverse=True):
-            new = new[: first - begin] + text.encode() + new[last - begin :]
+            new = new[: first - begin] + text.replace("\n", self._line_end).encode() + new[last - begin :]
         return new.decode()
 
     def replaced(self, changes: Iterable[tuple[int, int, str]]) -> str:

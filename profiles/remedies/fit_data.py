@@ -13,7 +13,7 @@ import numpy as np
 from profiles.measure.ahead import ramp_of
 from profiles.measure.batches import FitData
 from profiles.measure.windows import Windows
-from profiles.remedies.edits import TooInvolved, call_at
+from profiles.remedies.edits import TooInvolved, call_at, source_of
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from profiles.remedies.loop_data import is_loop_data, loop_data
 from profiles.remedies.remedy import Need
@@ -109,7 +109,7 @@ def _variable(place: Place | None) -> str | None:
     if place is None:
         return None
     try:
-        call = call_at(Path(place.file).read_text(encoding="utf-8"), place)
+        call = call_at(source_of(Path(place.file)), place)
     except (OSError, UnicodeDecodeError, TooInvolved):
         return None
     given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "x")]

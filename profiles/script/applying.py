@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.remedies import NEEDS, Edit, Remedy, gains_of
-from profiles.remedies.edits import TooInvolved, edited
+from profiles.remedies.edits import TooInvolved, edited, source_of
 from profiles.remedies.loop_data import loop_data
 from profiles.remedies.room import room_here
 from profiles.remedies.turns import Failed
@@ -91,7 +91,7 @@ def edited_source(wants: Sequence[Wanted], script: Path) -> tuple[str, str]:
     Raises:
       ApplyError: if the script has changed, or a remedy is too involved for an edit by machine.
     """
-    source = script.read_text(encoding="utf-8")
+    source = source_of(script)
     edits: list[Edit] = []
     for one in wants:
         if one.digest != digest_of(source):

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import unstall
 from profiles.measure.windows import Windows
-from profiles.remedies import NEEDS, Failed, Room, TooInvolved, Trial, Turns, diff, edited, gains_of
+from profiles.remedies import NEEDS, Failed, Room, TooInvolved, Trial, Turns, diff, edited, gains_of, source_of
 from profiles.remedies.fit_data import measure_with
 from profiles.remedies.tf_remedies import TfData
 from profiles.stages import note_places
@@ -74,7 +74,7 @@ class UserPipeline:
         if name.startswith(".."):
             raise PipelineError(f"{Path(file).name} lies outside of this folder, where no diff reaches")
         try:
-            source = Path(file).read_text(encoding="utf-8")
+            source = source_of(Path(file))
             return diff(source, edited(source, edits), Path(name).as_posix())
         except (OSError, UnicodeDecodeError, TooInvolved) as error:
             raise PipelineError(str(error)) from error

@@ -33,7 +33,8 @@ def value_of(text: str, before: str = "") -> object:
         ("f'data'", "", "data"),
         ("A", "B = 3\nA = B", 3),
         ("args.batch", "args = parse()", Unknown("args.batch")),
-        ("A", "A = 1\nA = 2", Unknown("A")),
+        ("A", "A = 1\nA = 2", 2),
+        ("A", "A = 1\nif x:\n    A = 2", Unknown("A")),
         ("A", "A = A", Unknown("A")),
         ("A", "A = 1\nA += 1", Unknown("A")),
         ("A", "for A in (1, 2): pass", Unknown("A")),
@@ -137,3 +138,25 @@ def test_preprocessing_of_keras_takes_batches_and_a_function_of_ones_own_images(
         ("batch", ("preprocess", "preprocess_input")),
         ("image", ("preprocess", "mine")),
     ]
+
+
+def test_a_name_that_is_given_twice_is_what_was_given_right_before() -> None:
+    text = (
+        f"{FLOW}def make(kind):\n"
+        "    if kind:\n"
+        "        g = ImageDataGenerator(rotation_range=10)\n"
+        "        data = g.flow_from_directory('a')\n"
+        "    else:\n"
+        "        g = ImageDataGenerator()\n"
+        "        data = g.flow_from_directory('b')\n"
+        "    return data\n"
+    )
+    loaders, stays = loaders_of(Script(text))
+    assert stays == []
+    assert [(loader.name, loader.draws.rotation) for loader in loaders] == [("data", 10.0), ("data_8", 0.0)]
+
+
+def test_a_generator_that_only_the_running_script_knows_is_named() -> None:
+    text = f"{FLOW}if x:\n    g = ImageDataGenerator()\nelse:\n    g = other()\na = g.flow_from_directory('a')\n"
+    loaders, [stays] = loaders_of(Script(text))
+    assert loaders == [] and "only known when the script runs" in stays.reason

@@ -294,3 +294,29 @@ def test_the_script_of_a_hostile_name_becomes_no_code(tmp_path: Path) -> None:
     name = 'x"""\nimport os\nos.abort()\n"""\\.py'
     written = module_text(name, loaders, {})
     assert "a script" in written and "abort" not in written
+
+
+KINDS_OF_FILES = {
+    "lines that end as on Windows": (b"", b"\r\n", "train.py"),
+    "a mark in front of UTF-8": ("\ufeff".encode(), b"\n", "train.py"),
+    "a name with spaces": (b"", b"\n", "my train.py"),
+    "a form feed in a line": (b"'a\x0cb'\n", b"\n", "train.py"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS_OF_FILES)
+def test_the_diff_applies_to_every_kind_of_file(name: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    before, line_end, file = KINDS_OF_FILES[name]
+    lines = [
+        b"from keras.preprocessing.image import ImageDataGenerator",
+        b"g = ImageDataGenerator(rescale=1 / 255)",
+        b"a = g.flow_from_directory('x')",
+        b"print(len(a))",
+    ]
+    (tmp_path / file).write_bytes(before + line_end.join(lines))
+    monkeypatch.chdir(tmp_path)
+    assert main(["migrate", file, "--no-compare", "--write", "fix.diff"]) == 0
+    subprocess.run(["patch", "-p1", "-s", "-i", "fix.diff"], cwd=tmp_path, check=True, timeout=60)
+    module = "images_data" if " " in file else "train_data"
+    changed = [lines[0], f"import {module}".encode(), f"a = {module}.a('x')".encode(), lines[3]]
+    assert (tmp_path / file).read_bytes() == before + line_end.join(changed)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 
 import pytest
 
-from profiles.remedies.edits import TooInvolved, diff, edited, reads_as
+from profiles.remedies.edits import TooInvolved, diff, edited, reads_as, source_of
 from profiles.remedies.remedy import Edit
 from profiles.stages.places import Place
 
@@ -233,3 +234,23 @@ def test_the_lines_that_change_are_shown_and_nothing_where_the_file_is_gone(tmp_
     assert reads_as([here]) == "ds = ds.shuffle(100).prefetch(2)"
     assert reads_as([one]) is None
     assert reads_as([]) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (SOURCE.replace("\n", "\r\n"), "train.py"),
+        (f"page = 'a\x0cb\x1cc\u2028d'\n{SOURCE}", "train.py"),
+        (SOURCE.rstrip("\n"), "my train.py"),
+    ],
+    ids=["lines that end as on Windows", "what ends a line for Python's texts alone", "a name with spaces"],
+)
+def test_the_diff_of_every_kind_of_file_applies(source, name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(source.encode())
+    assert source_of(path) == source
+    new = edited(source, [edit("map", "behind", ".cache()", source), edit("make", "before", "x = 1", source)])
+    assert "ds = ds.map(load).cache()  # größer" in new and new.count("\r\n") in (0, new.count("\n"))
+    (tmp_path / "fix.diff").write_bytes(diff(source, new, name).encode())
+    subprocess.run(["patch", "-p1", "-s", "-i", "fix.diff"], cwd=tmp_path, check=True, timeout=60)
+    assert path.read_bytes() == new.encode()
