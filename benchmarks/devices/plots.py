@@ -10,19 +10,19 @@ from benchmarks.devices.findings import Point as SweepPoint
 from benchmarks.devices.findings import Swept
 from benchmarks.devices.results import CaseResult
 from benchmarks.devices.tables import device_text
-from profiles.report import charts
+from profiles.report import bars, charts
 
 
 def bars_of(results: Sequence[CaseResult]) -> Markup:
     """Draws a bar for each device whose time can be split into parts."""
-    return charts.bar_chart([_bar(result) for result in results if result.timing is not None])
+    return bars.bar_chart([_bar(result) for result in results if result.timing is not None])
 
 
-def _bar(result: CaseResult) -> charts.Bar:
+def _bar(result: CaseResult) -> bars.Bar:
     assert result.timing is not None
     seconds = result.timing.attribution.seconds_per_image
     whole_s = sum(part_s for part_s in seconds.values() if part_s is not None and part_s > 0)
-    return charts.Bar(label=device_text(result), text=f"{1e3 * whole_s:.3g} ms", seconds=seconds)
+    return bars.Bar(label=device_text(result), text=f"{1e3 * whole_s:.3g} ms", seconds=seconds)
 
 
 def sweep_charts(sweeps: Sequence[Swept]) -> tuple[Markup, ...]:

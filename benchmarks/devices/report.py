@@ -30,7 +30,7 @@ from benchmarks.devices.tables import (
     sweep_cells,
 )
 from profiles.machine import unread_gpu
-from profiles.report import Document, Kind, Screen, charts, html, left_out_lines, machine_charts
+from profiles.report import Document, Kind, Screen, bars, html, left_out_lines, machine_charts
 from profiles.report.document import content_of
 from profiles.statistics import median
 
@@ -131,7 +131,7 @@ def _page(document: DevicesDocument, results: Results) -> str:
         findings=results.findings,
         sweeps=results.sweeps,
         sweep_charts=sweep_charts(results.sweeps),
-        legend_of_parts=charts.legend_of_parts(),
+        legend_of_parts=bars.legend_of_parts(),
         bars=bars_of,
         rate_columns=rate_columns,
         rate_lines=rate_lines,

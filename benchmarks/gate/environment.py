@@ -1,6 +1,6 @@
-"""Runs a user's function in another Python environment, which may have nothing of ours but NumPy.
+"""Runs a user's function in another Python environment, which needs no package of this project.
 
-The parent takes the time: so this file needs no clock, and nothing that an old environment lacks.
+The parent takes the time. So this file, and the files that it imports, need the standard library alone.
 """
 
 from __future__ import annotations
@@ -58,10 +58,7 @@ def _images(returned: Any) -> int:
         return int(returned)
     if not hasattr(returned, "__iter__"):
         raise TypeError(f"it must return a number of images, or batches. Received: {type(returned).__name__}")
-    images = 0
-    for batch in returned:
-        images += _length(batch)
-    return images
+    return sum(map(_length, returned))
 
 
 def _length(batch: Any) -> int:

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "--python",
         nargs=2,
         metavar=("PYTHON_A", "PYTHON_B"),
-        help="the interpreters of two environments, in which one module:function is run; they need NumPy alone",
+        help="the interpreters of two environments, in which one module:function is run; they need nothing of unstall",
     )
     compare.add_argument("--at-least", type=float, metavar="R", help="asks whether B serves R times what A does")
     compare.add_argument(

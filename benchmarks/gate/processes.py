@@ -96,7 +96,7 @@ def _measure_in(python: str, subject: Subject, setting: Setting, log: Path) -> P
         try:
             packages: dict[str, str] = child.ask("versions", timeout_s=setting.timeout_s)
             child.ask("run", 1, timeout_s=setting.timeout_s)  # imports, compiles, fills caches
-            images, seconds = _timed(child, 1, setting)
+            _, seconds = _timed(child, 1, setting)
             calls = max(1, math.ceil(_WINDOW_S / seconds))
             rates = []
             for _ in range(WINDOWS):
@@ -110,6 +110,7 @@ def _measure_in(python: str, subject: Subject, setting: Setting, log: Path) -> P
 
 
 def _timed(child: Child, calls: int, setting: Setting) -> tuple[int, float]:
+    """Returns the images of so many calls, and their seconds."""
     began_ns = clock.now_ns()
     images: int = child.ask("run", calls, timeout_s=setting.timeout_s)
     return images, max(clock.now_ns() - began_ns, 1) / 1e9

@@ -10,77 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.migration.parameters import DATASET, FLOW, FROM_DIRECTORY, GENERATOR
 from pipeline.migration.values import Script, Unknown, dotted
 
-# Parameters of Keras' functions in their order, for arguments without a name.
-_GENERATOR = (
-    "featurewise_center",
-    "samplewise_center",
-    "featurewise_std_normalization",
-    "samplewise_std_normalization",
-    "zca_whitening",
-    "zca_epsilon",
-    "rotation_range",
-    "width_shift_range",
-    "height_shift_range",
-    "brightness_range",
-    "shear_range",
-    "zoom_range",
-    "channel_shift_range",
-    "fill_mode",
-    "cval",
-    "horizontal_flip",
-    "vertical_flip",
-    "rescale",
-    "preprocessing_function",
-    "data_format",
-    "validation_split",
-    "interpolation_order",
-    "dtype",
-)
-_FROM_DIRECTORY = (
-    "directory",
-    "target_size",
-    "color_mode",
-    "classes",
-    "class_mode",
-    "batch_size",
-    "shuffle",
-    "seed",
-    "save_to_dir",
-    "save_prefix",
-    "save_format",
-    "follow_links",
-    "subset",
-    "interpolation",
-    "keep_aspect_ratio",
-)
-_FLOW = [
-    "x",
-    "y",
-    "batch_size",
-    "shuffle",
-    "sample_weight",
-    "seed",
-    "save_to_dir",
-    "save_prefix",
-    "save_format",
-    "ignore_class_split",
-    "subset",
-]
-_DATASET = (
-    "directory",
-    "labels",
-    "label_mode",
-    "class_names",
-    "color_mode",
-    "batch_size",
-    "image_size",
-    "shuffle",
-    "seed",
-    "validation_split",
-    "subset",
-)
 # Settings without an equivalent, each with the values that leave it off.
 _WITHOUT: Mapping[str, tuple[Any, ...]] = {
     "featurewise_center": (False, None),
@@ -291,11 +223,11 @@ def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tup
     """
     if method == "flow_from_dataframe":
         raise NoEquivalent("what it loads is in a table that only the running script has")
-    parameters = {"flow": _FLOW, "flow_from_directory": _FROM_DIRECTORY}.get(method, _DATASET)
+    parameters = {"flow": FLOW, "flow_from_directory": FROM_DIRECTORY}.get(method, DATASET)
     made = _generator_call(script, node)
     try:
         call = script.arguments(node, parameters)
-        generator = script.arguments(made, _GENERATOR) if made is not None and method in FLOWS else {}
+        generator = script.arguments(made, GENERATOR) if made is not None and method in FLOWS else {}
     except ValueError as error:
         raise NoEquivalent(str(error)) from error
     passed: list[tuple[str, Any]] = [(name, call.pop(name)) for name in ("x", "y", "directory") if name in call]

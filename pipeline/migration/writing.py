@@ -158,9 +158,8 @@ def _warp(loader: Loader) -> list[str]:
         flip = "mirror" if name.endswith("x") else "turned"
         flips = draws.horizontal_flip if name.endswith("x") else draws.vertical_flip
         code = _product(code, flip) if flips else code
-        lines.append(
-            f"{name} = {code if any(letter.isalpha() for letter in code) else f'tf.fill([count], {float(code or 1)})'}"
-        )
+        is_number = not any(letter.isalpha() for letter in code)  # the same for all images of the batch
+        lines.append(f"{name} = tf.fill([count], {float(code or 1)})" if is_number else f"{name} = {code}")
     x, y = _middle(width), _middle(height)
     moved_x, moved_y = _moved(draws, turn)
     lines.append(f"x = {x} - xx * {x} - xy * {y}{moved_x}")
@@ -215,12 +214,7 @@ def _listed(loader: Loader) -> str:
 
 def _attributes(loader: Loader) -> list[tuple[str, str]]:
     height, width = loader.image_size
-    texts = {
-        "batch_size": _batch(loader),
-        "height": height,
-        "width": width,
-        "channels": loader.channels,
-    }
+    texts = {"batch_size": _batch(loader), "height": height, "width": width, "channels": loader.channels}
     return [(name, ATTRIBUTES[name].format(**texts)) for name in loader.attributes]
 
 

@@ -1,6 +1,6 @@
 """Writes and reads documents, and renders results: as text for the terminal, and as an HTML page with charts."""
 
-from profiles.report import charts, document, github, html, measurements, show, text
+from profiles.report import bars, charts, document, github, html, measurements, show, text
 from profiles.report.answer import answer_of
 from profiles.report.codec import encode
 from profiles.report.document import (
@@ -40,6 +40,7 @@ __all__ = [
     "Picture",
     "Screen",
     "answer_of",
+    "bars",
     "by_sign",
     "charts",
     "classes_text",

@@ -1,4 +1,4 @@
-"""Draws the charts of a page as SVG: lines over an axis, and bars made of parts.
+"""Draws the charts of a page as SVG: lines over an axis. Bars: `bars.py`.
 
 Every text is escaped. Colours are classes: `templates/style.css.j2` gives each class a colour for light screens, dark
 screens and paper. Shapes of points and dashes tell lines apart where there is no colour.
@@ -7,27 +7,15 @@ screens and paper. Shapes of points and dashes tell lines apart where there is n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from markupsafe import Markup  # comes with Jinja2
 
-from profiles.report.screen import Picture
 from profiles.text import printable
 
 # The style sheet has this many colours of lines.
 COLOURS = 8
-# The parts of an epoch's time in the order of a bar, as a legend calls them.
-PART_NAMES = {
-    "compute": "compute",
-    "prep_stall": "waiting for batches",
-    "fetch_stall": "waiting for storage",
-    "interference": "interference",
-    "device_augment": "device augmentation",
-    "transfer": "transfer",
-    "epoch_overhead": "epoch edges",
-}
 # Width and height of a drawing, and the space around the lines in it, in pixels.
 _SIZE, _WIDE_SIZE = (440, 250), (1160, 190)
 _LEFT, _RIGHT, _TOP, _BOTTOM, _AXIS_TITLE = 64, 16, 22, 24, 20
@@ -198,7 +186,7 @@ def line_chart(
     width, height = _WIDE_SIZE if wide else _SIZE
     area = _Area(x=x, y=y, width=width, height=height)
     heading = y.title if title is None else title
-    return _filled(
+    return filled(
         '<figure class="{}"><figcaption>{}</figcaption>\n<svg viewBox="0 0 {} {}" role="img">\n<title>{}</title>\n'
         "{}{}{}</svg></figure>",
         "chart wide" if wide else "chart",
@@ -208,14 +196,14 @@ def line_chart(
         f"{heading}, by {x.title}" if x.title else heading,
         _bands(area, bands),
         _axes(area),
-        _joined(_line(area, line) for line in lines),
+        joined(_line(area, line) for line in lines),
     )
 
 
 def legend_of_lines(lines: Iterable[Line]) -> Markup:
     """Returns a piece of each line beside its label, each label once."""
     keys = (
-        _filled(
+        filled(
             '<span><svg class="key" viewBox="0 0 26 12"><line class="{}" x1="0" x2="26" y1="6" y2="6"></line>{}</svg>'
             "{}</span>",
             line.classes,
@@ -224,24 +212,24 @@ def legend_of_lines(lines: Iterable[Line]) -> Markup:
         )
         for line in {line.label: line for line in lines}.values()
     )
-    return _filled('<p class="legend">{}</p>', _joined(keys))
+    return filled('<p class="legend">{}</p>', joined(keys))
 
 
-def _filled(pattern: str, *values: object) -> Markup:
+def filled(pattern: str, *values: object) -> Markup:
     """Returns the pattern with escaped values in it; characters that are not text become escapes of Python."""
     return Markup(pattern).format(*(printable(value) if type(value) is str else value for value in values))
 
 
-def _joined(parts: Iterable[Markup]) -> Markup:
+def joined(parts: Iterable[Markup]) -> Markup:
     return Markup("\n").join(parts)
 
 
 def _text(kind: str, x: float, y: float, text: str) -> Markup:
-    return _filled('<text class="{}" x="{}" y="{}">{}</text>\n', kind, round(x, 1), round(y, 1), text)
+    return filled('<text class="{}" x="{}" y="{}">{}</text>\n', kind, round(x, 1), round(y, 1), text)
 
 
 def _straight(kind: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
-    return _filled('<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"></line>\n', kind, x1, x2, y1, y2)
+    return filled('<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"></line>\n', kind, x1, x2, y1, y2)
 
 
 def _axes(area: _Area) -> Markup:
@@ -267,7 +255,7 @@ def _bands(area: _Area, bands: Sequence[Band]) -> Markup:
     for number, (band, text, width) in enumerate(zip(bands, texts, widths, strict=True)):
         left = area.across(band.begin)
         parts.append(
-            _filled(
+            filled(
                 '<rect class="band{}" x="{}" y="6" width="{}" height="{}"><title>{}</title></rect>\n{}',
                 " odd" if number % 2 else "",
                 left,
@@ -300,9 +288,9 @@ def _line(area: _Area, line: Line) -> Markup:
         if point.text:
             marks.append(_shape(line, across, down, point.text))
         if point.ring:
-            marks.append(_filled('<circle class="{}" cx="{}" cy="{}" r="8"></circle>\n', point.ring, across, down))
+            marks.append(filled('<circle class="{}" cx="{}" cy="{}" r="8"></circle>\n', point.ring, across, down))
     polylines = (
-        _filled('<polyline class="{}" points="{}"></polyline>\n', line.classes, " ".join(piece))
+        filled('<polyline class="{}" points="{}"></polyline>\n', line.classes, " ".join(piece))
         for piece in pieces
         if piece
     )
@@ -310,7 +298,7 @@ def _line(area: _Area, line: Line) -> Markup:
 
 
 def _shape(line: Line, x: float, y: float, text: str) -> Markup:
-    return _filled(
+    return filled(
         '<path class="shape line{}" d="{}" transform="translate({} {})"><title>{}</title></path>\n',
         line.style % COLOURS,
         _SHAPES[line.style % len(_SHAPES)],
@@ -318,143 +306,3 @@ def _shape(line: Line, x: float, y: float, text: str) -> Markup:
         y,
         text or line.label,
     )
-
-
-_KEY = '<span><svg class="key" viewBox="0 0 12 12"><rect class="{}" width="12" height="12"></rect></svg>{}</span>'
-_PART = '<rect class="{}" x="{}" width="{}" height="1"><title>{}</title></rect>\n'
-_SVG = '<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" role="img"><title>{}</title>\n{}</svg>'
-# The part of an epoch whose colour stands for a sign of the first screen.
-_SIGN_PARTS = {"#": "compute", "=": "prep_stall", "+": "interference", "~": "transfer", "-": "epoch_overhead"}
-
-
-class PartSeconds(Protocol):
-    """The seconds of each part by its name; None where a part was not measured."""
-
-    def __getitem__(self, part: str, /) -> float | None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A bar that is made of parts of an epoch, by their names; a part below 0 is left out.
-
-    Attributes:
-      text: stands behind the bar.
-    """
-
-    label: str
-    text: str
-    seconds: PartSeconds
-
-
-def bar_chart(bars: Sequence[Bar]) -> Markup:
-    """Draws bars one below the other; the longest is as long as there is room."""
-    longest_s = max((sum(_positive(bar).values()) for bar in bars), default=0.0)
-    rows = (
-        _filled(
-            '<div>{}</div>\n{}<div class="dim">{}</div>\n',
-            bar.label,
-            _bar(
-                f"{bar.label}: {bar.text}",
-                [(part, s, f"{PART_NAMES[part]} {1e3 * s:.3g} ms") for part, s in _positive(bar).items()],
-                longest_s,
-            ),
-            bar.text,
-        )
-        for bar in bars
-    )
-    return _filled('<div class="bars">\n{}</div>', Markup("").join(rows))
-
-
-def _positive(bar: Bar) -> dict[str, float]:
-    return {part: seconds for part in PART_NAMES if (seconds := bar.seconds[part] or 0.0) > 0}
-
-
-def _bar(title: str, pieces: Sequence[tuple[str, float, str]], longest: float) -> Markup:
-    """Draws a bar of pieces, each (part of an epoch, length, title)."""
-    drawn, left = [], 0.0
-    for part, length, text in pieces:
-        width = round(100 * length / longest, 2)
-        drawn.append(_filled(_PART, part, round(left, 2), width, text))
-        left += width
-    return _filled(_SVG, title, Markup("").join(drawn))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
-    """What happened one after the other: (part of an epoch, how long) each."""
-
-    label: str
-    pieces: tuple[tuple[str, float], ...]
-
-
-def strips(rows: Sequence[Strip], names: Mapping[str, str], *, unit: str) -> Markup:
-    """Draws strips one below the other, all of one scale.
-
-    Args:
-      names: what each part is called here.
-      unit: of the lengths.
-    """
-    whole = max(sum(length for _, length in row.pieces) for row in rows)
-    keys = (_filled(_KEY, part, name) for part, name in names.items())
-    drawn = []
-    for row in rows:
-        pieces = [(part, length, f"{names[part]} {length:.3g} {unit}") for part, length in row.pieces]
-        drawn.append(_filled("<div>{}</div>\n{}", row.label, _bar(f"{row.label}: {unit}", pieces, whole)))
-    return _filled(
-        '<p class="legend">{}</p>\n<div class="strips">\n{}\n<div></div><div class="dim ends"><span>0</span>'
-        "<span>{} {}</span></div>\n</div>",
-        _joined(keys),
-        _joined(drawn),
-        f"{whole:,.0f}",
-        unit,
-    )
-
-
-def legend_of_parts() -> Markup:
-    """Returns the colour of each part beside its name."""
-    keys = (_filled(_KEY, part, name) for part, name in PART_NAMES.items())
-    return _filled('<p class="legend">{}</p>', _joined(keys))
-
-
-def picture_table(picture: Picture) -> Markup:
-    """Draws the picture of a first screen: a row for each bar, with its cells, and a legend."""
-    keys = (_filled(_KEY, _SIGN_PARTS[sign], picture.signs[sign]) for sign in picture.used)
-    headings = _joined(_filled("<th>{}</th>", heading) for heading in ("", *picture.columns))
-    rows = []
-    for bar in picture.bars:
-        pieces = [
-            (_SIGN_PARTS[sign], max(bar.parts.get(sign, 0.0), 0.0), f"{bar.name}: {picture.signs[sign]}")
-            for sign in picture.used
-        ]
-        cells = _joined(_filled("<td>{}</td>", cell) for cell in (bar.name, *bar.cells))
-        rows.append(_filled("<tr>{}<td>{}</td></tr>\n", cells, _bar(bar.name, pieces, picture.longest)))
-    return _filled(
-        '<p class="legend">{}</p>\n<table class="picture">\n<tr>{}<th class="wide"></th></tr>\n{}</table>\n',
-        _joined(keys),
-        headings,
-        _joined(rows),
-    )
-
-
-def waterfall_bar(begin: float, length: float, limit: float | None, text: str) -> Markup:
-    """Draws a bar for a cell of a table, behind the bars of the rows above, and a line where the limit is.
-
-    Args:
-      begin, length, limit: from 0 to 1; None for no limit.
-    """
-    line = _filled('<rect class="limit" x="{}" width="0.6" height="1"></rect>', round(100 * (limit or 0), 1))
-    return _filled(
-        _SVG,
-        text,
-        _joined(
-            [
-                _filled(_PART, "prep_stall", round(100 * begin, 1), round(100 * length, 1), text),
-                line if limit is not None else Markup(""),
-            ]
-        ),
-    )
-
-
-def share_bar(ratio: float, text: str, part: str = "compute") -> Markup:
-    """Draws a bar for a cell of a table: full at 1, in the colour of a part of an epoch."""
-    return _filled(_SVG, text, _filled(_PART, part, 0, round(100 * ratio, 1), text))

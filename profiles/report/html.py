@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from profiles.machine.telemetry import Trace
-from profiles.report.charts import Bar, bar_chart, legend_of_parts, picture_table, share_bar, waterfall_bar
+from profiles.report.bars import Bar, bar_chart, legend_of_parts, picture_table, share_bar, waterfall_bar
 from profiles.report.plots import machine_charts
 from profiles.report.remedies import HEADINGS
 from profiles.report.screen import TONES, Screen

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from profiles.machine.telemetry import Trace
-from profiles.report.charts import Strip, strips
+from profiles.report.bars import Strip, strips
 from profiles.results.result import Result
 from profiles.samples import Sample
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from profiles.report import charts
-from profiles.report.charts import Axis, Band, Bar, Line, Point
+from profiles.report import bars, charts
+from profiles.report.bars import Bar
+from profiles.report.charts import Axis, Band, Line, Point
 from profiles.results.parts import PARTS
 from tests.checks import Page, assert_harmless
 
@@ -143,7 +144,7 @@ def test_where_a_band_is_too_narrow_for_its_text_all_texts_are_short_and_what_do
 def test_bars_are_as_long_as_the_time_and_leave_out_parts_below_nothing() -> None:
     slow = SECONDS | {"compute": 0.3, "prep_stall": 0.5, "interference": -0.1}
     fast = SECONDS | {"compute": 0.2, "transfer": 0.2, "fetch_stall": None}
-    chart = charts.bar_chart([Bar(label=label, text="t", seconds=parts) for label, parts in (("s", slow), ("f", fast))])
+    chart = bars.bar_chart([Bar(label=label, text="t", seconds=parts) for label, parts in (("s", slow), ("f", fast))])
     drawn = [(rect["class"], rect["x"], rect["width"]) for rect in tags(chart, "rect")]
     assert drawn == [
         ("compute", "0.0", "37.5"),
@@ -152,26 +153,26 @@ def test_bars_are_as_long_as_the_time_and_leave_out_parts_below_nothing() -> Non
         ("transfer", "25.0", "25.0"),
     ]
     assert "<title>waiting for batches 500 ms</title>" in chart and "<title>s: t</title>" in chart
-    assert tags(charts.bar_chart([]), "svg") == []
+    assert tags(bars.bar_chart([]), "svg") == []
 
 
 def test_a_bar_of_a_table_is_as_long_as_its_share() -> None:
-    (rect,) = tags(charts.share_bar(0.785, "decode", "prep_stall"), "rect")
+    (rect,) = tags(bars.share_bar(0.785, "decode", "prep_stall"), "rect")
     assert (rect["class"], rect["width"]) == ("prep_stall", "78.5")
 
 
 def test_every_part_has_a_name_and_a_place_in_the_legend() -> None:
-    assert set(charts.PART_NAMES) == set(PARTS)
-    assert re.findall(r"</svg>(.*?)</span>", charts.legend_of_parts()) == list(charts.PART_NAMES.values())
+    assert set(bars.PART_NAMES) == set(PARTS)
+    assert re.findall(r"</svg>(.*?)</span>", bars.legend_of_parts()) == list(bars.PART_NAMES.values())
 
 
 def test_every_class_of_a_chart_has_a_rule_in_the_style_sheet() -> None:
     lines = [a_line(1, 2, style=style, ring="wrong doubtful") for style in range(charts.COLOURS + 1)]
     dashed = Line(label="dashed", points=(Point(x=0, y=1, low=0.5, high=2),), style=0, dashed=True)
     bands = (Band(begin=0, end=1, text=""), Band(begin=0, end=1, text=""))
-    bars = charts.bar_chart([Bar(label="", text="", seconds=dict.fromkeys(PARTS, 1.0))])
+    chart = bars.bar_chart([Bar(label="", text="", seconds=dict.fromkeys(PARTS, 1.0))])
     used = {*classes(charts.line_chart(X, Y, [*lines, dashed], bands=bands)), *classes(charts.legend_of_lines(lines))}
-    used |= {*classes(bars), *classes(charts.legend_of_parts())}
+    used |= {*classes(chart), *classes(bars.legend_of_parts())}
     assert {name for name in used if not re.search(rf"\.{name}\b", STYLE)} == set()
 
 
@@ -191,8 +192,8 @@ def test_texts_are_escaped_wherever_they_stand(text: str) -> None:
     for chart in (
         charts.line_chart(axis, axis, lines, bands=[Band(begin=0, end=1, text=text)], title=text),
         charts.legend_of_lines(lines),
-        charts.bar_chart([Bar(label=text, text=text, seconds=dict.fromkeys(PARTS, 1.0))]),
-        charts.share_bar(0.5, text),
+        bars.bar_chart([Bar(label=text, text=text, seconds=dict.fromkeys(PARTS, 1.0))]),
+        bars.share_bar(0.5, text),
     ):
         seen = Page(str(chart))
         assert_harmless(seen)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from profiles.machine.telemetry import Trace
-from profiles.report.charts import PART_NAMES
+from profiles.report.bars import PART_NAMES
 from profiles.report.html import heat, render
 from profiles.results.result import Result
 from profiles.results.verdict import judge
