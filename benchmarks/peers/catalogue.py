@@ -26,6 +26,7 @@ class Peer:
       beyond_cores: whether the peer can have more workers than there are cores.
       part: whether the peer does only a part of the work, on as many threads as there are cores, and serves no batches
         that could be compared with other peers' batches.
+      gpu: whether the peer works on a GPU, which other peers do not see.
       configs: by work, the description of the pipeline, where this project builds the pipeline.
       note: what a reader of the table must know.
     """
@@ -39,6 +40,7 @@ class Peer:
     least: int = 1
     beyond_cores: bool = True
     part: bool = False
+    gpu: bool = False
     configs: Mapping[str, PipelineConfig] = field(default_factory=dict)
     note: str = ""
 
@@ -196,6 +198,17 @@ PARTS = {
         "read-decode-warp": "a part of the work: reads, decodes scaled, one warp",
     }.items()
 }
+PARTS["decode-gpu"] = Peer(
+    name="decode-gpu",
+    module="benchmarks.peers.loaders.nvjpeg",
+    functions={"cold": "decode_gpu"},
+    packages=("torchvision", "torch"),
+    install="pip install torchvision, on a machine with an NVIDIA GPU",
+    kinds=("threads",),
+    part=True,
+    gpu=True,
+    note="a part of the work: decodes on the GPU by nvJPEG, at full size",
+)
 
 
 def our_peers() -> dict[str, Peer]:

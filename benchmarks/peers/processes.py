@@ -11,7 +11,7 @@ from benchmarks.lab.child import Child, Home, kill_all
 from profiles import Device, clock
 
 _SESSION = "benchmarks.peers.child:PeerSession"
-_CPU = Device(kind="cpu", name="cpu")
+_DEVICES = {gpu: Device(kind=kind, name=kind) for gpu, kind in ((False, "cpu"), (True, "gpu"))}
 # Duration of one check for rest, the CPU time that a resting process may use in this time (the kernel counts in ticks
 # of 10 ms), and the number of checks.
 _REST_MS, _REST_CPU_MS, _REST_TRIES = 100, 10, 30
@@ -33,8 +33,8 @@ class Launcher:
         self._running: list[Child] = []
         self._started = 0
 
-    def start(self, name: str) -> tuple[Child, Path]:
-        """Starts a peer's process. Returns the process and its folder."""
+    def start(self, name: str, *, gpu: bool = False) -> tuple[Child, Path]:
+        """Starts a peer's process, which sees GPUs only with `gpu`. Returns the process and its folder."""
         self._started += 1
         folder = self._scratch / f"{self._started:03d}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class Launcher:
             path.append(os.environ["PYTHONPATH"])
         environment = {"PYTHONPATH": os.pathsep.join(path), "UNSTALL_CACHE": str(folder)}
         home = Home(folder=self._modules, python=python, environment=environment)
-        process = Child(_SESSION, _CPU, folder.with_suffix(".log"), home=home)
+        process = Child(_SESSION, _DEVICES[gpu], folder.with_suffix(".log"), home=home)
         self._running.append(process)
         return process, folder
 

@@ -179,7 +179,7 @@ class PeerRun:
 
     def _start(self, peer: Peer) -> None:
         """Starts the peer's process and asks the process to import the library, without waiting for the answer."""
-        process, folder = self._launcher.start(peer.name)
+        process, folder = self._launcher.start(peer.name, gpu=peer.gpu)
         self._processes[peer.name], self._folders[peer.name] = process, folder
         process.send("load", peer.module, peer.functions[self.work], list(peer.packages))
 

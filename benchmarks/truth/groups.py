@@ -7,12 +7,13 @@ import itertools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from benchmarks.lab.options import UserError
 from benchmarks.truth import by_hand
 from benchmarks.truth.comparison import Epoch, Figures, compare, figure_of, measure_load
-from benchmarks.truth.loops import loop_cell
+from benchmarks.truth.loops import WATCHED, loop_cell, watched
 from benchmarks.truth.plan import Plan
 from benchmarks.truth.planted import (
     IMAGES,
@@ -20,12 +21,14 @@ from benchmarks.truth.planted import (
     Metronome,
     Sleeper,
     a_batch,
+    a_busy_model,
     a_device,
     a_loader,
     a_model,
+    on_device,
     on_one_core,
 )
-from benchmarks.truth.promises import GRIDS, LOOPS, TIMES_MS, TRANSFER
+from benchmarks.truth.promises import GRIDS, GRIDS_ON_GPU, LOOPS, TIMES_MS, TRANSFER
 from benchmarks.truth.samples import Figure, Group
 from profiles.devices import parse_device
 from profiles.measure.backends import device_here
@@ -93,6 +96,36 @@ def grid_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
 
     case = f"load {load_ms:g} ms, step {step_ms:g} ms"
     return compare(group, case, time_epoch, lambda: measure_load(data, model, device))
+
+
+def gpu_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
+    """Measures a loader that sleeps and a model that multiplies on a GPU, which computes behind the host.
+
+    Args:
+      group: "grid-gpu", as the main job measures; "watched-gpu", as a script is watched.
+      step_ms: about what a step takes; by hand the step is timed.
+    Raises:
+      UserError: if Keras can use no GPU here.
+    """
+    _need_gpu(group)
+    return behind_host(group, f"load {load_ms:g} ms, step {step_ms:g} ms", load_ms, a_busy_model(step_ms / 1e3), "gpu")
+
+
+def behind_host(group: str, case: str, load_ms: float, model: Any, device: str) -> Iterator[Figures]:
+    """Measures a loader that sleeps, and a model that computes on a device while the host loads."""
+    ready = itertools.repeat(on_device(a_batch()))
+    step_s = by_hand.step_s(model, ready, 10)
+    steps = max(12, round(_EPOCH_S / max(load_ms / 1e3, step_s)))
+    data = a_loader(Sleeper(load_ms / 1e3), steps)
+    _warmed(model, data)
+
+    def time_epoch() -> Epoch:
+        compute_s = steps * by_hand.step_s(model, ready, _steps(1e3 * step_s))
+        return Epoch(s=by_hand.epoch_s(model, data), images=steps * IMAGES, parts_s={"compute": compute_s})
+
+    if group == "grid-gpu":
+        return compare(group, case, time_epoch, lambda: measure_load(data, model, device))
+    return compare(group, case, time_epoch, lambda: watched(lambda: model.fit(data, epochs=WATCHED, verbose=0)))
 
 
 def counting(steps: int) -> Figures:
@@ -197,14 +230,23 @@ def transfer() -> Iterator[Figures]:
     Raises:
       UserError: if Keras can use no GPU here.
     """
-    if device_here().kind != "gpu":
-        raise UserError(f"--only {TRANSFER} needs a GPU that Keras can use, and there is none here.", exit_code=3)
+    _need_gpu(TRANSFER)
     side = 64
-    batch = a_batch(256, side)
     with tf.device("/CPU:0"):
-        on_host = tuple(tf.identity(part) for part in batch)
+        on_host = a_batch(256, side)
         data = a_loader(lambda: None, 100, batch=on_host)
-    return carried("batches of 12 MB", a_model(side=side), "gpu", data, batch, itertools.repeat(on_host))
+    return carried("batches of 12 MB", a_model(side=side), "gpu", data, on_device(on_host), _on_host(on_host))
+
+
+def _on_host(batch: tuple[tf.Tensor, ...]) -> Iterator[Any]:
+    """Yields the batch from the host's memory, endlessly, as Keras' backend takes it."""
+    parts = batch if keras.backend.backend() == "tensorflow" else tuple(part.numpy() for part in batch)
+    return itertools.repeat(parts)
+
+
+def _need_gpu(group: str) -> None:
+    if device_here().kind != "gpu":
+        raise UserError(f"--only {group} needs a GPU that Keras can use, and there is none here.", exit_code=3)
 
 
 def carried(
@@ -310,6 +352,13 @@ _GROUPS: dict[str, tuple[Case, ...]] = {
         )
         for group in LOOPS
     },
+    **{
+        group: tuple(
+            functools.partial(gpu_cell, group, load_ms, step_ms)
+            for load_ms, step_ms in itertools.product(TIMES_MS, TIMES_MS)
+        )
+        for group in GRIDS_ON_GPU
+    },
     "counting": tuple(_again(counting, steps) for steps in _STEPS_TO_COUNT),
     "edges": tuple(functools.partial(edges, *case) for case in ((200, 0), (0, 200), (150, 250))),
     "augmentation": (augmentation,),
@@ -324,6 +373,7 @@ _TYPICAL: dict[str, Case] = {
     # Where a loader ahead and a model keep one pace, each waits for whichever was late: of 10 ms, that is mostly noise.
     **{group: functools.partial(grid_cell, group, *2 * [30.0 if "ahead" in group else 10.0]) for group in GRIDS},
     **{group: functools.partial(loop_cell, group, 10.0, 10.0) for group in LOOPS},
+    **{group: functools.partial(gpu_cell, group, 30.0, 10.0) for group in GRIDS_ON_GPU},
     "counting": _again(counting, 100),
     "edges": functools.partial(edges, 150, 250),
     "augmentation": augmentation,

@@ -20,7 +20,7 @@ from profiles.report.measurements import derive
 from profiles.results import Result
 
 # Epochs that are timed by hand, and that are watched; the first watched one is not counted.
-_BY_HAND, _WATCHED = 3, 4
+_BY_HAND, WATCHED = 3, 4
 _EPOCH_S = 0.4
 
 
@@ -78,14 +78,16 @@ def loop_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
         return Epoch(s=epoch_s, images=steps * IMAGES, parts_s={"compute": compute_ns / 1e9})
 
     case = f"load {load_ms:g} ms, step {step_ms:g} ms"
-    return compare(group, case, time_epoch, lambda: _watched(loop))
 
-
-def _watched(loop: _Loop) -> Result:
     def epochs() -> None:
-        for _ in range(_WATCHED):
+        for _ in range(WATCHED):
             loop.run()
 
+    return compare(group, case, time_epoch, lambda: watched(epochs))
+
+
+def watched(epochs: Callable[[], object]) -> Result:
+    """Runs some epochs, and returns what a script that runs them would be told of them."""
     [verdict] = derive(run_watched(epochs).document)
     return verdict.result
 

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 import unstall
 from benchmarks.truth.plan import Plan
-from benchmarks.truth.promises import TRANSFER
+from benchmarks.truth.promises import ON_GPU
 from benchmarks.truth.results import TruthDocument
 from benchmarks.truth.samples import Group, Measurements
 from profiles.provenance import machine
@@ -23,7 +23,7 @@ from profiles.report import Document, now
 def open_planted(plan: Plan, progress: Progress, errors: Console) -> Run:
     """Loads TensorFlow, without a GPU unless one is measured, and gets ready to measure planted loads."""
     _quiet_tensorflow()
-    if TRANSFER not in plan.asked.groups:
+    if not set(ON_GPU) & set(plan.asked.groups):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     return Run(plan, progress, unstall.of_ours("benchmarks.truth.groups:measure")(plan))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lab.options import MODEL, UserError
-from benchmarks.truth.promises import FAULTS, GATE_PARTS, LEAST_REPEATS, LOOPS, PLANTED, SIMULATION, TRANSFER
+from benchmarks.truth.promises import FAULTS, GATE_PARTS, LEAST_REPEATS, LOOPS, ON_GPU, PLANTED, SIMULATION
 from models import MODELS
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
@@ -97,7 +97,7 @@ PARTS = {
 NAMED = tuple(name for name in PARTS if name != PLANTED_PART)
 # Groups of the part without a name that are measured where --only names none.
 _BY_NAME = [name for name, library in LOOPS.items() if library != "tensorflow"]
-_USUAL = tuple(name for name in PLANTED if name not in (TRANSFER, *_BY_NAME))
+_USUAL = tuple(name for name in PLANTED if name not in (*ON_GPU, *_BY_NAME))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ def parser(part: str) -> argparse.ArgumentParser:
             action="append",
             metavar="PART",
             help=f"check this alone; may be given several times: {', '.join(_USUAL)}; with PyTorch or JAX installed: "
-            f"{', '.join(_BY_NAME)}. On a GPU, alone: {TRANSFER}. "
+            f"{', '.join(_BY_NAME)}. On a GPU: {', '.join(ON_GPU)}. "
             f"Given first, and with options of their own (--only PART --help): {', '.join(NAMED)}",
         )
     elif part == "watching":
@@ -210,6 +210,9 @@ def _groups(part: str, arguments: argparse.Namespace) -> tuple[str, ...]:
     groups = tuple(dict.fromkeys(arguments.only or _USUAL))
     if parts := [name for name in groups if name in NAMED]:
         raise UserError(f"--only {parts[0]} has options of its own, and is given first and alone.")
-    if TRANSFER in groups and len(groups) > 1:
-        raise UserError(f"--only {TRANSFER} needs a GPU, which the other parts must not see: give this part alone.")
+    on_gpu = [name for name in groups if name in ON_GPU]
+    if on_gpu and len(on_gpu) < len(groups):
+        raise UserError(
+            f"--only {on_gpu[0]} needs a GPU, which other parts must not see. Together: {', '.join(ON_GPU)}."
+        )
     return groups

@@ -60,8 +60,11 @@ GRIDS = ("grid-cpu", "grid-cpu-ahead", "grid-emulated", "grid-emulated-ahead")
 # Loops of a script's own, and the library of each. Those of a library which this project does not install are measured
 # only by name.
 LOOPS = {"loop-tf-data": "tensorflow", "loop-torch": "torch", "loop-jax": "jax"}
-# Needs a GPU; all other groups need that there is none.
+# These need a GPU; other groups need that there is none. The grid is measured in two ways: as the main job measures,
+# and as `python -m profiles` watches a script.
 TRANSFER = "transfer"
+GRIDS_ON_GPU = ("grid-gpu", "watched-gpu")
+ON_GPU = (*GRIDS_ON_GPU, TRANSFER)
 # Groups of planted loads; --only names them. Figures in % are shares of an epoch, as users are shown them.
 PLANTED = {
     **dict.fromkeys(GRIDS, _GRID),
@@ -87,6 +90,13 @@ PLANTED = {
     "interference": Promise(
         title="A loader that burns a core beside a CPU model, against plain steps with and without the loader beside.",
         bounds={"loading, %": SHARE_BOUND, "interference, %": SHARE_BOUND, "loader's CPU, ms/image": _COLUMN_BOUND},
+    ),
+    **dict.fromkeys(
+        GRIDS_ON_GPU,
+        replace(
+            _GRID,
+            title="Loaders that sleep and a model that multiplies on a GPU, against `fit` and steps by one clock.",
+        ),
     ),
     TRANSFER: Promise(
         title="Batches on their way to a GPU, against plain steps on batches there and on batches of the host.",
