@@ -48,10 +48,9 @@ class AnyData:
 
     def device(self) -> Device:
         """Returns a GPU if a framework of the script computes on one by now, else the CPU."""
-        torch = sys.modules.get("torch")
         if _jax_runs():
             on_gpu = sys.modules["jax"].default_backend() != "cpu"
-        elif torch is not None and torch.cuda.is_initialized():
+        elif _torch_on_gpu():
             on_gpu = True
         else:
             tensorflow = sys.modules.get("tensorflow")
@@ -59,11 +58,15 @@ class AnyData:
         return _GPU if on_gpu else _CPU
 
     def completion(self) -> Completion | None:
-        return Completion(_wait_for_jax, _is_ready_in_jax) if _jax_runs() else None
+        if _jax_runs():
+            return Completion(_wait_for_jax, _is_ready_in_jax)
+        return Completion(_wait_for_cuda, _is_done_on_cuda) if _torch_on_gpu() else None
 
     def results(self) -> Any:
-        """Returns the arrays that JAX still computes."""
-        return [array for array in sys.modules["jax"].live_arrays() if not _is_ready_in_jax([array])]
+        """Returns the arrays that JAX still computes, or what marks the end of the work that PyTorch gave a GPU."""
+        if _jax_runs():
+            return [array for array in sys.modules["jax"].live_arrays() if not _is_ready_in_jax([array])]
+        return _cuda_marks()
 
     def step_notes(self) -> StepNotes | None:
         return None
@@ -126,12 +129,13 @@ class TorchLoaders(AnyData):
 
     def device(self) -> Device:
         """Returns the GPU if the script has used one by now, else the CPU."""
-        import torch
-
-        return _GPU if torch.cuda.is_initialized() else _CPU
+        return _GPU if _torch_on_gpu() else _CPU
 
     def completion(self) -> Completion | None:
-        return None
+        return Completion(_wait_for_cuda, _is_done_on_cuda) if _torch_on_gpu() else None
+
+    def results(self) -> Any:
+        return _cuda_marks()
 
     def step_notes(self) -> StepNotes | None:
         try:
@@ -287,6 +291,35 @@ def _wait_for_jax(arrays: Any) -> None:
 
 def _is_ready_in_jax(arrays: Any) -> bool:
     return all(array.is_deleted() or array.is_ready() for array in arrays)
+
+
+def _torch_on_gpu() -> bool:
+    """Whether PyTorch has begun to use a GPU in this process. Asking whether there is one would not begin that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized()
+
+
+def _cuda_marks() -> list[Any]:
+    """Marks the end of what PyTorch has given the GPU of this thread to compute by now, without waiting for it.
+
+    Returns:
+      An event of CUDA's that comes behind all of it in the current stream; nothing if the GPU has finished.
+    """
+    import torch
+
+    stream = torch.cuda.current_stream()
+    if torch.cuda.is_current_stream_capturing() or stream.query():
+        return []
+    return [stream.record_event()]
+
+
+def _wait_for_cuda(marks: Any) -> None:
+    for mark in marks:
+        mark.synchronize()  # without Python's lock
+
+
+def _is_done_on_cuda(marks: Any) -> bool:
+    return all(mark.query() for mark in marks)
 
 
 def _are_equal(first: Any, second: Any) -> bool:

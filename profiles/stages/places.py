@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _LIBRARIES = ("site-packages", "dist-packages")
+# These may be installed in any folder, such as one that PYTHONPATH names.
+_FRAMEWORKS = ("tensorflow", "keras", "torch", "torchvision", "jax", "grain", "numpy")
 _OURS = str(Path(__file__).resolve().parents[1])
 # The attribute of an object that holds the place of its call.
 _NOTED = "_unstall_place"
@@ -40,7 +43,14 @@ class Place:
 
 def is_library(file: str) -> bool:
     """Whether a file is of Python or of an installed package, and not of the user's."""
-    return file.startswith((_STANDARD_LIBRARY, "<")) or any(part in _LIBRARIES for part in Path(file).parts)
+    parents = Path(file).parts
+    return file.startswith((_STANDARD_LIBRARY, "<", *_frameworks())) or any(part in _LIBRARIES for part in parents)
+
+
+def _frameworks() -> list[str]:
+    """Returns the folders of the frameworks that this process has imported."""
+    modules = (sys.modules.get(name) for name in _FRAMEWORKS)
+    return [f"{folder}{os.sep}" for module in modules for folder in getattr(module, "__path__", ())]
 
 
 def users_call(frame: FrameType | None) -> Place | None:
