@@ -3,11 +3,13 @@
 The prediction accounts for resources, as in Plumber (Kuchnik et al., MLSys 2022), and includes the consumer's own work.
 It assumes the following; the tuner measures the best pipelines, to catch where that is wrong:
 
-- A stage takes the same time for an image in any pipeline, whatever runs beside it and however many calls run at once.
+- A stage takes the same CPU time for an image in any pipeline, but for a measured factor while other cores are busy:
+  two hardware threads of one core share that core's units. The factor grows evenly from one busy core to all.
 - Parallel calls multiply a stage's rate, up to the number of cores; for a stage that runs Python, up to a measured
   number of calls.
 - The CPU times of all stages add up on the cores, with that of a consumer that computes there. Nothing else runs there.
-- Loading and computing overlap completely if batches are made ahead, and not at all if not.
+- Loading and computing overlap completely if batches are made ahead, and not at all if not. Without a buffer at its
+  end, a pipeline makes its last sequential stage while the consumer waits.
 - Caches are full, and files are in the page cache: the first epoch is not predicted.
 """
 
@@ -35,10 +37,17 @@ class StageCost:
     Attributes:
       us_per_image: microseconds per image, one call at a time.
       most_calls: parallel calls beyond which the rate does not grow; None if only the cores limit it.
+      crowded: how many times as much CPU time an image takes while all cores run this stage.
     """
 
     us_per_image: float
     most_calls: float | None = None
+    crowded: float = 1.0
+
+    def busy_us(self, busy: float, cores: float) -> float:
+        """Returns the microseconds per image while so many of the cores are busy."""
+        part = min(max((busy - 1) / (cores - 1), 0.0), 1.0) if cores > 1 else 0.0
+        return self.us_per_image * (1 + (self.crowded - 1) * part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,24 +124,28 @@ def predict(
       KeyError: if `costs` lacks a stage.
     """
     workers = cores if config.workers == AUTO else int(config.workers)
-    us = {key: costs[key].us_per_image for key, _ in stages_of(config)}
-    total_us = sum(us.values())
-    limits: dict[str, float] = {"cores": total_us / cores}
+    stages = stages_of(config)
+    total_us = sum(costs[key].us_per_image for key, _ in stages)
+    crowded_us = sum(costs[key].busy_us(cores, cores) for key, _ in stages)
+    limits: dict[str, float] = {"cores": crowded_us / cores}
     one_at_a_time = workers == 1 and config.prefetch == 0
     if one_at_a_time:
         limits = {"cores": total_us}
     else:
-        for key, parallel in stages_of(config):
+        for key, parallel in stages:
             calls = min(workers, costs[key].most_calls or math.inf, cores) if parallel else 1
-            limits[" ".join(key)] = us[key] / calls
+            limits[" ".join(key)] = costs[key].busy_us(calls, cores) / calls
     loader_us = max(limits.values())
     slowest = max(limits, key=lambda name: limits[name])
     if one_at_a_time:
         train_us, limit = loader_us + consumer.us_per_image, slowest
     else:
-        shared_us = (total_us + consumer.cpu_us_per_image) / cores
-        train_us = max(loader_us, consumer.us_per_image, shared_us)
-        limit = slowest if train_us == loader_us else "compute" if train_us == consumer.us_per_image else "cores"
+        shared_us = (crowded_us + consumer.cpu_us_per_image) / cores
+        consumed_us = consumer.us_per_image
+        if config.prefetch == 0 and (config.composed or config.augment_at != "batch"):
+            consumed_us += costs[stages[-1][0]].us_per_image
+        train_us = max(loader_us, consumed_us, shared_us)
+        limit = slowest if train_us == loader_us else "compute" if train_us == consumed_us else "cores"
     memory_bytes, disk_bytes = needs(config, images, source_bytes)
     return Prediction(
         images_per_sec=1e6 / train_us,

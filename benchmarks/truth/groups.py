@@ -7,13 +7,12 @@ import itertools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from benchmarks.lab.options import UserError
 from benchmarks.truth import by_hand
 from benchmarks.truth.comparison import Epoch, Figures, compare, figure_of, measure_load
-from benchmarks.truth.loops import WATCHED, loop_cell, watched
+from benchmarks.truth.loops import loop_cell
+from benchmarks.truth.on_gpu import gpu_cell, transfer
 from benchmarks.truth.plan import Plan
 from benchmarks.truth.planted import (
     IMAGES,
@@ -21,17 +20,14 @@ from benchmarks.truth.planted import (
     Metronome,
     Sleeper,
     a_batch,
-    a_busy_model,
     a_device,
     a_loader,
     a_model,
-    on_device,
     on_one_core,
 )
 from benchmarks.truth.promises import GRIDS, GRIDS_ON_GPU, LOOPS, TIMES_MS, TRANSFER
 from benchmarks.truth.samples import Figure, Group
 from profiles.devices import parse_device
-from profiles.measure.backends import device_here
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
 from profiles.results import Result
@@ -98,36 +94,6 @@ def grid_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
     return compare(group, case, time_epoch, lambda: measure_load(data, model, device))
 
 
-def gpu_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
-    """Measures a loader that sleeps and a model that multiplies on a GPU, which computes behind the host.
-
-    Args:
-      group: "grid-gpu", as the main job measures; "watched-gpu", as a script is watched.
-      step_ms: about what a step takes; by hand the step is timed.
-    Raises:
-      UserError: if Keras can use no GPU here.
-    """
-    _need_gpu(group)
-    return behind_host(group, f"load {load_ms:g} ms, step {step_ms:g} ms", load_ms, a_busy_model(step_ms / 1e3), "gpu")
-
-
-def behind_host(group: str, case: str, load_ms: float, model: Any, device: str) -> Iterator[Figures]:
-    """Measures a loader that sleeps, and a model that computes on a device while the host loads."""
-    ready = itertools.repeat(on_device(a_batch()))
-    step_s = by_hand.step_s(model, ready, 10)
-    steps = max(12, round(_EPOCH_S / max(load_ms / 1e3, step_s)))
-    data = a_loader(Sleeper(load_ms / 1e3), steps)
-    _warmed(model, data)
-
-    def time_epoch() -> Epoch:
-        compute_s = steps * by_hand.step_s(model, ready, _steps(1e3 * step_s))
-        return Epoch(s=by_hand.epoch_s(model, data), images=steps * IMAGES, parts_s={"compute": compute_s})
-
-    if group == "grid-gpu":
-        return compare(group, case, time_epoch, lambda: measure_load(data, model, device))
-    return compare(group, case, time_epoch, lambda: watched(lambda: model.fit(data, epochs=WATCHED, verbose=0)))
-
-
 def counting(steps: int) -> Figures:
     """Measures the rate of a loader that gives a batch every 15 ms."""
     period_s = 0.015
@@ -182,7 +148,7 @@ def augmentation() -> Iterator[Figures]:
     return compare("augmentation", case, time_epoch, measured)
 
 
-# Loaders that take cores, and batches on their way to a device
+# Loaders that take cores
 
 
 def interference() -> Iterator[Figures]:
@@ -222,52 +188,6 @@ def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Ite
         return measure_load(data, model, "cpu", rounds=rounds)
 
     return compare("interference", case, time_epoch, measured)
-
-
-def transfer() -> Iterator[Figures]:
-    """Measures batches of 12 MB on their way to a GPU, on which a tiny model trains.
-
-    Raises:
-      UserError: if Keras can use no GPU here.
-    """
-    _need_gpu(TRANSFER)
-    side = 64
-    with tf.device("/CPU:0"):
-        on_host = a_batch(256, side)
-        data = a_loader(lambda: None, 100, batch=on_host)
-    return carried("batches of 12 MB", a_model(side=side), "gpu", data, on_device(on_host), _on_host(on_host))
-
-
-def _on_host(batch: tuple[tf.Tensor, ...]) -> Iterator[Any]:
-    """Yields the batch from the host's memory, endlessly, as Keras' backend takes it."""
-    parts = batch if keras.backend.backend() == "tensorflow" else tuple(part.numpy() for part in batch)
-    return itertools.repeat(parts)
-
-
-def _need_gpu(group: str) -> None:
-    if device_here().kind != "gpu":
-        raise UserError(f"--only {group} needs a GPU that Keras can use, and there is none here.", exit_code=3)
-
-
-def carried(
-    case: str, model: Any, device: str, data: tf.data.Dataset, batch: tuple[tf.Tensor, ...], host: Iterator[Any]
-) -> Iterator[Figures]:
-    """Measures a model whose steps take longer on batches that lie in the host's memory.
-
-    Args:
-      data: yields batches from the host's memory.
-      batch: the same on the device.
-      host: yields the same from the host's memory, endlessly.
-    """
-    steps, images, resident = len(data), int(batch[0].shape[0]), itertools.repeat(batch)
-    _warmed(model, data)
-
-    def time_epoch() -> Epoch:
-        resident_s, host_s = (by_hand.step_s(model, batches, steps) for batches in (resident, host))
-        parts_s = {"compute": steps * resident_s, "transfer": steps * (host_s - resident_s)}
-        return Epoch(s=by_hand.epoch_s(model, data), images=steps * images, parts_s=parts_s)
-
-    return compare(TRANSFER, case, time_epoch, lambda: measure_load(data, model, device))
 
 
 # Stages

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,11 +12,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.truth import by_hand
 from profiles import clock
 
 IMAGES = 10
-_SIDE = 2
+SIDE = 2
 # Hashed without the interpreter's lock, in some 0.7 ms.
 _BLOCK = bytes(2**20)
 
@@ -88,7 +85,7 @@ def _bind_threads(cores: set[int]) -> None:
             os.sched_setaffinity(int(thread), cores)
 
 
-def a_batch(images: int = IMAGES, side: int = _SIDE) -> tuple[tf.Tensor, ...]:
+def a_batch(images: int = IMAGES, side: int = SIDE) -> tuple[tf.Tensor, ...]:
     """Returns zeros: images (images, side, side, 3) float32, labels (images,) float32."""
     return tf.zeros((images, side, side, 3)), tf.zeros((images,))
 
@@ -162,72 +159,12 @@ class Pause(keras.layers.Layer):
             return tf.identity(images)
 
 
-def a_model(*calls: Callable[[], None], side: int = _SIDE) -> keras.Model:
+def a_model(*calls: Callable[[], None], side: int = SIDE) -> keras.Model:
     """Returns a tiny compiled model whose training step makes these calls."""
     layers = [keras.Input((side, side, 3)), *map(Pause, calls), keras.layers.Flatten(), keras.layers.Dense(1)]
     model = keras.Sequential(layers)
     model.compile(optimizer="sgd", loss="mse", jit_compile=False)
     return model
-
-
-class Products(keras.layers.Layer):
-    """Multiplies large matrices whenever a batch passes, and changes nothing of the batch. Works on every backend.
-
-    Each product needs the one before, and the first needs the batch.
-
-    Args:
-      count: products for a batch.
-      side: rows and columns of a matrix.
-    """
-
-    def __init__(self, count: int, side: int) -> None:
-        super().__init__(trainable=False)
-        self._count, self._side = count, side
-
-    def build(self, shape: Any) -> None:
-        # A product with such a matrix is about as long as what was multiplied.
-        random = keras.initializers.RandomNormal(stddev=self._side**-0.5, seed=0)
-        self._matrix = self.add_weight(shape=(self._side, self._side), initializer=random, trainable=False)
-
-    def call(self, images: Any) -> Any:
-        product = self._matrix + keras.ops.mean(images)
-        for _ in range(self._count):
-            product = keras.ops.matmul(product, self._matrix)
-        # Too small to change anything, and no constant that a compiler could leave out.
-        return images + 1e-30 * keras.ops.mean(product)
-
-
-def a_busy_model(step_s: float, *, side: int = 4096) -> keras.Model:
-    """Returns a tiny compiled model whose training step keeps the device busy for about `step_s`, with matrices.
-
-    Args:
-      side: of a matrix. One product of the default size takes less than a millisecond on a GPU of 2022.
-    """
-    product_s, rest_s = _product_s(side)
-    return _multiplying(max(1, round((step_s - rest_s) / product_s)), side)
-
-
-@functools.cache
-def _product_s(side: int) -> tuple[float, float]:
-    """Returns the seconds that this device takes for a product, and for the rest of a training step."""
-    few, many = 4, 12
-    few_s, many_s = (
-        by_hand.step_s(_multiplying(count, side), itertools.repeat(on_device(a_batch())), 30) for count in (few, many)
-    )
-    product_s = (many_s - few_s) / (many - few)
-    return product_s, few_s - few * product_s
-
-
-def _multiplying(count: int, side: int) -> keras.Model:
-    layers = [keras.Input((_SIDE, _SIDE, 3)), Products(count, side), keras.layers.Flatten(), keras.layers.Dense(1)]
-    model = keras.Sequential(layers)
-    model.compile(optimizer="sgd", loss="mse")
-    return model
-
-
-def on_device(batch: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the batch as tensors of Keras' backend, which lie on the device that Keras trains on."""
-    return tuple(keras.ops.convert_to_tensor(np.asarray(part)) for part in batch)
 
 
 def a_device(step: Callable[[], None]) -> keras.Model:

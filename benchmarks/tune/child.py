@@ -42,6 +42,8 @@ _PYTHON = {"opencv", "albumentations", "composed", "raw"}
 _Run: TypeAlias = tuple[float, float]
 # Where parallel calls keep fewer cores busy than this part of the number of calls, a lock limits them.
 _LOCKED_RATIO = 0.9
+# A stage that takes less than this many times the CPU time while all cores are busy is one that they do not slow down.
+_CROWDED_RATIO = 1.1
 
 
 class StageCosts:
@@ -126,11 +128,12 @@ class StageCosts:
             return augment.augment(dataset, images, config)
 
         runs = _runs(drawn(config), serial_options())
-        most_calls = None
-        if key[1] in _PYTHON and self._calls > 1:
-            most_calls = _calls(runs, drawn(replace(config, workers=self._calls)), self._calls)
         per_element = config.batch_size if config.augment_at == "batch" else 1
-        return StageCost(us_per_image=_us(runs, per_element), most_calls=most_calls)
+        cost = StageCost(us_per_image=_us(runs, per_element))
+        if self._calls == 1:
+            return cost
+        several = drawn(replace(config, workers=self._calls))
+        return _in_parallel(cost, runs, _runs(several, several.options()), self._calls, python=key[1] in _PYTHON)
 
     def _built(self, config: PipelineConfig, *, python: bool) -> StageCost:
         """Measures a whole loader, and subtracts the cost of its tail, which was measured before."""
@@ -139,11 +142,13 @@ class StageCosts:
         images_per_batch = source.images / -(-source.images // config.batch_size)
         with build(config, source) as loader:
             runs = _runs(loader.data, serial_options())
-        most_calls = None
-        if python and self._calls > 1:
-            with build(replace(config, workers=self._calls), source) as parallel:
-                most_calls = _calls(runs, parallel.data, self._calls)
-        return StageCost(us_per_image=max(_us(runs, images_per_batch) - tail, 0.01), most_calls=most_calls)
+        cost = StageCost(us_per_image=max(_us(runs, images_per_batch) - tail, 0.01))
+        # A cache in memory is read by one thread.
+        if self._calls == 1 or config.cache == "memory":
+            return cost
+        with build(replace(config, workers=self._calls), source) as parallel:
+            several = _runs(parallel.data, parallel.data.options())
+        return _in_parallel(cost, runs, several, self._calls, python=python)
 
 
 def _decode(key: StageKey) -> str:
@@ -156,18 +161,28 @@ def _ready(config: PipelineConfig) -> Any:
     return tf.data.Dataset.from_tensors((image, np.int32(0)))
 
 
-def _calls(single: Sequence[_Run], several: Any, calls: int) -> float | None:
-    """Returns how many parallel calls of a stage really run at once; None if about as many as were asked for.
+def _in_parallel(
+    cost: StageCost, single: Sequence[_Run], several: Sequence[_Run], calls: int, *, python: bool
+) -> StageCost:
+    """Returns the cost of a stage with what its parallel calls showed.
 
     The busy cores of parallel calls are divided by those of single calls, which ran just before: on a machine that does
     other work, even a single call keeps less than one core busy.
 
     Args:
       single: runs of single calls.
-      several: the dataset that makes parallel calls.
+      several: runs of so many parallel calls as there are cores.
+      python: whether the stage runs Python code, whose lock may keep calls from running at once.
     """
-    reached = _cores_busy(_runs(several, several.options())) / _cores_busy(single)
-    return None if reached >= _LOCKED_RATIO * calls else max(reached, 1.0)
+    reached = _cores_busy(several) / _cores_busy(single)
+    crowded = median([cpu_us for cpu_us, _ in several]) / median([cpu_us for cpu_us, _ in single])
+    limited = python and reached < _LOCKED_RATIO * calls
+    return replace(
+        cost,
+        most_calls=max(reached, 1.0) if limited else None,
+        # Calls that wait for a lock do not keep all cores busy, and burn CPU time while they wait.
+        crowded=crowded if not limited and crowded > _CROWDED_RATIO else 1.0,
+    )
 
 
 def _us(runs: Sequence[_Run], images_per_element: float) -> float:
@@ -241,7 +256,14 @@ class TuneSession(Session):
         windows = Windows(self._models[model], self._device)
         windows.prepare([batch])
         steps = steps_for(windows.resident(batch, steps=TRIAL_STEPS, round_=0))
-        samples = [windows.resident(batch, steps=steps, round_=number) for number in range(LOADER_ROUNDS)]
+        # On a GPU a step takes its batch from the host, as in training; an emulated device takes none.
+        on_gpu = self._device.kind == "gpu"
+        samples = [
+            windows.replay([batch], steps=steps, round_=number)
+            if on_gpu
+            else windows.resident(batch, steps=steps, round_=number)
+            for number in range(LOADER_ROUNDS)
+        ]
         return costs, Consumer(
             us_per_image=1e6 * median([sample.s_per_image for sample in samples]),
             cpu_us_per_image=0.0

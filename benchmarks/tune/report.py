@@ -27,6 +27,8 @@ from profiles.report import Bar, Kind, Line, Picture, Screen
 from profiles.statistics import Interval, geometric_mean, range_cell, range_text, ratio_interval
 
 _BAR_WIDTH = 34
+# A rate below this part of the predicted one shows that the prediction lacks what sets the rate.
+_PREDICTED_RATIO = 0.7
 _LEGEND = "(*) chosen.  pixels: class, and mean difference in levels of 255, against full decode"
 
 
@@ -252,8 +254,14 @@ def _choice(chosen: Result, results: Results) -> str:
 def _limit(chosen: Result) -> str:
     prediction = chosen.subject.prediction
     limits = {"compute": "the model itself", "cores": "the cores, which loader and model share"}
+    memory = f"it takes {prediction.memory_bytes / 1e6:,.0f} MB of memory."
+    if (ratio := chosen.rate / prediction.images_per_sec) < _PREDICTED_RATIO:
+        return (
+            f"It reaches {ratio:.2f} of the {prediction.images_per_sec:,.0f} img/s that were predicted, so that what "
+            f"sets its rate is not known: unstall pipeline --config tuned.toml measures it; {memory}"
+        )
     limit = limits.get(prediction.limit, f"the stage {prediction.limit}")
-    return f"By the prediction its rate is set by {limit}; it takes {prediction.memory_bytes / 1e6:,.0f} MB of memory."
+    return f"By the prediction its rate is set by {limit}; {memory}"
 
 
 def _price_of_order(chosen: Result, results: Results) -> str:

@@ -61,6 +61,26 @@ def test_prefetch_alone_lets_stages_that_are_sequential_meet_the_consumer():
     )
 
 
+@pytest.mark.parametrize(("workers", "expected"), [(16, 60.0 * 1.6), (4, 240 * (1 + 0.6 * 3 / 15))])
+def test_hardware_threads_that_share_a_core_are_no_cores_of_their_own(workers, expected):
+    """16 calls on 16 threads of 8 cores, where a stage takes 1.6 times the CPU time while all are busy."""
+    costs = {
+        ("load", "files", "full"): StageCost(us_per_image=960.0, crowded=1.6),
+        ("batch", "elements", "float32"): StageCost(us_per_image=0.0),
+    }
+    config = replace(BASE, workers=workers, augmentation=None)
+    prediction = predict(config, costs, FAST, cores=16, images=10, source_bytes=0)
+    assert 1e6 / prediction.loader_images_per_sec == pytest.approx(expected)
+    assert prediction.loader_us_per_image == 960.0  # one call at a time shares nothing
+
+
+def test_without_a_buffer_a_fast_consumer_waits_for_the_last_stage():
+    config = replace(BASE, workers=4, cache="memory")
+    consumer = Consumer(us_per_image=40.0, cpu_us_per_image=0.0)
+    assert rate(config, consumer) == (52.5, "cores")
+    assert rate(replace(config, prefetch=0), consumer) == (40.0 + 50.0, "compute")
+
+
 def test_a_model_on_the_same_cores_shares_them():
     # (280 + 20 + 500) / 2 cores are more than any one part of it.
     config = replace(BASE, decode="scaled", resample="composed", augment_with="opencv", augment_at="batch")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.lab.command import devices_here
-from benchmarks.truth.promises import LEAST_REPEATS, LOOPS, PLANTED, TRANSFER
+from benchmarks.truth.promises import LEAST_REPEATS, LOOPS, ON_GPU, PLANTED
 from tests import PROJECT_ROOT
 
 pytestmark = pytest.mark.claims
@@ -26,7 +26,7 @@ _GROUPS = [name for name in PLANTED if name not in ("grid-cpu", "grid-emulated-a
             name,
             marks=[pytest.mark.needs(library)]
             if (library := LOOPS.get(name))
-            else [pytest.mark.skipif(name == TRANSFER and not _HAS_GPU, reason="needs a GPU")],
+            else [pytest.mark.skipif(name in ON_GPU and not _HAS_GPU, reason="needs a GPU")],
         )
         for name in _GROUPS
     ],

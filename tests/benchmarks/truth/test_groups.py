@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from benchmarks.truth import by_hand, groups
+from benchmarks.truth import by_hand, groups, on_gpu
 from benchmarks.truth import planted as planted_loads
 from benchmarks.truth.comparison import Epoch, Figures, compare
 from benchmarks.truth.planted import Metronome, Sleeper, a_batch, a_loader, a_model
@@ -104,7 +104,7 @@ def crossing_a_bus(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(TensorFlow, "as_fit_passes", lambda self, batches: carry(batches))
     batch = a_batch()
     host = carry(itertools.repeat(batch))
-    return groups.carried("bus", a_model(step), "cpu", a_loader(load, 20), batch, host)
+    return on_gpu.carried("bus", a_model(step), "cpu", a_loader(load, 20), batch, host)
 
 
 Planted = Callable[[FakeClock, pytest.MonkeyPatch], Iterator[Figures]]
@@ -117,7 +117,16 @@ EXACT: dict[str, tuple[Planted, str]] = {
     "augmentation": (lambda *_: groups.augmentation(), "device_augment"),
     "interference": (crowded, "interference"),
     "transfer": (crossing_a_bus, "transfer"),
+    "grid-gpu": (
+        lambda *_: on_gpu.behind_host("grid-gpu", "sleeps", 10.0, a_model(Sleeper(0.010)), "cpu"),
+        "prep_stall",
+    ),
 }
+
+
+def test_a_model_that_multiplies_takes_about_the_time_that_it_is_to_take() -> None:
+    step_s = by_hand.step_s(on_gpu.a_busy_model(0.02, side=128), itertools.repeat(on_gpu.on_device(a_batch())), 9)
+    assert 0.005 < step_s < 0.08
 
 
 @pytest.mark.parametrize("group", EXACT)

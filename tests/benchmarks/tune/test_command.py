@@ -440,3 +440,18 @@ def test_autotune_is_among_those_measured_further_however_many_are_faster():
 def test_nothing_is_measured_further_where_the_choice_is_clear():
     assert rounds_of(decided({AUTOTUNE: 1000.0, "fast": 3000.0})) == {AUTOTUNE: 4, "fast": 4}
     assert rounds_of(decided({AUTOTUNE: 1000.0, "slow": 300.0})) == {AUTOTUNE: 4, "slow": 4}
+
+
+@pytest.mark.parametrize(
+    ("several", "python", "most_calls", "crowded"),
+    [
+        ((160.0, 10.0), False, None, 1.6),  # 16 threads on 8 cores: all busy, each slower
+        ((104.0, 6.5), False, None, 1.0),  # noise
+        ((160.0, 10.0), True, None, 1.6),
+        ((130.0, 43.3), True, pytest.approx(3.0, abs=0.01), 1.0),  # Python's lock lets three run
+        ((100.0, 100.0), True, 1.0, 1.0),
+    ],
+)
+def test_parallel_calls_show_locks_and_hardware_threads_that_share_a_core(several, python, most_calls, crowded):
+    cost = child._in_parallel(StageCost(us_per_image=50.0), [(100.0, 100.0)] * 3, [several] * 3, 16, python=python)
+    assert cost == StageCost(us_per_image=50.0, most_calls=most_calls, crowded=crowded)

@@ -1,0 +1,162 @@
+"""Loads of known cost on a GPU, which computes behind the host: a grid of loaders and models, and batches on their way.
+
+All of it works on every backend of Keras.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.lab.options import UserError
+from benchmarks.truth import by_hand
+from benchmarks.truth.comparison import Epoch, Figures, compare, measure_load
+from benchmarks.truth.loops import WATCHED, watched
+from benchmarks.truth.planted import IMAGES, SIDE, Sleeper, a_batch, a_loader, a_model
+from benchmarks.truth.promises import TRANSFER
+from profiles.measure.backends import device_here
+
+# An epoch lasts about so long, and so do the plain steps between two measurements.
+_EPOCH_S, _STEPS_S = 0.4, 0.25
+
+
+class Products(keras.layers.Layer):
+    """Multiplies large matrices whenever a batch passes, and changes nothing of the batch. Works on every backend.
+
+    Each product needs the one before, and the first needs the batch.
+
+    Args:
+      count: products for a batch.
+      side: rows and columns of a matrix.
+    """
+
+    def __init__(self, count: int, side: int) -> None:
+        super().__init__(trainable=False)
+        self._count, self._side = count, side
+
+    def build(self, shape: Any) -> None:
+        # A product with such a matrix is about as long as what was multiplied.
+        random = keras.initializers.RandomNormal(stddev=self._side**-0.5, seed=0)
+        self._matrix = self.add_weight(shape=(self._side, self._side), initializer=random, trainable=False)
+
+    def call(self, images: Any) -> Any:
+        product = self._matrix + keras.ops.mean(images)
+        for _ in range(self._count):
+            product = keras.ops.matmul(product, self._matrix)
+        # Too small to change anything, and no constant that a compiler could leave out.
+        return images + 1e-30 * keras.ops.mean(product)
+
+
+def a_busy_model(step_s: float, *, side: int = 4096) -> keras.Model:
+    """Returns a tiny compiled model whose training step keeps the device busy for about `step_s`, with matrices.
+
+    Args:
+      side: of a matrix. One product of the default size takes less than a millisecond on a GPU of 2022.
+    """
+    product_s, rest_s = _product_s(side)
+    return _multiplying(max(1, round((step_s - rest_s) / product_s)), side)
+
+
+@functools.cache
+def _product_s(side: int) -> tuple[float, float]:
+    """Returns the seconds that this device takes for a product, and for the rest of a training step."""
+    few, many = 4, 12
+    few_s, many_s = (
+        by_hand.step_s(_multiplying(count, side), itertools.repeat(on_device(a_batch())), 30) for count in (few, many)
+    )
+    product_s = (many_s - few_s) / (many - few)
+    return product_s, few_s - few * product_s
+
+
+def _multiplying(count: int, side: int) -> keras.Model:
+    layers = [keras.Input((SIDE, SIDE, 3)), Products(count, side), keras.layers.Flatten(), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+def on_device(batch: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the batch as tensors of Keras' backend, which lie on the device that Keras trains on."""
+    return tuple(keras.ops.convert_to_tensor(np.asarray(part)) for part in batch)
+
+
+def gpu_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
+    """Measures a loader that sleeps and a model that multiplies on a GPU, which computes behind the host.
+
+    Args:
+      group: "grid-gpu", as the main job measures; "watched-gpu", as a script is watched.
+      step_ms: about what a step takes; by hand the step is timed.
+    Raises:
+      UserError: if Keras can use no GPU here.
+    """
+    _need_gpu(group)
+    return behind_host(group, f"load {load_ms:g} ms, step {step_ms:g} ms", load_ms, a_busy_model(step_ms / 1e3), "gpu")
+
+
+def behind_host(group: str, case: str, load_ms: float, model: Any, device: str) -> Iterator[Figures]:
+    """Measures a loader that sleeps, and a model that computes on a device while the host loads."""
+    ready = itertools.repeat(on_device(a_batch()))
+    step_s = by_hand.step_s(model, ready, 10)
+    steps = max(12, round(_EPOCH_S / max(load_ms / 1e3, step_s)))
+    data = a_loader(Sleeper(load_ms / 1e3), steps)
+    by_hand.epoch_s(model, data.take(1))  # traces the step for this loader
+
+    def time_epoch() -> Epoch:
+        compute_s = steps * by_hand.step_s(model, ready, max(5, round(_STEPS_S / step_s)))
+        return Epoch(s=by_hand.epoch_s(model, data), images=steps * IMAGES, parts_s={"compute": compute_s})
+
+    if group == "grid-gpu":
+        return compare(group, case, time_epoch, lambda: measure_load(data, model, device))
+    return compare(group, case, time_epoch, lambda: watched(lambda: model.fit(data, epochs=WATCHED, verbose=0)))
+
+
+def transfer() -> Iterator[Figures]:
+    """Measures batches of 12 MB on their way to a GPU, on which a tiny model trains.
+
+    Raises:
+      UserError: if Keras can use no GPU here.
+    """
+    _need_gpu(TRANSFER)
+    side = 64
+    with tf.device("/CPU:0"):
+        on_host = a_batch(256, side)
+        data = a_loader(lambda: None, 100, batch=on_host)
+    return carried("batches of 12 MB", a_model(side=side), "gpu", data, on_device(on_host), _on_host(on_host))
+
+
+def _on_host(batch: tuple[tf.Tensor, ...]) -> Iterator[Any]:
+    """Yields the batch from the host's memory, endlessly, as Keras' backend takes it."""
+    parts = batch if keras.backend.backend() == "tensorflow" else tuple(part.numpy() for part in batch)
+    return itertools.repeat(parts)
+
+
+def _need_gpu(group: str) -> None:
+    if device_here().kind != "gpu":
+        raise UserError(f"--only {group} needs a GPU that Keras can use, and there is none here.", exit_code=3)
+
+
+def carried(
+    case: str, model: Any, device: str, data: tf.data.Dataset, batch: tuple[tf.Tensor, ...], host: Iterator[Any]
+) -> Iterator[Figures]:
+    """Measures a model whose steps take longer on batches that lie in the host's memory.
+
+    Args:
+      data: yields batches from the host's memory.
+      batch: the same on the device.
+      host: yields the same from the host's memory, endlessly.
+    """
+    steps, images, resident = len(data), int(batch[0].shape[0]), itertools.repeat(batch)
+    by_hand.epoch_s(model, data.take(1))
+
+    def time_epoch() -> Epoch:
+        resident_s, host_s = (by_hand.step_s(model, batches, steps) for batches in (resident, host))
+        parts_s = {"compute": steps * resident_s, "transfer": steps * (host_s - resident_s)}
+        return Epoch(s=by_hand.epoch_s(model, data), images=steps * images, parts_s=parts_s)
+
+    return compare(TRANSFER, case, time_epoch, lambda: measure_load(data, model, device))
