@@ -30,6 +30,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "storage": ("files", "resized", "records", "raw"),
     "location": ("disk", "ram"),
     "cache": ("none", "memory", "disk"),
+    "autotune_algorithm": ("default", "hill_climb", "gradient_descent", "max_parallelism", "stage_based"),
 }
 
 # What each loader supports; anything else is refused. All of them also run without augmentation.
@@ -107,6 +108,8 @@ class PipelineConfig:
     prefetch_to_device: bool = False
     # tf.data: `options.autotune.enabled`.
     autotune: bool = True
+    # tf.data: `options.autotune.autotune_algorithm`, by which its tuner chooses numbers of calls and batches ahead.
+    autotune_algorithm: str = "default"
     # tf.data: its graph rewrites, which turn a sequential map and batch into a parallel, prefetching node.
     rewrites: bool = True
     # tf.data with a cache in memory, or records: images in the shuffle buffer, which is filled before an epoch's first
@@ -193,6 +196,7 @@ class PipelineConfig:
             "prefetch_to_device": False,
             "rewrites": True,
             "autotune": True,
+            "autotune_algorithm": "default",
             "deterministic": True,
         }
         for name, default in only_tf_data.items():
@@ -231,6 +235,11 @@ class PipelineConfig:
             raise ConfigError(
                 "`workers` and `prefetch` must be numbers where autotune is off. "
                 f"Received: autotune=False, workers={self.workers!r}, prefetch={self.prefetch!r}."
+            )
+        if not self.autotune and self.autotune_algorithm != "default":
+            raise ConfigError(
+                "`autotune_algorithm` must be 'default' where autotune is off: nothing uses it. "
+                f"Received: autotune=False, autotune_algorithm={self.autotune_algorithm!r}."
             )
         if self.prefetch_to_device and self.prefetch == 0:
             raise ConfigError(

@@ -211,6 +211,7 @@ def _sentences(document: SearchDocument, results: Results) -> list[str]:
     sentences = [_choice(chosen, results), _limit(chosen)]
     if results.prepare_s:
         sentences.append(f"Before its first epoch it takes {results.prepare_s:,.1f} s, once.")
+    sentences += [*_of_copy(chosen, results), *_of_algorithms(results)]
     sentences.append(_price_of_order(chosen, results))
     exactness = chosen.subject.exactness
     if exactness is not None and exactness.psnr_db is not None:
@@ -249,6 +250,30 @@ def _choice(chosen: Result, results: Results) -> str:
     ratio, interval = again_against or chosen.against(incumbent)
     where = "; measured again, in rounds that did not choose it" if again_against else ""
     return f"{chosen.name} is {ratio:.2f} times as fast as {incumbent.name} ({range_text(interval)}{where})."
+
+
+def _of_copy(chosen: Result, results: Results) -> list[str]:
+    """Says what of the gain is the copy's, and what the tuning adds."""
+    on_copy = results.on_copy
+    if on_copy is None or chosen is results.incumbent:
+        return []
+    copys, tunings = on_copy.again_against(results.incumbent), chosen.again_against(on_copy)
+    if copys is None or tunings is None:
+        return []
+    return [
+        f"AUTOTUNE on the same copy or cache is {copys[0]:.2f} times as fast as AUTOTUNE without "
+        f"({range_text(copys[1])}); the chosen pipeline is {tunings[0]:.2f} times as fast as that "
+        f"({range_text(tunings[1])})."
+    ]
+
+
+def _of_algorithms(results: Results) -> list[str]:
+    if not results.algorithms:
+        return []
+    rates = {result.config.autotune_algorithm: result.rate for result in results.algorithms}
+    text = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
+    fastest = max(rates, key=lambda name: rates[name])
+    return [f"AUTOTUNE has the fastest of TensorFlow's algorithms, {fastest}: {text} img/s."]
 
 
 def _limit(chosen: Result) -> str:

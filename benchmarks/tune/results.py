@@ -90,6 +90,8 @@ class Results:
       results: of all subjects that were measured in a whole round; naive, heuristic and AUTOTUNE first.
       chosen: the fastest that is significantly faster than AUTOTUNE, in the rounds that chose it and when both were
         measured again; AUTOTUNE where none is. None where nothing was measured.
+      algorithms: AUTOTUNE with each of TensorFlow's algorithms; empty for a quick search.
+      on_copy: AUTOTUNE on the copy or cache of the pipeline that was measured again; None where that has none.
       order: None where the price of a fixed order was not measured.
       prepare_s: seconds before the first epoch, for all images; 0 where nothing is prepared.
     """
@@ -98,6 +100,8 @@ class Results:
     chosen: Result | None
     order: OrderResults | None
     prepare_s: float
+    algorithms: tuple[Result, ...] = ()
+    on_copy: Result | None = None
 
     def named(self, name: str) -> Result | None:
         return next((result for result in self.results if result.name == name), None)
@@ -135,6 +139,8 @@ def results_of(samples: SearchSamples, images: int, *, ended: bool) -> Results:
         chosen=settle(results, samples.chosen_first if ended else None),
         order=order,
         prepare_s=samples.prepare_s_per_image * images,
+        algorithms=rates_of_subjects(samples.algorithms, images),
+        on_copy=None if samples.on_copy is None else result_of(samples.on_copy, images),
     )
 
 

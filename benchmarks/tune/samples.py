@@ -64,6 +64,10 @@ class SearchSamples:
       subjects: the pipelines that were measured; naive, heuristic and AUTOTUNE first.
       chosen_first: the name of the subject that was measured again beside AUTOTUNE, because the first rounds chose it;
         None where they chose AUTOTUNE, and until they have chosen.
+      algorithms: AUTOTUNE with each of TensorFlow's algorithms, in rounds before all others; the fastest of them is the
+        subject AUTOTUNE. Empty for a quick search, whose AUTOTUNE has the default.
+      on_copy: AUTOTUNE on the prepared copy or the cache of the chosen pipeline, in the rounds that measured the choice
+        again; None where the choice has none, and for a quick search.
       order: None where the chosen pipeline has no parallel calls, or could not be measured in any order.
       prepare_s_per_image: seconds that a prepared copy or a cache on disk takes before the first epoch; 0 without one.
       seconds: how long the search took.
@@ -75,6 +79,8 @@ class SearchSamples:
     rejected: Mapping[str, int] = field(default_factory=dict)
     subjects: tuple[MeasuredPipeline, ...] = ()
     chosen_first: str | None = None
+    algorithms: tuple[MeasuredPipeline, ...] = ()
+    on_copy: MeasuredPipeline | None = None
     order: OrderSamples | None = None
     prepare_s_per_image: float = 0.0
     seconds: float = 0.0

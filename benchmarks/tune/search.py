@@ -30,7 +30,7 @@ from benchmarks.tune.results import (
 from benchmarks.tune.rounds import LEAST_ROUNDS, QUICK_ROUNDS, SESSION, Say, rounds_within
 from benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples, Subject
 from pipeline import ImageSource, PipelineConfig
-from pipeline.config import AUTO
+from pipeline.config import AUTO, CHOICES
 from pipeline.cost_model import Consumer, StageCost, StageKey, candidates, kind_of, predict, stages_of
 from pipeline.prepared import bytes_of
 from profiles import clock
@@ -44,6 +44,8 @@ _COST_IMAGES, _QUICK_COST_IMAGES = 256, 128
 # Where fewer rounds than this have not decided which pipeline is the fastest, so many more rounds are measured of those
 # that may be; and so many rounds measure the choice again.
 _DECIDING_ROUNDS = 8
+# Rounds of each of TensorFlow's algorithms for AUTOTUNE.
+_ALGORITHM_ROUNDS = 3
 # Rounds that measure the choice of a quick search again. They alone must show that it is faster.
 _QUICK_AGAIN = 5
 
@@ -88,6 +90,8 @@ class Tuner:
         self._rejected: Counter[str] = Counter()
         self._subjects: dict[Job, Subject] = {}
         self._chosen_first: str | None = None
+        self._algorithms: tuple[MeasuredPipeline, ...] = ()
+        self._on_copy: tuple[Job, Subject] | None = None
         # The subjects' windows until `_measure_order` clears those of the chosen one and measures it anew.
         self._measured_before_order: tuple[MeasuredPipeline, ...] | None = None
         self._any_and_in_order: tuple[Job, Job] | None = None
@@ -119,6 +123,8 @@ class Tuner:
             rejected=dict(+self._rejected),
             subjects=self._measured if self._measured_before_order is None else self._measured_before_order,
             chosen_first=self._chosen_first,
+            algorithms=self._algorithms,
+            on_copy=self._measured_on_copy,
             order=order,
             prepare_s_per_image=self._prepare_s_per_image,
             seconds=(clock.now_ns() - self._began_ns) / 1e9 if self._seconds is None else self._seconds,
@@ -130,7 +136,7 @@ class Tuner:
         return tuple(
             LeftOut(who=left_out.label, reason=left_out.reason)
             for left_out in self._group.left_out
-            if left_out.job in self._subjects
+            if left_out.job in self._subjects or (self._on_copy is not None and left_out.job == self._on_copy[0])
         )
 
     def search(self, after_round: Callable[[], object]) -> None:
@@ -158,6 +164,8 @@ class Tuner:
             )
             self._predicted = len(space)
             shortlist = self._shortlist(self._rank(space), base)
+            if self._thorough:
+                bars[AUTOTUNE] = self._best_algorithm(bars[AUTOTUNE])
             subjects = {name: self._subject(config, name) for name, config in bars.items()}
             subjects |= {subject.name: subject for subject in shortlist}
             self._measure(list(subjects.values()))
@@ -225,6 +233,31 @@ class Tuner:
                 self._rejected[f"images are of class {widest}, --exactness is {self._limits.exactness}"] += 1
         return chosen
 
+    def _best_algorithm(self, autotune: PipelineConfig) -> PipelineConfig:
+        """Returns AUTOTUNE with the fastest of TensorFlow's algorithms for it, after a few rounds of each.
+
+        The fastest of a few rounds owes its place to noise as well, which makes AUTOTUNE harder to beat, if anything.
+        """
+        group, jobs = self._group, []
+        for algorithm in CHOICES["autotune_algorithm"]:
+            subject = self._subject(replace(autotune, autotune_algorithm=algorithm), f"{AUTOTUNE}, {algorithm}")
+            self._say(f"warming up {subject.name}")
+            job = Job(variant=subject.name, config=subject.config, model=self._model)
+            self._subjects[job] = subject
+            group.add(job)
+            jobs.append(job)
+        for number in range(_ALGORITHM_ROUNDS):
+            self._say(f"AUTOTUNE's algorithms, round {number + 1}")
+            run_round(
+                [Turn(group=group, of=job, window="train") for job in group.jobs if job in jobs], number, self._order
+            )
+        failed = {left_out.job for left_out in group.left_out}
+        self._algorithms = tuple(self._measured_of(job) for job in jobs if job not in failed)
+        for job in jobs:
+            del self._subjects[job]
+        results = rates_of_subjects(self._algorithms, self._source.images)
+        return max(results, key=lambda result: result.rate).config if results else autotune
+
     def _measure(self, subjects: Sequence[Subject]) -> None:
         group = self._group
         for first in group.jobs:
@@ -269,6 +302,13 @@ class Tuner:
         measured = self._group.measured
         return tuple(self._measured_of(job) for job in self._subjects if job in measured and job not in failed)
 
+    @property
+    def _measured_on_copy(self) -> MeasuredPipeline | None:
+        if self._on_copy is None or self._on_copy[0] not in self._group.measured:
+            return None
+        job, subject = self._on_copy
+        return MeasuredPipeline(subject=subject, samples=tuple(self._group.measured[job].samples))
+
     def _measured_of(self, job: Job) -> MeasuredPipeline:
         return MeasuredPipeline(subject=self._subjects[job], samples=tuple(self._group.measured[job].samples))
 
@@ -312,10 +352,23 @@ class Tuner:
         for job, subject in self._subjects.items():
             if subject.name in rivals and job not in group.jobs and job in group.measured and job not in failed:
                 group.add(job)
+        if self._thorough:
+            self._add_copy(name)
         turns = [Turn(group=group, of=job, window="again") for job in group.jobs]
         for number in range(_DECIDING_ROUNDS if self._thorough else _QUICK_AGAIN):
             run_round(turns, number, self._order)
             self._after_round()
+
+    def _add_copy(self, name: str) -> None:
+        """Adds AUTOTUNE on the prepared copy or the cache of a subject, where that has one."""
+        by_name = {subject.name: subject for subject in self._subjects.values()}
+        chosen, autotune = by_name[name], by_name[AUTOTUNE]
+        if chosen.config.storage == "files" and chosen.config.cache == "none":
+            return
+        config = replace(autotune.config, storage=chosen.config.storage, cache=chosen.config.cache)
+        job = Job(variant=f"{AUTOTUNE}, the same copy", config=config, model=self._model)
+        self._on_copy = job, replace(chosen, name=job.variant, config=config, exactness=None)
+        self._group.add(job)
 
     def _measure_order(self, chosen: Subject) -> None:
         """Measures the chosen pipeline beside a copy of it whose elements come in the order in which they are ready."""

@@ -68,6 +68,9 @@ def with_options(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Da
     """Sets tf.data's options as the config says: autotuning, graph rewrites and deterministic order."""
     options = tf.data.Options()
     options.autotune.enabled = config.autotune
+    if config.autotune_algorithm != "default":
+        algorithm = tf.data.experimental.AutotuneAlgorithm[config.autotune_algorithm.upper()]
+        options.autotune.autotune_algorithm = algorithm
     options.deterministic = config.deterministic
     if not config.rewrites:
         # Only this option leaves the pipeline as written; switching single rewrites off does not.

@@ -132,6 +132,7 @@ def test_an_image_size_that_is_not_two_whole_numbers_is_refused(value):
         ("prefetch", None, "int or str"),
         ("prefetch_to_device", "yes", "bool"),
         ("autotune", 0, "bool"),
+        ("autotune_algorithm", True, "str"),
         ("rewrites", "off", "bool"),
         ("shuffle_buffer", False, "int"),
         ("deterministic", None, "bool"),
@@ -247,12 +248,21 @@ def test_without_augmentation_its_library_does_not_matter(loader):
         ("prefetch_to_device", True, False),
         ("rewrites", False, True),
         ("autotune", False, True),
+        ("autotune_algorithm", "hill_climb", "default"),
         ("deterministic", False, True),
     ],
 )
 def test_a_setting_of_tf_data_alone_is_refused_elsewhere(loader, name, value, default):
     assert message_of(**LOADERS[loader], **{name: value}) == (
         f"`{name}` must be {default!r} for loader={loader!r}: only tf_data has the choice. Received: {name}={value!r}."
+    )
+
+
+def test_an_algorithm_needs_a_tuner_that_uses_it():
+    assert PipelineConfig(autotune_algorithm="stage_based").autotune
+    assert message_of(autotune=False, workers=1, prefetch=0, autotune_algorithm="hill_climb") == (
+        "`autotune_algorithm` must be 'default' where autotune is off: nothing uses it. "
+        "Received: autotune=False, autotune_algorithm='hill_climb'."
     )
 
 
@@ -426,6 +436,7 @@ def test_toml_is_written_as_people_would_write_it():
         "prefetch = 2",
         "prefetch_to_device = false",
         "autotune = true",
+        'autotune_algorithm = "default"',
         "rewrites = true",
         "shuffle_buffer = 512",
         "deterministic = true",

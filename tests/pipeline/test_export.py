@@ -62,6 +62,7 @@ VALUES = {
     "prefetch": (2, 0, "auto"),
     "prefetch_to_device": (False, True),
     "autotune": (False, True),
+    "autotune_algorithm": CHOICES["autotune_algorithm"],
     "rewrites": (True, False),
     "shuffle_buffer": (512, 8, 0),
     "deterministic": (True, False),
@@ -189,7 +190,12 @@ def steps_of(dataset) -> list[tuple]:
     """What tf.data does, last step first: the kinds of its steps with their buffers, workers and options."""
     options = dataset.options()
     steps = [
-        (options.autotune.enabled, options.deterministic, options.experimental_optimization.apply_default_optimizations)
+        (
+            options.autotune.enabled,
+            options.autotune.autotune_algorithm,
+            options.deterministic,
+            options.experimental_optimization.apply_default_optimizations,
+        )
     ]
     waiting = [dataset]
     while waiting:
