@@ -70,19 +70,24 @@ class Augmentation:
         """Whether images are cropped."""
         return self.crop_area != (1.0, 1.0)
 
-    def draw(self, images: int, *, seed: int, epoch: int, rows: NDArray[np.int64] | None = None) -> Draw:
+    def draw(
+        self, images: int, *, seed: int, epoch: int, rows: NDArray[np.int64] | None = None, first: int = 0
+    ) -> Draw:
         """Draws the numbers of an epoch; row k belongs to the k-th image served.
 
         The numbers depend on `seed` and `epoch` alone, and not on the number of workers.
 
         Args:
-          images: number of images in the epoch.
+          images: number of images in the epoch, or behind `first` in it.
           seed: the pipeline's seed, at least 0.
           epoch: counts from 0.
           rows: indices of the rows to return; by default all.
+          first: the image of the epoch that row 0 belongs to. The rows before it are not drawn.
         """
-        random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 1])))
-        uniform = random.random((images, 8 if self.crops else 4))
+        columns = 8 if self.crops else 4
+        generator = np.random.Philox(np.random.SeedSequence([seed, epoch, 1]))
+        generator.advance(first * columns // 4)  # each of its steps gives four numbers
+        uniform = np.random.Generator(generator).random((images, columns))
         if rows is not None:
             uniform = uniform[rows]
         crop = np.tile([0.0, 0.0, 1.0, 1.0], (len(uniform), 1))

@@ -28,8 +28,13 @@ def order_of(source: ImageSource, config: PipelineConfig, epoch: int) -> NDArray
 
 
 def maps_of(
-    images: int, config: PipelineConfig, epoch: int, rows: NDArray[np.int64] | None = None
+    images: int, config: PipelineConfig, epoch: int, rows: NDArray[np.int64] | None = None, first: int = 0
 ) -> NDArray[np.float32]:
-    """Returns one epoch's random affine maps, (images, 2, 3), or those of `rows` only. The config must augment."""
+    """Returns random affine maps of one epoch, (images, 2, 3). The config must augment.
+
+    Args:
+      images, rows, first: as in `Augmentation.draw`.
+    """
     assert config.augmentation is not None
-    return config.augmentation.draw(images, seed=config.seed, epoch=epoch, rows=rows).affine(*config.image_size)
+    draw = config.augmentation.draw(images, seed=config.seed, epoch=epoch, rows=rows, first=first)
+    return draw.affine(*config.image_size)

@@ -16,6 +16,9 @@ from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 from pipeline.stages.epochs import maps_of, order_of
 
+# Draws are made for so many images at a time: some 2 ms of NumPy's, and less than a megabyte.
+_DRAWN_AT_ONCE = 8192
+
 
 def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
     """Yields 0 to `images` - 1, in another order each epoch; before a cache in memory, always in the same random order.
@@ -33,38 +36,61 @@ def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
 def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Yields an epoch's order and draws, a batch at a time: indices (batch,) int64, maps (batch, 2, 3) float32.
 
-    Python is called once an epoch; the numbers depend on the seed and the epoch's number alone. Drawing and zipping
-    single elements would cost tf.data some 20 us an image, a tenth of the time of decoding it.
+    Python is called once an epoch for the order, and once for the draws of each few thousand images, so that the first
+    batch of many images waits for no more; the numbers depend on the seed and the epoch's number alone. Drawing and
+    zipping single elements would cost tf.data some 20 us an image, a tenth of the time of decoding it.
     """
     images, size, epochs = source.images, config.batch_size, itertools.count()
 
-    def plan_epoch() -> tuple[np.ndarray, np.ndarray]:
+    def plan_epoch() -> tuple[np.int64, np.ndarray]:
         epoch = next(epochs)
-        return order_of(source, config, epoch), maps_of(images, config, epoch)
+        return np.int64(epoch), order_of(source, config, epoch)
 
     def batches(_: Any) -> tf.data.Dataset:
-        order, matrices = tf.numpy_function(plan_epoch, [], (tf.int64, tf.float32))
-        order, matrices = tf.ensure_shape(order, (images,)), tf.ensure_shape(matrices, (images, 2, 3))
-        starts = tf.data.Dataset.range(0, images, size)
-        return starts.map(lambda start: (order[start : start + size], matrices[start : start + size]))
+        epoch, order = tf.numpy_function(plan_epoch, [], (tf.int64, tf.int64))
+        epoch, order = tf.ensure_shape(epoch, ()), tf.ensure_shape(order, (images,))
+
+        def part(first: Any, matrices: Any) -> tf.data.Dataset:
+            starts = tf.data.Dataset.range(0, tf.shape(matrices, tf.int64)[0], size)
+            return starts.map(
+                lambda start: (order[first + start : first + start + size], matrices[start : start + size])
+            )
+
+        return _drawn(images, config, epoch, multiple_of=size).flat_map(part)
 
     dataset = tf.data.Dataset.range(1).flat_map(batches)
     return dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(images / size)))
 
 
+def _drawn(images: int, config: PipelineConfig, epoch: Any, *, multiple_of: int = 1) -> tf.data.Dataset:
+    """Yields the draws of an epoch in parts: the first image of a part, int64, and its maps (part, 2, 3) float32.
+
+    Args:
+      epoch: its number, a tensor.
+      multiple_of: divides the images of every part but the last.
+    """
+    part = max(1, _DRAWN_AT_ONCE // multiple_of) * multiple_of
+
+    def draw(epoch: np.int64, first: np.int64) -> np.ndarray:
+        return maps_of(min(part, images - int(first)), config, int(epoch), first=int(first))
+
+    def drawn(first: Any) -> tuple[Any, Any]:
+        return first, tf.ensure_shape(tf.numpy_function(draw, [epoch, first], tf.float32), (None, 2, 3))
+
+    return tf.data.Dataset.range(0, images, part).map(drawn)
+
+
 def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
     """Yields one (2, 3) float32 affine map an image, drawn anew for each iterator of the dataset.
 
-    Python is called once an epoch; the numbers depend on the seed and the epoch's number alone.
+    Python is called once for each few thousand images; the numbers depend on the seed and the epoch's number alone.
     """
     epochs = itertools.count()
 
-    def draw_epoch() -> np.ndarray:
-        return maps_of(images, config, next(epochs))
-
     def rows(_: Any) -> tf.data.Dataset:
-        matrices = tf.numpy_function(draw_epoch, [], tf.float32)
-        return tf.data.Dataset.from_tensor_slices(tf.ensure_shape(matrices, (images, 2, 3)))
+        epoch = tf.ensure_shape(tf.numpy_function(lambda: np.int64(next(epochs)), [], tf.int64), ())
+        parts = _drawn(images, config, epoch)
+        return parts.flat_map(lambda first, matrices: tf.data.Dataset.from_tensor_slices(matrices))
 
     dataset = tf.data.Dataset.range(1).flat_map(rows)
     return dataset.apply(tf.data.experimental.assert_cardinality(images))

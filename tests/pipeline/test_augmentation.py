@@ -409,3 +409,11 @@ def test_an_augmentation_of_nothing_has_no_layers():
     names = [type(layer).__name__ for layer in keras_layers(Augmentation(), seed=0)]
     assert names == ["RandomShear", "RandomZoom", "RandomFlip"]
     assert all(isinstance(layer, keras.layers.Layer) for layer in keras_layers(Augmentation(), seed=0))
+
+
+@pytest.mark.parametrize("augmentation", [STRONG, CROPS], ids=["affine", "crops"])
+@pytest.mark.parametrize("first", [0, 1, 7, 300])
+def test_a_part_of_an_epoch_has_the_draws_of_the_whole(augmentation, first):
+    whole = augmentation.draw(1000, seed=3, epoch=2).affine(SIDE, SIDE)
+    part = augmentation.draw(100, seed=3, epoch=2, first=first).affine(SIDE, SIDE)
+    np.testing.assert_array_equal(part, whole[first : first + 100])
