@@ -3,8 +3,9 @@
 The prediction accounts for resources, as in Plumber (Kuchnik et al., MLSys 2022), and includes the consumer's own work.
 It assumes the following; the tuner measures the best pipelines, to catch where that is wrong:
 
-- A stage takes the same CPU time for an image in any pipeline, but for a measured factor while other cores are busy:
-  two hardware threads of one core share that core's units. The factor grows evenly from one busy core to all.
+- A stage takes the same CPU time for an image in any pipeline, but for a measured factor: two hardware threads of one
+  core share that core's units. In the bound of one stage the factor grows with that stage's own calls; in the bound of
+  all cores it is whole. Sequential stages have none.
 - Parallel calls multiply a stage's rate, up to the number of cores; for a stage that runs Python, up to a measured
   number of calls.
 - The CPU times of all stages add up on the cores, with that of a consumer that computes there. Nothing else runs there.
@@ -37,17 +38,17 @@ class StageCost:
     Attributes:
       us_per_image: microseconds per image, one call at a time.
       most_calls: parallel calls beyond which the rate does not grow; None if only the cores limit it.
-      crowded: how many times as much CPU time an image takes while all cores run this stage.
+      crowded_factor: how many times as much CPU time an image takes while all cores run this stage.
     """
 
     us_per_image: float
     most_calls: float | None = None
-    crowded: float = 1.0
+    crowded_factor: float = 1.0
 
     def busy_us(self, busy: float, cores: float) -> float:
         """Returns the microseconds per image while so many of the cores are busy."""
         part = min(max((busy - 1) / (cores - 1), 0.0), 1.0) if cores > 1 else 0.0
-        return self.us_per_image * (1 + (self.crowded - 1) * part)
+        return self.us_per_image * (1 + (self.crowded_factor - 1) * part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class Prediction:
       images_per_sec: rate of training.
       loader_images_per_sec: rate of the loader alone.
       loader_us_per_image: microseconds that the stages take for an image, one call at a time: the CPU time that the
-        loader takes from a model on the same cores.
+        loader takes from a model on the same cores, without what it takes more while all cores are busy.
       limit: what limits training: a stage's name, "cores" or "compute".
       memory_bytes: the cache and the buffers of the whole run.
       disk_bytes: the cache or the prepared copy.
@@ -141,11 +142,15 @@ def predict(
         train_us, limit = loader_us + consumer.us_per_image, slowest
     else:
         shared_us = (crowded_us + consumer.cpu_us_per_image) / cores
-        consumed_us = consumer.us_per_image
-        if config.prefetch == 0 and (config.composed or config.augment_at != "batch"):
-            consumed_us += costs[stages[-1][0]].us_per_image
+        last, last_us = stages[-1][0], 0.0
+        if config.prefetch == 0:
+            if config.augment_at == "batch" and not config.composed:  # only the conversion is behind the augmentation
+                last = ("batch", "batches", config.output_dtype)
+            last_us = costs[last].us_per_image if last in costs else 0.0
+        consumed_us = consumer.us_per_image + last_us
+        consumed = "compute" if consumer.us_per_image >= last_us else " ".join(last)
         train_us = max(loader_us, consumed_us, shared_us)
-        limit = slowest if train_us == loader_us else "compute" if train_us == consumed_us else "cores"
+        limit = slowest if train_us == loader_us else consumed if train_us == consumed_us else "cores"
     memory_bytes, disk_bytes = needs(config, images, source_bytes)
     return Prediction(
         images_per_sec=1e6 / train_us,

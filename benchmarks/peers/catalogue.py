@@ -198,6 +198,7 @@ PARTS = {
         "read-decode-warp": "a part of the work: reads, decodes scaled, one warp",
     }.items()
 }
+# No bound for loaders: it decodes at full size, on another device.
 PARTS["decode-gpu"] = Peer(
     name="decode-gpu",
     module="benchmarks.peers.loaders.nvjpeg",

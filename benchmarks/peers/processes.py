@@ -11,7 +11,7 @@ from benchmarks.lab.child import Child, Home, kill_all
 from profiles import Device, clock
 
 _SESSION = "benchmarks.peers.child:PeerSession"
-_DEVICES = {gpu: Device(kind=kind, name=kind) for gpu, kind in ((False, "cpu"), (True, "gpu"))}
+_DEVICES = {False: Device(kind="cpu", name="cpu"), True: Device(kind="gpu", name="gpu")}
 # Duration of one check for rest, the CPU time that a resting process may use in this time (the kernel counts in ticks
 # of 10 ms), and the number of checks.
 _REST_MS, _REST_CPU_MS, _REST_TRIES = 100, 10, 30

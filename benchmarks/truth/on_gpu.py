@@ -1,6 +1,6 @@
 """Loads of known cost on a GPU, which computes behind the host: a grid of loaders and models, and batches on their way.
 
-All of it works on every backend of Keras.
+Works on Keras' TensorFlow and JAX backends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.truth.planted import IMAGES, SIDE, Sleeper, a_batch, a_loader, a
 from benchmarks.truth.promises import TRANSFER
 from profiles.measure.backends import device_here
 
-# An epoch lasts about so long, and so do the plain steps between two measurements.
+# Seconds that an epoch lasts, about, and the plain steps that are timed beside it.
 _EPOCH_S, _STEPS_S = 0.4, 0.25
 
 

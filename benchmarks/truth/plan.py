@@ -213,6 +213,7 @@ def _groups(part: str, arguments: argparse.Namespace) -> tuple[str, ...]:
     on_gpu = [name for name in groups if name in ON_GPU]
     if on_gpu and len(on_gpu) < len(groups):
         raise UserError(
-            f"--only {on_gpu[0]} needs a GPU, which other parts must not see. Together: {', '.join(ON_GPU)}."
+            f"--only {on_gpu[0]} needs a GPU, which the other parts must not see: name only parts of "
+            f"{', '.join(ON_GPU)}."
         )
     return groups

@@ -60,7 +60,7 @@ class StageCosts:
         )
         self._shuffle_buffer = base.shuffle_buffer
         self._source = source
-        self._calls = round(usable_cores())
+        self._calls = max(1, round(usable_cores()))
         self._costs: dict[StageKey, StageCost] = {}
 
     def measure(self, keys: Iterable[StageKey]) -> dict[StageKey, StageCost]:
@@ -148,7 +148,8 @@ class StageCosts:
             return cost
         with build(replace(config, workers=self._calls), source) as parallel:
             several = _runs(parallel.data, parallel.data.options())
-        return _in_parallel(cost, runs, several, self._calls, python=python)
+        apart_us = tail * images_per_batch
+        return _in_parallel(cost, runs, several, self._calls, python=python, apart_us=apart_us)
 
 
 def _decode(key: StageKey) -> str:
@@ -162,7 +163,13 @@ def _ready(config: PipelineConfig) -> Any:
 
 
 def _in_parallel(
-    cost: StageCost, single: Sequence[_Run], several: Sequence[_Run], calls: int, *, python: bool
+    cost: StageCost,
+    single: Sequence[_Run],
+    several: Sequence[_Run],
+    calls: int,
+    *,
+    python: bool,
+    apart_us: float = 0.0,
 ) -> StageCost:
     """Returns the cost of a stage with what its parallel calls showed.
 
@@ -173,15 +180,16 @@ def _in_parallel(
       single: runs of single calls.
       several: runs of so many parallel calls as there are cores.
       python: whether the stage runs Python code, whose lock may keep calls from running at once.
+      apart_us: CPU time of both runs that is no part of the stage.
     """
     reached = _cores_busy(several) / _cores_busy(single)
-    crowded = median([cpu_us for cpu_us, _ in several]) / median([cpu_us for cpu_us, _ in single])
-    limited = python and reached < _LOCKED_RATIO * calls
+    crowded = (_cpu_us(several) - apart_us) / max(_cpu_us(single) - apart_us, 0.01)
+    # Calls that wait for a lock, or for the elements that they get, do not keep all cores busy.
+    limited = reached < _LOCKED_RATIO * calls
     return replace(
         cost,
-        most_calls=max(reached, 1.0) if limited else None,
-        # Calls that wait for a lock do not keep all cores busy, and burn CPU time while they wait.
-        crowded=crowded if not limited and crowded > _CROWDED_RATIO else 1.0,
+        most_calls=max(reached, 1.0) if limited and python else None,
+        crowded_factor=crowded if not limited and crowded > _CROWDED_RATIO else 1.0,
     )
 
 
@@ -191,7 +199,11 @@ def _us(runs: Sequence[_Run], images_per_element: float) -> float:
     CPU time, because other programs on the machine hardly change it. It leaves out waiting for storage, of which there
     is none: the files are in the page cache.
     """
-    return median([cpu_us for cpu_us, _ in runs]) / images_per_element
+    return _cpu_us(runs) / images_per_element
+
+
+def _cpu_us(runs: Sequence[_Run]) -> float:
+    return median([cpu_us for cpu_us, _ in runs])
 
 
 def _cores_busy(runs: Sequence[_Run]) -> float:
@@ -256,7 +268,8 @@ class TuneSession(Session):
         windows = Windows(self._models[model], self._device)
         windows.prepare([batch])
         steps = steps_for(windows.resident(batch, steps=TRIAL_STEPS, round_=0))
-        # On a GPU a step takes its batch from the host, as in training; an emulated device takes none.
+        # On a GPU the time of a step includes the way of a float32 batch from the host: too much for uint8, and for
+        # batches that TensorFlow has sent ahead (`prefetch_to_device`). An emulated device takes no batch.
         on_gpu = self._device.kind == "gpu"
         samples = [
             windows.replay([batch], steps=steps, round_=number)

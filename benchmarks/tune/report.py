@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.tune.plan import SCRIPT, Asked
+from benchmarks.tune.plan import SCRIPT, TOML, Asked
 from benchmarks.tune.results import (
     AUTOTUNE,
     HEURISTIC,
@@ -257,13 +257,13 @@ def _of_copy(chosen: Result, results: Results) -> list[str]:
     on_copy = results.on_copy
     if on_copy is None or chosen is results.incumbent:
         return []
-    copys, tunings = on_copy.again_against(results.incumbent), chosen.again_against(on_copy)
-    if copys is None or tunings is None:
+    of_copy, of_tuning = on_copy.again_against(results.incumbent), chosen.again_against(on_copy)
+    if of_copy is None or of_tuning is None:
         return []
     return [
-        f"AUTOTUNE on the same copy or cache is {copys[0]:.2f} times as fast as AUTOTUNE without "
-        f"({range_text(copys[1])}); the chosen pipeline is {tunings[0]:.2f} times as fast as that "
-        f"({range_text(tunings[1])})."
+        f"AUTOTUNE on the same copy or cache is {of_copy[0]:.2f} times as fast as AUTOTUNE without "
+        f"({range_text(of_copy[1])}); the chosen pipeline is {of_tuning[0]:.2f} times as fast as that "
+        f"({range_text(of_tuning[1])})."
     ]
 
 
@@ -279,14 +279,15 @@ def _of_algorithms(results: Results) -> list[str]:
 def _limit(chosen: Result) -> str:
     prediction = chosen.subject.prediction
     limits = {"compute": "the model itself", "cores": "the cores, which loader and model share"}
-    memory = f"it takes {prediction.memory_bytes / 1e6:,.0f} MB of memory."
+    megabytes = f"{prediction.memory_bytes / 1e6:,.0f} MB"
     if (ratio := chosen.rate / prediction.images_per_sec) < _PREDICTED_RATIO:
         return (
-            f"It reaches {ratio:.2f} of the {prediction.images_per_sec:,.0f} img/s that were predicted, so that what "
-            f"sets its rate is not known: unstall pipeline --config tuned.toml measures it; {memory}"
+            f"It reaches {ratio:.0%} of the {prediction.images_per_sec:,.0f} img/s that were predicted, so what sets "
+            f"its rate is not known. To measure that: unstall pipeline --data FOLDER --config {TOML}. It takes "
+            f"{megabytes} of memory."
         )
     limit = limits.get(prediction.limit, f"the stage {prediction.limit}")
-    return f"By the prediction its rate is set by {limit}; {memory}"
+    return f"By the prediction its rate is set by {limit}; it takes {megabytes} of memory."
 
 
 def _price_of_order(chosen: Result, results: Results) -> str:

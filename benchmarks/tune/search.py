@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from benchmarks.lab.child import ChildDied, JobRefused
@@ -90,8 +90,9 @@ class Tuner:
         self._rejected: Counter[str] = Counter()
         self._subjects: dict[Job, Subject] = {}
         self._chosen_first: str | None = None
-        self._algorithms: tuple[MeasuredPipeline, ...] = ()
-        self._on_copy: tuple[Job, Subject] | None = None
+        # AUTOTUNE with each of TensorFlow's algorithms, and on the copy of the chosen pipeline: none can be chosen.
+        self._by_algorithm: dict[Job, Subject] = {}
+        self._on_copy: dict[Job, Subject] = {}
         # The subjects' windows until `_measure_order` clears those of the chosen one and measures it anew.
         self._measured_before_order: tuple[MeasuredPipeline, ...] | None = None
         self._any_and_in_order: tuple[Job, Job] | None = None
@@ -123,8 +124,8 @@ class Tuner:
             rejected=dict(+self._rejected),
             subjects=self._measured if self._measured_before_order is None else self._measured_before_order,
             chosen_first=self._chosen_first,
-            algorithms=self._algorithms,
-            on_copy=self._measured_on_copy,
+            algorithms=self._measured_in(self._by_algorithm),
+            on_copy=next(iter(self._measured_in(self._on_copy)), None),
             order=order,
             prepare_s_per_image=self._prepare_s_per_image,
             seconds=(clock.now_ns() - self._began_ns) / 1e9 if self._seconds is None else self._seconds,
@@ -136,7 +137,7 @@ class Tuner:
         return tuple(
             LeftOut(who=left_out.label, reason=left_out.reason)
             for left_out in self._group.left_out
-            if left_out.job in self._subjects or (self._on_copy is not None and left_out.job == self._on_copy[0])
+            if left_out.job in self._subjects | self._by_algorithm | self._on_copy
         )
 
     def search(self, after_round: Callable[[], object]) -> None:
@@ -158,7 +159,8 @@ class Tuner:
             bars = _bars(base, self._cores)
             if not self._thorough:  # the other usual pipelines decide nothing
                 bars = {AUTOTUNE: bars[AUTOTUNE]}
-            keys = dict.fromkeys(key for config in (*bars.values(), *space) for key, _ in stages_of(config))
+            on_copies = [replace(bars[AUTOTUNE], storage=storage) for storage in CHOICES["storage"] if self._thorough]
+            keys = dict.fromkeys(key for config in (*bars.values(), *on_copies, *space) for key, _ in stages_of(config))
             self._costs, self._consumer = self._group.ask(
                 "stage_costs", tuple(keys), base, self._model, self._cost_images
             )
@@ -236,26 +238,22 @@ class Tuner:
     def _best_algorithm(self, autotune: PipelineConfig) -> PipelineConfig:
         """Returns AUTOTUNE with the fastest of TensorFlow's algorithms for it, after a few rounds of each.
 
-        The fastest of a few rounds owes its place to noise as well, which makes AUTOTUNE harder to beat, if anything.
+        Noise may choose one that is a little slower than the best. AUTOTUNE is measured anew afterwards, so that the
+        rounds that chose its algorithm do not flatter it.
         """
-        group, jobs = self._group, []
+        group, by_job = self._group, self._by_algorithm
         for algorithm in CHOICES["autotune_algorithm"]:
             subject = self._subject(replace(autotune, autotune_algorithm=algorithm), f"{AUTOTUNE}, {algorithm}")
             self._say(f"warming up {subject.name}")
             job = Job(variant=subject.name, config=subject.config, model=self._model)
-            self._subjects[job] = subject
+            by_job[job] = subject
             group.add(job)
-            jobs.append(job)
         for number in range(_ALGORITHM_ROUNDS):
-            self._say(f"AUTOTUNE's algorithms, round {number + 1}")
-            run_round(
-                [Turn(group=group, of=job, window="train") for job in group.jobs if job in jobs], number, self._order
-            )
-        failed = {left_out.job for left_out in group.left_out}
-        self._algorithms = tuple(self._measured_of(job) for job in jobs if job not in failed)
-        for job in jobs:
-            del self._subjects[job]
-        results = rates_of_subjects(self._algorithms, self._source.images)
+            self._say(f"{AUTOTUNE}'s algorithms, round {number + 1}")
+            turns = [Turn(group=group, of=job, window="train") for job in group.jobs if job in by_job]
+            run_round(turns, number, self._order)
+            self._after_round()
+        results = rates_of_subjects(self._measured_in(by_job), self._source.images)
         return max(results, key=lambda result: result.rate).config if results else autotune
 
     def _measure(self, subjects: Sequence[Subject]) -> None:
@@ -297,17 +295,17 @@ class Tuner:
 
     @property
     def _measured(self) -> tuple[MeasuredPipeline, ...]:
-        """The subjects that were measured, and have not failed."""
+        return self._measured_in(self._subjects)
+
+    def _measured_in(self, subjects: Mapping[Job, Subject]) -> tuple[MeasuredPipeline, ...]:
+        """Returns those of the subjects that were measured, and have not failed."""
         failed = {left_out.job for left_out in self._group.left_out}
         measured = self._group.measured
-        return tuple(self._measured_of(job) for job in self._subjects if job in measured and job not in failed)
-
-    @property
-    def _measured_on_copy(self) -> MeasuredPipeline | None:
-        if self._on_copy is None or self._on_copy[0] not in self._group.measured:
-            return None
-        job, subject = self._on_copy
-        return MeasuredPipeline(subject=subject, samples=tuple(self._group.measured[job].samples))
+        return tuple(
+            MeasuredPipeline(subject=subject, samples=tuple(measured[job].samples))
+            for job, subject in subjects.items()
+            if job in measured and job not in failed
+        )
 
     def _measured_of(self, job: Job) -> MeasuredPipeline:
         return MeasuredPipeline(subject=self._subjects[job], samples=tuple(self._group.measured[job].samples))
@@ -367,7 +365,7 @@ class Tuner:
             return
         config = replace(autotune.config, storage=chosen.config.storage, cache=chosen.config.cache)
         job = Job(variant=f"{AUTOTUNE}, the same copy", config=config, model=self._model)
-        self._on_copy = job, replace(chosen, name=job.variant, config=config, exactness=None)
+        self._on_copy[job] = self._subject(config, job.variant)
         self._group.add(job)
 
     def _measure_order(self, chosen: Subject) -> None:

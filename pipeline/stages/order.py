@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 from pipeline.stages.epochs import maps_of, order_of
 
-# Draws are made for so many images at a time: some 2 ms of NumPy's, and less than a megabyte.
-_DRAWN_AT_ONCE = 8192
+# The draws of so many images are made at once, in some 20 ms. To make them in parts takes tf.data as long at the
+# beginning of each epoch, which only long epochs have to spare.
+_DRAWN_AT_ONCE = 1 << 16
 
 
 def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
@@ -36,9 +37,9 @@ def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
 def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Yields an epoch's order and draws, a batch at a time: indices (batch,) int64, maps (batch, 2, 3) float32.
 
-    Python is called once an epoch for the order, and once for the draws of each few thousand images, so that the first
-    batch of many images waits for no more; the numbers depend on the seed and the epoch's number alone. Drawing and
-    zipping single elements would cost tf.data some 20 us an image, a tenth of the time of decoding it.
+    Python is called once an epoch for the order, and once for the draws of every `_DRAWN_AT_ONCE` images; the numbers
+    depend on the seed and the epoch's number alone. Drawing and zipping single elements would cost tf.data some 20 us
+    an image, a tenth of the time of decoding it.
     """
     images, size, epochs = source.images, config.batch_size, itertools.count()
 
@@ -56,17 +57,25 @@ def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Datas
                 lambda start: (order[first + start : first + start + size], matrices[start : start + size])
             )
 
-        return _drawn(images, config, epoch, multiple_of=size).flat_map(part)
+        return _drawn(images, config, epoch, part, multiple_of=size)
 
     dataset = tf.data.Dataset.range(1).flat_map(batches)
     return dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(images / size)))
 
 
-def _drawn(images: int, config: PipelineConfig, epoch: Any, *, multiple_of: int = 1) -> tf.data.Dataset:
-    """Yields the draws of an epoch in parts: the first image of a part, int64, and its maps (part, 2, 3) float32.
+def _drawn(
+    images: int,
+    config: PipelineConfig,
+    epoch: Any,
+    dataset_of: Callable[[Any, Any], tf.data.Dataset],
+    *,
+    multiple_of: int = 1,
+) -> tf.data.Dataset:
+    """Yields what `dataset_of` makes of the draws of an epoch, which are made in parts.
 
     Args:
       epoch: its number, a tensor.
+      dataset_of: takes the number of a part's first image, int64, and the part's maps, (part, 2, 3) float32.
       multiple_of: divides the images of every part but the last.
     """
     part = max(1, _DRAWN_AT_ONCE // multiple_of) * multiple_of
@@ -74,23 +83,25 @@ def _drawn(images: int, config: PipelineConfig, epoch: Any, *, multiple_of: int 
     def draw(epoch: np.int64, first: np.int64) -> np.ndarray:
         return maps_of(min(part, images - int(first)), config, int(epoch), first=int(first))
 
-    def drawn(first: Any) -> tuple[Any, Any]:
-        return first, tf.ensure_shape(tf.numpy_function(draw, [epoch, first], tf.float32), (None, 2, 3))
+    def drawn(first: Any) -> tf.data.Dataset:
+        matrices = tf.numpy_function(draw, [epoch, first], tf.float32)
+        return dataset_of(first, tf.ensure_shape(matrices, (images if images <= part else None, 2, 3)))
 
-    return tf.data.Dataset.range(0, images, part).map(drawn)
+    if images <= part:
+        return drawn(tf.constant(0, tf.int64))
+    return tf.data.Dataset.range(0, images, part).flat_map(drawn)
 
 
 def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
     """Yields one (2, 3) float32 affine map an image, drawn anew for each iterator of the dataset.
 
-    Python is called once for each few thousand images; the numbers depend on the seed and the epoch's number alone.
+    Python is called once for every `_DRAWN_AT_ONCE` images; the numbers depend on the seed and the epoch alone.
     """
     epochs = itertools.count()
 
     def rows(_: Any) -> tf.data.Dataset:
         epoch = tf.ensure_shape(tf.numpy_function(lambda: np.int64(next(epochs)), [], tf.int64), ())
-        parts = _drawn(images, config, epoch)
-        return parts.flat_map(lambda first, matrices: tf.data.Dataset.from_tensor_slices(matrices))
+        return _drawn(images, config, epoch, lambda _, matrices: tf.data.Dataset.from_tensor_slices(matrices))
 
     dataset = tf.data.Dataset.range(1).flat_map(rows)
     return dataset.apply(tf.data.experimental.assert_cardinality(images))

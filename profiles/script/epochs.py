@@ -44,7 +44,7 @@ class EpochRecord:
       step_ns: times of at most 256 steady steps, drawn evenly, and last the time of the epoch's last step.
       first_steps_ns: (wait, rest) of the first calls of steady steps, in their order; see `Sample`.
       asynchronous: whether the times are those of a host that runs ahead of its device, so that the host's wait is not
-        the device's wait. Only a loop of PyTorch on a GPU is timed so.
+        the device's wait. Only a loop of TensorFlow on a GPU is timed so.
       callbacks_ns: part of `between_ns` inside the batch hooks of callbacks; None where the hooks were not timed.
       all_waits_ns: part of `wall_ns` inside `next(iterator)`, of all steps; None if unknown.
       all_callbacks_ns: part of `wall_ns` inside the batch hooks of callbacks; 0 where the hooks were not timed.

@@ -48,25 +48,25 @@ class AnyData:
 
     def device(self) -> Device:
         """Returns a GPU if a framework of the script computes on one by now, else the CPU."""
-        if _jax_runs():
-            on_gpu = sys.modules["jax"].default_backend() != "cpu"
-        elif _torch_on_gpu():
+        if _torch_on_gpu():
             on_gpu = True
+        elif _jax_runs():
+            on_gpu = sys.modules["jax"].default_backend() != "cpu"
         else:
             tensorflow = sys.modules.get("tensorflow")
             on_gpu = tensorflow is not None and bool(tensorflow.config.list_logical_devices("GPU"))
         return _GPU if on_gpu else _CPU
 
     def completion(self) -> Completion | None:
-        if _jax_runs():
-            return Completion(_wait_for_jax, _is_ready_in_jax)
-        return Completion(_wait_for_cuda, _is_done_on_cuda) if _torch_on_gpu() else None
+        if _torch_on_gpu():
+            return Completion(_wait_for_all, _are_done)
+        return Completion(_wait_for_all, _are_done) if _jax_runs() else None
 
     def results(self) -> Any:
-        """Returns the arrays that JAX still computes, or what marks the end of the work that PyTorch gave a GPU."""
-        if _jax_runs():
-            return [array for array in sys.modules["jax"].live_arrays() if not _is_ready_in_jax([array])]
-        return _cuda_marks()
+        """Returns what marks the end of the work that PyTorch gave a GPU, or the arrays that JAX still computes."""
+        if _torch_on_gpu():
+            return _cuda_marks()
+        return [array for array in sys.modules["jax"].live_arrays() if not _are_done([array])]
 
     def step_notes(self) -> StepNotes | None:
         return None
@@ -132,7 +132,7 @@ class TorchLoaders(AnyData):
         return _GPU if _torch_on_gpu() else _CPU
 
     def completion(self) -> Completion | None:
-        return Completion(_wait_for_cuda, _is_done_on_cuda) if _torch_on_gpu() else None
+        return Completion(_wait_for_all, _are_done) if _torch_on_gpu() else None
 
     def results(self) -> Any:
         return _cuda_marks()
@@ -283,16 +283,6 @@ def _jax_runs() -> bool:
     return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
 
 
-def _wait_for_jax(arrays: Any) -> None:
-    for array in arrays:
-        if not array.is_deleted():  # the step that came next may have taken its memory
-            array.block_until_ready()
-
-
-def _is_ready_in_jax(arrays: Any) -> bool:
-    return all(array.is_deleted() or array.is_ready() for array in arrays)
-
-
 def _torch_on_gpu() -> bool:
     """Whether PyTorch has begun to use a GPU in this process. Asking whether there is one would not begin that."""
     torch = sys.modules.get("torch")
@@ -300,26 +290,40 @@ def _torch_on_gpu() -> bool:
 
 
 def _cuda_marks() -> list[Any]:
-    """Marks the end of what PyTorch has given the GPU of this thread to compute by now, without waiting for it.
+    """Marks the end of what PyTorch has given GPUs to compute by now, without waiting for it.
 
     Returns:
-      An event of CUDA's that comes behind all of it in the current stream; nothing if the GPU has finished.
+      An event of CUDA's for each GPU that still computes, behind all that its current stream was given.
     """
     import torch
 
-    stream = torch.cuda.current_stream()
-    if torch.cuda.is_current_stream_capturing() or stream.query():
+    if torch.cuda.is_current_stream_capturing():  # nothing is computed, and an event would become part of the graph
         return []
-    return [stream.record_event()]
+    marks = []
+    for device in range(torch.cuda.device_count()):
+        if torch.cuda.memory_allocated(device):  # a look at a GPU that the script does not use would take its memory
+            stream = torch.cuda.current_stream(device)
+            if not stream.query():
+                # `blocking`: who waits for the event sleeps, and keeps no core busy.
+                marks.append(stream.record_event(torch.cuda.Event(blocking=True)))
+    return marks
 
 
-def _wait_for_cuda(marks: Any) -> None:
-    for mark in marks:
-        mark.synchronize()  # without Python's lock
+def _wait_for_all(results: Any) -> None:
+    """Waits, without Python's lock, for arrays of JAX or events of CUDA."""
+    for result in results:
+        if not hasattr(result, "block_until_ready"):
+            result.synchronize()
+        elif not result.is_deleted():  # the step that came next may have taken the array's memory
+            result.block_until_ready()
 
 
-def _is_done_on_cuda(marks: Any) -> bool:
-    return all(mark.query() for mark in marks)
+def _are_done(results: Any) -> bool:
+    """Whether arrays of JAX, or events of CUDA, are there."""
+    return all(
+        result.is_deleted() or result.is_ready() if hasattr(result, "is_ready") else result.query()
+        for result in results
+    )
 
 
 def _are_equal(first: Any, second: Any) -> bool:

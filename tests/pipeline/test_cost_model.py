@@ -65,7 +65,7 @@ def test_prefetch_alone_lets_stages_that_are_sequential_meet_the_consumer():
 def test_hardware_threads_that_share_a_core_are_no_cores_of_their_own(workers, expected):
     """16 calls on 16 threads of 8 cores, where a stage takes 1.6 times the CPU time while all are busy."""
     costs = {
-        ("load", "files", "full"): StageCost(us_per_image=960.0, crowded=1.6),
+        ("load", "files", "full"): StageCost(us_per_image=960.0, crowded_factor=1.6),
         ("batch", "elements", "float32"): StageCost(us_per_image=0.0),
     }
     config = replace(BASE, workers=workers, augmentation=None)
@@ -78,7 +78,7 @@ def test_without_a_buffer_a_fast_consumer_waits_for_the_last_stage():
     config = replace(BASE, workers=4, cache="memory")
     consumer = Consumer(us_per_image=40.0, cpu_us_per_image=0.0)
     assert rate(config, consumer) == (52.5, "cores")
-    assert rate(replace(config, prefetch=0), consumer) == (40.0 + 50.0, "compute")
+    assert rate(replace(config, prefetch=0), consumer) == (40.0 + 50.0, "batch elements float32")
 
 
 def test_a_model_on_the_same_cores_shares_them():

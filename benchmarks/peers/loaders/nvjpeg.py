@@ -33,8 +33,10 @@ class OnGpu:
 
 
 def decode_gpu(job: Job) -> Loader:
-    """Raises:
-    ValueError: if there is no GPU, or a file is no JPEG.
+    """Returns a loader that decodes every file on the GPU.
+
+    Raises:
+      ValueError: if there is no GPU, or a file is no JPEG.
     """
     if not torch.cuda.is_available():
         raise ValueError("there is no GPU that PyTorch can use here.")

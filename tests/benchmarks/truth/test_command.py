@@ -192,7 +192,8 @@ def test_batches_on_their_way_to_a_gpu_are_measured_alone_and_where_there_is_one
     assert main(["--only", "transfer", "--only", "edges"]) == 2
     assert main(["--only", "transfer"]) == 3
     assert capsys.readouterr().err.splitlines() == [
-        "--only transfer needs a GPU, which other parts must not see. Together: grid-gpu, watched-gpu, transfer.",
+        "--only transfer needs a GPU, which the other parts must not see: name only parts of grid-gpu, "
+        "watched-gpu, transfer.",
         "--only transfer needs a GPU that Keras can use, and there is none here.",
     ]
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,7 @@ from pipeline.config import CHOICES, PipelineConfig
 from pipeline.errors import ConfigError
 from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
-from pipeline.stages import order, warp
+from pipeline.stages import order, order_of, warp
 from pipeline.variants import TF_DATA, VARIANTS
 from profiles.stages.tf_graph import python_in, random_in, upstream
 
@@ -114,3 +114,17 @@ def test_epoch_draws_are_counted_by_epoch_not_by_iterator(source):
     first, second = (np.stack(list(draws.as_numpy_iterator())) for _ in range(2))
     np.testing.assert_array_equal(first, config.augmentation.draw(5, seed=3, epoch=0).affine(8, 8))
     np.testing.assert_array_equal(second, config.augmentation.draw(5, seed=3, epoch=1).affine(8, 8))
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 12, 25, 100])
+def test_draws_that_are_made_in_parts_are_those_of_the_whole_epoch(at_once, monkeypatch):
+    monkeypatch.setattr(order, "_DRAWN_AT_ONCE", at_once)
+    config = PipelineConfig(image_size=(8, 8), batch_size=6, seed=3)
+    source = from_arrays(np.zeros((25, 8, 8, 3), np.uint8), np.arange(25) % 2)
+    drawn, planned = order.epoch_draws(25, config), order.planned_batches(source, config)
+    for epoch in range(2):
+        whole = config.augmentation.draw(25, seed=3, epoch=epoch).affine(8, 8)
+        np.testing.assert_array_equal(list(drawn.as_numpy_iterator()), whole)
+        indices, matrices = map(np.concatenate, zip(*planned.as_numpy_iterator(), strict=True))
+        np.testing.assert_array_equal(matrices, whole)
+        np.testing.assert_array_equal(indices, order_of(source, config, epoch))

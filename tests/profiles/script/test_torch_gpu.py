@@ -20,8 +20,8 @@ gpu = concurrent.futures.ThreadPoolExecutor(1)
 work = [gpu.submit(int)]
 
 class Event:
-    def __init__(self, last):
-        self.last = last
+    def __init__(self, blocking):
+        assert blocking
     def query(self):
         return self.last.done()
     def synchronize(self):
@@ -30,11 +30,16 @@ class Event:
 class Stream:
     def query(self):
         return work[-1].done()
-    def record_event(self):
-        return Event(work[-1])
+    def record_event(self, event):
+        event.last = work[-1]
+        return event
 
+torch.cuda.Event = Event
 torch.cuda.is_initialized = lambda: True
-torch.cuda.current_stream = Stream
+torch.cuda.device_count = lambda: 2
+torch.cuda.memory_allocated = lambda device: 1 - device  # the second GPU is not used
+torch.cuda.current_stream = {0: Stream()}.get
+torch.cuda.get_device_name = lambda device: "stand-in"
 torch.cuda.is_current_stream_capturing = lambda: False
 
 def compute(ms):
