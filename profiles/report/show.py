@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from jinja2 import UndefinedError
+
 from profiles.report.answer import answer_of
 from profiles.report.codec import encode
 from profiles.report.comparison import compare, print_comparison
@@ -143,7 +145,7 @@ def _refused_if_it_does_not_follow(*files: Path) -> Iterator[None]:
         yield
     except UnicodeEncodeError:  # the terminal's encoding lacks a letter: no fault of the file
         raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedError) as error:
         names, reason = " or ".join(map(str, files)), " ".join(str(error).split())
         raise DocumentError(
             f"{names}: samples and plan contradict each other ({type(error).__name__}: {reason})."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from profiles.devices import Device
@@ -30,6 +30,8 @@ class AnyData:
     traces = True
     tries = False
     reads_again = False
+    # The GPUs that PyTorch uses, as of the last pass: to ask for them takes longer than to mark a step.
+    _gpus: Sequence[int] = ()
 
     def kind_of(self, data: Any) -> str:
         return f"data of type {type(data).__name__}"
@@ -58,14 +60,13 @@ class AnyData:
         return _GPU if on_gpu else _CPU
 
     def completion(self) -> Completion | None:
-        if _torch_on_gpu():
-            return Completion(_wait_for_all, _are_done)
-        return Completion(_wait_for_all, _are_done) if _jax_runs() else None
+        self._gpus = _used_gpus()
+        return Completion(_wait_for_all, _are_done) if self._gpus or _jax_runs() else None
 
     def results(self) -> Any:
         """Returns what marks the end of the work that PyTorch gave a GPU, or the arrays that JAX still computes."""
-        if _torch_on_gpu():
-            return _cuda_marks()
+        if self._gpus:
+            return _cuda_marks(self._gpus)
         return [array for array in sys.modules["jax"].live_arrays() if not _are_done([array])]
 
     def step_notes(self) -> StepNotes | None:
@@ -132,10 +133,8 @@ class TorchLoaders(AnyData):
         return _GPU if _torch_on_gpu() else _CPU
 
     def completion(self) -> Completion | None:
-        return Completion(_wait_for_all, _are_done) if _torch_on_gpu() else None
-
-    def results(self) -> Any:
-        return _cuda_marks()
+        self._gpus = _used_gpus()
+        return Completion(_wait_for_all, _are_done) if self._gpus else None
 
     def step_notes(self) -> StepNotes | None:
         try:
@@ -289,8 +288,17 @@ def _torch_on_gpu() -> bool:
     return torch is not None and torch.cuda.is_initialized()
 
 
-def _cuda_marks() -> list[Any]:
-    """Marks the end of what PyTorch has given GPUs to compute by now, without waiting for it.
+def _used_gpus() -> list[int]:
+    """Returns the numbers of the GPUs on which PyTorch has tensors."""
+    if not _torch_on_gpu():
+        return []
+    import torch
+
+    return [gpu for gpu in range(torch.cuda.device_count()) if torch.cuda.memory_allocated(gpu)]
+
+
+def _cuda_marks(gpus: Sequence[int]) -> list[Any]:
+    """Marks the end of what PyTorch has given these GPUs to compute by now, without waiting for it.
 
     Returns:
       An event of CUDA's for each GPU that still computes, behind all that its current stream was given.
@@ -299,14 +307,9 @@ def _cuda_marks() -> list[Any]:
 
     if torch.cuda.is_current_stream_capturing():  # nothing is computed, and an event would become part of the graph
         return []
-    marks = []
-    for device in range(torch.cuda.device_count()):
-        if torch.cuda.memory_allocated(device):  # a look at a GPU that the script does not use would take its memory
-            stream = torch.cuda.current_stream(device)
-            if not stream.query():
-                # `blocking`: who waits for the event sleeps, and keeps no core busy.
-                marks.append(stream.record_event(torch.cuda.Event(blocking=True)))
-    return marks
+    streams = map(torch.cuda.current_stream, gpus)
+    # `blocking`: who waits for the event sleeps, and keeps no core busy.
+    return [stream.record_event(torch.cuda.Event(blocking=True)) for stream in streams if not stream.query()]
 
 
 def _wait_for_all(results: Any) -> None:
