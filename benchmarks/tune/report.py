@@ -97,6 +97,7 @@ def _chosen_stages(document: SearchDocument, results: Results) -> list[dict[str,
             "in_parallel_calls": parallel,
             "us_per_image": costs[stage].us_per_image,
             "most_calls": costs[stage].most_calls,
+            "crowded_factor": costs[stage].crowded_factor,
         }
         for stage, parallel in stages_of(results.chosen.config)
         if stage in costs
@@ -321,6 +322,8 @@ def _copies(document: SearchDocument, results: Results) -> dict[str, Any]:
             for row in compared_results(results)
         ],
         "stages": _chosen_stages(document, results),
+        "autotune_images_per_sec": {result.config.autotune_algorithm: result.rate for result in results.algorithms},
+        "autotune_on_copy_images_per_sec": results.on_copy and results.on_copy.again_images_per_sec,
         "any_order_images_per_sec": results.order and results.order.any_order.rate,
         "in_order_images_per_sec": results.order and results.order.in_order.rate,
         "prepare_s": results.prepare_s,

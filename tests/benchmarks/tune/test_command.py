@@ -359,6 +359,8 @@ def test_a_thorough_search_beats_the_best_algorithm_and_names_what_the_copy_gain
     words = ["--data", str(photos), "--device", "emulated:20000", "--budget", "1", "--batch-size", "8", "--thorough"]
     assert tune.main([*words, "--details", "--out", str(tmp_path / "out")]) == 0
     document = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert max(document["autotune_images_per_sec"].items(), key=lambda item: item[1])[0] == "stage_based"
+    assert len(document["autotune_on_copy_images_per_sec"]) == 8
     samples = document["samples"]
     assert [measured["subject"]["config"]["autotune_algorithm"] for measured in samples["algorithms"]] == list(
         CHOICES["autotune_algorithm"]
