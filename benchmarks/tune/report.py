@@ -146,7 +146,11 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
     text = _choice(chosen, results)
     if faster and exactness is not None and exactness.psnr_db is not None:
         text += f" Its images are {exactness.name}: {exactness.mean_levels:.1f} levels of 255 off on average."
-    shown = [*_usual(results), *([("tuned", chosen)] if faster else [])]
+    shown = [(name, _ratio(result, results)) for name, result in _usual(results)]
+    if faster:
+        on_copy = results.on_copy and results.on_copy.again_against(results.incumbent)
+        shown += [(results.on_copy.name, on_copy[0])] if results.on_copy and on_copy else []
+        shown.append(("tuned", _ratio(chosen, results)))
     beside = results.incumbent.rate
     return (
         Screen(
@@ -168,7 +172,7 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
                         cells=(f"{beside * ratio:,.0f}", f"{ratio:.2f}x"),
                         parts={"#": beside * ratio},
                     )
-                    for name, ratio in ((name, _ratio(result, results)) for name, result in shown)
+                    for name, ratio in shown
                 ),
             ),
             why=(Line(label="BATCHES", text=_batches(chosen)),),

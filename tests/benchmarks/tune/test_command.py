@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import ClassVar
@@ -375,6 +376,9 @@ def test_a_thorough_search_beats_the_best_algorithm_and_names_what_the_copy_gain
     assert "AUTOTUNE has the fastest of TensorFlow's algorithms, stage_based: default 1,8" in printed
     assert "AUTOTUNE on the same copy or cache is 9.17 times as fast as AUTOTUNE without (9.17 to 9.17);" in printed
     assert "the chosen pipeline is 1.00 times as fast as that" in printed
+    assert tune.main([*words, "--out", str(tmp_path / "first screen")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"AUTOTUNE, the same copy \S+ 9\.17x #+ tuned \S+ 9\.17x #+", printed), printed
 
 
 @pytest.mark.claims  # a whole search: some 60 s
