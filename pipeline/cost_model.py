@@ -142,11 +142,7 @@ def predict(
         train_us, limit = loader_us + consumer.us_per_image, slowest
     else:
         shared_us = (crowded_us + consumer.cpu_us_per_image) / cores
-        last, last_us = stages[-1][0], 0.0
-        if config.prefetch == 0:
-            if config.augment_at == "batch" and not config.composed:  # only the conversion is behind the augmentation
-                last = ("batch", "batches", config.output_dtype)
-            last_us = costs[last].us_per_image if last in costs else 0.0
+        last, last_us = _last_stage(config, costs)
         consumed_us = consumer.us_per_image + last_us
         consumed = "compute" if consumer.us_per_image >= last_us else " ".join(last)
         train_us = max(loader_us, consumed_us, shared_us)
@@ -160,6 +156,13 @@ def predict(
         memory_bytes=memory_bytes,
         disk_bytes=disk_bytes,
     )
+
+
+def _last_stage(config: PipelineConfig, costs: Mapping[StageKey, StageCost]) -> tuple[StageKey, float]:
+    """Returns the sequential stage at the end, and its microseconds per image while the consumer waits for it."""
+    behind_augmentation = config.augment_at == "batch" and not config.composed
+    key = ("batch", "batches", config.output_dtype) if behind_augmentation else stages_of(config)[-1][0]
+    return key, costs[key].us_per_image if config.prefetch == 0 and key in costs else 0.0
 
 
 def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, int]:

@@ -52,6 +52,11 @@ def passes_on_jax(file: str, chosen: str) -> None:
     assert done.returncode == 0, done.stdout[-5000:]
 
 
+def with_gpus() -> dict[str, str]:
+    """Returns the environment of a process that is to see the GPUs: the tests hide them from their own process."""
+    return {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+
+
 def run_python(folder: pathlib.Path, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs Python with these words as its command line, in a folder that need not know of this project."""
     return subprocess.run(

@@ -20,6 +20,12 @@ _WARM_UP_STEPS = 3
 _EPOCHS = _STRETCHES = 3
 
 
+def warmed(model: Any, data: Any) -> Any:
+    """Returns the model after an epoch of one batch, in which its step was traced for this loader."""
+    epoch_s(model, data.take(1))
+    return model
+
+
 def step_s(model: Any, batches: Iterator[Any], steps: int) -> float:
     """Returns the seconds of a training step: one clock around plain calls of the model's train function.
 

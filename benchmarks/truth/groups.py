@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -56,12 +56,6 @@ def measure(plan: Plan) -> Generator[Group, None, None]:
                 yield Group(name=name, figures=tuple(figures.values()))
 
 
-def _warmed(model: Any, data: tf.data.Dataset) -> Any:
-    """Returns the model after an epoch of one batch, in which its step was traced for this loader."""
-    by_hand.epoch_s(model, data.take(1))
-    return model
-
-
 def _steps(step_ms: float) -> int:
     return max(5, round(_STEPS_S * 1e3 / step_ms))
 
@@ -82,7 +76,7 @@ def grid_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
     data = a_loader(Sleeper(load_ms / 1e3), steps, ahead=ahead)
     step = Sleeper(step_ms / 1e3)
     model = a_model() if emulated else a_model(step)
-    by_hand_model = a_device(step) if emulated else _warmed(model, data)
+    by_hand_model = a_device(step) if emulated else by_hand.warmed(model, data)
     device = f"emulated:{IMAGES / step_ms * 1e3}" if emulated else "cpu"
     ready = itertools.repeat(a_batch())
 
@@ -131,7 +125,7 @@ def augmentation() -> Iterator[Figures]:
     steps, load_ms, step_ms, layer_ms = 15, 10.0, 40.0, 20.0
     data = a_loader(Sleeper(load_ms / 1e3), steps)
     bare = a_model(Sleeper(step_ms / 1e3))
-    model = _warmed(a_model(Sleeper(layer_ms / 1e3), Sleeper(step_ms / 1e3)), data)
+    model = by_hand.warmed(a_model(Sleeper(layer_ms / 1e3), Sleeper(step_ms / 1e3)), data)
     ready = itertools.repeat(a_batch())
 
     @on_one_core()
@@ -170,7 +164,7 @@ def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Ite
       data: takes longer for a batch than the model for a step, so that the loader works without a pause.
     """
     steps, ready = len(data), itertools.repeat(a_batch())
-    _warmed(model, data)
+    by_hand.warmed(model, data)
 
     @on_one_core()
     def time_epoch() -> Epoch:
@@ -255,30 +249,17 @@ def _again(measure_case: Callable[..., Figures], *arguments: Any) -> Case:
     return lambda: (measure_case(*arguments) for _ in itertools.count())
 
 
-_GRIDS: dict[str, tuple[Case, ...]] = {
-    group: tuple(
-        functools.partial(grid_cell, group, load_ms, step_ms)
-        for load_ms, step_ms in itertools.product(TIMES_MS, TIMES_MS)
-    )
-    for group in GRIDS
-}
+def _grids(measure_cell: Callable[..., Iterator[Figures]], groups: Iterable[str]) -> dict[str, tuple[Case, ...]]:
+    """Returns the cells of each group: a loader and a model that take each of `TIMES_MS`."""
+    cells = tuple(itertools.product(TIMES_MS, TIMES_MS))
+    return {group: tuple(functools.partial(measure_cell, group, *cell) for cell in cells) for group in groups}
+
+
 # The cases of each group, and the case that stands for the group where it is repeated.
 _GROUPS: dict[str, tuple[Case, ...]] = {
-    **_GRIDS,
-    **{
-        group: tuple(
-            functools.partial(loop_cell, group, load_ms, step_ms)
-            for load_ms, step_ms in itertools.product(TIMES_MS, TIMES_MS)
-        )
-        for group in LOOPS
-    },
-    **{
-        group: tuple(
-            functools.partial(gpu_cell, group, load_ms, step_ms)
-            for load_ms, step_ms in itertools.product(TIMES_MS, TIMES_MS)
-        )
-        for group in GRIDS_ON_GPU
-    },
+    **_grids(grid_cell, GRIDS),
+    **_grids(loop_cell, LOOPS),
+    **_grids(gpu_cell, GRIDS_ON_GPU),
     "counting": tuple(_again(counting, steps) for steps in _STEPS_TO_COUNT),
     "edges": tuple(functools.partial(edges, *case) for case in ((200, 0), (0, 200), (150, 250))),
     "augmentation": (augmentation,),

@@ -105,7 +105,7 @@ def behind_host(group: str, case: str, load_ms: float, model: Any, device: str) 
     step_s = by_hand.step_s(model, ready, 10)
     steps = max(12, round(_EPOCH_S / max(load_ms / 1e3, step_s)))
     data = a_loader(Sleeper(load_ms / 1e3), steps)
-    by_hand.epoch_s(model, data.take(1))  # traces the step for this loader
+    by_hand.warmed(model, data)
 
     def time_epoch() -> Epoch:
         compute_s = steps * by_hand.step_s(model, ready, max(5, round(_STEPS_S / step_s)))
@@ -152,7 +152,7 @@ def carried(
       host: yields the same from the host's memory, endlessly.
     """
     steps, images, resident = len(data), int(batch[0].shape[0]), itertools.repeat(batch)
-    by_hand.epoch_s(model, data.take(1))
+    by_hand.warmed(model, data)
 
     def time_epoch() -> Epoch:
         resident_s, host_s = (by_hand.step_s(model, batches, steps) for batches in (resident, host))

@@ -148,8 +148,9 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
         text += f" Its images are {exactness.name}: {exactness.mean_levels:.1f} levels of 255 off on average."
     shown = [(name, _ratio(result, results)) for name, result in _usual(results)]
     if faster:
-        on_copy = results.on_copy and results.on_copy.again_against(results.incumbent)
-        shown += [(results.on_copy.name, on_copy[0])] if results.on_copy and on_copy else []
+        on_copy = results.on_copy
+        if on_copy is not None and (gain := on_copy.again_against(results.incumbent)) is not None:
+            shown.append((on_copy.name, gain[0]))
         shown.append(("tuned", _ratio(chosen, results)))
     beside = results.incumbent.rate
     return (

@@ -1,4 +1,7 @@
-"""Finds the fastest pipeline for a folder, a model and a device: predicts the rates of all, measures the best few."""
+"""Finds the fastest pipeline for a folder, a model and a device: predicts the rates of all, measures the best few.
+
+Over 400 lines: the steps of a search share one child process, and what was measured so far is read from all of them.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from benchmarks.lab.command import devices_here
 from benchmarks.truth.promises import LEAST_REPEATS, LOOPS, ON_GPU, PLANTED
 from tests import PROJECT_ROOT
+from tests.checks import with_gpus
 
 pytestmark = pytest.mark.claims
 _HAS_GPU = any(device.kind == "gpu" for device in devices_here())
@@ -32,8 +32,6 @@ _GROUPS = [name for name in PLANTED if name not in ("grid-cpu", "grid-emulated-a
     ],
 )
 def test_repeats_are_as_near_to_the_truth_as_promised(group: str, tmp_path: Path) -> None:
-    # These tests hide GPUs from their own process.
-    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     words = ["--only", group, "--repeats", str(LEAST_REPEATS), "--out", str(tmp_path / "out")]
-    ended = subprocess.run([sys.executable, "-m", "benchmarks.truth", *words], cwd=PROJECT_ROOT, env=environment)
+    ended = subprocess.run([sys.executable, "-m", "benchmarks.truth", *words], cwd=PROJECT_ROOT, env=with_gpus())
     assert ended.returncode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests import PROJECT_ROOT
+from tests.checks import with_gpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.needs("jax")]
 
@@ -67,9 +67,8 @@ os._exit(0)
 
 
 def on_gpu(*words: str) -> str:
-    """Runs Python where GPUs are seen; the tests hide them from their own process. Returns what it printed."""
-    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    environment |= {"KERAS_BACKEND": "jax", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    """Runs Python where GPUs are seen. Returns what it printed."""
+    environment = with_gpus() | {"KERAS_BACKEND": "jax", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     process = subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, timeout=200, cwd=PROJECT_ROOT, env=environment
     )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from profiles.script.completion import Completion, HostStep, on_device
+from tests.checks import with_gpus
 from tests.planted import planted
 
 
@@ -154,9 +155,7 @@ os._exit(0)  # the client of JAX's CPU device may wait for ever at Python's end
 @pytest.mark.needs("jax")
 @pytest.mark.parametrize("platform", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_on_jax_waits_edges_and_callbacks_are_found_behind_the_host(platform: str) -> None:
-    # These tests hide GPUs from their own process.
-    visible = {name: value for name, value in os.environ.items() if platform == "cpu" or name != "CUDA_VISIBLE_DEVICES"}
-    environment = {**visible, "JAX_PLATFORMS": platform}
+    environment = {**(os.environ if platform == "cpu" else with_gpus()), "JAX_PLATFORMS": platform}
     process = subprocess.run([sys.executable, "-c", JAX], env=environment, capture_output=True, text=True, timeout=200)
     rows = [[float(value) for value in line.split()] for line in process.stdout.splitlines()]
     assert len(rows) == 3, process.stderr[-2000:]

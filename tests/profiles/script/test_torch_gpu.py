@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import PROJECT_ROOT
+from tests.checks import with_gpus
 from tests.planted import planted
 
 # A thread in the place of the GPU: computes what it is given, in order, by sleeping.
@@ -109,8 +110,7 @@ def test_waiting_counts_from_when_the_gpu_has_finished(
     gpu: str, load_ms: float, step_ms: float, waits: str, percent: float, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT % gpu)
-    # These tests hide GPUs from their own process.
-    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    environment = with_gpus()
     environment["PYTHONPATH"] = f"{PROJECT_ROOT}{os.pathsep}{environment.get('PYTHONPATH', '')}"
     words = ["--no-trial", "--out", "out", "train.py", str(load_ms), str(step_ms), waits]
     process = subprocess.run(
