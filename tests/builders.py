@@ -726,6 +726,7 @@ def an_identity(**changes: Any) -> Identity:
 
 def a_peer(name: str, **changes: Any) -> Peer:
     values: dict[str, Any] = {"module": "m", "functions": {"cold": "f"}, "packages": ("p",)}
+    values["renditions"] = {"cold": "full decode, bilinear"}
     return Peer(name=name, **(values | changes))
 
 
@@ -737,6 +738,7 @@ def a_measured_peer(name: str, rates: Sequence[float], **changes: Any) -> Measur
         "trials": {"auto": 1000.0},
         "survey": a_survey(),
         "identity": an_identity(),
+        "differences": {"full decode, bilinear": (0.2, 0.3, 0.4)},
         "samples": tuple(
             PeerSample(
                 round=number, epochs=1, images=1000, batches=32, wall_ns=round(1e12 / rate), first_batch_ns=1_000_000

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.peers.loaders.work import CROP_AREA, CROP_ASPECT
 from pipeline import BASELINE, VARIANTS, Augmentation, PipelineConfig
+from pipeline.config import AUTO
 
 _EXTRA = "pip install 'unstall[peers]'"
 
@@ -19,6 +20,7 @@ class Peer:
       name: the peer's name in the table.
       module: the module that makes the loader; imported only in the peer's own process.
       functions: by work, the function of the module that makes the loader.
+      renditions: by work, how the peer makes its images: a name of `benchmarks.peers.renditions`. It is checked.
       packages: distributions whose versions are recorded; the version of the first is shown.
       install: how to install the packages.
       kinds: the kinds of workers that the peer can have, "threads" and "processes"; empty where the library decides.
@@ -27,6 +29,8 @@ class Peer:
       part: whether the peer does only a part of the work, on as many threads as there are cores, and serves no batches
         that could be compared with other peers' batches.
       gpu: whether the peer works on a GPU, which other peers do not see.
+      remedied: whether the library's loader has every remedy that this project knows, or else is as the library's own
+        documentation has it.
       configs: by work, the description of the pipeline, where this project builds the pipeline.
       note: what a reader of the table must know.
     """
@@ -34,6 +38,7 @@ class Peer:
     name: str
     module: str
     functions: Mapping[str, str]
+    renditions: Mapping[str, str]
     packages: tuple[str, ...]
     install: str = _EXTRA
     kinds: tuple[str, ...] = ()
@@ -41,6 +46,7 @@ class Peer:
     beyond_cores: bool = True
     part: bool = False
     gpu: bool = False
+    remedied: bool = False
     configs: Mapping[str, PipelineConfig] = field(default_factory=dict)
     note: str = ""
 
@@ -49,33 +55,88 @@ class Peer:
         return self.name.startswith("ours:")
 
 
+# How images are made. All peers with one rendition do the same work, and are compared with each other.
+_FULL, _SCALED = "full decode, bilinear", "scaled decode, bilinear"
+_FULL_ANTIALIASED, _SCALED_ANTIALIASED = "full decode, antialiased", "scaled decode, antialiased"
+_NEAREST, _COMPOSED = "full decode, nearest", "scaled decode, one resampling"
+_CROPPED = {"prepared": "bilinear", "prepared-float": "bilinear"}
+
 _PREPARED = {"prepared": "prepared", "prepared-float": "prepared"}
 _TORCH = Peer(
-    name="torch-pillow",
+    name="torch-opencv",
     module="benchmarks.peers.loaders.pytorch",
-    functions={"cold": "pillow"},
-    packages=("torch", "pillow"),
+    functions={"cold": "opencv"},
+    renditions={"cold": _FULL},
+    packages=("torch", "opencv-python-headless"),
     kinds=("processes",),
     least=0,
-    note="DataLoader; draft decode",
+    note="DataLoader",
 )
 _GRAIN = Peer(
     name="grain",
     module="benchmarks.peers.loaders.grain",
     functions={"cold": "cold"},
+    renditions={"cold": _FULL},
     packages=("grain", "opencv-python-headless"),
     kinds=("threads", "processes"),
     least=0,
-    note="OpenCV, scaled decode",
+    note="OpenCV",
+)
+_SPDL = Peer(
+    name="spdl",
+    module="benchmarks.peers.loaders.spdl",
+    functions={"cold": "full"},
+    renditions={"cold": _FULL_ANTIALIASED},
+    packages=("spdl", "spdl-io", "opencv-python-headless"),
+    install=f"{_EXTRA}, and FFmpeg's libraries, version 4 to 9 (Debian, Ubuntu: apt install ffmpeg)",
+    kinds=("threads",),
+    note="FFmpeg; OpenCV warps",
+)
+_DALI = Peer(
+    name="dali",
+    module="benchmarks.peers.loaders.dali",
+    functions={"cold": "cold"},
+    renditions={"cold": _FULL_ANTIALIASED},
+    packages=("nvidia-dali-cuda120",),
+    kinds=("threads",),
+    note="CPU; has no scaled decode",
 )
 _KERAS = Peer(
     name="image_dataset_from_directory",
     module="benchmarks.peers.loaders.described",
     functions={"cold": "described"},
+    renditions={"cold": _FULL},
     packages=("keras", "tensorflow"),
     configs={"cold": VARIANTS["directory"]},
-    note="full decode",
 )
+
+
+def _remedied(peer: Peer, remedy: str, function: str, renditions: Mapping[str, str], note: str = "") -> Peer:
+    """Returns a library's peer with every remedy that we know; its name is the library's and the remedy's."""
+    return replace(
+        peer,
+        name=f"{peer.name}:{remedy}",
+        functions=dict.fromkeys(renditions, function),
+        renditions=renditions,
+        remedied=True,
+        note=note or peer.note,
+    )
+
+
+def _with_opencv(peer: Peer) -> tuple[Peer, ...]:
+    """Returns a peer that calls OpenCV, as its documentation has it, and with our remedies."""
+    return (
+        peer,
+        _remedied(peer, "scaled", "two_resamplings", {"cold": _SCALED}),
+        _remedied(peer, "composed", "one_resampling", {"cold": _COMPOSED}),
+    )
+
+
+def _with_arrays(peer: Peer, note: str) -> tuple[Peer, ...]:
+    """Returns a peer that reads an array, as its documentation has it, and with our remedies."""
+    plain = replace(peer, name=f"{peer.name.split('-')[0]}-array", functions=_PREPARED, renditions=_CROPPED, note=note)
+    return plain, _remedied(plain, "planned", "two_resamplings", _CROPPED)
+
 
 _CROPS = replace(
     VARIANTS["tf-data-raw"],
@@ -83,11 +144,22 @@ _CROPS = replace(
     output_dtype="uint8",
 )
 
-# The pipelines of our own rows, by work and name. At each work, the other peers are compared with the fastest of these.
+# The pipelines of our own rows, by work and name. At each work, the other peers are compared with the fastest of those
+# that do the same work.
 OURS: dict[str, dict[str, PipelineConfig]] = {
-    "cold": {name: VARIANTS[name] for name in ("tf-data-composed", "py-dataset-composed")},
+    "cold": {
+        name: VARIANTS[name]
+        for name in ("tf-data-composed", "py-dataset-composed", "tf-data-scaled-decode", "tf-data-autotune")
+    },
     "prepared": {"tf-data-raw": _CROPS},
     "prepared-float": {"tf-data-raw": replace(_CROPS, output_dtype="float32")},
+}
+_OUR_RENDITIONS = {
+    "tf-data-composed": {"cold": _COMPOSED},
+    "py-dataset-composed": {"cold": _COMPOSED},
+    "tf-data-scaled-decode": {"cold": _SCALED},
+    "tf-data-autotune": {"cold": _FULL},
+    "tf-data-raw": _CROPPED,
 }
 
 # Rows that make the same batches by `pipeline.PythonBatches`: name -> the row of `OURS` with the same description.
@@ -96,69 +168,45 @@ _IN_PYTHON = {"python-composed": "tf-data-composed", "python-raw": "tf-data-raw"
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
-        _TORCH,
+        *_with_opencv(_TORCH),
         replace(
             _TORCH,
-            name="torch-opencv",
-            functions={"cold": "opencv"},
-            packages=("torch", "opencv-python-headless"),
-            note="DataLoader; scaled decode",
-        ),
-        # Decodes at full size, as the documentation of PyTorch and of OpenCV leaves it. To choose a smaller size for
-        # each file is this project's remedy, which the rows with a scaled decode are given.
-        replace(
-            _TORCH,
-            name="torch-opencv-full",
-            functions={"cold": "opencv_full"},
-            packages=("torch", "opencv-python-headless"),
-            note="DataLoader; full decode",
+            name="torch-pillow",
+            functions={"cold": "pillow"},
+            renditions={"cold": _SCALED_ANTIALIASED},
+            packages=("torch", "pillow"),
+            note="DataLoader; Pillow's draft decode",
         ),
         replace(
             _TORCH,
             name="torch-albumentations",
             functions={"cold": "albumentations"},
             packages=("torch", "albumentations", "opencv-python-headless"),
-            note="DataLoader; OpenCV, scaled decode",
+            note="DataLoader; OpenCV decodes",
         ),
-        replace(
-            _TORCH,
-            name="torch-array",
-            functions=_PREPARED,
-            packages=("torch", "opencv-python-headless"),
-            note="DataLoader; .npy, OpenCV",
-        ),
-        _GRAIN,
-        replace(_GRAIN, name="grain-full", functions={"cold": "cold_full"}, note="OpenCV, full decode"),
-        replace(_GRAIN, name="grain-array", functions=_PREPARED, note="array in memory, OpenCV"),
-        Peer(
-            name="spdl",
-            module="benchmarks.peers.loaders.spdl",
-            functions={"cold": "cold"},
-            packages=("spdl", "spdl-io", "opencv-python-headless"),
-            install=f"{_EXTRA}, and FFmpeg's libraries, version 4 to 9 (Debian, Ubuntu: apt install ffmpeg)",
-            kinds=("threads",),
-            note="FFmpeg, scaled decode; OpenCV",
-        ),
-        Peer(
-            name="dali",
-            module="benchmarks.peers.loaders.dali",
-            functions={"cold": "cold"},
-            packages=("nvidia-dali-cuda120",),
-            kinds=("threads",),
-            note="CPU; has no scaled decode",
-        ),
+        *_with_arrays(_TORCH, "DataLoader; .npy, OpenCV"),
+        *_with_opencv(_GRAIN),
+        *_with_arrays(_GRAIN, "array in memory, OpenCV"),
+        _SPDL,
+        _remedied(_SPDL, "scaled", "scaled", {"cold": _SCALED_ANTIALIASED}),
+        _remedied(_SPDL, "composed", "one_resampling", {"cold": _COMPOSED}, note="OpenCV"),
+        _DALI,
+        _remedied(_DALI, "fast", "remedied", {"cold": _FULL}, note="CPU; a faster inverse transform"),
         _KERAS,
+        # Keras' workers do not read from one epoch into the next, those of our `PyDataset` neither: `fit` starts them.
         replace(
             _KERAS,
             name="ImageDataGenerator",
             configs={"cold": BASELINE},
+            renditions={"cold": _NEAREST},
             kinds=("threads", "processes"),
-            note="full decode, nearest",
+            note="begins each epoch anew",
         ),
         Peer(
             name="ffcv",
             module="benchmarks.peers.loaders.ffcv",
             functions=_PREPARED,
+            renditions={"prepared": "area", "prepared-float": "area"},
             packages=("ffcv", "numba", "torch"),
             install=(
                 "Debian, Ubuntu: apt install g++ pkg-config libopencv-dev libturbojpeg0-dev; then "
@@ -173,6 +221,7 @@ PEERS: dict[str, Peer] = {
             name="tfrecord",
             module="benchmarks.peers.loaders.tensorflow",
             functions=_PREPARED,
+            renditions=_CROPPED,
             packages=("tensorflow",),
             note="tf.data, raw bytes, cached",
         ),
@@ -186,6 +235,7 @@ PARTS = {
         name=name,
         module="benchmarks.peers.loaders.parts",
         functions={"cold": name.replace("-", "_")},
+        renditions={"cold": _COMPOSED},
         packages=("unstall", "opencv-python-headless"),
         install="pip install unstall",
         kinds=("threads",),
@@ -203,6 +253,7 @@ PARTS["decode-gpu"] = Peer(
     name="decode-gpu",
     module="benchmarks.peers.loaders.nvjpeg",
     functions={"cold": "decode_gpu"},
+    renditions={"cold": _FULL},
     packages=("torchvision", "torch"),
     install="pip install torchvision, on a machine with an NVIDIA GPU",
     kinds=("threads",),
@@ -223,11 +274,11 @@ def our_peers() -> dict[str, Peer]:
                 name=f"ours:{name}",
                 module="benchmarks.peers.loaders.described",
                 functions=dict.fromkeys((*others, work), "described"),
+                renditions=_OUR_RENDITIONS[name],
                 packages=("unstall", "tensorflow"),
                 install="pip install unstall",
-                kinds=("threads",),
+                kinds=() if config.workers == AUTO else ("threads",),
                 configs={**others, work: config},
-                note="scaled decode" if config.decode == "scaled" else "",
             )
     for name, served in _IN_PYTHON.items():
         peer = peers[f"ours:{served}"]
@@ -238,7 +289,7 @@ def our_peers() -> dict[str, Peer]:
             packages=("unstall", "opencv-python-headless"),
             kinds=("processes",),
             least=0,
-            note="; ".join(["no tf.data", *([peer.note] if peer.note else [])]),
+            note="no tf.data",
         )
     return peers
 

@@ -130,6 +130,14 @@ class Identifier(Counter):
             pairing=self._pairing(),
         )
 
+    def served(self) -> np.ndarray:
+        """Returns how each image came last, (images, 64, 64, 3) float32 in [0, 1]; NaN where none came."""
+        images = np.full(self._plain.shape, np.nan, np.float32)
+        for number, each in self._images.items():
+            if 0 <= number < len(images) and each[-1].shape == images.shape[1:]:
+                images[number] = each[-1]
+        return images
+
     def _pairing(self) -> float:
         """Returns the correlation of the images' brightness with that of the photos with the same numbers."""
         numbers = [number for number in self._images if 0 <= number < len(self._plain)]
@@ -180,10 +188,14 @@ class PeerSession:
         self._feed(1, surveyor)
         return surveyor.survey(self._opened_ns)
 
-    def identify(self, plain: str) -> Identity:
-        """Reads two epochs of a loader whose labels are the numbers of the images in the file `plain`."""
+    def identify(self, plain: str, served: str) -> Identity:
+        """Reads two epochs of a loader whose labels are the numbers of the images in the file `plain`.
+
+        Writes to the file `served` how each image came last, (images, 64, 64, 3) float32; NaN where none came.
+        """
         identifier = Identifier(np.load(plain))
         self._feed(2, identifier)
+        np.save(served, identifier.served())
         return identifier.identity()
 
     def window(self, epochs: int) -> dict[str, int]:

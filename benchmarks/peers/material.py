@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from benchmarks.lab.child import OPEN_TIMEOUT_S, Child
 from benchmarks.peers.loaders.work import Job
 from benchmarks.peers.processes import Launcher
+from benchmarks.peers.renditions import Renditions
 from benchmarks.peers.samples import Survey
 from pipeline import ImageSource, PipelineConfig
 
@@ -26,7 +28,7 @@ _DESCRIBED = ("benchmarks.peers.loaders.described", "described")
 _PLAIN = ("benchmarks.peers.loaders.plain", "prepared")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Material:
     """What all peers of a run share.
 
@@ -45,6 +47,10 @@ class Material:
     array: str = ""
     array_labels: tuple[int, ...] = ()
     references: dict[str, Survey] = field(default_factory=dict)
+
+    @cached_property
+    def renditions(self) -> Renditions:
+        return Renditions(self.sample, np.load(self.plain))
 
     def job(self, work: str, folder: Path) -> Job:
         if work == "cold":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +13,54 @@ from rich.text import Text
 
 from benchmarks.peers.loaders.work import WORKS
 from benchmarks.peers.plan import Asked
-from benchmarks.peers.results import PeerResult, PeersDocument, Results, WorkResult, derive
+from benchmarks.peers.results import Group, Lead, PeerResult, PeersDocument, Results, WorkResult, derive
 from benchmarks.peers.samples import Measurements
 from profiles.report import Kind, html
 from profiles.statistics import range_cell
 
 _NAMES, _NUMBERS = ("peer", "workers"), ("img/s", "to ours", "95 %", "1st s")
+LEGEND = (
+    "to ours: images/sec over those of our fastest loader under the same heading, round by round. LIBRARY:REMEDY: "
+    "with every remedy that we know. 1st s: from making the loader to its first batch."
+)
 _ONLY_OURS = "No peer is here: no other library was measured."
 
 
 def _copies(document: PeersDocument, results: Results) -> dict[str, Any]:
     return {
-        "works": {work.work: {"does": WORKS[work.work], "images": work.images} for work in results.works},
-        "results": [_flat(work, result) for work in results.works for result in work.peers],
+        "works": {work.work: _about(work) for work in results.works},
+        "results": [
+            _flat(work, group, result) for work in results.works for group in work.groups for result in group.peers
+        ],
     }
 
 
+def _about(work: WorkResult) -> dict[str, Any]:
+    leads = [asdict(lead) for lead in work.leads]
+    return {"does": WORKS[work.work], "images": work.images, "leads": leads}
+
+
 def _rows(results: Results) -> list[Mapping[str, Any]]:
-    return [_flat(work, result) for work in results.works for result in work.peers if result.images_per_sec is not None]
+    return [
+        _flat(work, group, result)
+        for work in results.works
+        for group in work.groups
+        for result in group.peers
+        if result.images_per_sec is not None
+    ]
 
 
-def _flat(work: WorkResult, result: PeerResult) -> dict[str, Any]:
+def _flat(work: WorkResult, group: Group, result: PeerResult) -> dict[str, Any]:
     low, high = result.interval or (None, None)
     return {
         "work": work.work,
+        "rendition": group.rendition,
         "peer": result.peer.name,
-        "version": result.measured.version,
+        "remedied": result.peer.remedied,
+        "versions": dict(result.measured.versions),
         "workers": result.measured.workers,
         "images_per_sec": result.images_per_sec,
-        "ours": work.ours,
+        "ours": group.ours,
         "ratio_to_ours": result.ratio,
         "ratio_low": low,
         "ratio_high": high,
@@ -69,14 +89,18 @@ def _print_work(console: Console, work: WorkResult) -> None:
         table.add_column(column, no_wrap=True)
     for column in _NUMBERS:
         table.add_column(column, justify="right", no_wrap=True)
-    for result in work.peers:
-        table.add_row(*map(Text, cells(result, work.ours)))
+    for group in work.groups:
+        table.add_row(Text(group.rendition, style="bold"))
+        for result in group.peers:
+            table.add_row(*map(Text, cells(result, group.ours)))
     console.print()
     console.print(Text(title(work), style="bold"))
     console.print(table)
-    for result in work.peers:
-        console.print(Text(note(result), style="dim"))
-    console.print(Text(legend(work), style="dim"))
+    for text in notes(work):
+        console.print(Text(text, style="dim"))
+    console.print(Text(LEGEND, style="dim"))
+    for lead in work.leads:
+        console.print(Text(sentence(lead)))
 
 
 def title(work: WorkResult) -> str:
@@ -98,20 +122,24 @@ def cells(result: PeerResult, ours: str | None) -> tuple[str, ...]:
     )
 
 
-def note(result: PeerResult) -> str:
-    """Returns a peer's name and version, and what a reader of the peer's row must know."""
-    other_work = f"other work: {', '.join(result.other_work)}" if result.other_work else ""
-    notes = "; ".join(text for text in (other_work, result.peer.note, *result.measured.flags) if text)
-    return f"{result.peer.name} {result.measured.version}{f': {notes}' if notes else ''}"
+def notes(work: WorkResult) -> list[str]:
+    """Returns what a reader of a work's rows must know, a line for each peer that needs one, and the versions."""
+    lines = []
+    for result in work.peers:
+        other_work = f"other work: {', '.join(result.other_work)}" if result.other_work else ""
+        texts = [text for text in (other_work, result.peer.note, *result.measured.flags) if text]
+        if texts:
+            lines.append(f"{result.peer.name}: {'; '.join(texts)}")
+    versions = {" ".join(package) for result in work.peers for package in [*result.measured.versions.items()][:1]}
+    return [*lines, ", ".join(sorted(versions))]
 
 
-def legend(work: WorkResult) -> str:
-    """Returns what the columns of a table mean."""
-    if work.ours is not None:
-        held_against = f"images/sec over those of {work.ours}, round by round."
-    else:
-        held_against = "none, as none of ours was measured."
-    return f"to ours: {held_against} 1st s: from making the loader to its first batch."
+def sentence(lead: Lead) -> str:
+    """Returns a lead in words."""
+    given = "with our remedies" if lead.remedied else "as its documentation has it"
+    interval = f" ({range_cell(lead.interval)})" if lead.interval is not None else ""
+    work = f" at other work: {lead.rendition}" if lead.rendition else " at the same work"
+    return f"{lead.ours} has {lead.ratio:.2f}{interval} times the rate of the fastest {given}, {lead.other},{work}."
 
 
 def _page(document: PeersDocument, results: Results) -> str:
@@ -124,8 +152,9 @@ def _page(document: PeersDocument, results: Results) -> str:
             columns=(*_NAMES, *_NUMBERS),
             title=title,
             cells=cells,
-            note=note,
-            legend=legend,
+            notes=notes,
+            legend=LEGEND,
+            sentence=sentence,
             only_ours=_ONLY_OURS if results.only_ours else None,
         )
     )

@@ -1,8 +1,8 @@
-"""Derives from samples each peer's rate, and its ratio to the rate of our fastest loader at the same work."""
+"""Derives from samples each peer's rate, and its ratio to the rate of our fastest loader that does the same work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.peers.catalogue import Peer
@@ -36,19 +36,58 @@ class PeerResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The peers that make their images in the same way; only these are compared with each other.
+
+    Attributes:
+      rendition: how the images are made.
+      ours: the name of our fastest loader, with which the peers are compared; None where none of ours has a rate.
+      peers: the fastest peer first, peers without a rate last.
+    """
+
+    rendition: str
+    ours: str | None
+    peers: tuple[PeerResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """Our fastest loader at a work, held against the fastest of other libraries' loaders.
+
+    Attributes:
+      ours, other: the two loaders' names.
+      remedied: whether the other is the fastest of those with our remedies, or else of those as documented.
+      rendition: how the other makes its images; "" where ours makes them in the same way.
+      ratio, interval: our images/sec divided by the other's, and the 95 % interval.
+    """
+
+    ours: str
+    other: str
+    remedied: bool
+    rendition: str
+    ratio: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkResult:
     """The results of all peers at one work.
 
     Attributes:
       images: number of images in an epoch.
-      ours: the name of our fastest loader, with which the peers are compared; None where none of ours has a rate.
-      peers: the fastest peer first, peers without a rate last.
+      groups: the group with the fastest peer first.
+      leads: at most one over loaders with our remedies, and one over loaders as their documentation has them.
     """
 
     work: str
     images: int
-    ours: str | None
-    peers: tuple[PeerResult, ...]
+    groups: tuple[Group, ...]
+    leads: tuple[Lead, ...]
+
+    @property
+    def peers(self) -> tuple[PeerResult, ...]:
+        """The peers of all groups."""
+        return tuple(result for group in self.groups for result in group.peers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +109,31 @@ def derive(document: PeersDocument) -> Results:
 
 
 def _result_of(work: MeasuredWork, catalogue: Mapping[str, Peer]) -> WorkResult:
-    other_work = {measured.peer: other_work_of(work.work, measured, work.reference) for measured in work.peers}
+    by_rendition: dict[str, list[MeasuredPeer]] = {}
+    for measured in work.peers:
+        by_rendition.setdefault(catalogue[measured.peer].renditions[work.work], []).append(measured)
+    groups = [_group(rendition, work, members, catalogue) for rendition, members in by_rendition.items()]
+    groups.sort(key=lambda group: -(group.peers[0].images_per_sec or 0.0))
+    return WorkResult(work=work.work, images=work.images, groups=tuple(groups), leads=_leads(groups))
+
+
+def _group(rendition: str, work: MeasuredWork, members: Sequence[MeasuredPeer], catalogue: Mapping[str, Peer]) -> Group:
+    other_work = {
+        measured.peer: other_work_of(work.work, catalogue[measured.peer], measured, work.reference)
+        for measured in members
+    }
     rates = {
         measured.peer: geometric_mean([sample.images_per_sec for sample in measured.samples])
-        for measured in work.peers
+        for measured in members
         if measured.samples and not other_work[measured.peer]
     }
     ours = max(
-        (measured for measured in work.peers if measured.peer in rates and catalogue[measured.peer].ours),
+        (measured for measured in members if measured.peer in rates and catalogue[measured.peer].ours),
         key=lambda measured: rates[measured.peer],
         default=None,
     )
     results = []
-    for measured in work.peers:
+    for measured in members:
         ratio, interval = ratio_to(measured, ours) if ours is not None and measured.peer in rates else (None, None)
         results.append(
             PeerResult(
@@ -94,12 +145,41 @@ def _result_of(work: MeasuredWork, catalogue: Mapping[str, Peer]) -> WorkResult:
                 interval=interval,
             )
         )
-    return WorkResult(
-        work=work.work,
-        images=work.images,
+    return Group(
+        rendition=rendition,
         ours=None if ours is None else ours.peer,
         peers=tuple(sorted(results, key=lambda result: -(result.images_per_sec or 0.0))),
     )
+
+
+def _leads(groups: Sequence[Group]) -> tuple[Lead, ...]:
+    """Holds our fastest loader against the fastest others, of those with our remedies and of those as documented."""
+    rated = [
+        (result.images_per_sec, group.rendition, result)
+        for group in groups
+        for result in group.peers
+        if result.images_per_sec is not None and not result.peer.part
+    ]
+    rated.sort(key=lambda each: -each[0])
+    ours = next((each for each in rated if each[2].peer.ours), None)
+    leads = []
+    for remedied in (True, False):
+        other = next((each for each in rated if not each[2].peer.ours and each[2].peer.remedied == remedied), None)
+        if ours is None or other is None:
+            continue
+        ratio, interval = ratio_to(ours[2].measured, other[2].measured)
+        if ratio is not None:
+            leads.append(
+                Lead(
+                    ours=ours[2].peer.name,
+                    other=other[2].peer.name,
+                    remedied=remedied,
+                    rendition="" if other[1] == ours[1] else other[1],
+                    ratio=ratio,
+                    interval=interval,
+                )
+            )
+    return tuple(leads)
 
 
 def ratio_to(measured: MeasuredPeer, ours: MeasuredPeer) -> tuple[float | None, Interval | None]:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.peers.catalogue import Peer, worker_choices, workers_text
 from benchmarks.peers.equal_work import other_work_of
@@ -142,7 +144,7 @@ class PeerRun:
         other_work: tuple[str, ...] = ()
         if not peer.part:  # a part has one choice of workers, whose loader is still open from the trial
             measured = self._surveyed(peer, measured, choice)
-            other_work = other_work_of(self.work, measured, self._material.references[self.work])
+            other_work = other_work_of(self.work, peer, measured, self._material.references[self.work])
         self.measured[peer.name] = measured
         self._epochs[peer.name] = max(1, math.ceil(WINDOW_S * rate / self._images))
         self._rest(peer.name)
@@ -172,10 +174,12 @@ class PeerRun:
         """Returns `measured` with what the loader serves; the loader that the windows will time stays open."""
         process, folder = self._processes[peer.name], self._folders[peer.name]
         self._open(peer, self._material.numbered(self.work, folder / "numbered"), choice)
-        identity = process.ask("identify", self._material.plain, timeout_s=OPEN_TIMEOUT_S)
+        served = folder / "served.npy"
+        identity = process.ask("identify", self._material.plain, str(served), timeout_s=OPEN_TIMEOUT_S)
+        differences = self._material.renditions.differences(self.work, np.load(served))
         self._open(peer, self._material.job(self.work, folder), choice)
         survey = process.ask("survey", timeout_s=OPEN_TIMEOUT_S)
-        return replace(measured, survey=survey, identity=identity)
+        return replace(measured, survey=survey, identity=identity, differences=differences)
 
     def _start(self, peer: Peer) -> None:
         """Starts the peer's process and asks the process to import the library, without waiting for the answer."""

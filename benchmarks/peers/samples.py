@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +91,8 @@ class MeasuredPeer:
       trials: images/sec of a short window, for each choice of workers in words.
       survey: what the peer's process saw of one epoch; None for a part of the work.
       identity: what the process saw of two epochs of numbered images; None for a part of the work.
+      differences: by rendition, how far each compared image is from the same photo made in that way: the mean absolute
+        difference of its pixels, from 0 to 255; empty for a part of the work.
       flags: warnings for the reader: choices of workers that failed, or processes that kept using CPU.
       samples: one window for each round; empty for a peer whose work differs from the reference's.
     """
@@ -101,6 +103,7 @@ class MeasuredPeer:
     trials: Mapping[str, float]
     survey: Survey | None = None
     identity: Identity | None = None
+    differences: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     samples: tuple[Sample, ...] = ()
 
@@ -108,10 +111,6 @@ class MeasuredPeer:
     def first_batch_s(self) -> float | None:
         """From making the loader to its first batch; None for a part of the work, which serves no batches."""
         return None if self.survey is None else self.survey.first_batch_s
-
-    @property
-    def version(self) -> str:
-        return next(iter(self.versions.values()), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,15 +7,20 @@ Python's lock ("Converting MapDataset to IterDataset"), `mp_prefetch` for proces
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cv2
 import grain
 import numpy as np
+from absl import flags
 
 from benchmarks.peers.loaders import opencv
+from benchmarks.peers.loaders.remedied import Batches
 from benchmarks.peers.loaders.work import BATCH, Endless, Job, Loader, to_output
 
+# More batches than any run asks for.
+_MOST_BATCHES = 10**9
 # Number of batches that each worker process may have ready.
 _PER_WORKER = 2
 
@@ -47,12 +52,9 @@ class Rows:
 
 
 class Load(grain.transforms.RandomMap):
-    def __init__(self, *, scaled: bool) -> None:
-        self._scaled = scaled
-
     def random_map(self, element: tuple[str, int], rng: np.random.Generator) -> tuple[np.ndarray, int]:
         path, label = element
-        return opencv.augment(opencv.load(path, scaled=self._scaled), rng), label
+        return opencv.augment(opencv.load(path), rng), label
 
 
 class Crop(grain.transforms.RandomMap):
@@ -71,23 +73,38 @@ class ToOutput(grain.transforms.Map):
 
 
 def cold(job: Job) -> Loader:
-    return _loader(job, grain.MapDataset.source(Photos(job)), Load(scaled=True))
-
-
-def cold_full(job: Job) -> Loader:
-    return _loader(job, grain.MapDataset.source(Photos(job)), Load(scaled=False))
+    return _loader(job, _shuffled(job, Photos(job), Load()))
 
 
 def prepared(job: Job) -> Loader:
-    return _loader(job, grain.MapDataset.source(Rows(job)), Crop())
+    return _loader(job, _shuffled(job, Rows(job), Crop()))
 
 
-def _loader(job: Job, source: Any, transform: Any) -> Loader:
+def two_resamplings(job: Job) -> Loader:
+    return _remedied(job, one_resampling=False)
+
+
+def one_resampling(job: Job) -> Loader:
+    return _remedied(job, one_resampling=True)
+
+
+def _shuffled(job: Job, source: Any, transform: Any) -> Any:
+    dataset = grain.MapDataset.source(source).seed(0).shuffle().random_map(transform)
+    return dataset.batch(BATCH, drop_remainder=False).map(ToOutput(job)).repeat()
+
+
+def _remedied(job: Job, *, one_resampling: bool) -> Loader:
+    batches = grain.MapDataset.range(_MOST_BATCHES).map(Batches(job, one_resampling=one_resampling))
+    return _loader(job, batches, finish=lambda batch: (to_output(batch[0], job), batch[1]))
+
+
+def _loader(job: Job, dataset: Any, finish: Callable[[Any], Any] | None = None) -> Loader:
+    """Returns a loader of a dataset without an end; `finish` is applied to each batch in the process that trains."""
     cv2.setNumThreads(0)
-    dataset = source.seed(0).shuffle().random_map(transform).batch(BATCH, drop_remainder=False).map(ToOutput(job))
-    dataset = dataset.repeat()
     workers = int(job.workers or 0)
     if job.processes:
+        # Grain reads a flag of its own when it starts a process, and takes its caller for a program of `absl.app.run`.
+        flags.FLAGS.mark_as_parsed()
         options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=_PER_WORKER)
         batches = dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=1)).mp_prefetch(options)
         # For each worker: its buffer, as many batches at the parent's reader, the batches read ahead (`ReadOptions`),
@@ -97,4 +114,6 @@ def _loader(job: Job, source: Any, transform: Any) -> Loader:
         ahead = 2 * workers
         batches = dataset.to_iter_dataset(grain.ReadOptions(num_threads=workers, prefetch_buffer_size=ahead))
         buffered = ahead + 1
+    if finish is not None:
+        batches = batches.map(finish)
     return Endless(iter(batches), per_epoch=job.batches, buffered=buffered)

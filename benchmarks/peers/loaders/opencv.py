@@ -1,7 +1,4 @@
-"""Reads, decodes and augments images with OpenCV, for loaders that leave these steps to another library.
-
-A JPEG file is decoded at a fraction of its size, which is chosen by the size in the file's header.
-"""
+"""Reads, decodes and augments single images with OpenCV, for loaders that leave these steps to another library."""
 
 from __future__ import annotations
 
@@ -10,23 +7,8 @@ import numpy as np
 
 from benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, draw_affine, draw_crop
 
-
-def jpeg_size(encoded: bytes) -> tuple[int, int] | None:
-    """Returns (height, width) from a JPEG's frame header, or None for anything else. Source: ITU-T T.81, B.2.2."""
-    if encoded[:2] != b"\xff\xd8":
-        return None
-    at = 2
-    while at + 9 < len(encoded):
-        if encoded[at] != 0xFF:
-            return None
-        marker = encoded[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(encoded[at + 5 : at + 7]), int.from_bytes(encoded[at + 7 : at + 9])
-        at += 2 if marker == 0xFF else 2 + int.from_bytes(encoded[at + 2 : at + 4])
-    return None
-
-
-_REDUCED = {
+# OpenCV's flag for decoding a JPEG at a fraction of its size, by the divisor.
+REDUCED = {
     1: cv2.IMREAD_COLOR,
     2: cv2.IMREAD_REDUCED_COLOR_2,
     4: cv2.IMREAD_REDUCED_COLOR_4,
@@ -34,17 +16,9 @@ _REDUCED = {
 }
 
 
-def load(path: str, *, scaled: bool = True) -> np.ndarray:
-    """Reads a file to (64, 64, 3) uint8 RGB.
-
-    Args:
-      scaled: whether a JPEG is decoded at the smallest fraction of its size that is no smaller than the output.
-    """
-
-    encoded = np.fromfile(path, np.uint8)
-    size = jpeg_size(encoded.tobytes()) if scaled else None
-    ratio = scaled_ratio(*size) if size else 1
-    image = cv2.imdecode(encoded, _REDUCED[ratio] | cv2.IMREAD_IGNORE_ORIENTATION)
+def load(path: str) -> np.ndarray:
+    """Reads a file to (64, 64, 3) uint8 RGB, decoded at its full size."""
+    image = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     if image is None:
         raise ValueError(f"{path} cannot be decoded by OpenCV.")
     image = cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)

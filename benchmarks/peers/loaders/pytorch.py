@@ -1,6 +1,7 @@
 """PyTorch's DataLoader, with Pillow, with OpenCV and albumentations, with OpenCV alone, and on a prepared array.
 
-Configured after PyTorch's Performance Tuning Guide ("Enable asynchronous data loading"), the notes on
+Every loader reads from one epoch into the next, as ours do: its sampler gives the indices of several epochs. Configured
+after PyTorch's Performance Tuning Guide ("Enable asynchronous data loading"), the notes on
 `torch.utils.data` (persistent workers; a custom `collate_fn`; whole batches from the dataset, "Disable automatic
 batching", where reading in bulk is cheaper), Pillow's notes on `draft` and `reducing_gap`, and albumentations'
 performance guide (uint8 until the end, few pixels first, OpenCV for reading, OpenCV's own threads off in workers).
@@ -9,7 +10,7 @@ performance guide (uint8 until the end, few pixels first, OpenCV for reading, Op
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from PIL import Image
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
-from benchmarks.peers.loaders.work import BATCH, SIDE, EachEpoch, Job, Loader, draw_affine, to_output
+from benchmarks.peers.loaders.work import BATCH, SIDE, AllEpochs, Job, Loader, draw_affine, to_output
 
 # Width of the border around an image, in pixels: the largest zoom and shear read up to 7 pixels outside of the image.
 _MARGIN = 8
@@ -69,6 +70,34 @@ class Rows:
         return torch.from_numpy(to_output(images, self._job)), self._labels[indices]
 
 
+class Numbered:
+    """A dataset that is asked for whole batches by their numbers, and makes them as `make` does."""
+
+    def __init__(self, make: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> None:
+        self._make = make
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        images, labels = self._make(number)
+        return torch.from_numpy(images), torch.from_numpy(labels)
+
+
+class OverEpochs:
+    """A sampler over several epochs.
+
+    Args:
+      of_epoch: returns what an epoch gives; called with the epoch's number, which goes on from one `feed` to the next.
+    """
+
+    def __init__(self, of_epoch: Callable[[int], Iterable[Any]]) -> None:
+        self._of_epoch = of_epoch
+        self._begun, self.epochs = 0, 1
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(self.epochs):
+            self._begun += 1
+            yield from self._of_epoch(self._begun - 1)
+
+
 def pillow(job: Job) -> Loader:
     return _photos(job, _load_pillow)
 
@@ -77,29 +106,79 @@ def opencv(job: Job) -> Loader:
     return _photos(job, _load_opencv)
 
 
-def opencv_full(job: Job) -> Loader:
-    return _photos(job, _load_opencv_full)
-
-
 def albumentations(job: Job) -> Loader:
     return _photos(job, _Albumentations())
 
 
 def prepared(job: Job) -> Loader:
     dataset = Rows(job)
-    sampler = BatchSampler(RandomSampler(dataset), BATCH, drop_last=False)
-    return _loader(job, dataset, sampler=sampler, batch_size=None)
+    batches = BatchSampler(RandomSampler(dataset), BATCH, drop_last=False)
+    return _loader(job, dataset, "sampler", lambda _: batches, batch_size=None)
+
+
+def two_resamplings(job: Job) -> Loader:
+    return _remedied(job, one_resampling=False)
+
+
+def one_resampling(job: Job) -> Loader:
+    return _remedied(job, one_resampling=True)
+
+
+def _remedied(job: Job, *, one_resampling: bool) -> Loader:
+    from benchmarks.peers.loaders.remedied import Batches
+
+    # PyTorch's own threads would wait for work by turning round and round, in the time of the processes that load: with
+    # two of them, on 2 cores, a loader had a quarter to a half of its rate.
+    torch.set_num_threads(1)
+    dataset = Numbered(Batches(job, one_resampling=one_resampling))
+
+    def numbers(epoch: int) -> range:
+        return range(epoch * job.batches, (epoch + 1) * job.batches)
+
+    return _loader(job, dataset, "sampler", numbers, finish=_as_floats(job), batch_size=None)
+
+
+def _as_floats(job: Job) -> Callable[[Any], Any]:
+    """Returns what turns uint8 images into those that the work wants, in the process that trains."""
+    if job.dtype == "uint8":
+        return lambda images: images
+    return lambda images: images.to(torch.float32).mul_(1 / 255)
 
 
 def _photos(job: Job, load: Callable[[str], np.ndarray]) -> Loader:
-    return _loader(job, Photos(job, load), batch_size=BATCH, shuffle=True, collate_fn=Collate(job))
+    dataset = Photos(job, load)
+    batches = BatchSampler(RandomSampler(dataset), BATCH, drop_last=False)
+    return _loader(job, dataset, "batch_sampler", lambda _: batches, collate_fn=Collate(job))
 
 
-def _loader(job: Job, dataset: Any, **options: Any) -> Loader:
+def _loader(
+    job: Job,
+    dataset: Any,
+    sampler: str,
+    of_epoch: Callable[[int], Iterable[Any]],
+    finish: Callable[[Any], Any] | None = None,
+    **options: Any,
+) -> Loader:
+    """Returns a loader.
+
+    Args:
+      sampler: the argument of `DataLoader` that takes the sampler.
+      of_epoch: what the sampler gives in an epoch, by the epoch's number.
+      finish: applied to each batch's images in the process that trains.
+    """
     workers = int(job.workers or 0)
-    return EachEpoch(
-        DataLoader(dataset, num_workers=workers, persistent_workers=workers > 0, worker_init_fn=_seed_worker, **options)
+    over = OverEpochs(of_epoch)
+    options[sampler] = over
+    loader = DataLoader(
+        dataset, num_workers=workers, persistent_workers=workers > 0, worker_init_fn=_seed_worker, **options
     )
+
+    def batches(epochs: int) -> Iterator[tuple[Any, Any]]:
+        over.epochs = epochs
+        for images, labels in loader:
+            yield (images if finish is None else finish(images)), labels
+
+    return AllEpochs(batches)
 
 
 def _seed_worker(_: int) -> None:
@@ -142,12 +221,6 @@ def _load_opencv(path: str) -> np.ndarray:
     from benchmarks.peers.loaders.opencv import augment, load
 
     return augment(load(path), _random)
-
-
-def _load_opencv_full(path: str) -> np.ndarray:
-    from benchmarks.peers.loaders.opencv import augment, load
-
-    return augment(load(path, scaled=False), _random)
 
 
 class _Albumentations:

@@ -1,13 +1,15 @@
-"""SPDL: a pipeline of threads, FFmpeg's decoder and scaler, and OpenCV for what FFmpeg has no filter for.
+"""SPDL: a pipeline of threads, with FFmpeg's decoder and scaler and OpenCV for the warp, or with OpenCV alone.
 
 Configured after SPDL's documentation: threads for work that releases Python's lock ("Execution Models", MT), batches
 made from decoded frames without an array for each image ("Best Practices"), as many concurrent calls as threads (the
-example `image_dataloading`). FFmpeg's option `lowres` makes it decode at a fraction of the size.
+example `image_dataloading`). FFmpeg's option `lowres` makes it decode at a fraction of the size. FFmpeg's
+`fast_bilinear` is no choice: it moves the image, by 14 of 255 on average over the pixels of 400-pixel photos.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cv2
@@ -16,6 +18,7 @@ import spdl.io
 from spdl.pipeline import PipelineBuilder
 
 from benchmarks.peers.loaders.opencv import augment, scaled_ratio
+from benchmarks.peers.loaders.remedied import Batches
 from benchmarks.peers.loaders.work import BATCH, SIDE, AllEpochs, Job, Loader, to_output
 
 # Batches in the sink. SPDL: "a value of 2-10 is typically sufficient".
@@ -27,28 +30,50 @@ _REDUCED = {
 }
 
 
-def cold(job: Job) -> Loader:
-    cv2.setNumThreads(0)
-    workers = int(job.workers or 1)
+def full(job: Job) -> Loader:
+    return _ffmpeg(job, scaled=False)
+
+
+def scaled(job: Job) -> Loader:
+    return _ffmpeg(job, scaled=True)
+
+
+def one_resampling(job: Job) -> Loader:
+    make = Batches(job, one_resampling=True)
+
+    def load(number: int) -> tuple[np.ndarray, np.ndarray]:
+        images, labels = make(number)
+        return to_output(images, job), labels
+
+    begun = itertools.count()
+
+    def numbers(epochs: int) -> Iterator[int]:
+        for _ in range(epochs):
+            epoch = next(begun)
+            yield from range(epoch * job.batches, (epoch + 1) * job.batches)
+
+    return _loader(job, numbers, load)
+
+
+def _ffmpeg(job: Job, *, scaled: bool) -> Loader:
     random = np.random.default_rng()
     # SPDL's default keeps the aspect and adds black bars. The other loaders stretch the image, and so does this filter.
-    scale = f"scale=w={SIDE}:h={SIDE}:flags=fast_bilinear,format=pix_fmts=rgb24"
+    scale = f"scale=w={SIDE}:h={SIDE}:flags=bilinear,format=pix_fmts=rgb24"
+    labels = np.array(job.labels)
+    sizes = job.jpeg_sizes
 
-    def decode(path: str) -> Any:
-        packets = spdl.io.demux_image(path)
-        is_jpeg = packets.codec.name == "mjpeg"
-        config = _REDUCED[scaled_ratio(packets.height, packets.width)] if is_jpeg else None
+    def decode(index: int) -> Any:
+        packets = spdl.io.demux_image(job.paths[index])
+        config = _REDUCED[scaled_ratio(*sizes[index])] if scaled and all(sizes[index]) else None
         return spdl.io.decode_packets(packets, filter_desc=scale, decode_config=config)
 
     def load(indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        frames = [decode(job.paths[index]) for index in indices]
+        frames = [decode(index) for index in indices]
         images = spdl.io.to_numpy(spdl.io.convert_frames(frames))
         moved = np.empty_like(images)
         for row, image in enumerate(images):
             augment(image, random, out=moved[row])
         return to_output(moved, job), labels[indices]
-
-    labels = np.array(job.labels)
 
     def indices(epochs: int) -> Iterator[list[int]]:
         for _ in range(epochs):
@@ -56,10 +81,18 @@ def cold(job: Job) -> Loader:
             for start in range(0, job.images, BATCH):
                 yield order[start : start + BATCH]
 
+    return _loader(job, indices, load)
+
+
+def _loader(job: Job, items: Callable[[int], Iterator[Any]], load: Callable[[Any], tuple[Any, Any]]) -> Loader:
+    """Returns a loader whose threads make a batch of each item; `items` returns those of a number of epochs."""
+    cv2.setNumThreads(0)
+    workers = int(job.workers or 1)
+
     def batches(epochs: int) -> Iterator[tuple[Any, Any]]:
         pipeline = (
             PipelineBuilder()
-            .add_source(indices(epochs))
+            .add_source(items(epochs))
             .pipe(load, concurrency=workers, max_failures=0)
             .add_sink(_SINK)
             .build(num_threads=workers)

@@ -167,6 +167,19 @@ def affine_map(shear: float, zoom_x: float, zoom_y: float, *, flip: bool) -> lis
     return [[xx, xy, centre - (xx + xy) * centre], [0.0, yy, centre - yy * centre]]
 
 
+def draw_affines(random: np.random.Generator, images: int) -> np.ndarray:
+    """Draws as `draw_affine` does, for many images at once. Returns (images, 2, 3) float64."""
+    uniform = random.random((4, images))
+    shear = np.radians((2 * uniform[0] - 1) * SHEAR_DEGREES)
+    zoom_x, zoom_y = 1 + (2 * uniform[1:3] - 1) * ZOOM_RANGE
+    centre = SIDE / 2 - 0.5
+    matrices = np.zeros((images, 2, 3))
+    matrices[:, 0, 0] = np.where(uniform[3] < FLIP_PROBABILITY, -zoom_x, zoom_x)
+    matrices[:, 0, 1], matrices[:, 1, 1] = -np.sin(shear) * zoom_y, np.cos(shear) * zoom_y
+    matrices[:, :, 2] = centre - matrices[:, :, :2].sum(2) * centre
+    return matrices
+
+
 def draw_crop(random: np.random.Generator) -> tuple[int, int, int, int]:
     """Draws (top, left, height, width) of a crop out of a 64x64 image. Source: torchvision's RandomResizedCrop."""
     low, high = math.log(CROP_ASPECT[0]), math.log(CROP_ASPECT[1])
@@ -178,6 +191,23 @@ def draw_crop(random: np.random.Generator) -> tuple[int, int, int, int]:
         if 0 < height <= SIDE and 0 < width <= SIDE:
             return int(top * (SIDE - height + 1)), int(left * (SIDE - width + 1)), height, width
     return 0, 0, SIDE, SIDE
+
+
+def draw_crops(random: np.random.Generator, images: int) -> np.ndarray:
+    """Draws as `draw_crop` does, for many images at once. Returns (images, 4) int64: top, left, height, width."""
+    boxes = np.tile(np.array([0, 0, SIDE, SIDE]), (images, 1))
+    left = np.arange(images)  # the images without a crop that fits
+    low, high = math.log(CROP_ASPECT[0]), math.log(CROP_ASPECT[1])
+    for _ in range(_CROP_TRIES):
+        area, aspect, top, at = random.random((4, len(left)))
+        pixels = SIDE * SIDE * (CROP_AREA[0] + area * (CROP_AREA[1] - CROP_AREA[0]))
+        ratio = np.exp(low + aspect * (high - low))
+        height, width = np.rint(np.sqrt(pixels / ratio)), np.rint(np.sqrt(pixels * ratio))
+        drawn = np.stack([top * (SIDE - height + 1), at * (SIDE - width + 1), height, width], axis=1).astype(np.int64)
+        fits = (height > 0) & (height <= SIDE) & (width > 0) & (width <= SIDE)
+        boxes[left[fits]] = drawn[fits]
+        left = left[~fits]
+    return boxes
 
 
 def to_output(images: np.ndarray, job: Job) -> np.ndarray:
