@@ -28,6 +28,11 @@ from benchmarks.augmentation.samples import MeasuredAugmentation
 from benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
 from benchmarks.augmentation.samples import Sample as AugmentationSample
 from benchmarks.devices.experiments import Case, Experiment, arrays
+from benchmarks.devices.fewer_bits.plan import Asked as BitsAsked
+from benchmarks.devices.fewer_bits.report import FewerBitsDocument
+from benchmarks.devices.fewer_bits.samples import MeasuredWay
+from benchmarks.devices.fewer_bits.samples import Measurements as BitsMeasurements
+from benchmarks.devices.fewer_bits.samples import Window as BitsWindow
 from benchmarks.devices.findings import swept_of
 from benchmarks.devices.flops import Work
 from benchmarks.devices.peak import Peak
@@ -747,6 +752,30 @@ def a_measured_peer(name: str, rates: Sequence[float], **changes: Any) -> Measur
         ),
     }
     return MeasuredPeer(peer=name, **(values | changes))
+
+
+def a_measured_way(name: str, rate: float, **changes: Any) -> MeasuredWay:
+    """Returns a way to predict: rounds at this rate and a tenth more and less, of 10 photos the first 8 right."""
+    windows = tuple(
+        BitsWindow(round=number, images_per_sec=rate * factor, latencies_us=(100, 110, 200))
+        for number, factor in enumerate((1.0, 1.1, 0.9))
+    )
+    values: dict[str, Any] = {"products": {}, "file_bytes": None, "right": "1111111100", "off": 0.0, "windows": windows}
+    return MeasuredWay(way=name, **(values | changes))
+
+
+def a_fewer_bits_document(*ways: MeasuredWay, **changes: Any) -> FewerBitsDocument:
+    asked = BitsAsked(model="cats-dogs-64", passes=8, rounds=3, batch_size=32, threads=2, data="photos")
+    values: dict[str, Any] = {
+        "command": "devices --inference",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": asked,
+        "dataset": {"train": a_document([])["dataset"], "test": a_document([])["dataset"]},
+        "samples": BitsMeasurements(tested_with="a fifth of each class", ways=ways),
+    }
+    return Document(**(values | changes))
 
 
 def a_peers_document(*measured: MeasuredPeer, peers: Sequence[Peer] = (), **changes: Any) -> PeersDocument:

@@ -24,7 +24,7 @@ from tests.checks import INDEPENDENT, OURS, in_forks
 
 FRAMEWORKS = {"tensorflow", "tensorflow_datasets", "keras", "jax", "torch", "cv2", "albumentations"}
 # Other loaders' libraries, and NVIDIA's: they are optional, so that modules import them late.
-OPTIONAL = {"grain", "spdl", "nvidia", "ffcv", "pynvml"}
+OPTIONAL = {"ai_edge_litert", "grain", "spdl", "nvidia", "ffcv", "pynvml"}
 # The files that may use a framework's private names, and what these names are for.
 PRIVATE_NAMES = {
     "profiles/stages/tf_graph.py": "the functions and settings of a tf.data transformation",

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.devices.experiments import EXPERIMENTS
+from benchmarks.devices.fewer_bits import plan as fewer_bits
 from benchmarks.devices.plan import parser, read_plan
 from benchmarks.lab.command import Command, exit_code_of, run
 from profiles.text import Terminal
@@ -25,6 +26,12 @@ COMMAND = Command(
     kind="benchmarks.devices.report:KIND",
     listing=lambda console: _list(console),
 )
+INFERENCE = Command(
+    parser=fewer_bits.parser,
+    plan=fewer_bits.read_plan,
+    lab="benchmarks.devices.fewer_bits.measure:open_run",
+    kind="benchmarks.devices.fewer_bits.report:KIND",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns 0; 1 where `--check` finds a device that does not compute; 2 for bad input, 3 if nothing could be measured,
     128 + signal if stopped.
     """
+    words = sys.argv[1:] if argv is None else argv
+    if any(word.partition("=")[0] == "--inference" for word in words):
+        return run(INFERENCE, argv)
     if parser().parse_args(argv).check:
         from benchmarks.devices.check import check
 

@@ -231,6 +231,11 @@ def parser() -> argparse.ArgumentParser:
     add("--details", action="store_true", help="prints all tables and sentences, and the published figures")
     add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     add("--list", action="store_true", help="lists the experiments and what was published, and ends")
+    add(
+        "--inference",
+        action="store_true",
+        help="predicts in float32, bfloat16 and int8 instead; --inference --help lists its options",
+    )
     add("--check", action="store_true", help="lists the devices that can compute, tries each, and ends")
     return arguments
 

@@ -15,6 +15,7 @@ _OURS = {
     "accuracy": "benchmarks.accuracy.report:KIND",
     "augmentation": "benchmarks.augmentation.report:KIND",
     "devices": "benchmarks.devices.report:KIND",
+    "devices --inference": "benchmarks.devices.fewer_bits.report:KIND",
     "doctor": "benchmarks.doctor.report:KIND",
     "gate check": "benchmarks.gate.report:CHECK",
     "gate compare": "benchmarks.gate.report:COMPARISONS",

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.lab.child import OPEN_TIMEOUT_S, Child
 from benchmarks.peers.loaders.work import Job
 from benchmarks.peers.processes import Launcher
-from benchmarks.peers.renditions import Renditions
 from benchmarks.peers.samples import Survey
 from pipeline import ImageSource, PipelineConfig
+
+if TYPE_CHECKING:
+    from benchmarks.peers.renditions import Renditions
 
 # How many images are compared one by one.
 _IDENTITY_IMAGES = 256
@@ -50,6 +53,8 @@ class Material:
 
     @cached_property
     def renditions(self) -> Renditions:
+        from benchmarks.peers.renditions import Renditions
+
         return Renditions(self.sample, np.load(self.plain))
 
     def job(self, work: str, folder: Path) -> Job:

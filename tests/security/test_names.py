@@ -123,6 +123,7 @@ WRITES = {
     "benchmarks.gate ratios": ("results.json", "report.html"),
     "benchmarks.doctor --data=PETS": ("results.json", "report.html", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
+    "benchmarks.devices --inference": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("results.json", "report.html"),
     "benchmarks.scaling": ("results.json", "report.html"),
     "benchmarks.augmentation": ("results.json", "report.html"),

@@ -19,6 +19,7 @@ import pytest
 
 from benchmarks.accuracy.report import KIND as ACCURACY
 from benchmarks.augmentation.report import KIND as AUGMENTATION
+from benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
 from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
 from benchmarks.doctor.plan import Asked as DoctorAsked
@@ -50,10 +51,12 @@ from tests.builders import (
     a_devices_document,
     a_doctor_document,
     a_document,
+    a_fewer_bits_document,
     a_hostile_trial,
     a_measured_case,
     a_measured_peer,
     a_measured_pipeline,
+    a_measured_way,
     a_peer,
     a_peers_document,
     a_result,
@@ -206,6 +209,15 @@ def check_report(text: str) -> str:
     return CHECK.page(document, CHECK.derive(document))
 
 
+def fewer_bits_report(text: str) -> str:
+    document = a_fewer_bits_document(a_measured_way(text, 1000.0), **hostile_parts(text))
+    samples = dataclasses.replace(document.samples, tested_with=text)
+    plan = dataclasses.replace(a_fewer_bits_document().plan, model=text, data=text)
+    document = dataclasses.replace(document, plan=plan, samples=samples)
+    document = dataclasses.replace(document, dataset=dict.fromkeys(("train", "test"), document.dataset))
+    return FEWER_BITS.page(document, FEWER_BITS.derive(document))
+
+
 def gate_report(text: str) -> str:
     question = dataclasses.replace(GATE_QUESTION, a=text, b=text)
     changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
@@ -272,6 +284,7 @@ PAGES = {
     "augmentation": augmentation_report,
     "accuracy": accuracy_report,
     "devices": devices_report,
+    "devices --inference": fewer_bits_report,
     "doctor": doctor_report,
     "tune": tune_report,
     "tune --pipeline": advice_report,

@@ -16,6 +16,7 @@ from rich.progress import Progress
 
 from benchmarks.augmentation.report import KIND as AUGMENTATION
 from benchmarks.cli import VERBS
+from benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
 from benchmarks.doctor.plan import Asked as DoctorAsked
 from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
@@ -53,10 +54,12 @@ from tests.builders import (
     a_comparisons_document,
     a_counting_group,
     a_doctor_document,
+    a_fewer_bits_document,
     a_gate_check_document,
     a_hostile_trial,
     a_measured_peer,
     a_measured_pipeline,
+    a_measured_way,
     a_peer,
     a_peers_document,
     a_result,
@@ -148,6 +151,14 @@ def show_materialized(console: Terminal, text: str) -> None:
     console.print(describe(prepared, Rates(before=(1.0,), after=(2.0,))), markup=False)
 
 
+def show_fewer_bits(console: Terminal, text: str) -> None:
+    document = a_fewer_bits_document(a_measured_way(text, 1000.0), left_out=(LeftOut(who=text, reason=text),))
+    plan = dataclasses.replace(document.plan, model=text)
+    samples = dataclasses.replace(document.samples, tested_with=text)
+    document = dataclasses.replace(document, plan=plan, samples=samples)
+    FEWER_BITS.print(console, document, FEWER_BITS.derive(document))
+
+
 def show_augmentation(console: Terminal, text: str) -> None:
     document = an_augmentation(a_measured(), left_out=(LeftOut(who="shear, opencv, batch", reason=text),))
     AUGMENTATION.print(console, document, AUGMENTATION.derive(document))
@@ -187,6 +198,7 @@ TERMINALS = {
     "scaling": show_scaling,
     "truth": show_truth,
     "doctor": show_doctor,
+    "devices --inference": show_fewer_bits,
     "comparison": show_comparison,
     "gate check": show_gate_check,
     "left out": show_left_out,

@@ -21,6 +21,7 @@ import pytest
 from benchmarks.accuracy.__main__ import COMMAND as ACCURACY
 from benchmarks.augmentation.__main__ import COMMAND as AUGMENTATION
 from benchmarks.devices.__main__ import COMMAND as DEVICES
+from benchmarks.devices.__main__ import INFERENCE
 from benchmarks.gate.__main__ import CHECK as GATE_CHECK
 from benchmarks.gate.__main__ import COMPARE as GATE_COMPARE
 from benchmarks.lab import command as lab_command
@@ -46,10 +47,12 @@ from tests.builders import (
     a_comparisons_document,
     a_counting_group,
     a_devices_document,
+    a_fewer_bits_document,
     a_gate_check_document,
     a_measured_augmentation,
     a_measured_peer,
     a_measured_pipeline,
+    a_measured_way,
     a_measurement_document,
     a_peers_document,
     a_result,
@@ -93,6 +96,11 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         an_augmentation_document(),
     ),
     "devices": (DEVICES, DEVICES_RUN, replace(DEVICES_RUN, samples=replace(DEVICES_RUN.samples, cases=()))),
+    "devices --inference": (
+        INFERENCE,
+        a_fewer_bits_document(a_measured_way("TensorFlow float32", 1000.0)),
+        a_fewer_bits_document(),
+    ),
     "gate compare": (GATE_COMPARE, a_comparisons_document(), a_comparisons_document(measurements=())),
     "gate check": (GATE_CHECK, a_gate_check_document(), a_gate_check_document(processes=0)),
     "peers": (

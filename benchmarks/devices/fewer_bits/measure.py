@@ -1,0 +1,112 @@
+"""Measures ways to predict in a child process: first what each says of the test photos, then windows in rounds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.devices.fewer_bits.plan import Plan
+from benchmarks.devices.fewer_bits.report import FewerBitsDocument
+from benchmarks.devices.fewer_bits.samples import MeasuredWay, Measurements
+from benchmarks.lab.child import Child, ChildDied, JobRefused
+from benchmarks.lab.command import new_log
+from benchmarks.lab.options import UserError
+from benchmarks.lab.photos import Splits, open_splits
+from profiles import Device
+from profiles.provenance import machine
+from profiles.report import Document, LeftOut, now
+
+_SESSION = "benchmarks.devices.fewer_bits.child:FewerBitsSession"
+_CPU = Device(kind="cpu", name="cpu")
+# Training takes as long as its passes; a converter takes seconds.
+_TRAIN_TIMEOUT_S, _TIMEOUT_S = 7200.0, 300.0
+
+
+def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Opens the photos, and gets ready to measure."""
+    splits = open_splits(plan.data, seed=0, progress=progress, errors=errors, skip_list=plan.skip_list)
+    return Run(plan, splits, progress)
+
+
+class Run:
+    """Measures what a plan asks for."""
+
+    def __init__(self, plan: Plan, splits: Splits, progress: Progress) -> None:
+        self._plan, self._splits, self._progress = plan, splits, progress
+        self._created, self._provenance = now(), machine()
+        self._measured: dict[str, MeasuredWay] = {}
+        self._left_out: list[LeftOut] = []
+        self._log = new_log(plan.out / "child.log")
+        self._child = Child(_SESSION, _CPU, self._log, plan.asked, splits.train, splits.test)
+
+    def document(self, *, complete: bool) -> FewerBitsDocument:
+        """Returns the document of what was measured so far."""
+        return Document(
+            command="devices --inference",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._plan.asked,
+            dataset={"train": self._splits.train.to_dict(), "test": self._splits.test.to_dict()},
+            samples=Measurements(tested_with=self._splits.how, ways=tuple(self._measured.values())),
+            left_out=tuple(self._left_out),
+        )
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Trains the network, prepares every way, and measures windows in rounds over the ways.
+
+        Raises:
+          UserError: if the network cannot be trained, or predicts in no way at all.
+        """
+        asked = self._plan.asked
+        task = self._progress.add_task("training", total=asked.rounds)
+        self._progress.refresh()
+        try:
+            self._child.ask("prepare", timeout_s=_TRAIN_TIMEOUT_S)
+            self._keep(self._child.ask("reference", timeout_s=_TIMEOUT_S))
+        except (ChildDied, JobRefused) as error:
+            raise UserError(f"{asked.model}: {error}", exit_code=3) from error
+        self._try("TensorFlow bfloat16", "bfloat16")
+        self._progress.update(task, description="converting", refresh=True)
+        self._try("LiteRT", "formats")
+        order = random.Random()
+        for number in range(asked.rounds):
+            for name in order.sample(list(self._measured), len(self._measured)):
+                self._progress.update(task, description=name, refresh=True)
+                window = self._ask("window", name, number)
+                way = self._measured[name]
+                self._measured[name] = replace(way, windows=(*way.windows, window))
+            self._progress.update(task, advance=1, refresh=True)
+            after_round()
+        self._progress.remove_task(task)
+        self._log.unlink(missing_ok=True)
+
+    def _try(self, who: str, method: str) -> None:
+        """Prepares a way or several; leaves them out if that is refused."""
+        try:
+            self._keep(self._child.ask(method, timeout_s=_TIMEOUT_S))
+        except JobRefused as error:
+            self._left_out.append(LeftOut(who=who, reason=str(error)))
+        except ChildDied as error:
+            raise UserError(f"{self._plan.asked.model}, {who}: {error}", exit_code=3) from error
+
+    def _keep(self, measured: Any) -> None:
+        for way in measured if isinstance(measured, tuple) else (measured,):
+            self._measured[way.way] = way
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        try:
+            return self._child.ask(method, *arguments, timeout_s=_TIMEOUT_S)
+        except (ChildDied, JobRefused) as error:
+            raise UserError(f"{self._plan.asked.model}: {error}", exit_code=3) from error
+
+    def close(self) -> None:
+        self._child.close()
+
+    def kill(self) -> None:
+        self._child.kill()

@@ -1,0 +1,102 @@
+"""Reads what `python -m benchmarks.devices --inference` is asked to do."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import models
+from benchmarks.lab.options import DATA, UserError
+from pipeline.commands import ArgumentParser
+from pipeline.sources import add_skip_list_option
+from profiles.provenance import usable_threads, without_folder
+
+_MODEL = "cats-dogs-64"
+_PASSES, _ROUNDS, _BATCH_SIZE = 8, 5, 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is measured. The document of a run keeps all of it.
+
+    Attributes:
+      model: the name of a network, a file, or module:function.
+      passes: how many times the network is trained on all photos; 0 for a network that is trained already.
+      rounds: how many windows of each way to predict.
+      batch_size: images in a call, where rates are measured; latencies are of one image.
+      threads: number of threads that compute.
+      data: the name of the photos, without folders.
+    """
+
+    model: str
+    passes: int
+    rounds: int
+    batch_size: int
+    threads: int
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A comparison of ways to predict; `out` is the folder for the results."""
+
+    asked: Asked
+    data: str
+    out: Path
+    skip_list: Path | None = None
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.devices --inference",
+        description="Predicts in float32, bfloat16 and int8 on the CPU, and says what fewer bits gain and cost.",
+        epilog="LiteRT needs pip install 'unstall[litert]'; without it TensorFlow alone is measured.",
+    )
+    add = arguments.add_argument
+    add(
+        "--inference",
+        nargs="?",
+        const=_MODEL,
+        default=_MODEL,
+        metavar="MODEL",
+        help=f"a network, a .keras file, or module:function (default: {_MODEL})",
+    )
+    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos to train and test (default: {DATA})")
+    add_skip_list_option(arguments)
+    add("--epochs", type=int, default=_PASSES, metavar="N", help=f"of training; 0 for none (default: {_PASSES})")
+    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each way (default: {_ROUNDS})")
+    add("--batch-size", type=int, default=_BATCH_SIZE, metavar="N", help=f"of the rates (default: {_BATCH_SIZE})")
+    add("--threads", type=int, metavar="N", help="that compute (default: as many as cores)")
+    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
+    return arguments
+
+
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
+    """Checks all options that can be checked before anything is opened.
+
+    Raises:
+      UserError: if an option is wrong; the message has one line.
+    """
+    threads = usable_threads() if arguments.threads is None else arguments.threads
+    for option, value, least in (
+        ("--epochs", arguments.epochs, 0),
+        ("--rounds", arguments.rounds, 1),
+        ("--batch-size", arguments.batch_size, 1),
+        ("--threads", threads, 1),
+    ):
+        if value < least:
+            raise UserError(f"{option} must be at least {least}. Received: {value}.")
+    try:
+        models.check_name(arguments.inference)
+    except models.ModelError as error:
+        raise UserError(f"--inference: {error}") from error
+    asked = Asked(
+        model=arguments.inference,
+        passes=arguments.epochs,
+        rounds=arguments.rounds,
+        batch_size=arguments.batch_size,
+        threads=threads,
+        data=without_folder(arguments.data),
+    )
+    return Plan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
