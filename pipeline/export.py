@@ -97,6 +97,13 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
         "augmentation": config.augmentation,
         "drawn": drawn_text(config),
         "composed": config.composed,
+        "crops_scaled": (
+            config.composed
+            and config.decode == "scaled"
+            and config.augmentation is not None
+            and config.augmentation.crops
+            and source.arrays is None
+        ),
         "draws": host_draws and not config.augment_with.startswith("keras_"),
         "batches_per_call": per_call,
         "whole_batches": yields_batches(source, config),

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from pipeline.augmentation import Augmentation
 from pipeline.config import PipelineConfig
 from pipeline.sources.source import ImageSource
-from pipeline.stages.opencv_decode import OpenCVDecoder
+from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
 from pipeline.stages.warp import BORDER
 
 # Returns an array of this shape and type, with any contents, as `np.empty` does.
@@ -36,6 +36,9 @@ class ComposedBatches:
     def __init__(self, source: ImageSource, config: PipelineConfig) -> None:
         assert config.augmentation is not None
         self._decode = OpenCVDecoder(source, config)
+        # A crop is decoded at a fraction that leaves the crop enough pixels: each draw has its own.
+        by_draw = config.augmentation.crops and config.decode == "scaled" and source.arrays is None
+        self._jpeg_sizes = source.jpeg_sizes if by_draw else None
         self._size = config.image_size
         self._border = BORDER[config.augmentation.fill_mode]
         self._only_crops = only_crops(config.augmentation)
@@ -53,7 +56,18 @@ class ComposedBatches:
           (images, 2, 3) float64, from output pixels to pixels of the decoded image. Or, where every draw is a crop,
           (images, 4) int64, boxes: the first row, the end of the rows, the first column, the end of the columns.
         """
-        return self._plan(matrices, self._decode.sizes[indices])
+        return self._plan(matrices, self._fractions(indices, matrices)[1])
+
+    def _fractions(
+        self, indices: NDArray[np.int64], matrices: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+        """Returns by what each JPEG is divided in decoding, (images,), or None, and the sizes of the decoded images."""
+        if self._jpeg_sizes is None:
+            return None, self._decode.sizes[indices]
+        sizes = self._jpeg_sizes[indices]
+        shares = np.abs(np.stack([matrices[:, 1, 1], matrices[:, 0, 0]], axis=1))
+        ratios = decode_ratios(shares * sizes, self._size)
+        return ratios, -(-sizes // ratios[:, np.newaxis])
 
     def _plan(self, matrices: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.generic]:
         height, width = self._size
@@ -80,14 +94,15 @@ class ComposedBatches:
         """
         height, width = self._size
         images = empty((len(indices), height, width, 3), np.uint8)
+        ratios, sizes = self._fractions(indices, matrices)
         if plan is None:
-            plan = self.plan(indices, matrices)
+            plan = self._plan(matrices, sizes)
         # `tolist`, because slicing with Python's integers takes half the time of slicing with NumPy's.
         steps: Iterable[Any] = plan.tolist() if self._only_crops else plan
         # Lazily, so that each image is resampled right after it is decoded, while the core's cache still holds it.
-        decoded: Iterator[tuple[NDArray[np.uint8], Any]] = zip(self._decode.each(indices), steps, strict=True)
+        decoded: Iterator[tuple[NDArray[np.uint8], Any]] = zip(self._decode.each(indices, ratios), steps, strict=True)
         if not self._decode.sizes_hold:
-            decoded = self._as_they_are(decoded, self._decode.sizes[indices].tolist(), matrices)
+            decoded = self._as_they_are(decoded, sizes.tolist(), matrices)
         if self._only_crops:
             # A box of whole pixels takes a third of the time of a warp.
             for (image, (top, bottom, left, right)), target in zip(decoded, images, strict=True):

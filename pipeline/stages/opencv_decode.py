@@ -61,9 +61,11 @@ class OpenCVDecoder:
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenCVDecoder, (self._source, self._config)  # thread-local buffers cannot be pickled
 
-    def __call__(self, index: int) -> NDArray[np.uint8]:
+    def __call__(self, index: int, flags: int | None = None) -> NDArray[np.uint8]:
         """Returns one image, (height, width, 3) uint8 in RGB.
 
+        Args:
+          flags: OpenCV's, for another fraction than that of the whole image.
         Raises:
           ValueError: if OpenCV cannot decode it; the message names the file without the source's folder.
           OSError: if the file cannot be read.
@@ -71,20 +73,28 @@ class OpenCVDecoder:
         if self._arrays is not None:
             return self._arrays[index]
         if self._source.records is not None:
-            return self.decode(index, np.frombuffer(self._source.records[index], np.uint8))
-        return self.decode(index, self._read(self._paths[index]))
+            return self.decode(index, np.frombuffer(self._source.records[index], np.uint8), flags)
+        return self.decode(index, self._read(self._paths[index]), flags)
 
-    def each(self, indices: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
-        """Yields several images, the same as single calls return."""
-        return map(self, indices.tolist()) if self._mapped is None else self._mapped.each(indices)
+    def each(self, indices: NDArray[np.int64], ratios: NDArray[np.int64] | None = None) -> Iterator[NDArray[np.uint8]]:
+        """Yields several images, the same as single calls return.
 
-    def decode(self, index: int, encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        Args:
+          ratios: (images,), by which JPEGs are divided in decoding; None for those of whole images.
+        """
+        if self._mapped is not None:
+            return self._mapped.each(indices)
+        if ratios is None:
+            return map(self, indices.tolist())
+        return map(self, indices.tolist(), [_COLOUR | _REDUCED[ratio] for ratio in ratios.tolist()])
+
+    def decode(self, index: int, encoded: NDArray[np.uint8], flags: int | None = None) -> NDArray[np.uint8]:
         """Decodes the bytes of one of the source's files.
 
         Raises:
           ValueError: if OpenCV cannot.
         """
-        image = _decode_rgb(encoded, self._flags[index])
+        image = _decode_rgb(encoded, self._flags[index] if flags is None else flags)
         if image is None:
             raise ValueError(f"{self._source.files[index]} cannot be decoded by OpenCV.")
         return image
@@ -115,11 +125,12 @@ def _decode_rgb(encoded: NDArray[np.uint8], flags: int) -> NDArray[np.uint8] | N
     return image if _GIVES_RGB or image is None else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 
-def decode_ratios(sizes: NDArray[np.int64], image_size: tuple[int, int]) -> NDArray[np.int64]:
+def decode_ratios(sizes: NDArray[Any], image_size: tuple[int, int]) -> NDArray[np.int64]:
     """Returns the largest of 8, 4, 2, 1 by which each JPEG can be divided in decoding and still have `image_size`.
 
     Args:
-      sizes: (images, 2), height and width; 0 for an image that is no JPEG, which is decoded at its full size.
+      sizes: (images, 2), height and width, of the image or of the part of it that is used; 0 for an image that is no
+        JPEG, which is decoded at its full size.
       image_size: (height, width).
     Returns:
       (images,) int64. libjpeg rounds up, so that ceil(side / ratio) pixels remain.

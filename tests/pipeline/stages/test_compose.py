@@ -92,6 +92,29 @@ def test_a_box_is_cut_and_resized(size, flip):
         np.testing.assert_array_equal(found, expected[:, ::-1] if flip else expected)
 
 
+def test_a_crop_is_decoded_at_the_smallest_fraction_that_leaves_it_enough_pixels(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        noise = np.random.default_rng(0).integers(0, 256, (600, 800, 3), np.uint8)
+        Image.fromarray(noise).save(tmp_path / name / "1.jpg", quality=95)
+    source = from_folder(tmp_path)
+    config = dataclasses.replace(CONFIG, augmentation=dataclasses.replace(CROP, flip_probability=0.0), decode="scaled")
+    draw = config.augmentation.draw(60, seed=0, epoch=0)
+    made = ComposedBatches(source, config)(np.zeros(60, np.int64), draw.affine(64, 64))
+    reduced = {1: 1, 2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4, 8: cv2.IMREAD_REDUCED_COLOR_8}
+    seen = set()
+    for found, (left, top, width, height) in zip(made, draw.crop, strict=True):
+        # 600 and 800 pixels are multiples of 8: a fraction has no rounded sides.
+        ratio = next((ratio for ratio in (8, 4, 2) if min(height * 600, width * 800) > 63 * ratio), 1)
+        image = cv2.cvtColor(cv2.imread(source.paths[0], reduced[ratio]), cv2.COLOR_BGR2RGB)
+        rows = slice(round(top * 600 / ratio), round((top + height) * 600 / ratio))
+        columns = slice(round(left * 800 / ratio), round((left + width) * 800 / ratio))
+        expected = cv2.resize(image[rows, columns], (64, 64), interpolation=cv2.INTER_LINEAR)
+        np.testing.assert_array_equal(found, expected)
+        seen.add(ratio)
+    assert seen == {2, 4, 8}
+
+
 def test_a_box_of_less_than_a_pixel_is_a_pixel():
     tiny = dataclasses.replace(CROP, crop_area=(1e-6, 1e-6), flip_probability=0.0)
     image = np.arange(64 * 64 * 3, dtype=np.uint8).reshape(1, 64, 64, 3)
