@@ -111,6 +111,9 @@ class PipelineConfig:
     autotune: bool = True
     # tf.data: `options.autotune.autotune_algorithm`, by which its tuner chooses numbers of calls and batches ahead.
     autotune_algorithm: str = "default"
+    # Whether `fit` gets the dataset repeated, with `steps_per_epoch`: one iterator then serves all epochs, and tf.data
+    # reads on at the end of each. Or else each epoch begins with a new iterator and an empty buffer.
+    one_iterator: bool = False
     # tf.data: its graph rewrites, which turn a sequential map and batch into a parallel, prefetching node.
     rewrites: bool = True
     # tf.data with a cache in memory, or records: images in the shuffle buffer, which is filled before an epoch's first
@@ -198,6 +201,7 @@ class PipelineConfig:
             "rewrites": True,
             "autotune": True,
             "autotune_algorithm": "default",
+            "one_iterator": False,
             "deterministic": True,
         }
         for name, default in only_tf_data.items():
@@ -246,6 +250,12 @@ class PipelineConfig:
             raise ConfigError(
                 "`prefetch` must be at least 1 with prefetch_to_device: it is the size of that buffer. "
                 "Received: prefetch_to_device=True, prefetch=0."
+            )
+
+        if self.prefetch_to_device and self.one_iterator:
+            raise ConfigError(
+                "`one_iterator` must be false with prefetch_to_device: nothing can follow a buffer on the device. "
+                "Received: prefetch_to_device=True, one_iterator=True."
             )
 
     def _check_resample(self) -> None:

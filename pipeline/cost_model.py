@@ -202,12 +202,19 @@ def candidates(base: PipelineConfig, *, cores: float, accelerator: bool, scales:
     for kind in _kinds(base, accelerator=accelerator, scales=scales):
         for workers in _workers(cores):
             for prefetch in (0, 2):
-                yield replace(kind, workers=workers, prefetch=prefetch, prefetch_to_device=accelerator and prefetch > 0)
+                on_device = accelerator and prefetch > 0
+                yield replace(
+                    kind,
+                    workers=workers,
+                    prefetch=prefetch,
+                    prefetch_to_device=on_device,
+                    one_iterator=not on_device,
+                )
 
 
 def kind_of(config: PipelineConfig) -> PipelineConfig:
     """Returns the config with one worker and no prefetch: configs of the same kind do the same work, byte for byte."""
-    return replace(config, workers=1, prefetch=0, prefetch_to_device=False)
+    return replace(config, workers=1, prefetch=0, prefetch_to_device=False, one_iterator=False)
 
 
 def _workers(cores: float) -> list[int]:

@@ -98,10 +98,17 @@ class JobFacts:
 
 
 class _Measured:
-    """A prepared job: its loader, the files that an epoch reads, and the windows of the model that the loader feeds."""
+    """A prepared job: its loader, the files that an epoch reads, and the windows of the model that the loader feeds.
 
-    def __init__(self, loader: Loader, paths: list[str], windows: Windows, ceiling: _Ceiling, epochs: int) -> None:
+    Args:
+      feed: what `fit` gets of the loader, one object for all windows: they know data by it.
+    """
+
+    def __init__(
+        self, loader: Loader, feed: Any, paths: list[str], windows: Windows, ceiling: _Ceiling, epochs: int
+    ) -> None:
         self.loader = loader
+        self.feed = feed
         self.paths = paths
         self.windows = windows
         self.ceiling = ceiling
@@ -170,7 +177,7 @@ class Session:
           images: how many images of the source an epoch has at least. The epoch gets more if it would otherwise have
             too few steady steps.
         """
-        from profiles.measure.batches import first_batches
+        from profiles.measure.batches import FitData, first_batches
         from profiles.measure.measure import shapes
         from profiles.measure.windows import Windows
 
@@ -208,8 +215,9 @@ class Session:
                 ceiling.windows.prepare(_with_labels(shapes(ceiling.batches), label_dtype))
             if loader.record is not None:
                 loader.record.clear()
+            feed = FitData(arguments=loader.fit_arguments) if loader.one_iterator else loader.data
             warmup = ceiling.windows.train(
-                loader.data, epochs=1, ramp_steps=loader.parallel_batches, round_=0, window="warmup"
+                feed, epochs=1, ramp_steps=loader.parallel_batches, round_=0, window="warmup"
             )
         except BaseException:
             loader.close()
@@ -222,10 +230,10 @@ class Session:
             unknown = (str(error),)
         typical = warmup
         if config.cache == "memory":  # the first epoch filled the cache, so it took longer
-            typical = ceiling.windows.train(loader.data, epochs=1, ramp_steps=loader.parallel_batches, round_=0)
+            typical = ceiling.windows.train(feed, epochs=1, ramp_steps=loader.parallel_batches, round_=0)
         if job in self._jobs:
             self._jobs[job].loader.close()
-        measured = _Measured(loader, source.paths, ceiling.windows, ceiling, epochs_for(typical))
+        measured = _Measured(loader, feed, source.paths, ceiling.windows, ceiling, epochs_for(typical))
         self._jobs[job] = measured
         # Each window begins with a collection of garbage. Of all that stays it need not look at again.
         gc.collect()
@@ -270,7 +278,7 @@ class Session:
             return ceiling.windows.replay(ceiling.batches, steps=ceiling.steps, round_=round_)
         if window == "cold":
             return _cold(measured, round_)
-        data, ramp_steps = measured.loader.data, measured.loader.parallel_batches
+        data, ramp_steps = measured.feed, measured.loader.parallel_batches
         if window == "loader":
             return measured.windows.loader(data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_)
         return measured.windows.train(data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_, window=window)

@@ -73,7 +73,7 @@ def train(
         fed = behind(loader.device_layers, network, dtype=config.output_dtype) if loader.device_layers else network
         follow = _Follow(source.images, config.batch_size, on_images, on_pass)
         # shuffle=False: `fit` would shuffle the batches of a PyDataset, and every loader decides on the order itself.
-        fed.fit(loader.data, epochs=passes, verbose=0, shuffle=False, callbacks=[follow])
+        fed.fit(**loader.fit_arguments, epochs=passes, verbose=0, shuffle=False, callbacks=[follow])
         return loader.notes
 
 

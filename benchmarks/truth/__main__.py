@@ -21,6 +21,7 @@ _LABS = {
     "gate": "benchmarks.truth.gate:open_run",
     "intervals": "benchmarks.truth.intervals:open_run",
     "verdicts": "benchmarks.truth.verdicts:open_run",
+    "attributers": "benchmarks.truth.attributers:open_run",
 }
 COMMANDS = {
     part: Command(

@@ -92,6 +92,16 @@ PARTS = {
         epilog="Exit codes: 0 where verdicts are right as often as promised, 1 where not.",
         numbers={"runs": Number(default=40, least=1, text="runs on a quiet machine, and as many beside a neighbour")},
     ),
+    "attributers": Part(
+        text="What we and TraceML find of the waiting of a PyTorch script, and how often TraceML's comparison of the "
+        "same code is a false alarm.",
+        epilog="Needs PyTorch and traceml-ai. Exit codes: 0 where our shares are as near to the truth as promised, 1 "
+        "where one is not.",
+        numbers={
+            "rounds": Number(default=3, least=1, text="runs of each case under each tool"),
+            "pairs": Number(default=20, least=1, text="pairs of runs of the same code"),
+        },
+    ),
 }
 # Parts that --only names first and alone; all but the part without a name.
 NAMED = tuple(name for name in PARTS if name != PLANTED_PART)

@@ -133,6 +133,11 @@ LEAST_P = 0.01
 MOST_WRONG_RATIO = 2 / 40
 LEAST_RIGHT_RATIO = {"quiet": 36 / 40, "beside a neighbour": 20 / 40}
 
+# Groups of the part "attributers": the shares that each tool finds, and comparisons of the same code by TraceML. Only
+# ours are promised anything.
+SHARES, PAIRS = "shares", "pairs"
+OURS, TRACEML = "unstall", "TraceML"
+
 CAUGHT_RATIO = 0.95
 ALARMS_BOUND = Bound(most=100 * ALARM_ERROR, in_points=True)
 # A fault ends with exactly the exit code that is promised.

@@ -22,8 +22,12 @@ from benchmarks.truth.promises import (
     LEAST_REPEATS,
     LEAST_RIGHT_RATIO,
     MOST_WRONG_RATIO,
+    OURS,
+    PAIRS,
     PHOTOS,
     PLANTED,
+    SHARE_BOUND,
+    SHARES,
     SIMULATION,
     WATCHING_RATIO,
     WITHIN_RATIO,
@@ -139,6 +143,8 @@ _BOUNDS: Mapping[str, Mapping[str, Bound]] = {
     "simulated": {"coverage, %": COVERAGE_BOUND},
     SIMULATION: {"false alarms, %": ALARMS_BOUND},
     FAULTS: {"exit code": EXIT_CODE_BOUND},
+    SHARES: {OURS: SHARE_BOUND},
+    PAIRS: {},
 }
 
 

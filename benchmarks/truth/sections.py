@@ -17,17 +17,21 @@ from benchmarks.truth.promises import (
     GATE_PARTS,
     GRIDS,
     LEAST_REPEATS,
+    OURS,
+    PAIRS,
     PHOTOS,
     PLANTED,
     RATE_BOUND,
     SHARE_BOUND,
+    SHARES,
     SIMULATED,
     SIMULATED_FEW,
     SIMULATION,
+    TRACEML,
     WATCHING_RATIO,
 )
 from benchmarks.truth.results import PLAIN, Check, Results, TruthDocument, loading_of, verdict_counts
-from benchmarks.truth.samples import Attempt, Group
+from benchmarks.truth.samples import Attempt, Figure, Group
 from profiles.gate import EPOCH, FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME
 from profiles.results import bound_of
 from profiles.statistics import CONFIDENCE, median, range_text, share_interval
@@ -277,6 +281,53 @@ def _verdicts(asked: Asked, group: Group, checks: Sequence[Check]) -> Section:
     return Section(before=(line,), tables=(table,))
 
 
+# Others who attribute
+
+
+def _shares(asked: Asked, group: Group, checks: Sequence[Check]) -> Section:
+    by_case: dict[str, dict[str, Figure]] = {}
+    for figure in group.figures:
+        by_case.setdefault(figure.case, {})[figure.name] = figure
+    rows = []
+    for case, figures in by_case.items():
+        truth = median([each for figure in figures.values() for each in figure.truth])
+        rows.append((case, f"{truth:.1f}", *(_range_of(_errors(figures[tool])) for tool in (OURS, TRACEML))))
+    worst = {
+        tool: max(abs(off) for figure in group.figures if figure.name == tool for off in _errors(figure))
+        for tool in (OURS, TRACEML)
+    }
+    table = Table(
+        columns=("case", "waits, %", f"{OURS}, off", f"{TRACEML}, off"),
+        rows=(*rows, ("largest", "", *(f"{worst[tool]:.1f}" for tool in (OURS, TRACEML)))),
+        wrong=frozenset((row, 2) for row, check in enumerate(checks) if not check.holds),
+    )
+    rounds = len(group.figures[0].measured)
+    note = f"off: points from what the script noted in the same run; the range over {rounds} runs."
+    heading = "What two tools find of the time that a PyTorch script waits for its batches."
+    return Section(heading=heading, tables=(table,), notes=(note,))
+
+
+def _errors(figure: Figure) -> list[float]:
+    return [measured - truth for truth, measured in zip(figure.truth, figure.measured, strict=True)]
+
+
+def _range_of(errors: Sequence[float]) -> str:
+    return f"{min(errors):+.1f} to {max(errors):+.1f}" if len(errors) > 1 else f"{errors[0]:+.1f}"
+
+
+def _pairs(asked: Asked, group: Group, checks: Sequence[Check]) -> Section:
+    rows = []
+    for case in group.cases:
+        answers = Counter(attempt.answer for attempt in case.attempts)
+        ratios = [attempt.figures["ratio"][0] for attempt in case.attempts]
+        counts = (str(answers[answer]) for answer in ("regression", "improvement", "equivalent"))
+        rows.append((case.name, str(len(ratios)), *counts, f"{min(ratios):.3f} to {max(ratios):.3f}"))
+    columns = ("compare", "pairs", "regression", "improvement", "neither", "ratios of step times")
+    note = "The gate's verdicts on the same against itself: --only gate --only same."
+    heading = "Pairs of runs of the same code, compared."
+    return Section(heading=heading, tables=(Table(columns=columns, rows=tuple(rows)),), notes=(note,))
+
+
 # The gate
 
 
@@ -360,6 +411,8 @@ _SECTIONS: Mapping[str, Callable[[Asked, Group, Sequence[Check]], Section]] = {
     "simulated": _simulated,
     "real": _real,
     "verdicts": _verdicts,
+    SHARES: _shares,
+    PAIRS: _pairs,
     "tries": _tries,
     SIMULATION: _simulation,
     FAULTS: _faults,

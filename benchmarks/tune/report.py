@@ -21,6 +21,7 @@ from benchmarks.tune.results import (
 )
 from benchmarks.tune.samples import SearchSamples
 from benchmarks.tune.tables import Table, page, print_line, print_table
+from pipeline import PipelineConfig
 from pipeline.cost_model import stages_of
 from pipeline.export import drawn_text
 from profiles.report import Bar, Kind, Line, Picture, Screen
@@ -181,11 +182,18 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
                 Line(
                     label="NEXT",
                     text=f"{SCRIPT}, below, gives these batches to a training of your own:",
-                    code=("from tuned import make_dataset",),
+                    code=_code(chosen.config),
                 ),
             ),
         ),
     )
+
+
+def _code(config: PipelineConfig) -> tuple[str, ...]:
+    """Returns how a training uses the script of a pipeline."""
+    if config.one_iterator:
+        return ("from tuned import fit_arguments", "model.fit(**fit_arguments(), epochs=...)")
+    return ("from tuned import make_dataset", "model.fit(make_dataset(), epochs=...)")
 
 
 def _batches(chosen: Result) -> str:

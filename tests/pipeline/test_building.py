@@ -76,6 +76,27 @@ def test_other_variants_write_no_folder_of_their_own(name, photos):
         assert loader.folders == ()
 
 
+@pytest.mark.parametrize("name", ["tf-data-autotune", "tf-data-composed"])
+def test_one_iterator_serves_the_same_epochs_and_fit_is_told_how_long_they_are(name, photos):
+    source = from_folder(photos)
+    config = dataclasses.replace(VARIANTS[name], batch_size=16)
+    with build(config, source) as loader:
+        expected = [batch for _ in range(3) for batch in loader.data.as_numpy_iterator()]
+    with build(dataclasses.replace(config, one_iterator=True), source) as loader:
+        assert loader.fit_arguments["steps_per_epoch"] == loader.batches == 3
+        given = list(loader.fit_arguments["x"].take(9).as_numpy_iterator())
+        assert loader.fit_arguments["x"] is loader.fit_arguments["x"]  # windows know data by the object
+    # 40 images make batches of 16, 16 and 8: none holds images of two epochs.
+    for (images, labels), (other_images, other_labels) in zip(given, expected, strict=True):
+        np.testing.assert_array_equal(labels, other_labels)
+        np.testing.assert_allclose(images, other_images)
+
+
+def test_without_one_iterator_fit_is_given_the_data_alone(photos):
+    with build(VARIANTS["tf-data-autotune"], from_folder(photos)) as loader:
+        assert loader.fit_arguments == {"x": loader.data}
+
+
 def test_the_photos_in_ram_are_read_from_there(photos):
     with build(VARIANTS["generator-ram"], from_folder(photos)) as loader:
         read = {os.path.realpath(path) for path in loader.data.filepaths}

@@ -133,6 +133,7 @@ def test_an_image_size_that_is_not_two_whole_numbers_is_refused(value):
         ("prefetch_to_device", "yes", "bool"),
         ("autotune", 0, "bool"),
         ("autotune_algorithm", True, "str"),
+        ("one_iterator", 1, "bool"),
         ("rewrites", "off", "bool"),
         ("shuffle_buffer", False, "int"),
         ("deterministic", None, "bool"),
@@ -249,6 +250,7 @@ def test_without_augmentation_its_library_does_not_matter(loader):
         ("rewrites", False, True),
         ("autotune", False, True),
         ("autotune_algorithm", "hill_climb", "default"),
+        ("one_iterator", True, False),
         ("deterministic", False, True),
     ],
 )
@@ -309,6 +311,13 @@ def test_auto_is_refused_where_the_tuner_is_off(workers, prefetch):
     assert message_of(autotune=False, workers=workers, prefetch=prefetch) == (
         "`workers` and `prefetch` must be numbers where autotune is off. "
         f"Received: autotune=False, workers={workers!r}, prefetch={prefetch!r}."
+    )
+
+
+def test_one_iterator_cannot_follow_a_buffer_on_the_device():
+    assert message_of(prefetch_to_device=True, prefetch=2, one_iterator=True) == (
+        "`one_iterator` must be false with prefetch_to_device: nothing can follow a buffer on the device. "
+        "Received: prefetch_to_device=True, one_iterator=True."
     )
 
 
@@ -437,6 +446,7 @@ def test_toml_is_written_as_people_would_write_it():
         "prefetch_to_device = false",
         "autotune = true",
         'autotune_algorithm = "default"',
+        "one_iterator = false",
         "rewrites = true",
         "shuffle_buffer = 512",
         "deterministic = true",

@@ -63,6 +63,7 @@ VALUES = {
     "prefetch_to_device": (False, True),
     "autotune": (False, True),
     "autotune_algorithm": CHOICES["autotune_algorithm"],
+    "one_iterator": (False, True),
     "rewrites": (True, False),
     "shuffle_buffer": (512, 8, 0),
     "deterministic": (True, False),
@@ -210,6 +211,16 @@ def steps_of(dataset) -> list[tuple]:
 def described(layers) -> list[tuple]:
     """Layers as class and config, without the name, which Keras counts up."""
     return [(type(layer), layer.get_config() | {"name": None}) for layer in layers]
+
+
+def test_a_script_trains_with_one_iterator_on_the_same_batches(few):
+    config = dataclasses.replace(COMPOSED, one_iterator=True)
+    script = script_of(config, few)
+    expected = [batch for batches in epochs(script["make_dataset"](str(few.root))) for batch in batches]
+    arguments = script["fit_arguments"](folder=str(few.root))
+    assert arguments["steps_per_epoch"] == len(expected) // 2
+    assert_same([list(arguments["x"].take(len(expected)).as_numpy_iterator())], [expected])
+    assert "fit_arguments" not in script_of(COMPOSED, few)
 
 
 def layers_in(script: dict) -> list:

@@ -103,6 +103,27 @@ GATE = (
     ),
     Group(name="faults", figures=(Figure(case="no data", name="exit code", truth=(3,), measured=(1,)),)),
 )
+ATTRIBUTERS = (
+    Group(
+        name="shares",
+        figures=tuple(
+            Figure(case="load 5 ms, step 20 ms", name=tool, truth=(20.0, 21.0), measured=(20.3, 20.8))
+            for tool in ("unstall", "TraceML")
+        ),
+    ),
+    Group(
+        name="pairs",
+        cases=(
+            Case(
+                name="TraceML",
+                attempts=tuple(
+                    Attempt(answer=answer, figures={"ratio": (ratio,)})
+                    for answer, ratio in (("regression", 1.05), ("equivalent", 0.99), ("improvement", 0.9))
+                ),
+            ),
+        ),
+    ),
+)
 DOCUMENTS = {
     "planted": a_truth_document(a_grid("grid-cpu", 9), a_counting_group(1001.0, 1020.0)),
     "planted, repeated": a_truth_document(repeated(*[-1.0, 1.5] * 10), options={"repeats": 20}),
@@ -116,6 +137,7 @@ DOCUMENTS = {
     "gate": a_truth_document(*GATE, part="gate", options={"tries": 2}),
     "intervals": a_truth_document(*INTERVALS, part="intervals", options={"simulations": 2000, "real": 20}),
     "verdicts": a_truth_document(VERDICTS, part="verdicts", options={"runs": 1}),
+    "attributers": a_truth_document(*ATTRIBUTERS, part="attributers", options={"rounds": 2, "pairs": 3}),
 }
 
 

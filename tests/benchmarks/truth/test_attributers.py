@@ -1,0 +1,86 @@
+"""TraceML beside our own attribution: what is made of the runs, and a run of each where TraceML is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.lab.options import UserError
+from benchmarks.truth import attributers
+from benchmarks.truth.plan import Plan, parser, read
+from benchmarks.truth.report import KIND
+from benchmarks.truth.results import derive
+from benchmarks.truth.samples import Attempt, Case, Figure, Group
+from profiles.text import Terminal
+from tests.builders import a_truth_document
+
+
+def shares(**measured: tuple[float, ...]) -> Group:
+    truths = (20.0, 22.0)
+    figures = [Figure(case="load 5 ms", name=tool, truth=truths, measured=each) for tool, each in measured.items()]
+    return Group(name="shares", figures=tuple(figures))
+
+
+PAIRS = Group(
+    name="pairs",
+    cases=(
+        Case(
+            name="TraceML",
+            attempts=tuple(
+                Attempt(answer=answer, figures={"ratio": (ratio,)})
+                for answer, ratio in (("regression", 1.05), ("equivalent", 0.99), ("improvement", 0.9))
+            ),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "held"), [((20.5, 21.0), (40.0, 22.0), True), ((29.0, 30.0), (20.0, 22.0), False)]
+)
+def test_only_our_shares_are_promised_anything(ours, theirs, held, capsys):
+    document = a_truth_document(
+        shares(unstall=ours, TraceML=theirs), PAIRS, part="attributers", options={"rounds": 2, "pairs": 3}
+    )
+    results = derive(document)
+    assert results.exit_code == int(not held)
+    KIND.print(Terminal(width=80), document, results)
+    shown = capsys.readouterr().out
+    assert f"{ours[0] - 20:+.1f}" in shown and f"{theirs[0] - 20:+.1f}" in shown
+    assert "TraceML      3           1            1        1        0.900 to 1.050" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_what_is_missing_is_said_with_the_remedy(monkeypatch, tmp_path):
+    monkeypatch.setattr(attributers.importlib.util, "find_spec", lambda module: None if module == "traceml_ai" else 1)
+    plan: Plan = read("attributers", parser("attributers").parse_args([]), tmp_path)
+    with pytest.raises(UserError, match="pip install traceml-ai"):
+        attributers.open_run(plan, None, None)
+
+
+@pytest.mark.needs("torch")
+def test_the_script_notes_its_own_waiting_and_we_find_it(tmp_path):
+    (tmp_path / "planted.py").write_text(attributers._SCRIPT)
+    truth, share = attributers._by_unstall(tmp_path, ["10", "10", "0", "60"])
+    assert 0.35 < truth < 0.6
+    assert share == pytest.approx(truth, abs=0.05)
+
+
+@pytest.mark.slow  # 60 s: TraceML starts several processes for each run
+@pytest.mark.needs("traceml_ai")
+def test_traceml_is_run_and_its_share_and_comparison_are_read(tmp_path: Path):
+    (tmp_path / "planted.py").write_text(attributers._SCRIPT)
+    truth, share = attributers._by_traceml(tmp_path, ["10", "10", "0", "60"])
+    assert share == pytest.approx(truth, abs=0.05)
+    compared = attributers._pair(tmp_path, ["5", "5", "0", "60"])
+    assert compared.answer in ("regression", "improvement", "equivalent")
+    assert 0.5 < compared.figures["ratio"][0] < 2
+    assert json.loads((tmp_path / "compared.json").read_text())["verdict"]
+
+
+def test_a_run_that_fails_ends_with_what_it_said_last(tmp_path):
+    (tmp_path / "planted.py").write_text("raise RuntimeError('no such loader')\n")
+    with pytest.raises(UserError, match="no such loader"):
+        attributers._by_unstall(tmp_path, ["0", "0", "0", "1"])
