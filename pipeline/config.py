@@ -18,6 +18,9 @@ AUTO = "auto"
 # (`stages.batching.batches_per_call`). With twice this size, a loader with one call at a time stalled at each call: its
 # buffer of two batches was empty before the call ended.
 CALL_BYTES = 1 << 20
+# The order and the draws of an epoch of more images are made in parts, as they are used. That takes tf.data some 20 ms
+# at the beginning of each epoch, as long as to make so many at once: only long epochs have it to spare.
+LONG_EPOCH = 1 << 16
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "loader": ("tf_data", "image_data_generator", "py_dataset", "image_dataset_from_directory"),

@@ -16,7 +16,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import AUTO, PipelineConfig
+from pipeline.config import AUTO, LONG_EPOCH, PipelineConfig
 from pipeline.errors import ExportError
 from pipeline.prepared.copies import cached_copy, prepared_copy
 from pipeline.sources.folder import files_below
@@ -119,6 +119,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
         "jpeg_only": source.formats == ("JPEG",),
         "skipped": [skipped.file for skipped in source.skipped],
         "shuffles": config.shuffle_buffer > 0,
+        "long_epoch": source.images > LONG_EPOCH,
         "orders_cache": config.cache == "memory" and config.shuffle_buffer > 0 and source.records is None,
     }
 

@@ -11,14 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.augmentation import epoch_order
-from pipeline.config import PipelineConfig
+from pipeline.config import LONG_EPOCH, PipelineConfig
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 from pipeline.stages.epochs import maps_of, order_of
 
-# The draws of so many images are made at once, in some 20 ms. To make them in parts takes tf.data as long at the
-# beginning of each epoch, which only long epochs have to spare.
-_DRAWN_AT_ONCE = 1 << 16
+# How many numbers of a long epoch's order are computed by a call.
+_ORDERED_AT_ONCE = 1 << 10
 
 
 def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
@@ -31,13 +30,34 @@ def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
         return tf.data.Dataset.range(images)
     if config.cache == "memory":
         return tf.data.Dataset.from_tensor_slices(epoch_order(images, seed=config.seed, epoch=0))
+    if images > LONG_EPOCH:
+        return _permuted(images, config)
     return tf.data.Dataset.range(images).shuffle(images, seed=config.seed, reshuffle_each_iteration=True)
+
+
+def _permuted(images: int, config: PipelineConfig) -> tf.data.Dataset:
+    """Yields 0 to `images` - 1, in another order each epoch, without holding them.
+
+    Source: `tf.random.experimental.index_shuffle`, a permutation by a block cipher (Black and Rogaway, 2002).
+    """
+    keys = tf.data.Dataset.random(seed=config.seed, rerandomize_each_iteration=True).batch(2).take(1)
+
+    def epoch(key: Any) -> tf.data.Dataset:
+        key = tf.ensure_shape(tf.cast(key % (2**31 - 1), tf.int32), (2,))
+
+        def part(first: Any) -> Any:
+            numbers = tf.range(first, tf.minimum(first + _ORDERED_AT_ONCE, images))
+            return tf.random.experimental.index_shuffle(numbers, key, images - 1)
+
+        return tf.data.Dataset.range(0, images, _ORDERED_AT_ONCE).map(part).unbatch()
+
+    return keys.flat_map(epoch).apply(tf.data.experimental.assert_cardinality(images))
 
 
 def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Yields an epoch's order and draws, a batch at a time: indices (batch,) int64, maps (batch, 2, 3) float32.
 
-    Python is called once an epoch for the order, and once for the draws of every `_DRAWN_AT_ONCE` images; the numbers
+    Python is called once an epoch for the order, and once for the draws of every `LONG_EPOCH` images; the numbers
     depend on the seed and the epoch's number alone. Drawing and zipping single elements would cost tf.data some 20 us
     an image, a tenth of the time of decoding it.
     """
@@ -78,7 +98,7 @@ def _drawn(
       dataset_of: takes the number of a part's first image, int64, and the part's maps, (part, 2, 3) float32.
       multiple_of: divides the images of every part but the last.
     """
-    part = max(1, _DRAWN_AT_ONCE // multiple_of) * multiple_of
+    part = max(1, LONG_EPOCH // multiple_of) * multiple_of
 
     def draw(epoch: np.int64, first: np.int64) -> np.ndarray:
         return maps_of(min(part, images - int(first)), config, int(epoch), first=int(first))
@@ -95,7 +115,7 @@ def _drawn(
 def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
     """Yields one (2, 3) float32 affine map an image, drawn anew for each iterator of the dataset.
 
-    Python is called once for every `_DRAWN_AT_ONCE` images; the numbers depend on the seed and the epoch alone.
+    Python is called once for every `LONG_EPOCH` images; the numbers depend on the seed and the epoch alone.
     """
     epochs = itertools.count()
 

@@ -21,6 +21,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+import pipeline.export as exporting
 from pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_arrays, from_folder
 from pipeline.augmentation import FILL_MODES
 from pipeline.commands import materialize as materialize_command
@@ -30,6 +31,7 @@ from pipeline.errors import ConfigError, ExportError
 from pipeline.export import export
 from pipeline.prepared.copies import prepared_copy
 from pipeline.prepared.write import materialize
+from pipeline.stages import order
 from pipeline.stages.augment import keras_layers
 from profiles.stages.tf_graph import functions_of, upstream
 from tests.checks import OURS
@@ -211,6 +213,18 @@ def steps_of(dataset) -> list[tuple]:
 def described(layers) -> list[tuple]:
     """Layers as class and config, without the name, which Keras counts up."""
     return [(type(layer), layer.get_config() | {"name": None}) for layer in layers]
+
+
+@pytest.mark.parametrize("storage", ["files", "raw"])
+def test_a_script_orders_a_long_epoch_as_its_pipeline_does(few, storage, monkeypatch):
+    for module in (exporting, order):
+        monkeypatch.setattr(module, "LONG_EPOCH", 5)
+    config = dataclasses.replace(BASE, storage=storage, augmentation=None)
+    with build(config, few) as loader:
+        script = {"__name__": "exported"}
+        exec(compile(export(config, few), "exported.py", "exec"), script)
+        assert_same(epochs(script["make_dataset"]()), epochs(loader.data))
+    assert "def shuffled(" in export(config, few)
 
 
 def test_a_script_trains_with_one_iterator_on_the_same_batches(few):

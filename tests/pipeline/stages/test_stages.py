@@ -116,9 +116,25 @@ def test_epoch_draws_are_counted_by_epoch_not_by_iterator(source):
     np.testing.assert_array_equal(second, config.augmentation.draw(5, seed=3, epoch=1).affine(8, 8))
 
 
+@pytest.mark.parametrize("images", [1025, 2048, 2500])
+def test_a_long_epoch_has_each_image_once_in_another_order_each_time(images, monkeypatch):
+    monkeypatch.setattr(order, "LONG_EPOCH", 1000)
+    config = PipelineConfig(seed=3)
+    dataset = order.indices(images, config)
+    first, second = (list(dataset.as_numpy_iterator()) for _ in range(2))
+    assert sorted(first) == sorted(second) == list(range(images))
+    # Two random orders agree in one place on average.
+    assert sum(np.equal(first, second)) < 10 and sum(np.equal(first, np.arange(images))) < 10
+    # Neighbours are far apart: a third of the epoch on average.
+    assert np.abs(np.diff(first)).mean() == pytest.approx(images / 3, rel=0.1)
+    assert list(order.indices(images, config).as_numpy_iterator()) == first
+    assert list(order.indices(images, PipelineConfig(seed=4)).as_numpy_iterator()) != first
+    assert dataset.cardinality() == images
+
+
 @pytest.mark.parametrize("at_once", [1, 7, 12, 25, 100])
 def test_draws_that_are_made_in_parts_are_those_of_the_whole_epoch(at_once, monkeypatch):
-    monkeypatch.setattr(order, "_DRAWN_AT_ONCE", at_once)
+    monkeypatch.setattr(order, "LONG_EPOCH", at_once)
     config = PipelineConfig(image_size=(8, 8), batch_size=6, seed=3)
     source = from_arrays(np.zeros((25, 8, 8, 3), np.uint8), np.arange(25) % 2)
     drawn, planned = order.epoch_draws(25, config), order.planned_batches(source, config)
