@@ -58,7 +58,7 @@ def a_job(data: keras.utils.PyDataset, windows: Windows, paths: list[str]) -> se
     record = SimpleNamespace(workers=data.workers)
     loader = Loader(data=data, images=STEPS * IMAGES, batches=STEPS, parallel_batches=data.workers, record=record)
     ceiling = session._Ceiling(windows=windows, bare=None, batches=[a_batch()], steps=STEPS, traced=set())
-    return session._Measured(loader, paths, windows, ceiling, epochs=1)
+    return session._Measured(loader, loader.data, paths, windows, ceiling, epochs=1)
 
 
 def a_session(measured: session._Measured) -> tuple[Session, Job]:
