@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +35,12 @@ RAM_DISK = Path("/dev/shm")
 _ROOM_RATIO = 0.8
 
 
-# Batches that are ready when the next epoch begins. With 2 the first batch came after 2 ms, with 1 after 3, with 0
+# Batches that lie ready when the next epoch begins. With 2 the first batch came after 2 ms, with 1 after 3, with 0
 # after 5.
-_BATCHES_OVER = 2
+_READ_ON_BATCHES = 2
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:
     """Batches of `(images, labels)` for `fit`, for any number of epochs, until the loader is closed.
 
@@ -69,13 +68,16 @@ class Loader:
     record: WorkerRecord | None = None
     folders: tuple[Path, ...] = ()
 
-    @cached_property
+    @property
     def fit_arguments(self) -> dict[str, Any]:
-        """What `fit` is given to read the data."""
+        """What `fit` is given to train.
+
+        With one iterator, a second `fit` begins with the draws of a later epoch than the next: tf.data has read on.
+        """
         if not self.one_iterator:
             return {"x": self.data}
         # The second buffer reads on at the end of an epoch, where the one inside the repeated data is empty.
-        return {"x": self.data.repeat().prefetch(_BATCHES_OVER), "steps_per_epoch": self.batches}
+        return {"x": self.data.repeat().prefetch(_READ_ON_BATCHES), "steps_per_epoch": self.batches}
 
     def close(self) -> None:
         """Ends the loader's workers and removes its copies on the RAM disk; prepared copies and caches are kept."""
@@ -215,7 +217,7 @@ def _tf_data(
         batches=math.ceil(source.images / config.batch_size),
         one_iterator=config.one_iterator,
         parallel_batches=parallel_batches(config, source),
-        buffered_batches=_prefetched(config) + _BATCHES_OVER * config.one_iterator,
+        buffered_batches=_prefetched(config) + _READ_ON_BATCHES * config.one_iterator,
         device_layers=_device_layers(config),
         notes=tuple(notes),
         folders=tuple(folders),

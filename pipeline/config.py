@@ -87,7 +87,7 @@ class PipelineConfig:
     # Where the draw is applied: to an image, to a batch, or by layers in front of the model.
     augment_at: str = "element"
     # `scaled`: decodes JPEGs at 1/2, 1/4 or 1/8 of their size, never below `image_size`. Where crops are composed, no
-    # crop is below it, so that each draw has a fraction of its own.
+    # crop is below it (but for the rounding to whole pixels), so that each draw has a fraction of its own.
     decode: str = "full"
     # `composed`: OpenCV resizes and augments the decoded image in one resampling, a batch at a time.
     resample: str = "separate"

@@ -208,7 +208,8 @@ def candidates(base: PipelineConfig, *, cores: float, accelerator: bool, scales:
                     workers=workers,
                     prefetch=prefetch,
                     prefetch_to_device=on_device,
-                    one_iterator=not on_device,
+                    # What is repeated has a buffer behind it: a pipeline without one is to stay without.
+                    one_iterator=prefetch > 0 and not on_device,
                 )
 
 

@@ -29,7 +29,7 @@ from benchmarks.augmentation.samples import Measurements as AugmentationMeasurem
 from benchmarks.augmentation.samples import Sample as AugmentationSample
 from benchmarks.devices.experiments import Case, Experiment, arrays
 from benchmarks.devices.fewer_bits.plan import Asked as BitsAsked
-from benchmarks.devices.fewer_bits.report import FewerBitsDocument
+from benchmarks.devices.fewer_bits.results import FewerBitsDocument
 from benchmarks.devices.fewer_bits.samples import MeasuredWay
 from benchmarks.devices.fewer_bits.samples import Measurements as BitsMeasurements
 from benchmarks.devices.fewer_bits.samples import Window as BitsWindow
@@ -757,10 +757,17 @@ def a_measured_peer(name: str, rates: Sequence[float], **changes: Any) -> Measur
 def a_measured_way(name: str, rate: float, **changes: Any) -> MeasuredWay:
     """Returns a way to predict: rounds at this rate and a tenth more and less, of 10 photos the first 8 right."""
     windows = tuple(
-        BitsWindow(round=number, images_per_sec=rate * factor, latencies_us=(100, 110, 200))
+        BitsWindow(round=number, images=round(rate * factor), wall_ns=10**9, latencies_ns=(100_000, 110_000, 200_000))
         for number, factor in enumerate((1.0, 1.1, 0.9))
     )
-    values: dict[str, Any] = {"products": {}, "file_bytes": None, "right": "1111111100", "off": 0.0, "windows": windows}
+    values: dict[str, Any] = {
+        "products": {},
+        "uncounted": "",
+        "file_bytes": None,
+        "right": "1111111100",
+        "off": 0.0,
+        "windows": windows,
+    }
     return MeasuredWay(way=name, **(values | changes))
 
 

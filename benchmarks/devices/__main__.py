@@ -41,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     128 + signal if stopped.
     """
     words = sys.argv[1:] if argv is None else argv
+    # Its own parser knows the options that go with it.
     if any(word.partition("=")[0] == "--inference" for word in words):
         return run(INFERENCE, argv)
     if parser().parse_args(argv).check:

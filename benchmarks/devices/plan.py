@@ -201,6 +201,7 @@ def parser() -> argparse.ArgumentParser:
         description="Reproduces the published comparisons of CPU and GPU, and says how much of a GPU's advantage "
         "loading takes.",
         epilog="With KERAS_BACKEND=jax, JAX trains and TensorFlow only loads.",
+        allow_abbrev=False,  # a shortened --inference would run the experiments
     )
     add = arguments.add_argument
     add("--experiment", default=_EXPERIMENT, metavar="NAME,...", help=f"names, or all (default: {_EXPERIMENT})")

@@ -26,6 +26,7 @@ from profiles.gate import anchors
 from profiles.gate.feed import Feed
 from profiles.gate.inspection import inspect
 from profiles.measure.backends import BACKENDS, check_backend, check_device
+from profiles.measure.batches import FitData
 
 # Number of images in an epoch of the measurement: as many as in the main job's.
 IMAGES = 768
@@ -62,6 +63,7 @@ def measure(subject: Subject, setting: Setting, windows: int, *, anchored: bool,
     Raises:
       Refused: if the code that was loaded is not the code that is to be measured.
     """
+    repeated = None
     # A function is imported before imports that take seconds, so that a missing function is refused at once.
     if subject.kind in ("function", "own function"):
         import_ = unstall.of_users if subject.kind == "function" else unstall.of_ours
@@ -70,12 +72,14 @@ def measure(subject: Subject, setting: Setting, windows: int, *, anchored: bool,
     else:
         loader, model = _loader(subject, setting)
         feed = loader.data
+        if getattr(loader, "one_iterator", False):  # the loader may be an earlier revision's
+            repeated = FitData(arguments=loader.fit_arguments)
     try:
         _check_origin(subject)
         check_device(setting.device)
         backend = check_backend()
         parallel_batches = None if loader is None else loader.parallel_batches
-        opened = Feed(feed, model=model, device=setting.device, parallel_batches=parallel_batches)
+        opened = Feed(feed, model=model, device=setting.device, parallel_batches=parallel_batches, repeated=repeated)
         process = _measured(opened, backend, windows, anchored=anchored, inspected=inspected)
         _check_origin(subject)  # again, for modules that the subject imported only when it was called
         return process

@@ -101,7 +101,7 @@ class _Measured:
     """A prepared job: its loader, the files that an epoch reads, and the windows of the model that the loader feeds.
 
     Args:
-      feed: what `fit` gets of the loader, one object for all windows: they know data by it.
+      feed: what `fit` gets of the loader: one object for all windows, which recognise data by its identity.
     """
 
     def __init__(
@@ -309,6 +309,7 @@ def _cold(measured: _Measured, round_: int) -> Sample:
     try:
         with left_warm(measured.paths):
             drop(measured.paths)
+            # Not the repeated data: their iterator would read the next epoch's files, which are warm by then.
             return measured.windows.train(
                 measured.loader.data,
                 epochs=1,

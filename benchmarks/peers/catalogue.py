@@ -38,8 +38,9 @@ class Peer:
     name: str
     module: str
     functions: Mapping[str, str]
-    renditions: Mapping[str, str]
     packages: tuple[str, ...]
+    # Documents of earlier versions have none.
+    renditions: Mapping[str, str] = field(default_factory=dict)
     install: str = _EXTRA
     kinds: tuple[str, ...] = ()
     least: int = 1
@@ -215,7 +216,7 @@ PEERS: dict[str, Peer] = {
             kinds=("threads",),
             # FFCV's workers are threads of Numba, which has no more threads than there are cores.
             beyond_cores=False,
-            note=".beton, raw",
+            note=".beton, raw; batches go on over the end of an epoch",
         ),
         Peer(
             name="tfrecord",

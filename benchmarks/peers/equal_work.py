@@ -30,7 +30,7 @@ def other_work_of(work: str, peer: Peer, measured: MeasuredPeer, reference: Surv
         return ()
     differing = differences(measured.survey, measured.identity, reference, dtype_of(work))
     # Images that differ in their form or content would only be said to differ a second time.
-    return differing or made_otherwise(measured.differences, peer.renditions[work])
+    return differing or made_otherwise(measured.differences, peer.renditions.get(work, ""))
 
 
 def made_otherwise(differences: Mapping[str, tuple[float, ...]], stated: str) -> tuple[str, ...]:
@@ -41,8 +41,8 @@ def made_otherwise(differences: Mapping[str, tuple[float, ...]], stated: str) ->
       stated: the rendition that the catalogue states.
     """
     medians = {name: statistics.median(each) for name, each in differences.items() if each}
-    if not medians:
-        return ("no image could be compared with its photo",)
+    if not medians:  # a document of an earlier version
+        return ()
     nearest = min(medians, key=lambda name: medians[name])
     off, least = medians[stated], medians[nearest]
     if off > MOST_DIFFERENCE:

@@ -37,10 +37,10 @@ class PeerResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The peers that make their images in the same way; only these are compared with each other.
+    """The peers that make their images in the same way; rows are compared within a group.
 
     Attributes:
-      rendition: how the images are made.
+      rendition: how the images are made; "" in a document of an earlier version.
       ours: the name of our fastest loader, with which the peers are compared; None where none of ours has a rate.
       peers: the fastest peer first, peers without a rate last.
     """
@@ -111,7 +111,7 @@ def derive(document: PeersDocument) -> Results:
 def _result_of(work: MeasuredWork, catalogue: Mapping[str, Peer]) -> WorkResult:
     by_rendition: dict[str, list[MeasuredPeer]] = {}
     for measured in work.peers:
-        by_rendition.setdefault(catalogue[measured.peer].renditions[work.work], []).append(measured)
+        by_rendition.setdefault(catalogue[measured.peer].renditions.get(work.work, ""), []).append(measured)
     groups = [_group(rendition, work, members, catalogue) for rendition, members in by_rendition.items()]
     groups.sort(key=lambda group: -(group.peers[0].images_per_sec or 0.0))
     return WorkResult(work=work.work, images=work.images, groups=tuple(groups), leads=_leads(groups))
@@ -155,26 +155,30 @@ def _group(rendition: str, work: MeasuredWork, members: Sequence[MeasuredPeer], 
 def _leads(groups: Sequence[Group]) -> tuple[Lead, ...]:
     """Holds our fastest loader against the fastest others, of those with our remedies and of those as documented."""
     rated = [
-        (result.images_per_sec, group.rendition, result)
+        (group, result)
         for group in groups
         for result in group.peers
         if result.images_per_sec is not None and not result.peer.part
     ]
-    rated.sort(key=lambda each: -each[0])
-    ours = next((each for each in rated if each[2].peer.ours), None)
+    rated.sort(key=lambda each: -(each[1].images_per_sec or 0.0))
+    fastest = next(((group, result) for group, result in rated if result.peer.ours), None)
+    if fastest is None:
+        return ()
+    our_group, ours = fastest
     leads = []
     for remedied in (True, False):
-        other = next((each for each in rated if not each[2].peer.ours and each[2].peer.remedied == remedied), None)
-        if ours is None or other is None:
+        others = ((group, each) for group, each in rated if not each.peer.ours and each.peer.remedied == remedied)
+        group, other = next(others, (None, None))
+        if group is None or other is None:
             continue
-        ratio, interval = ratio_to(ours[2].measured, other[2].measured)
+        ratio, interval = ratio_to(ours.measured, other.measured)
         if ratio is not None:
             leads.append(
                 Lead(
-                    ours=ours[2].peer.name,
-                    other=other[2].peer.name,
+                    ours=ours.peer.name,
+                    other=other.peer.name,
                     remedied=remedied,
-                    rendition="" if other[1] == ours[1] else other[1],
+                    rendition="" if group is our_group else group.rendition,
                     ratio=ratio,
                     interval=interval,
                 )

@@ -6,14 +6,16 @@ other programs make every run a little different. TraceML's comparison of two ru
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +33,9 @@ from benchmarks.truth.samples import Attempt, Case, Figure, Group
 _CASES = ((0, 20, 0), (5, 20, 0), (10, 10, 0), (20, 5, 0), (20, 16, 1), (20, 10, 1), (20, 4, 1))
 _PAIR = (5, 10, 0)
 _STEPS, _PAIR_STEPS, _TIMEOUT_S = 200, 150, 200.0
+# The version of TraceML whose files are read here, and its program.
+_VERSION = "0.5.0"
+_PROGRAM = Path(sys.executable).with_name("traceml")
 _SCRIPT = """
 import contextlib
 import json
@@ -94,10 +99,13 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     Raises:
       UserError: if PyTorch or TraceML is not installed.
     """
-    for module, package in (("torch", "torch"), ("traceml_ai", "traceml-ai")):
+    for module, package in (("torch", "torch"), ("traceml_ai", f"traceml-ai=={_VERSION}")):
         if importlib.util.find_spec(module) is None:
             text = f"--only attributers needs {module}, which is not installed: pip install {package}"
             raise UserError(text, exit_code=3)
+    if not _PROGRAM.exists():
+        text = f"--only attributers needs {_PROGRAM.name} beside this Python, in its virtual environment: there is none"
+        raise UserError(text, exit_code=3)
     return Run(plan, progress, measure(plan.number("rounds"), plan.number("pairs")))
 
 
@@ -132,27 +140,31 @@ def _by_unstall(folder: Path, words: Sequence[str]) -> tuple[float, float]:
     out = Path(tempfile.mkdtemp(dir=folder))
     truth = out / "truth.json"
     command = [sys.executable, "-m", "profiles", "--no-trial", "--out", str(out), "planted.py", *words]
-    _run(folder, command, PLANTED_TRUTH=str(truth))
+    _run(folder, command, {"PLANTED_TRUTH": str(truth)})
     (result,) = json.loads((out / "results.json").read_text())["results"]
+    if result["loading_ratio"] is None:
+        raise UserError("we found no share of loading in the planted script.", exit_code=3)
     return json.loads(truth.read_text()), result["loading_ratio"]
 
 
 def _by_traceml(folder: Path, words: Sequence[str]) -> tuple[float, float]:
     truth = folder / "truth.json"
-    summary = _summary(folder, "share", words, PLANTED_TRUTH=str(truth))
-    means = json.loads(summary.read_text())["step_time"]["global"]["average"]
-    return json.loads(truth.read_text()), means["input_wait_ms"] / means["step_time_ms"]
+    summary = _summary(folder, "share", words, truth)
+    with _its_own_fields():
+        means = json.loads(summary.read_text())["step_time"]["global"]["average"]
+        share = means["input_wait_ms"] / means["step_time_ms"]
+    return json.loads(truth.read_text()), share
 
 
 _TOOLS = {OURS: _by_unstall, TRACEML: _by_traceml}
 
 
-def _summary(folder: Path, name: str, words: Sequence[str], **environment: str) -> Path:
+def _summary(folder: Path, name: str, words: Sequence[str], truth: Path) -> Path:
     """Runs the script under TraceML. Returns the file of its summary."""
     shutil.rmtree(folder / "logs" / name, ignore_errors=True)  # TraceML refuses a folder that exists
-    program = [str(Path(sys.executable).with_name("traceml")), "run", "planted.py"]
     options = ["--logs-dir", str(folder / "logs"), "--run-name", name, "--args", *words]
-    _run(folder, [*program, *options], WITH_TRACEML="1", **environment)
+    environment = {"WITH_TRACEML": "1", "PLANTED_TRUTH": str(truth)}
+    _run(folder, [str(_PROGRAM), "run", "planted.py", *options], environment)
     summary = folder / "logs" / name / "final_summary.json"
     if not summary.exists():
         raise UserError("TraceML ended without a summary.", exit_code=3)
@@ -161,33 +173,48 @@ def _summary(folder: Path, name: str, words: Sequence[str], **environment: str) 
 
 def _pair(folder: Path, words: Sequence[str]) -> Attempt:
     """Runs the same code twice, and returns what TraceML's comparison finds of the step time."""
-    truth = str(folder / "truth.json")
-    one, other = (_summary(folder, name, words, PLANTED_TRUTH=truth) for name in ("one", "other"))
-    program = str(Path(sys.executable).with_name("traceml"))
-    _run(folder, [program, "compare", str(one), str(other), "--output", str(folder / "compared")])
+    one, other = (_summary(folder, name, words, folder / "truth.json") for name in ("one", "other"))
+    _run(folder, [str(_PROGRAM), "compare", str(one), str(other), "--output", str(folder / "compared")], {})
     compared = json.loads((folder / "compared.json").read_text())
-    changed = compared["sections"]["step_time"]["metrics"]["step_time_ms"]["pct_change"]
-    findings = [finding["status"] for finding in compared["verdict"]["findings"] if finding["metric"] == "step_time_ms"]
+    with _its_own_fields():
+        changed = compared["sections"]["step_time"]["metrics"]["step_time_ms"]["pct_change"] / 100
+        found = [each["status"] for each in compared["verdict"]["findings"] if each["metric"] == "step_time_ms"]
     # It lists what it finds of the step time, or else that nothing has changed.
-    answer = next((status for status in findings if status in ("REGRESSION", "IMPROVEMENT")), "EQUIVALENT")
-    return Attempt(answer=answer.lower(), figures={"ratio": (1 + changed / 100,)})
+    answer = next((status for status in found if status in ("REGRESSION", "IMPROVEMENT")), "EQUIVALENT")
+    return Attempt(answer=answer.lower(), figures={"ratio": (1 + changed,)})
 
 
-def _run(folder: Path, command: Sequence[str], **environment: str) -> None:
-    inherited: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(Path(unstall.__file__).parent)}
+@contextlib.contextmanager
+def _its_own_fields() -> Iterator[None]:
+    """Raises a line where TraceML's file lacks what is read of it."""
     try:
-        ended = subprocess.run(
+        yield
+    except (KeyError, TypeError) as error:
+        text = f"TraceML's file lacks a field ({error!r}): it is read as version {_VERSION} writes it; install that one"
+        raise UserError(text, exit_code=3) from error
+
+
+def _run(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Runs a command to its end, or ends it with all processes that it has started."""
+    inherited = {**os.environ, "PYTHONPATH": str(Path(unstall.__file__).parent)}
+    with (folder / "output.txt").open("w+") as output:
+        process = subprocess.Popen(
             command,
             cwd=folder,
             env={**inherited, **environment},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired as error:
-        raise UserError(f"{command[0]} did not end within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
-    if ended.returncode:
-        last = (ended.stderr or ended.stdout).strip()[-300:]
-        raise UserError(f"{command[0]} ended with {ended.returncode}: {last}", exit_code=3)
+        try:
+            code = process.wait(_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise UserError(f"{command[0]} did not end within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if code:
+            output.seek(0)
+            raise UserError(f"{command[0]} ended with {code}: {output.read().strip()[-300:]}", exit_code=3)

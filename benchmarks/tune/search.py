@@ -361,12 +361,17 @@ class Tuner:
             self._after_round()
 
     def _add_copy(self, name: str) -> None:
-        """Adds AUTOTUNE on the prepared copy or the cache of a subject, where that has one."""
+        """Adds AUTOTUNE on the prepared copy or the cache of a subject, and with its iterator, where it has one."""
         by_name = {subject.name: subject for subject in self._subjects.values()}
         chosen, autotune = by_name[name], by_name[AUTOTUNE]
         if chosen.config.storage == "files" and chosen.config.cache == "none":
             return
-        config = replace(autotune.config, storage=chosen.config.storage, cache=chosen.config.cache)
+        config = replace(
+            autotune.config,
+            storage=chosen.config.storage,
+            cache=chosen.config.cache,
+            one_iterator=chosen.config.one_iterator,
+        )
         job = Job(variant=f"{AUTOTUNE}, the same copy", config=config, model=self._model)
         self._on_copy[job] = self._subject(config, job.variant)
         self._group.add(job)

@@ -125,12 +125,11 @@ def _decode_rgb(encoded: NDArray[np.uint8], flags: int) -> NDArray[np.uint8] | N
     return image if _GIVES_RGB or image is None else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 
-def decode_ratios(sizes: NDArray[Any], image_size: tuple[int, int]) -> NDArray[np.int64]:
+def decode_ratios(sizes: NDArray[np.int64], image_size: tuple[int, int]) -> NDArray[np.int64]:
     """Returns the largest of 8, 4, 2, 1 by which each JPEG can be divided in decoding and still have `image_size`.
 
     Args:
-      sizes: (images, 2), height and width, of the image or of the part of it that is used; 0 for an image that is no
-        JPEG, which is decoded at its full size.
+      sizes: (images, 2), height and width; 0 for an image that is no JPEG, which is decoded at its full size.
       image_size: (height, width).
     Returns:
       (images,) int64. libjpeg rounds up, so that ceil(side / ratio) pixels remain.

@@ -32,6 +32,7 @@ class Feed:
       device: the device that trains.
       parallel_batches: how many batches may be prepared at once. Unless given, this is read from a Dataset's graph or
         a PyDataset's workers.
+      repeated: what `fit` gets of the feed, where one iterator serves all epochs; the windows measure it.
     Raises:
       ValueError: if `feed` is none of these, or gives no image.
     """
@@ -43,6 +44,7 @@ class Feed:
         model: Any = None,
         device: Device | None = None,
         parallel_batches: int | None = None,
+        repeated: Any = None,
     ) -> None:
         self.data, self.images_served = feed, 0
         self._calls = 0
@@ -65,6 +67,7 @@ class Feed:
             raise ValueError(f"A feed must be batches, or a function. Received: {type(feed).__name__}.")
         if hasattr(self.data, "cardinality") and int(self.data.cardinality()) == -1:
             raise ValueError("A feed must come to an end. Received a tf.data.Dataset that repeats for ever.")
+        self._fed = self.data if repeated is None else repeated
         self._ramp_steps = 1
         self.windows = Windows(model or _smallest_model(), device or Device(kind="cpu", name="cpu"))
         self.windows.prepare(shapes(first_batches(self.data)) if self._train else [_smallest_batch()])
@@ -72,7 +75,7 @@ class Feed:
         self._epochs = 1
         self.images_served = self._sample().epoch_images
         ahead = _ahead_of(self.data) if parallel_batches is None else Ahead(parallel_batches=parallel_batches)
-        self._ramp_steps, _ = ramp_of(ahead, self.windows.steps_of(self.data))
+        self._ramp_steps, _ = ramp_of(ahead, self.windows.steps_of(self._fed))
         if is_fit_data(self.data):
             self._epochs = epochs_for(self._sample())
 
@@ -90,7 +93,7 @@ class Feed:
 
     def _sample(self) -> Sample:
         run: Callable[..., Sample] = self.windows.train if self._train else self.windows.loader
-        return run(self.data, epochs=self._epochs, ramp_steps=self._ramp_steps, round_=0)
+        return run(self._fed, epochs=self._epochs, ramp_steps=self._ramp_steps, round_=0)
 
     def _open_count(self, images: int) -> None:
         if self._train:

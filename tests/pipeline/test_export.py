@@ -234,7 +234,11 @@ def test_a_script_trains_with_one_iterator_on_the_same_batches(few):
     arguments = script["fit_arguments"](folder=str(few.root))
     assert arguments["steps_per_epoch"] == len(expected) // 2
     assert_same([list(arguments["x"].take(len(expected)).as_numpy_iterator())], [expected])
-    assert "fit_arguments" not in script_of(COMPOSED, few)
+    half = script["fit_arguments"](str(few.root), part=(0.0, 0.5))
+    assert half["steps_per_epoch"] < arguments["steps_per_epoch"]
+    plain = script_of(COMPOSED, few)["fit_arguments"](str(few.root))
+    assert list(plain) == ["x"]
+    assert_same([list(plain["x"].as_numpy_iterator())], [expected[: len(expected) // 2]])
 
 
 def layers_in(script: dict) -> list:

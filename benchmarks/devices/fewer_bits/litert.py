@@ -32,8 +32,8 @@ class NotCountedError(Exception):
     """An operator's multiply-adds cannot be counted; the message names the operator."""
 
 
-def converted(network: Any, batch_size: int, calibration: Sequence[NDArray[np.float32]]) -> dict[str, bytes]:
-    """Returns the network's file in each of `FORMATS`. All take and give float32.
+def converted(network: Any, form: str, batch_size: int, calibration: Sequence[NDArray[np.float32]]) -> bytes:
+    """Returns the network's file in one of `FORMATS`. All take and give float32.
 
     Args:
       batch_size: of every call. With an open batch size, LiteRT's fast kernels leave out what follows a `Flatten`.
@@ -42,17 +42,14 @@ def converted(network: Any, batch_size: int, calibration: Sequence[NDArray[np.fl
     with tempfile.TemporaryDirectory() as folder:
         spec = keras.InputSpec(shape=(batch_size, *network.input_shape[1:]), dtype=network.inputs[0].dtype)
         network.export(folder, verbose=False, input_signature=[spec])
-        return {name: _converted(folder, *types, calibration) for name, types in FORMATS.items()}
-
-
-def _converted(folder: str, weights: bool, activations: bool, calibration: Sequence[NDArray[np.float32]]) -> bytes:
-    converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-    if weights:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if activations:
-        # Operators that have no int8 stay in float32, which `multiply_adds` shows.
-        converter.representative_dataset = lambda: ([batch] for batch in calibration)
-    return bytes(converter.convert())
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        weights, activations = FORMATS[form]
+        if weights:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if activations:
+            # Operators that have no int8 stay in float32, which `multiply_adds` shows.
+            converter.representative_dataset = lambda: ([batch] for batch in calibration)
+        return bytes(converter.convert())
 
 
 def predictor(content: bytes, threads: int) -> Predict:

@@ -22,9 +22,11 @@ from profiles.provenance import machine
 from profiles.report import Document, LeftOut, now
 
 _SESSION = "benchmarks.devices.fewer_bits.child:FewerBitsSession"
+# Who is left out where it is not installed. The child's output is kept where anything else was left out.
+_LITERT = "LiteRT"
 _CPU = Device(kind="cpu", name="cpu")
-# Training takes as long as its passes; a converter takes seconds.
-_TRAIN_TIMEOUT_S, _TIMEOUT_S = 7200.0, 300.0
+# Training takes as long as its passes; a converter seconds, or minutes for a large network.
+_TRAIN_TIMEOUT_S, _WAY_TIMEOUT_S, _TIMEOUT_S = 7200.0, 1800.0, 300.0
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -42,7 +44,7 @@ class Run:
         self._measured: dict[str, MeasuredWay] = {}
         self._left_out: list[LeftOut] = []
         self._log = new_log(plan.out / "child.log")
-        self._child = Child(_SESSION, _CPU, self._log, plan.asked, splits.train, splits.test)
+        self._child = Child(_SESSION, _CPU, self._log, plan.asked, plan.model, splits.train, splits.test)
 
     def document(self, *, complete: bool) -> FewerBitsDocument:
         """Returns the document of what was measured so far."""
@@ -61,49 +63,53 @@ class Run:
         """Trains the network, prepares every way, and measures windows in rounds over the ways.
 
         Raises:
-          UserError: if the network cannot be trained, or predicts in no way at all.
+          UserError: if the network cannot be trained, or the child dies.
         """
         asked = self._plan.asked
         task = self._progress.add_task("training", total=asked.rounds)
         self._progress.refresh()
-        try:
-            self._child.ask("prepare", timeout_s=_TRAIN_TIMEOUT_S)
-            self._keep(self._child.ask("reference", timeout_s=_TIMEOUT_S))
-        except (ChildDied, JobRefused) as error:
-            raise UserError(f"{asked.model}: {error}", exit_code=3) from error
+        self._keep(self._ask("prepare", timeout_s=_TRAIN_TIMEOUT_S))
         self._try("TensorFlow bfloat16", "bfloat16")
         self._progress.update(task, description="converting", refresh=True)
-        self._try("LiteRT", "formats")
+        for form in self._try(_LITERT, "formats") or ():
+            self._try(f"{_LITERT} {form}", "litert", form)
         order = random.Random()
         for number in range(asked.rounds):
             for name in order.sample(list(self._measured), len(self._measured)):
                 self._progress.update(task, description=name, refresh=True)
-                window = self._ask("window", name, number)
+                window = self._ask("window", name, number, timeout_s=_TIMEOUT_S)
                 way = self._measured[name]
                 self._measured[name] = replace(way, windows=(*way.windows, window))
             self._progress.update(task, advance=1, refresh=True)
             after_round()
         self._progress.remove_task(task)
-        self._log.unlink(missing_ok=True)
+        if not any(left_out.who != _LITERT for left_out in self._left_out):
+            self._log.unlink(missing_ok=True)
 
-    def _try(self, who: str, method: str) -> None:
-        """Prepares a way or several; leaves them out if that is refused."""
+    def _try(self, who: str, method: str, *arguments: str) -> Any:
+        """Prepares a way, or asks which there are; leaves out what is refused, and returns None then."""
         try:
-            self._keep(self._child.ask(method, timeout_s=_TIMEOUT_S))
+            answer = self._child.ask(method, *arguments, timeout_s=_WAY_TIMEOUT_S)
         except JobRefused as error:
             self._left_out.append(LeftOut(who=who, reason=str(error)))
+            return None
         except ChildDied as error:
-            raise UserError(f"{self._plan.asked.model}, {who}: {error}", exit_code=3) from error
+            raise self._failed(f"{who}: {error}") from error
+        if isinstance(answer, MeasuredWay):
+            self._keep(answer)
+        return answer
 
-    def _keep(self, measured: Any) -> None:
-        for way in measured if isinstance(measured, tuple) else (measured,):
-            self._measured[way.way] = way
+    def _keep(self, way: MeasuredWay) -> None:
+        self._measured[way.way] = way
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
+    def _ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
         try:
-            return self._child.ask(method, *arguments, timeout_s=_TIMEOUT_S)
+            return self._child.ask(method, *arguments, timeout_s=timeout_s)
         except (ChildDied, JobRefused) as error:
-            raise UserError(f"{self._plan.asked.model}: {error}", exit_code=3) from error
+            raise self._failed(str(error)) from error
+
+    def _failed(self, reason: str) -> UserError:
+        return UserError(f"--inference {self._plan.asked.model}: {reason}", exit_code=3)
 
     def close(self) -> None:
         self._child.close()

@@ -39,9 +39,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A comparison of ways to predict; `out` is the folder for the results."""
+    """A comparison of ways to predict; `out` is the folder for the results, `model` the model as it was typed."""
 
     asked: Asked
+    model: str
     data: str
     out: Path
     skip_list: Path | None = None
@@ -92,11 +93,11 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     except models.ModelError as error:
         raise UserError(f"--inference: {error}") from error
     asked = Asked(
-        model=arguments.inference,
+        model=without_folder(arguments.inference),
         passes=arguments.epochs,
         rounds=arguments.rounds,
         batch_size=arguments.batch_size,
         threads=threads,
         data=without_folder(arguments.data),
     )
-    return Plan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
+    return Plan(asked=asked, model=arguments.inference, data=arguments.data, out=out, skip_list=arguments.skip_list)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# The way with which the others are compared.
+FIRST = "TensorFlow float32"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -12,13 +15,18 @@ class Window:
 
     Attributes:
       round: the number of the round, from 0.
-      images_per_sec: of calls with a full batch.
-      latencies_us: of calls with one image, from the array of its pixels to the array of its outputs.
+      images, wall_ns: of calls with full batches.
+      latencies_ns: of calls with one image, from the array of its pixels to the array of its outputs.
     """
 
     round: int
-    images_per_sec: float
-    latencies_us: tuple[int, ...]
+    images: int
+    wall_ns: int
+    latencies_ns: tuple[int, ...]
+
+    @property
+    def images_per_sec(self) -> float:
+        return self.images / self.wall_ns * 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +37,7 @@ class MeasuredWay:
       way: its name.
       products: number of multiply-adds of an image by the types of the two factors, as "INT8 x INT8"; empty where no
         file states them.
+      uncounted: why the products cannot be counted; "" where they can, or no file states them.
       file_bytes: size of the network's file; None without one.
       right: a digit for each test photo, 1 where its class is right.
       off: the largest difference of an output to that of the first way.
@@ -36,6 +45,7 @@ class MeasuredWay:
 
     way: str
     products: Mapping[str, int]
+    uncounted: str
     file_bytes: int | None
     right: str
     off: float

@@ -95,19 +95,6 @@ class Loader(Protocol):
         """Serves this many whole epochs; afterwards, threads and processes rest as soon as their buffers are full."""
 
 
-class EachEpoch:
-    """A loader whose batches are iterated once for each epoch."""
-
-    def __init__(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        self._batches = batches
-
-    def feed(self, epochs: int, sink: Sink) -> None:
-        sink.begin()
-        for _ in range(epochs):
-            for images, labels in self._batches:
-                sink.take(images, labels)
-
-
 class AllEpochs:
     """A loader that is given the number of epochs beforehand, and reads from one epoch into the next."""
 

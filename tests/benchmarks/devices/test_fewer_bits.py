@@ -7,6 +7,7 @@ import io
 import json
 import sys
 
+import keras
 import numpy as np
 import pytest
 from rich.console import Console
@@ -20,7 +21,7 @@ from profiles.report import LeftOut
 from tests.builders import a_fewer_bits_document, a_measured_way
 
 GOLDEN = """
-cats-dogs-64 predicts on 2 threads; trained 8 times on all photos
+cats-dogs-64 predicts on 2 threads; trained for 8 epochs on 100 photos
 way                int8 img/s to f32      95 % p50 p99 right   off   MB
 TensorFlow float32    -   997   1.00         - 110 200 80.0%     0    -
 LiteRT float32       0% 1,993   1.00         - 110 200 80.0% 3e-07 3.26
@@ -79,6 +80,48 @@ def test_a_ratio_is_of_the_rounds_that_both_have():
     assert (result.ratio, result.interval) == (pytest.approx(3.0), None)
 
 
+def test_a_run_that_was_stopped_compares_with_float32_all_the_same():
+    document = a_run()
+    first, second, last = document.samples.ways
+    ways = (dataclasses.replace(first, windows=()), dataclasses.replace(second, windows=()), last)
+    samples = dataclasses.replace(document.samples, ways=ways)
+    [result] = KIND.derive(dataclasses.replace(document, samples=samples)).ways
+    assert (result.way, result.lost, result.gained) == ("LiteRT int8", 2, 1)
+    assert (result.ratio, result.interval) == (None, None)
+    text = printed(dataclasses.replace(document, samples=samples))
+    assert "LiteRT int8  75% 5,980      -" in text
+
+
+def test_products_that_cannot_be_counted_are_said():
+    way = a_measured_way("LiteRT int8", 1000.0, uncounted="the multiply-adds of WHILE cannot be counted", file_bytes=7)
+    text = printed(a_fewer_bits_document(a_measured_way("TensorFlow float32", 500.0), way))
+    assert "LiteRT int8: the multiply-adds of WHILE cannot be counted." in text
+
+
+def test_a_shortened_option_is_refused(capsys):
+    with pytest.raises(SystemExit) as refused:
+        devices.main(["--inf"])
+    assert refused.value.code == 2
+    assert "--inf" in capsys.readouterr().err
+
+
+def test_all_parts_of_a_nested_network_are_in_bfloat16():
+    from benchmarks.devices.fewer_bits.child import FewerBitsSession
+
+    def a_block(name):
+        layers = [keras.Input((8,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(8)]
+        return keras.Sequential(layers, name=name)
+
+    inputs = keras.Input((8,))
+    outputs = keras.layers.Dense(1, activation="sigmoid")(a_block("inner")(inputs))
+    session = object.__new__(FewerBitsSession)
+    session._network = keras.Model(inputs, outputs)
+    made = []
+    session._tested = lambda name, way: made.append(name)
+    session.bfloat16()
+    assert made == ["TensorFlow bfloat16"]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -99,8 +142,11 @@ def test_bad_options_are_refused_in_one_line(words, expected, capsys, tmp_path, 
 
 
 def test_a_plan_keeps_no_path_in_what_the_document_holds(tmp_path):
-    plan = read_plan(parser().parse_args(["--data", str(tmp_path)]), tmp_path)
-    assert (plan.asked.data, plan.asked.model) == (tmp_path.name, "cats-dogs-64")
+    (tmp_path / "mine.keras").touch()
+    words = ["--data", str(tmp_path), "--inference", str(tmp_path / "mine.keras")]
+    plan = read_plan(parser().parse_args(words), tmp_path)
+    assert (plan.asked.data, plan.asked.model) == (tmp_path.name, "mine.keras")
+    assert (plan.data, plan.model) == (str(tmp_path), str(tmp_path / "mine.keras"))
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +186,12 @@ def test_litert_predicts_the_same_and_states_what_is_in_int8(finished):
 @pytest.mark.needs("ai_edge_litert")
 @pytest.mark.parametrize("name", ["cats-dogs-64", "mnist-digits"])
 def test_the_multiply_adds_of_a_file_are_those_of_the_network(name):
-    from benchmarks.devices.fewer_bits.litert import converted, multiply_adds
+    from benchmarks.devices.fewer_bits.litert import FORMATS, converted, multiply_adds
     from benchmarks.devices.flops import work_per_example
 
     network = MODELS[name].build(2 if name.startswith("cats") else 10)
     inputs = np.zeros((1, *network.input_shape[1:]), np.float32)
-    files = converted(network, 1, [inputs])
+    files = {form: converted(network, form, 1, [inputs]) for form in FORMATS}
     expected = work_per_example(network, inputs).forward_flops / 2
     assert {form: sum(multiply_adds(content).values()) for form, content in files.items()} == {
         "float32": expected,

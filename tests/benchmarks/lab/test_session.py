@@ -235,3 +235,21 @@ def test_the_main_job_has_a_cold_row_beside_each_warm_one_that_reads_files(photo
     assert "left out tf-data-cache, cold (cats-dogs-64, emulated:400)" in " ".join(done.stdout.split())
     assert "tf-data-autotune, cold" in (out / "report.html").read_text()
     assert list(out.glob("*.log")) == []
+
+
+@pytest.mark.parametrize("one_iterator", [False, True])
+def test_a_job_is_measured_over_whole_epochs_with_one_iterator_or_with_several(
+    one_iterator: bool, photos: Path
+) -> None:
+    held = Session(parse_device("emulated:2000"), from_folder(photos))
+    config = replace(VARIANTS["tf-data-autotune"], batch_size=16, one_iterator=one_iterator)
+    job = Job(variant="repeated", config=config, model="cats-dogs-64")
+    held.open_model(job.model, 16)
+    try:
+        facts = held.prepare(job, 40)
+        assert facts.images == 40 and facts.warmup.epoch_images == 40
+        for window in ("loader", "train"):
+            sample = held.window(job, window, 0)
+            assert (sample.epochs, sample.epoch_images) == (facts.epochs, 40 * facts.epochs)
+    finally:
+        held.close()

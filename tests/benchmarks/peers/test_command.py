@@ -37,7 +37,7 @@ from benchmarks.peers.catalogue import OURS, PARTS, PEERS, Peer, all_peers, our_
 from benchmarks.peers.child import Identifier, Surveyor
 from benchmarks.peers.equal_work import differences, made_otherwise
 from benchmarks.peers.loaders import opencv, parts, work
-from benchmarks.peers.loaders.work import WORKS, AllEpochs, EachEpoch, Endless, Job
+from benchmarks.peers.loaders.work import WORKS, AllEpochs, Endless, Job
 from benchmarks.peers.material import Material, make_material
 from benchmarks.peers.plan import parser, read_plan
 from benchmarks.peers.processes import Launcher, link_packages
@@ -327,7 +327,7 @@ def test_every_difference_is_said(survey, identity, expected):
             ("pixels off by 5.0 of 255 from full, by 0.4 from scaled",),
         ),
         ({"full": (1.9, 1.9, 1.9), "scaled": (0.4, 0.4, 0.4)}, ("scaled, not full: pixels off by 0.4 and 1.9 of 255",)),
-        ({}, ("no image could be compared with its photo",)),
+        ({}, ()),  # a document of an earlier version
     ],
 )
 def test_how_images_were_made_is_said_where_it_is_not_as_stated(medians, expected):
@@ -444,10 +444,9 @@ def test_loaders_without_an_end_give_away_what_was_ready_before_the_clock_runs()
 
 def test_loaders_with_an_end_serve_whole_epochs():
     batches = [(None, 0), (None, 1)]
-    for loader in (EachEpoch(batches), AllEpochs(lambda epochs: batches * epochs)):
-        sink = Sink()
-        loader.feed(2, sink)
-        assert sink.taken == ["begin", 0, 1, 0, 1]
+    sink = Sink()
+    AllEpochs(lambda epochs: batches * epochs).feed(2, sink)
+    assert sink.taken == ["begin", 0, 1, 0, 1]
 
 
 # Parts of the work

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.lab.options import UserError
@@ -56,7 +57,11 @@ def test_only_our_shares_are_promised_anything(ours, theirs, held, capsys):
 def test_what_is_missing_is_said_with_the_remedy(monkeypatch, tmp_path):
     monkeypatch.setattr(attributers.importlib.util, "find_spec", lambda module: None if module == "traceml_ai" else 1)
     plan: Plan = read("attributers", parser("attributers").parse_args([]), tmp_path)
-    with pytest.raises(UserError, match="pip install traceml-ai"):
+    with pytest.raises(UserError, match="pip install traceml-ai==0.5.0"):
+        attributers.open_run(plan, None, None)
+    monkeypatch.setattr(attributers.importlib.util, "find_spec", lambda module: 1)
+    monkeypatch.setattr(attributers, "_PROGRAM", tmp_path / "traceml")
+    with pytest.raises(UserError, match="needs traceml beside this Python"):
         attributers.open_run(plan, None, None)
 
 
@@ -78,6 +83,19 @@ def test_traceml_is_run_and_its_share_and_comparison_are_read(tmp_path: Path):
     assert compared.answer in ("regression", "improvement", "equivalent")
     assert 0.5 < compared.figures["ratio"][0] < 2
     assert json.loads((tmp_path / "compared.json").read_text())["verdict"]
+
+
+def test_another_version_of_traceml_is_refused_in_a_line():
+    with pytest.raises(UserError, match="as version 0.5.0 writes it"), attributers._its_own_fields():
+        {}["step_time"]
+
+
+def test_a_run_that_hangs_is_ended_with_all_that_it_has_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(attributers, "_TIMEOUT_S", 1.0)
+    with pytest.raises(UserError, match="did not end within 1 s"):
+        attributers._run(tmp_path, ["sh", "-c", "sleep 77.25 & sleep 77.25"], {})
+    running = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
+    assert ["sleep", "77.25"] not in running
 
 
 def test_a_run_that_fails_ends_with_what_it_said_last(tmp_path):

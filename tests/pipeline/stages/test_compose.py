@@ -105,7 +105,7 @@ def test_a_crop_is_decoded_at_the_smallest_fraction_that_leaves_it_enough_pixels
     seen = set()
     for found, (left, top, width, height) in zip(made, draw.crop, strict=True):
         # 600 and 800 pixels are multiples of 8: a fraction has no rounded sides.
-        ratio = next((ratio for ratio in (8, 4, 2) if min(height * 600, width * 800) > 63 * ratio), 1)
+        ratio = next((ratio for ratio in (8, 4, 2) if min(height * 600, width * 800) >= 64 * ratio), 1)
         image = cv2.cvtColor(cv2.imread(source.paths[0], reduced[ratio]), cv2.COLOR_BGR2RGB)
         rows = slice(round(top * 600 / ratio), round((top + height) * 600 / ratio))
         columns = slice(round(left * 800 / ratio), round((left + width) * 800 / ratio))
@@ -113,6 +113,23 @@ def test_a_crop_is_decoded_at_the_smallest_fraction_that_leaves_it_enough_pixels
         np.testing.assert_array_equal(found, expected)
         seen.add(ratio)
     assert seen == {2, 4, 8}
+
+
+def test_a_crop_of_a_png_among_jpegs_is_cut_from_the_whole_image(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.fromarray(noise).save(tmp_path / name / "1.png")
+        Image.fromarray(noise).save(tmp_path / name / "2.jpg", quality=95)
+    source = from_folder(tmp_path)
+    config = dataclasses.replace(CONFIG, augmentation=dataclasses.replace(CROP, flip_probability=0.0), decode="scaled")
+    draw = config.augmentation.draw(20, seed=0, epoch=0)
+    made = ComposedBatches(source, config)(np.zeros(20, np.int64), draw.affine(64, 64))
+    for found, (left, top, width, height) in zip(made, draw.crop, strict=True):
+        rows = slice(round(top * 300), round((top + height) * 300))
+        columns = slice(round(left * 400), round((left + width) * 400))
+        expected = cv2.resize(noise[rows, columns], (64, 64), interpolation=cv2.INTER_LINEAR)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_a_box_of_less_than_a_pixel_is_a_pixel():

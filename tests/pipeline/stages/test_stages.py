@@ -130,6 +130,9 @@ def test_a_long_epoch_has_each_image_once_in_another_order_each_time(images, mon
     assert list(order.indices(images, config).as_numpy_iterator()) == first
     assert list(order.indices(images, PipelineConfig(seed=4)).as_numpy_iterator()) != first
     assert dataset.cardinality() == images
+    # Repeated, as one iterator over all epochs reads it, each epoch has an order of its own as well.
+    both = list(order.indices(images, config).repeat(2).as_numpy_iterator())
+    assert sorted(both[:images]) == sorted(both[images:]) and both[:images] != both[images:]
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 12, 25, 100])

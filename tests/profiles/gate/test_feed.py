@@ -11,8 +11,10 @@ import tensorflow as tf
 
 from pipeline import VARIANTS, build, from_folder
 from profiles.gate import anchors
+from profiles.gate.decision import EPOCH, STEADY
 from profiles.gate.feed import Feed
 from profiles.gate.inspection import inspect
+from profiles.measure.batches import FitData
 from profiles.measure.schedule import epochs_for
 from profiles.stages import python_stages
 
@@ -204,3 +206,13 @@ class Slow(Batches):
 def test_workers_that_work_side_by_side_are_told_from_one():
     assert inspect(Feed(Slow(4))).several_at_work is True
     assert inspect(Feed(Batches(1))).several_at_work is None
+
+
+def test_what_fit_gets_repeated_is_measured_in_the_place_of_the_feed():
+    images = np.zeros((40, 8, 8, 3), np.float32)
+    data = tf.data.Dataset.from_tensor_slices((images, np.zeros(40, np.int32))).batch(16)
+    repeated = FitData(arguments={"x": data.repeat(), "steps_per_epoch": 3})
+    feed = Feed(data, repeated=repeated)
+    assert feed.data is data  # the invariants are read from it
+    assert feed.images_served == 40
+    assert set(feed.rates()) == {STEADY, EPOCH}
