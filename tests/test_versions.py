@@ -86,7 +86,7 @@ def test_the_cells_are_named_and_others_refused() -> None:
 def test_the_second_step_installs_what_its_tests_need_in_versions_that_setup_cfg_asks_for() -> None:
     libraries = pinned(CONSTRAINTS / "libraries.txt")
     [named] = re.findall(r"--libraries ([\w,]+)", (PROJECT_ROOT / ".ci" / "run").read_text())
-    assert set(libraries) == set(named.lower().split(","))
-    wanted = asked_for("peers", "gpu-jax", "notebook")
+    assert set(libraries) == set(named.lower().replace("_", "-").split(","))
+    wanted = asked_for("peers", "gpu-jax", "notebook", "litert")
     too_old = [name for name, version in libraries.items() if version not in wanted[name].specifier]
     assert too_old == []
