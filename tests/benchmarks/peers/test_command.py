@@ -1081,7 +1081,10 @@ def material(photos, tmp_path_factory):
         pytest.param("tfrecord", marks=pytest.mark.claims),
     ],
 )
-def test_a_library_that_is_here_does_equal_work(name, material, tmp_path):
+def test_a_library_that_is_here_does_equal_work(name, material, tmp_path, monkeypatch):
+    for setting, value in (("WINDOW_S", 0.05), ("TRIAL_S", 0.02), ("TRIALS", 1)):
+        monkeypatch.setattr(rounds, setting, value)
+    monkeypatch.setattr(processes, "_REST_MS", 20)
     launcher = Launcher(tmp_path, link_packages(tmp_path / "modules"), {})
     try:
         for work_name in PEERS[name].functions:
