@@ -68,7 +68,8 @@ from benchmarks.scripts.samples import Samples as ScriptsSamples
 from benchmarks.scripts.samples import ScriptRun, ScriptSamples, Tried
 from benchmarks.truth.plan import Asked as TruthAsked
 from benchmarks.truth.results import TruthDocument
-from benchmarks.truth.samples import Figure, Group
+from benchmarks.truth.samples import Attempt, Figure, Group
+from benchmarks.truth.samples import Case as TruthCase
 from benchmarks.truth.samples import Measurements as TruthMeasurements
 from benchmarks.tune.check.results import CheckDocument
 from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
@@ -752,6 +753,21 @@ def a_measured_peer(name: str, rates: Sequence[float], **changes: Any) -> Measur
         ),
     }
     return MeasuredPeer(peer=name, **(values | changes))
+
+
+# Pairs of runs of the same code that TraceML compared: each of its answers once.
+TRACEML_PAIRS = Group(
+    name="pairs",
+    cases=(
+        TruthCase(
+            name="TraceML",
+            attempts=tuple(
+                Attempt(answer=answer, figures={"ratio": (ratio,)})
+                for answer, ratio in (("regression", 1.05), ("equivalent", 0.99), ("improvement", 0.9))
+            ),
+        ),
+    ),
+)
 
 
 def a_measured_way(name: str, rate: float, **changes: Any) -> MeasuredWay:

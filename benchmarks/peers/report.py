@@ -29,9 +29,7 @@ _ONLY_OURS = "No peer is here: no other library was measured."
 def _copies(document: PeersDocument, results: Results) -> dict[str, Any]:
     return {
         "works": {work.work: _about(work) for work in results.works},
-        "results": [
-            _flat(work, group, result) for work in results.works for group in work.groups for result in group.peers
-        ],
+        "results": _all_rows(results),
     }
 
 
@@ -41,13 +39,11 @@ def _about(work: WorkResult) -> dict[str, Any]:
 
 
 def _rows(results: Results) -> list[Mapping[str, Any]]:
-    return [
-        _flat(work, group, result)
-        for work in results.works
-        for group in work.groups
-        for result in group.peers
-        if result.images_per_sec is not None
-    ]
+    return [row for row in _all_rows(results) if row["images_per_sec"] is not None]
+
+
+def _all_rows(results: Results) -> list[dict[str, Any]]:
+    return [_flat(work, group, result) for work in results.works for group in work.groups for result in group.peers]
 
 
 def _flat(work: WorkResult, group: Group, result: PeerResult) -> dict[str, Any]:
@@ -138,8 +134,8 @@ def sentence(lead: Lead) -> str:
     """Returns a lead in words."""
     given = "with our remedies" if lead.remedied else "as its documentation has it"
     interval = f" ({range_cell(lead.interval)})" if lead.interval is not None else ""
-    work = f" at other work: {lead.rendition}" if lead.rendition else " at the same work"
-    return f"{lead.ours} has {lead.ratio:.2f}{interval} times the rate of the fastest {given}, {lead.other},{work}."
+    work = f"at other work: {lead.rendition}" if lead.rendition else "at the same work"
+    return f"{lead.ours} has {lead.ratio:.2f}{interval} times the rate of the fastest {given}, {lead.other}, {work}."
 
 
 def _page(document: PeersDocument, results: Results) -> str:

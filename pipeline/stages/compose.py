@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from pipeline.augmentation import Augmentation
 from pipeline.config import PipelineConfig
 from pipeline.sources.source import ImageSource
-from pipeline.stages.opencv_decode import OpenCVDecoder
+from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
 from pipeline.stages.warp import BORDER
 
 # Returns an array of this shape and type, with any contents, as `np.empty` does.
@@ -65,7 +65,8 @@ class ComposedBatches:
         if self._jpeg_sizes is None:
             return None, self._decode.sizes[indices]
         sizes = self._jpeg_sizes[indices]
-        ratios = _crop_ratios(np.abs(np.stack([matrices[:, 1, 1], matrices[:, 0, 0]], axis=1)) * sizes, self._size)
+        crops = np.abs(np.stack([matrices[:, 1, 1], matrices[:, 0, 0]], axis=1)) * sizes
+        ratios = decode_ratios(crops, self._size, rounded_up=False)
         return ratios, -(-sizes // ratios[:, np.newaxis])
 
     def _plan(self, matrices: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.generic]:
@@ -127,18 +128,6 @@ class ComposedBatches:
             if image.shape[0] != size[0] or image.shape[1] != size[1]:
                 step = self._plan(matrices[row : row + 1], np.array([image.shape[:2]]))[0]
             yield image, step
-
-
-def _crop_ratios(sides: NDArray[np.float64], image_size: tuple[int, int]) -> NDArray[np.int64]:
-    """Returns the largest of 8, 4, 2, 1 by which each JPEG can be divided so that its crop still has `image_size`.
-
-    Args:
-      sides: (images, 2), height and width of the crops in pixels of the whole image; 0 for an image that is no JPEG.
-    """
-    ratios = np.ones(len(sides), np.int64)
-    for ratio in (2, 4, 8):
-        ratios[np.all(sides >= np.multiply(image_size, ratio), axis=1)] = ratio
-    return ratios
 
 
 def only_crops(augmentation: Augmentation) -> bool:

@@ -125,16 +125,20 @@ def _decode_rgb(encoded: NDArray[np.uint8], flags: int) -> NDArray[np.uint8] | N
     return image if _GIVES_RGB or image is None else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 
-def decode_ratios(sizes: NDArray[np.int64], image_size: tuple[int, int]) -> NDArray[np.int64]:
+def decode_ratios(sizes: NDArray[Any], image_size: tuple[int, int], *, rounded_up: bool = True) -> NDArray[np.int64]:
     """Returns the largest of 8, 4, 2, 1 by which each JPEG can be divided in decoding and still have `image_size`.
 
     Args:
-      sizes: (images, 2), height and width; 0 for an image that is no JPEG, which is decoded at its full size.
+      sizes: (images, 2), height and width, of the image or of the crop that is used of it; 0 for an image that is no
+        JPEG, which is decoded at its full size.
       image_size: (height, width).
+      rounded_up: whether a part of a pixel counts as a pixel. libjpeg rounds up, so that ceil(side / ratio) pixels of a
+        whole image remain; a crop of the decoded image has no more than side / ratio.
     Returns:
-      (images,) int64. libjpeg rounds up, so that ceil(side / ratio) pixels remain.
+      (images,) int64.
     """
     ratios = np.ones(len(sizes), np.int64)
     for ratio in (2, 4, 8):
-        ratios[np.all(-(-sizes // ratio) >= image_size, axis=1)] = ratio
+        left = sizes / ratio
+        ratios[np.all((np.ceil(left) if rounded_up else left) >= image_size, axis=1)] = ratio
     return ratios

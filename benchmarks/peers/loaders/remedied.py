@@ -3,6 +3,8 @@
 Files are read into a kept buffer. A JPEG is decoded at a fraction of the size that the scan saw, so that no header is
 read in Python. The order and the draws of an epoch are made at once. A call makes a whole batch of uint8 images, which
 become floats only in the process that asked for them, so that fewer bytes pass between processes.
+
+Nothing of `pipeline` is called here: a peer may run under an interpreter that lacks what our own pipelines import.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ class Batches:
     def __reduce__(self) -> tuple[Any, ...]:
         # Worker processes that a library starts in a new interpreter make their own.
         return functools.partial(Batches, one_resampling=self._one_resampling), (self.job,)
+
+    def of_epoch(self, epoch: int) -> range:
+        """Returns the numbers of an epoch's batches."""
+        return range(epoch * self.job.batches, (epoch + 1) * self.job.batches)
 
     def __call__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns (batch, 64, 64, 3) uint8 images and (batch,) labels."""

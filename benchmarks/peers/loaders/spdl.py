@@ -48,9 +48,8 @@ def one_resampling(job: Job) -> Loader:
     begun = itertools.count()
 
     def numbers(epochs: int) -> Iterator[int]:
-        for _ in range(epochs):
-            epoch = next(begun)
-            yield from range(epoch * job.batches, (epoch + 1) * job.batches)
+        for epoch in itertools.islice(begun, epochs):
+            yield from make.of_epoch(epoch)
 
     return _loader(job, numbers, load)
 

@@ -13,9 +13,9 @@ from benchmarks.truth import attributers
 from benchmarks.truth.plan import Plan, parser, read
 from benchmarks.truth.report import KIND
 from benchmarks.truth.results import derive
-from benchmarks.truth.samples import Attempt, Case, Figure, Group
+from benchmarks.truth.samples import Figure, Group
 from profiles.text import Terminal
-from tests.builders import a_truth_document
+from tests.builders import TRACEML_PAIRS, a_truth_document
 
 
 def shares(**measured: tuple[float, ...]) -> Group:
@@ -24,26 +24,12 @@ def shares(**measured: tuple[float, ...]) -> Group:
     return Group(name="shares", figures=tuple(figures))
 
 
-PAIRS = Group(
-    name="pairs",
-    cases=(
-        Case(
-            name="TraceML",
-            attempts=tuple(
-                Attempt(answer=answer, figures={"ratio": (ratio,)})
-                for answer, ratio in (("regression", 1.05), ("equivalent", 0.99), ("improvement", 0.9))
-            ),
-        ),
-    ),
-)
-
-
 @pytest.mark.parametrize(
     ("ours", "theirs", "held"), [((20.5, 21.0), (40.0, 22.0), True), ((29.0, 30.0), (20.0, 22.0), False)]
 )
 def test_only_our_shares_are_promised_anything(ours, theirs, held, capsys):
     document = a_truth_document(
-        shares(unstall=ours, TraceML=theirs), PAIRS, part="attributers", options={"rounds": 2, "pairs": 3}
+        shares(unstall=ours, TraceML=theirs), TRACEML_PAIRS, part="attributers", options={"rounds": 2, "pairs": 3}
     )
     results = derive(document)
     assert results.exit_code == int(not held)

@@ -22,7 +22,7 @@ from benchmarks.truth.results import PLAIN, TruthDocument, derive
 from benchmarks.truth.samples import Attempt, Case, Figure, Group
 from profiles.report import load, write
 from profiles.text import Terminal
-from tests.builders import a_counting_group, a_document, a_truth_document
+from tests.builders import TRACEML_PAIRS, a_counting_group, a_document, a_truth_document
 
 
 def printed(document: TruthDocument, width: int = 80) -> str:
@@ -111,18 +111,7 @@ ATTRIBUTERS = (
             for tool in ("unstall", "TraceML")
         ),
     ),
-    Group(
-        name="pairs",
-        cases=(
-            Case(
-                name="TraceML",
-                attempts=tuple(
-                    Attempt(answer=answer, figures={"ratio": (ratio,)})
-                    for answer, ratio in (("regression", 1.05), ("equivalent", 0.99), ("improvement", 0.9))
-                ),
-            ),
-        ),
-    ),
+    TRACEML_PAIRS,
 )
 DOCUMENTS = {
     "planted": a_truth_document(a_grid("grid-cpu", 9), a_counting_group(1001.0, 1020.0)),
