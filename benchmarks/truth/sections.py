@@ -1,4 +1,7 @@
-"""What is shown of each group of `truth`: its heading, its tables and its notes, as text."""
+"""What is shown of each group of `truth`: its heading, its tables and its notes, as text.
+
+Over 400 lines: a function for each kind of group, and no group is shown anywhere else.
+"""
 
 from __future__ import annotations
 
