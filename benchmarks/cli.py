@@ -48,6 +48,10 @@ VERBS = {
         "benchmarks.scripts.__main__:main",
         "a folder of training scripts: what is said of each, and what following it gains",
     ),
+    "service": (
+        "benchmarks.service.__main__:main",
+        "tf.data service: its servers, whether worker processes pay, what limits them",
+    ),
     "cache": ("pipeline.commands.cache:main", "what unstall keeps on this disk; --clear removes what no process uses"),
     "show": (
         "benchmarks.lab.show:show",

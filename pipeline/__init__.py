@@ -17,6 +17,7 @@ from pipeline.variants import BASELINE, VARIANTS
 if TYPE_CHECKING:
     from pipeline.building import build
     from pipeline.loaders.python_batches import PythonBatches
+    from pipeline.service.own import from_service
 
 __all__ = [
     "BASELINE",
@@ -30,6 +31,7 @@ __all__ = [
     "build",
     "from_arrays",
     "from_folder",
+    "from_service",
     "from_tfds",
     "open_source",
     "read_skip_list",
@@ -45,4 +47,8 @@ def __getattr__(name: str) -> object:
         from pipeline.loaders.python_batches import PythonBatches
 
         return PythonBatches
+    if name == "from_service":  # imported late: loads TensorFlow
+        from pipeline.service.own import from_service
+
+        return from_service
     raise AttributeError(f"module 'pipeline' has no attribute {name!r}")

@@ -15,18 +15,22 @@ from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.errors import SourceError, UnavailableError
 from pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
+from pipeline.service.address import Address, parse_address
 from pipeline.sources.folder import copied_to_ram, folder_of_links
 from pipeline.sources.source import ImageSource
 from pipeline.stages.batching import batches_per_call, yields_batches
 
 if TYPE_CHECKING:
     from pipeline.loaders.py_dataset import WorkerRecord
+    from pipeline.loaders.python_batches import PythonBatches
+    from pipeline.loaders.served import Served
 
 
 # The formats that each loader can decode. Some need a newer library than is installed: see `unread_here`.
 READS = {
     "tf_data": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
     "py_dataset": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
+    "python_batches": {"JPEG", "PNG", "BMP", "GIF", "WEBP"},
     "image_data_generator": {"JPEG", "PNG", "BMP"},
     "image_dataset_from_directory": {"JPEG", "PNG", "BMP", "GIF"},
 }
@@ -54,6 +58,8 @@ class Loader:
       device_layers: layers that belong in front of the model, to run on the device.
       notes: what a reader of the results must know about the loader, such as a copy that was just prepared for it.
       record: which workers served the batches; None for tf.data.
+      service: the client of the service whose workers make the batches, or None.
+      workers: our own worker processes, or None.
       folders: temporary folders of this loader, which `close` removes.
     """
 
@@ -66,6 +72,8 @@ class Loader:
     device_layers: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
     record: WorkerRecord | None = None
+    service: Served | None = None
+    workers: PythonBatches | None = None
     folders: tuple[Path, ...] = ()
 
     @property
@@ -82,8 +90,10 @@ class Loader:
     def close(self) -> None:
         """Ends the loader's workers and removes its copies on the RAM disk; prepared copies and caches are kept."""
         try:
-            if hasattr(self.data, "close"):
-                self.data.close()
+            parts: tuple[Any, ...] = (self.data, self.service, self.workers)
+            for part in parts:
+                if hasattr(part, "close"):
+                    part.close()
         finally:
             for folder in self.folders:
                 remove_scratch(folder)
@@ -121,7 +131,9 @@ def build(
         if config.cache == "disk":
             source, note = _cached(config, source, whole)
             notes.append(note)
-        if config.loader == "tf_data":
+        if address := parse_address(config.service):
+            loader = _served(config, source, address)
+        elif config.loader == "tf_data":
             loader = _tf_data(config, source, whole.images, device, folders)
         else:
             loader = _BUILD[config.loader](config, source, folders)
@@ -136,7 +148,7 @@ def build(
 
 def unread_here(config: PipelineConfig) -> set[str]:
     """Returns the formats that a loader's decoder can read, but not in the version that is installed."""
-    if config.loader == "py_dataset" or config.composed:
+    if config.loader in ("py_dataset", "python_batches") or config.composed:
         from pipeline.stages.opencv_decode import READS_GIF
 
         return set() if READS_GIF else {"GIF"}
@@ -151,9 +163,9 @@ def _check_readable(config: PipelineConfig, source: ImageSource) -> None:
     unreadable = sorted(set(source.formats) - (READS[config.loader] - unread_here(config)))
     if unreadable:
         raise UnavailableError(f"{config.loader} cannot read {', '.join(unreadable)} files")
-    if source.arrays is not None and config.loader not in ("tf_data", "py_dataset"):
+    if source.arrays is not None and config.loader not in ("tf_data", "py_dataset", "python_batches"):
         raise UnavailableError(f"{config.loader} reads folders only, not arrays")
-    if source.records is not None and config.loader not in ("tf_data", "py_dataset"):
+    if source.records is not None and config.loader not in ("tf_data", "py_dataset", "python_batches"):
         raise UnavailableError(f"{config.loader} cannot read TFRecord files")
 
 
@@ -224,6 +236,22 @@ def _tf_data(
     )
 
 
+def _served(config: PipelineConfig, source: ImageSource, address: Address) -> Loader:
+    from pipeline.loaders.served import Served
+
+    service = Served(source, config, address)
+    return Loader(
+        data=service.dataset(),
+        images=source.images,
+        batches=service.client.batches,
+        one_iterator=config.one_iterator,
+        parallel_batches=len(service.client.workers) * parallel_batches(config, source),
+        buffered_batches=_prefetched(config) + _READ_ON_BATCHES * config.one_iterator,
+        device_layers=_device_layers(config),
+        service=service,
+    )
+
+
 def _cores() -> int:
     """Returns how many CPUs this process may use at this moment; its affinity may change while it runs."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -236,7 +264,7 @@ def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
     calls as the process's affinity has CPUs, even if a control group's quota allows fewer. Source: TensorFlow,
     `NumSchedulableCPUs`.
     """
-    if config.loader in ("py_dataset", "image_data_generator"):
+    if config.loader in ("py_dataset", "python_batches", "image_data_generator"):
         return int(config.workers)
     by_batch = config.augmentation is not None and config.augment_at == "batch"
     calls = 1 if config.workers == 1 else 2
@@ -279,6 +307,23 @@ def _py_dataset(config: PipelineConfig, source: ImageSource, folders: list[Path]
         parallel_batches=parallel_batches(config, source),
         buffered_batches=config.max_queue_size if config.workers != 1 else 0,
         record=data.record,
+        folders=tuple(folders),
+    )
+
+
+def _python_batches(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Loader:
+    from pipeline.loaders.python_batches import PythonBatches
+    from pipeline.stages import output
+
+    made = PythonBatches(source, replace(config, storage="files"), workers=int(config.workers))
+    return Loader(
+        data=output.from_python(made.__iter__, len(made), config, dtype=config.output_dtype),
+        images=source.images,
+        batches=len(made),
+        parallel_batches=parallel_batches(config, source),
+        buffered_batches=int(config.workers),
+        device_layers=_device_layers(config),
+        workers=made,
         folders=tuple(folders),
     )
 
@@ -327,6 +372,7 @@ def _folder(config: PipelineConfig, source: ImageSource, folders: list[Path]) ->
 
 _BUILD = {
     "py_dataset": _py_dataset,
+    "python_batches": _python_batches,
     "image_data_generator": _image_data_generator,
     "image_dataset_from_directory": _image_dataset_from_directory,
 }

@@ -8,3 +8,8 @@ import time
 def now_ns() -> int:
     """Returns a monotonic time in nanoseconds."""
     return time.perf_counter_ns()
+
+
+def process_cpu_ns() -> int:
+    """Returns the CPU time of this process, all threads together, in nanoseconds."""
+    return time.process_time_ns()

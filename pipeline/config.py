@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.augmentation import Augmentation
 from pipeline.errors import ConfigError
+from pipeline.service.address import NO_SERVICE, parse_address
 from pipeline.text import did_you_mean
 
 AUTO = "auto"
@@ -23,7 +24,7 @@ CALL_BYTES = 1 << 20
 LONG_EPOCH = 1 << 16
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "loader": ("tf_data", "image_data_generator", "py_dataset", "image_dataset_from_directory"),
+    "loader": ("tf_data", "image_data_generator", "py_dataset", "python_batches", "image_dataset_from_directory"),
     "interpolation": ("bilinear", "nearest"),
     "output_dtype": ("float32", "uint8"),
     "augment_with": ("tf_ops", "opencv", "albumentations", "keras_layers", "keras_generator"),
@@ -41,6 +42,7 @@ _AUGMENT_WITH = {
     "tf_data": ("tf_ops", "opencv", "albumentations", "keras_layers"),
     "image_data_generator": ("keras_generator",),
     "py_dataset": ("opencv", "albumentations"),
+    "python_batches": ("opencv",),
     "image_dataset_from_directory": ("keras_layers",),
 }
 _AUGMENT_AT = {
@@ -53,10 +55,11 @@ _AUGMENT_AT = {
 _STORAGE = {
     "tf_data": ("files", "resized", "records", "raw"),
     "py_dataset": ("files", "resized", "records", "raw"),
+    "python_batches": ("files", "resized", "records", "raw"),
     "image_data_generator": ("files", "resized"),
     "image_dataset_from_directory": ("files", "resized"),
 }
-_KERAS_WORKERS = ("image_data_generator", "py_dataset")
+_OWN_WORKERS = ("image_data_generator", "py_dataset", "python_batches")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +72,8 @@ class PipelineConfig:
       ConfigError: if a setting is wrong, or settings contradict each other.
     """
 
-    # What reads the files: tf.data, Keras' ImageDataGenerator, our keras.utils.PyDataset, or Keras'
-    # image_dataset_from_directory.
+    # What reads the files: tf.data, Keras' ImageDataGenerator, our keras.utils.PyDataset, our PythonBatches with worker
+    # processes, or Keras' image_dataset_from_directory.
     loader: str = "tf_data"
     # Images per batch. 32 is the tutorial's batch size, and Keras' default.
     batch_size: int = 32
@@ -123,6 +126,9 @@ class PipelineConfig:
     # batch. Other pipelines shuffle the whole list of images; if a file is larger than memory, 64 blocks of 1 MB at a
     # time. 0: every loader serves the images in the source's order.
     shuffle_buffer: int = 512
+    # tf.data: which worker processes make the batches. `none`: this process does. `local:N`: N processes on this host,
+    # which the loader starts and ends. HOST:PORT: those of the dispatcher there (`unstall service`).
+    service: str = NO_SERVICE
     # tf.data: elements in order although workers finish out of order.
     deterministic: bool = True
     # Seed of the order and of every draw; at least 0.
@@ -148,6 +154,7 @@ class PipelineConfig:
         self._check_loader()
         self._check_resample()
         self._check_storage()
+        self._check_service()
 
     @property
     def composed(self) -> bool:
@@ -205,6 +212,7 @@ class PipelineConfig:
             "autotune": True,
             "autotune_algorithm": "default",
             "one_iterator": False,
+            "service": NO_SERVICE,
             "deterministic": True,
         }
         for name, default in only_tf_data.items():
@@ -213,15 +221,15 @@ class PipelineConfig:
                     f"`{name}` must be {default!r} for loader={self.loader!r}: only tf_data has the choice. "
                     f"Received: {name}={getattr(self, name)!r}."
                 )
-        if self.decode == "scaled" and self.loader not in ("tf_data", "py_dataset"):
+        if self.decode == "scaled" and self.loader not in ("tf_data", "py_dataset", "python_batches"):
             raise ConfigError(
                 f"`decode` must be 'full' for loader={self.loader!r}: it cannot decode at a fraction of the size. "
                 "Received: decode='scaled'."
             )
-        if self.loader in _KERAS_WORKERS:
+        if self.loader in _OWN_WORKERS:
             if self.workers == AUTO:
                 raise ConfigError(
-                    f"`workers` must be a number for loader={self.loader!r}: Keras has no tuner. "
+                    f"`workers` must be a number for loader={self.loader!r}: nothing tunes it. "
                     "Received: workers='auto'."
                 )
             if self.prefetch != 0:
@@ -262,9 +270,20 @@ class PipelineConfig:
             )
 
     def _check_resample(self) -> None:
+        if self.loader == "python_batches":
+            if not self.composed:
+                raise ConfigError(
+                    "`resample` must be 'composed', with an augmentation, for loader='python_batches'. "
+                    f"Received: resample={self.resample!r}, augmentation={self.augmentation}."
+                )
+            if self.use_multiprocessing:
+                raise ConfigError(
+                    "`use_multiprocessing` must be false for loader='python_batches': its workers are processes. "
+                    "Received: use_multiprocessing=True."
+                )
         if self.resample == "separate":
             return
-        if self.loader not in ("tf_data", "py_dataset"):
+        if self.loader not in ("tf_data", "py_dataset", "python_batches"):
             raise ConfigError(
                 f"`resample` must be 'separate' for loader={self.loader!r}: it resizes by itself. "
                 "Received: resample='composed'."
@@ -284,6 +303,31 @@ class PipelineConfig:
             raise ConfigError(
                 f"`storage` must be one of {', '.join(allowed)} for loader={self.loader!r}. "
                 f"Received: storage={self.storage!r}."
+            )
+
+    def _check_service(self) -> None:
+        if parse_address(self.service) is None:
+            return
+        needed: dict[str, tuple[object, str]] = {
+            "storage": ("files", "workers read files"),
+            "location": ("disk", "workers read files where they are"),
+            "cache": ("none", "the workers' batches are new in each epoch"),
+            "prefetch_to_device": (False, "the batches come from Python"),
+        }
+        for name, (value, why) in needed.items():
+            if getattr(self, name) != value:
+                raise ConfigError(
+                    f"`{name}` must be {value!r} with a service: {why}. Received: {name}={getattr(self, name)!r}."
+                )
+        if self.augmentation is not None and self.augment_with == "keras_layers" and self.augment_at != "device":
+            raise ConfigError(
+                "`augment_with` must not be 'keras_layers' with a service, but on the device: Keras' layers keep a "
+                f"random state that workers do not share. Received: augment_at={self.augment_at!r}."
+            )
+        if not self.shuffle_buffer:
+            raise ConfigError(
+                "`shuffle_buffer` must be above 0 with a service: batches come in the order in which workers finish. "
+                "Received: shuffle_buffer=0."
             )
 
 

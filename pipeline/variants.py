@@ -36,8 +36,14 @@ VARIANTS: dict[str, PipelineConfig] = {
     "generator-no-augment": replace(BASELINE, augmentation=None),
     "py-dataset": _PY_DATASET,
     "py-dataset-albumentations": replace(_PY_DATASET, augment_with="albumentations"),
+    "py-dataset-albumentations-processes": replace(
+        _PY_DATASET, augment_with="albumentations", use_multiprocessing=True
+    ),
     "py-dataset-processes": replace(_PY_DATASET, use_multiprocessing=True),
     "py-dataset-composed": replace(_PY_DATASET, workers=2, decode="scaled", resample="composed"),
+    "python-batches": PipelineConfig(
+        loader="python_batches", augment_with="opencv", workers=2, decode="scaled", resample="composed"
+    ),
     "directory": PipelineConfig(
         loader="image_dataset_from_directory",
         augment_with="keras_layers",
@@ -57,6 +63,8 @@ VARIANTS: dict[str, PipelineConfig] = {
     "tf-data-batch-augment": replace(_AUTOTUNE, augment_at="batch"),
     "tf-data-device-augment": replace(_AUTOTUNE, augment_with="keras_layers", augment_at="device"),
     "tf-data-albumentations": replace(_AUTOTUNE, augment_with="albumentations"),
+    "service-autotune": replace(_AUTOTUNE, service="local:2"),
+    "service-albumentations": replace(_AUTOTUNE, augment_with="albumentations", service="local:2"),
     "tf-data-no-augment": replace(_AUTOTUNE, augmentation=None),
     "tf-data-uint8": replace(_AUTOTUNE, output_dtype="uint8"),
     "tf-data-device-prefetch": replace(_AUTOTUNE, prefetch=2, prefetch_to_device=True),
@@ -66,7 +74,8 @@ VARIANTS: dict[str, PipelineConfig] = {
 DEFAULT = ("generator", "py-dataset", "directory", "tf-data-autotune", "tf-data-scaled-decode", "tf-data-cache")
 # With --thorough also what more workers of the tutorial's generator gain, and tf.data without anything in parallel.
 THOROUGH = (DEFAULT[0], "generator-4-workers", *DEFAULT[1:3], "tf-data", *DEFAULT[3:])
-GENERATORS = tuple(name for name, config in VARIANTS.items() if config.loader in ("image_data_generator", "py_dataset"))
+_IN_PYTHON = ("image_data_generator", "py_dataset", "python_batches")
+GENERATORS = tuple(name for name, config in VARIANTS.items() if config.loader in _IN_PYTHON)
 TF_DATA = tuple(name for name in VARIANTS if name not in GENERATORS)
 
 

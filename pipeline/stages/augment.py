@@ -33,11 +33,11 @@ def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf
         parallel = config.loader == "image_dataset_from_directory"
         return mapped(dataset, augment_batch, config) if parallel else dataset.map(augment_batch)
     draws = epoch_draws(images, config)
-    apply = _tf_ops(config) if config.augment_with == "tf_ops" else _numpy(config)
+    apply = drawn(config)
     if config.augment_at == "batch":
         draws = draws.batch(config.batch_size)
     else:
-        apply = _one_image(apply)
+        apply = one_image(apply)
 
     def augment_image(element: tuple[Any, Any], matrix: Any) -> tuple[Any, Any]:
         image, label = element
@@ -46,7 +46,13 @@ def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf
     return mapped(tf.data.Dataset.zip((dataset, draws)), augment_image, config)
 
 
-def _one_image(apply: Apply) -> Apply:
+def drawn(config: PipelineConfig) -> Apply:
+    """Returns what applies draws, maps (batch, 2, 3), to a batch of images."""
+    return _tf_ops(config) if config.augment_with == "tf_ops" else _numpy(config)
+
+
+def one_image(apply: Apply) -> Apply:
+    """Makes of a function for batches one for a single image."""
     return lambda image, matrix: apply(image[tf.newaxis], matrix[tf.newaxis])[0]
 
 

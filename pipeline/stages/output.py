@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -38,6 +38,25 @@ def cache(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
 def batch(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
     """Makes batches; the last batch holds the images that are left."""
     return dataset.batch(config.batch_size)
+
+
+def from_python(
+    epoch: Callable[[], Iterator[Any]], batches: int, config: PipelineConfig, *, dtype: str
+) -> tf.data.Dataset:
+    """Returns batches that Python makes, as tf.data: rescaled and prefetched as the config says.
+
+    Args:
+      epoch: called by each iterator for the batches of the next epoch.
+      batches: of an epoch.
+      dtype: of the images.
+    """
+    spec = tf.TensorSpec((None, *config.image_size, 3), dtype), tf.TensorSpec((None,), tf.int32)
+    with tf.device("/CPU:0"):
+        dataset = tf.data.Dataset.from_generator(epoch, output_signature=spec)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
+        if dtype != config.output_dtype:
+            dataset = rescale(dataset, config)
+        return prefetch(with_options(dataset, config), config, "/CPU:0")
 
 
 def rescale(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:

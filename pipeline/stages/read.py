@@ -34,7 +34,7 @@ def _by_index(dataset: tf.data.Dataset, source: ImageSource, config: PipelineCon
 
         def load_image(index: Any) -> tuple[Any, Any]:
             encoded = tf.io.read_file(tf.gather(paths, index))
-            return resize(decode(encoded, source, config), config), tf.gather(labels, index)
+            return resize(decode(encoded, source.formats, config), config), tf.gather(labels, index)
 
     return mapped(dataset, load_image, config)
 
@@ -57,9 +57,13 @@ def load_composed(dataset: tf.data.Dataset, source: ImageSource, config: Pipelin
     return mapped(dataset, load_batch, config)
 
 
-def decode(encoded: Any, source: ImageSource, config: PipelineConfig) -> Any:
-    """Decodes one image to (height, width, 3) uint8, at a fraction of its size where the config says so."""
-    if source.formats == ("JPEG",):
+def decode(encoded: Any, formats: tuple[str, ...], config: PipelineConfig) -> Any:
+    """Decodes one image to (height, width, 3) uint8, at a fraction of its size where the config says so.
+
+    Args:
+      formats: of the source's files.
+    """
+    if formats == ("JPEG",):
         if config.decode == "scaled":
             return decode_scaled(encoded, config.image_size)
         return tf.io.decode_jpeg(encoded, channels=3)
@@ -150,7 +154,7 @@ def _by_offset(
 
     def load_image(index: Any) -> tuple[Any, Any]:
         encoded = tf.ensure_shape(tf.numpy_function(records.__getitem__, [index], tf.string, stateful=False), ())
-        return resize(decode(encoded, source, config), config), tf.gather(labels, index)
+        return resize(decode(encoded, source.formats, config), config), tf.gather(labels, index)
 
     return output.mapped(dataset, load_image, config)
 
@@ -173,7 +177,7 @@ def _streamed(source: ImageSource, config: PipelineConfig, records: tf.data.Data
 
     def load_image(serialized: Any) -> tuple[Any, Any]:
         parsed = tf.io.parse_single_example(serialized, features)
-        image = resize(decode(parsed["image/encoded"], source, config), config)
+        image = resize(decode(parsed["image/encoded"], source.formats, config), config)
         return image, tf.cast(parsed["image/class/label"], tf.int32)
 
     records = records.apply(tf.data.experimental.assert_cardinality(source.images))

@@ -1,0 +1,58 @@
+"""Runs tf.data service: its dispatcher, its workers; measures whether a local one pays, and what faults cost an epoch.
+
+python -m benchmarks.service dispatcher --port 5050
+python -m benchmarks.service worker --dispatcher HOST:5050 --data photos/train --config tuned.toml
+python -m benchmarks.service local --data photos/train --workers 1,2
+python -m benchmarks.service faults
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import unstall
+from benchmarks.lab.command import Command, exit_code_of, new_folder, run_plan
+from benchmarks.service.parser import parser
+from benchmarks.service.plan import read_plan, read_server
+from profiles.text import Terminal
+
+LOCAL = Command(
+    parser=parser,
+    plan=read_plan,
+    lab="benchmarks.service.measure:open_run",
+    kind="benchmarks.service.report:KIND",
+)
+FAULTS = Command(
+    parser=parser,
+    plan=read_plan,
+    lab="benchmarks.service.faults.measure:open_run",
+    kind="benchmarks.service.faults.report:KIND",
+    exit_code=lambda document, results: 1 if results.broken else 0,
+)
+_MEASURE = {"local": LOCAL, "faults": FAULTS}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Returns 0; 1 where a fault cost our client a batch, or the client waited too long; 2 for bad input, 3 if nothing
+    could be measured or a server cannot start, 128 + signal if stopped.
+    """
+    arguments = parser().parse_args(argv)
+    console, errors = Terminal(), Terminal(stderr=True)
+    out = getattr(arguments, "out", None) or new_folder()
+
+    def run() -> int:
+        if arguments.verb not in _MEASURE:
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its servers print all their settings
+            plan = read_server(arguments)
+            return int(unstall.of_ours("benchmarks.service.servers:serve")(plan, console, errors))
+        return run_plan(_MEASURE[arguments.verb], read_plan(arguments, out), console, errors, as_json=arguments.json)
+
+    return exit_code_of(run, errors, out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Runs the cases one after the other in a child process, on a service that is whole at the beginning of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.lab.child import Child, ChildDied, JobRefused
+from benchmarks.lab.command import new_log, read_source
+from benchmarks.service.faults.plan import FaultsPlan
+from benchmarks.service.faults.results import FaultsDocument
+from benchmarks.service.faults.samples import FaultSample, FaultSamples
+from pipeline import ImageSource
+from profiles import Device
+from profiles.provenance import machine
+from profiles.report import Document, LeftOut, now
+
+_SESSION = "benchmarks.service.faults.child:FaultSession"
+_CPU = Device(kind="cpu", name="cpu")
+# Starting three processes that import TensorFlow, and a case that waits for its limit.
+_TIMEOUT_S = 300.0
+
+
+def open_run(plan: FaultsPlan, progress: Progress, errors: Console) -> Run:
+    """Makes the photos, and gets ready to run the cases."""
+    return Run(plan, read_source(f"generated:{plan.asked.images}", progress, errors), progress)
+
+
+class Run:
+    """Runs the cases of a plan. A case whose processes fail is left out, and the next one has new processes."""
+
+    def __init__(self, plan: FaultsPlan, source: ImageSource, progress: Progress) -> None:
+        self._plan, self._source, self._progress = plan, source, progress
+        self._created, self._provenance = now(), machine()
+        self._samples: list[FaultSample] = []
+        self._left_out: list[LeftOut] = []
+        self._log = new_log(plan.out / "child.log")
+        self._child = self._new_child()
+
+    def _new_child(self) -> Child:
+        return Child(_SESSION, _CPU, self._log, self._plan.asked, self._source)
+
+    def document(self, *, complete: bool) -> FaultsDocument:
+        """Returns the document of the cases so far."""
+        return Document(
+            command="service faults",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._plan.asked,
+            dataset=self._source.to_dict(),
+            samples=FaultSamples(cases=tuple(self._samples)),
+            left_out=tuple(self._left_out),
+        )
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Runs every case once."""
+        cases = self._plan.asked.cases
+        task = self._progress.add_task("starting", total=len(cases))
+        self._progress.refresh()
+        for case in cases:
+            self._progress.update(task, description=case.name, refresh=True)
+            try:
+                self._samples.append(self._child.ask("run", case, timeout_s=_TIMEOUT_S))
+            except (ChildDied, JobRefused) as error:
+                self._left_out.append(LeftOut(who=case.name, reason=str(error)))
+                self._child.kill()
+                self._child = self._new_child()
+            self._progress.update(task, advance=1, refresh=True)
+            after_round()
+        self._progress.remove_task(task)
+        if not self._left_out:
+            self._log.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._child.close()
+
+    def kill(self) -> None:
+        self._child.kill()

@@ -1,0 +1,125 @@
+"""A service of real processes, to which faults are done: a dispatcher, and two workers, one of them behind a relay."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import unstall
+from benchmarks.service.faults.relay import Relay
+from pipeline import ImageSource, PipelineConfig
+from pipeline.service.address import Address, check_reachable
+from pipeline.service.local import WorkerProcess
+from pipeline.service.worker import Place, order_for
+
+_HOST = "127.0.0.1"
+_DISPATCHER = (
+    "import sys; sys.path.insert(0, {folder!r}); import unstall; "
+    "sys.exit(unstall.of_ours('benchmarks.service.__main__:main')(sys.argv[1:]))"
+)
+
+
+def free_port() -> int:
+    with socket.create_server((_HOST, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+class Pool:
+    """The processes of a service. Faults are undone by `heal`.
+
+    Attributes:
+      address: the dispatcher's.
+    """
+
+    def __init__(self, source: ImageSource, config: PipelineConfig, journal: Path) -> None:
+        self._source, self._config, self._journal = source, config, journal
+        self.address = Address(host=_HOST, port=free_port())
+        self._relay = Relay()
+        self._dispatcher = self._start_dispatcher()
+        self._added: list[WorkerProcess] = []
+        self._workers = [self._start_worker(relayed=True), self._start_worker(relayed=False)]
+        for worker in self._workers:
+            worker.wait_ready()
+
+    def _start_dispatcher(self) -> subprocess.Popen[bytes]:
+        program = _DISPATCHER.format(folder=str(Path(unstall.__file__).resolve().parent))
+        arguments = ("dispatcher", "--port", str(self.address.port), "--journal", str(self._journal))
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert process.stdout is not None
+        process.stdout.readline()  # "dispatcher ready"; empty if the process ended
+        check_reachable(self.address)
+        return process
+
+    def _start_worker(self, *, relayed: bool) -> WorkerProcess:
+        port = free_port()
+        seen_as = None
+        if relayed:
+            self._relay.lead_to(port)
+            seen_as = f"{_HOST}:{self._relay.port}"
+        place = Place(dispatcher=self.address.text, port=port, seen_as=seen_as)
+        return WorkerProcess(order_for(self._source, self._config, place))
+
+    def fault(self, kind: str) -> list[tuple[float, Callable[[], None]]]:
+        """Does a fault. Returns what ends it, with the seconds until then."""
+        return {
+            "killed": self._kill,
+            "added": self._add,
+            "stopped": self._stop,
+            "restarted": self._restart,
+            "cut off": self._cut,
+        }[kind]()
+
+    def _kill(self) -> list[tuple[float, Callable[[], None]]]:
+        self._workers[0].signal(signal.SIGKILL)
+        return []
+
+    def _add(self) -> list[tuple[float, Callable[[], None]]]:
+        self._added.append(self._start_worker(relayed=False))
+        return []
+
+    def _stop(self) -> list[tuple[float, Callable[[], None]]]:
+        self._workers[0].signal(signal.SIGSTOP)
+        return [(10.0, lambda: self._workers[0].signal(signal.SIGCONT))]
+
+    def _restart(self) -> list[tuple[float, Callable[[], None]]]:
+        self._dispatcher.kill()
+        self._dispatcher.wait()
+
+        def start() -> None:
+            self._dispatcher = self._start_dispatcher()
+
+        return [(2.0, start)]
+
+    def _cut(self) -> list[tuple[float, Callable[[], None]]]:
+        self._relay.cut()
+        return [(10.0, self._relay.mend)]
+
+    def heal(self) -> None:
+        """Brings the service back to a dispatcher and two workers that run."""
+        self._relay.mend()
+        for worker in self._added:
+            worker.wait_ready()
+            worker.close()
+        self._added.clear()
+        if self._dispatcher.poll() is not None:
+            self._dispatcher = self._start_dispatcher()
+        for number, worker in enumerate(self._workers):
+            if not worker.runs:
+                worker.close()
+                self._workers[number] = self._start_worker(relayed=number == 0)
+                self._workers[number].wait_ready()
+            else:
+                worker.signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        for worker in (*self._workers, *self._added):
+            worker.close()
+        self._dispatcher.kill()
+        self._dispatcher.wait()
+        self._relay.close()

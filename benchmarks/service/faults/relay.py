@@ -1,0 +1,86 @@
+"""A relay between a client and a server on this host: carries bytes, until it is told to carry none for a while.
+
+In place of a network's fault, which needs the rights of root: the connections stay open and nothing arrives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+
+_PIECE_BYTES = 1 << 16
+_LISTEN_TIMEOUT_S = 0.05
+
+
+class Relay:
+    """Carries bytes between its own port and another port of this host, in a thread.
+
+    Attributes:
+      port: where it listens.
+    """
+
+    def __init__(self) -> None:
+        self._target = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._down, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+        self._thread.start()
+
+    def lead_to(self, port: int) -> None:
+        """Says where the bytes go."""
+        self._target = port
+
+    def cut(self) -> None:
+        """Carries nothing, and takes no connection, until `mend`."""
+        self._down.set()
+
+    def mend(self) -> None:
+        self._down.clear()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as sockets:
+            sockets.enter_context(self._listener)
+            selector.register(self._listener, selectors.EVENT_READ, None)
+            while not self._ended.is_set():
+                if self._down.is_set():
+                    self._ended.wait(_LISTEN_TIMEOUT_S)
+                    continue
+                for key, _ in selector.select(_LISTEN_TIMEOUT_S):
+                    if key.data is None:
+                        self._accept(selector, sockets)
+                    else:
+                        self._carry(selector, key)
+
+    def _accept(self, selector: selectors.BaseSelector, sockets: contextlib.ExitStack) -> None:
+        client, _ = self._listener.accept()
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            client.close()
+            return
+        for one_end, other_end in ((client, server), (server, client)):
+            sockets.enter_context(one_end)
+            selector.register(one_end, selectors.EVENT_READ, other_end)
+
+    @staticmethod
+    def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+        one_end, other_end = key.fileobj, key.data
+        assert isinstance(one_end, socket.socket)
+        try:
+            piece = one_end.recv(_PIECE_BYTES)
+            other_end.sendall(piece)
+        except OSError:
+            piece = b""
+        if not piece:
+            for end in (one_end, other_end):
+                with contextlib.suppress(KeyError, ValueError):
+                    selector.unregister(end)
+                end.close()

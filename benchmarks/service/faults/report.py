@@ -1,0 +1,116 @@
+"""Prints and renders what each fault cost an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.service.faults.plan import KINDS, OURS, POLICIES, FaultsAsked
+from benchmarks.service.faults.results import LONGEST_WAIT_S, FaultResult, FaultsDocument, Results, derive
+from benchmarks.service.faults.samples import FaultSamples
+from profiles.report import Kind, html
+
+COLUMNS = ("fault", "moment", "once", "more", "never", "made here", "dropped", "longest s", "end")
+
+
+def cells(result: FaultResult) -> tuple[str, ...]:
+    """Returns a row's cells, for the terminal and for the page."""
+    return (
+        result.case.kind,
+        result.case.moment,
+        str(result.once),
+        str(result.more),
+        str(result.never),
+        str(result.repaired),
+        str(result.dropped),
+        f"{result.longest_wait_s:.1f}",
+        result.end,
+    )
+
+
+def groups(results: Results) -> list[tuple[str, list[FaultResult]]]:
+    """Returns the results by policy, each with what the policy is."""
+    by_policy: dict[str, list[FaultResult]] = {}
+    for result in results.cases:
+        by_policy.setdefault(result.case.policy, []).append(result)
+    return [(f"{policy}: {POLICIES[policy]}", of_policy) for policy, of_policy in by_policy.items()]
+
+
+def sentences(results: Results) -> list[str]:
+    """Returns what the policies cost, each in one sentence."""
+    lines = []
+    for policy, of_policy in groups(results):
+        name = policy.partition(":")[0]
+        never, more = sum(result.never for result in of_policy), sum(result.more for result in of_policy)
+        waited = sum(result.end != "complete" for result in of_policy)
+        lines.append(
+            f"{name}: in {len(of_policy)} cases {never:,} batches never came, {more:,} came more than once, and "
+            f"{waited} epochs did not end by themselves."
+        )
+    if ours := [result for result in results.cases if result.case.policy == OURS]:
+        longest = max(result.longest_wait_s for result in ours)
+        lines.append(
+            f"{OURS}: the trainer waited {longest:.1f} s at most. "
+            + ("Every epoch had each batch once." if not results.broken else f"BROKEN in {len(results.broken)} cases.")
+        )
+    return lines
+
+
+def _legend() -> list[str]:
+    return [
+        "once, more, never: how many of an epoch's batches the trainer got so often. made here: by the client, because "
+        "no worker sent them. dropped: came once more, and the trainer did not get them. longest s: the trainer's "
+        f"longest wait after the fault; {OURS} must stay below {LONGEST_WAIT_S:g}. end: waited is an epoch that was "
+        "ended from outside.",
+        "; ".join(f"{kind}: {what}" for kind, what in KINDS.items()) + ".",
+    ]
+
+
+def _print(console: Console, document: FaultsDocument, results: Results) -> None:
+    for policy, of_policy in groups(results):
+        console.print(Text(policy, style="bold"))
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        for number, column in enumerate(COLUMNS):
+            table.add_column(column, justify="left" if number in (0, 1, 8) else "right", no_wrap=number != 8)
+        for result in of_policy:
+            table.add_row(*map(Text, cells(result)), style="red" if result.broken else None)
+        console.print(table)
+    for line in sentences(results):
+        console.print(Text(line))
+    for line in _legend():
+        console.print(Text(line, style="dim"))
+    for left_out in document.left_out:
+        line_out = Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}")
+        console.print(line_out, soft_wrap=True)
+
+
+def _page(document: FaultsDocument, results: Results) -> str:
+    return (
+        html.environment(Path(__file__).parent)
+        .get_template("faults.html.j2")
+        .render(
+            document=document,
+            columns=COLUMNS,
+            groups=[(policy, [cells(result) for result in of_policy]) for policy, of_policy in groups(results)],
+            sentences=sentences(results),
+            legend=_legend(),
+        )
+    )
+
+
+def _copies(document: FaultsDocument, results: Results) -> dict[str, Any]:
+    return {"results": _rows(results)}
+
+
+def _rows(results: Results) -> Sequence[Mapping[str, Any]]:
+    return [result.to_dict() for result in results.cases]
+
+
+KIND = Kind(
+    plan=FaultsAsked, samples=FaultSamples, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows
+)

@@ -1,0 +1,85 @@
+"""Derives how many batches came once, more often, and never, and whether our client kept its promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.service.faults.plan import KINDS, OURS, POLICIES, Case, FaultsAsked
+from benchmarks.service.faults.samples import FaultSample, FaultSamples
+from profiles.report import Document
+
+FaultsDocument = Document[FaultsAsked, FaultSamples]
+
+# Our client may keep the trainer waiting for its patience and for making some batches itself, no longer.
+LONGEST_WAIT_S = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultResult:
+    """What became of an epoch's batches.
+
+    Attributes:
+      once, more, never: how many batches came once, more than once, and not at all.
+      repaired, dropped, end: as they were measured.
+      longest_wait_s: the trainer's longest wait after the fault.
+      wall_s: of the epoch.
+      broken: whether our client broke its promise: each batch once, and no long wait.
+    """
+
+    case: Case
+    batches: int
+    once: int
+    more: int
+    never: int
+    repaired: int
+    dropped: int
+    end: str
+    longest_wait_s: float
+    wall_s: float
+    broken: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("batches", "once", "more", "never", "repaired", "dropped", "end", "longest_wait_s", "wall_s", "broken")
+        case = {name: getattr(self.case, name) for name in ("kind", "policy", "moment")}
+        return case | {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What is derived from a document, in the order of kinds, policies and moments."""
+
+    cases: tuple[FaultResult, ...]
+
+    @property
+    def broken(self) -> tuple[FaultResult, ...]:
+        return tuple(result for result in self.cases if result.broken)
+
+
+def derive(document: FaultsDocument) -> Results:
+    """Derives the result of each case that was run."""
+    kinds, policies = list(KINDS), list(POLICIES)
+    results = sorted(
+        map(_result, document.samples.cases),
+        key=lambda result: (policies.index(result.case.policy), kinds.index(result.case.kind)),
+    )
+    return Results(cases=tuple(results))
+
+
+def _result(sample: FaultSample) -> FaultResult:
+    once = sum(count == 1 for count in sample.deliveries)
+    longest_s = sample.longest_wait_ns / 1e9
+    kept = once == sample.batches and sample.end == "complete" and longest_s <= LONGEST_WAIT_S
+    return FaultResult(
+        case=sample.case,
+        batches=sample.batches,
+        once=once,
+        more=sum(count > 1 for count in sample.deliveries),
+        never=sum(count == 0 for count in sample.deliveries),
+        repaired=sample.repaired,
+        dropped=sample.dropped,
+        end=sample.end,
+        longest_wait_s=longest_s,
+        wall_s=sample.wall_ns / 1e9,
+        broken=sample.case.policy == OURS and not kept,
+    )

@@ -1,0 +1,98 @@
+"""Measures subjects in a child process, in rounds: threads, and services of different numbers of workers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.lab.child import Child, ChildDied, JobRefused
+from benchmarks.lab.command import new_log, read_source
+from benchmarks.lab.options import UserError
+from benchmarks.service.plan import Plan
+from benchmarks.service.results import ServiceDocument
+from benchmarks.service.samples import MeasuredService, Measurements
+from pipeline import ImageSource
+from profiles import Device
+from profiles.provenance import machine, usable_threads
+from profiles.report import Document, LeftOut, now
+
+_SESSION = "benchmarks.service.child:ServiceSession"
+_CPU = Device(kind="cpu", name="cpu")
+_START_TIMEOUT_S, _TIMEOUT_S = 600.0, 600.0
+
+
+def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Opens the photos, and gets ready to measure."""
+    return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
+
+
+class Run:
+    """Measures what a plan asks for."""
+
+    def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
+        self._plan, self._source, self._progress = plan, source, progress
+        self._created, self._provenance = now(), machine()
+        self._measured: dict[str, MeasuredService] = {}
+        self._left_out: list[LeftOut] = []
+        self._log = new_log(plan.out / "child.log")
+        self._child = Child(_SESSION, _CPU, self._log, plan.asked, source)
+
+    def document(self, *, complete: bool) -> ServiceDocument:
+        """Returns the document of what was measured so far."""
+        return Document(
+            command="service local",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._plan.asked,
+            dataset=self._source.to_dict(),
+            samples=Measurements(cores=usable_threads(), subjects=tuple(self._measured.values())),
+            left_out=tuple(self._left_out),
+        )
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Starts every subject, and measures windows in rounds over the subjects.
+
+        Raises:
+          UserError: if the child dies.
+        """
+        asked = self._plan.asked
+        task = self._progress.add_task("starting", total=asked.rounds)
+        self._progress.refresh()
+        for service in asked.services:
+            try:
+                self._measured[service] = self._ask("start", service, timeout_s=_START_TIMEOUT_S)
+            except JobRefused as error:
+                self._left_out.append(LeftOut(who=service, reason=str(error)))
+        order = random.Random()
+        for number in range(asked.rounds):
+            for service in order.sample(list(self._measured), len(self._measured)):
+                self._progress.update(task, description=service, refresh=True)
+                try:
+                    window = self._ask("window", service, number, timeout_s=_TIMEOUT_S)
+                except JobRefused as error:
+                    raise UserError(f"{service}: {error}", exit_code=3) from error
+                subject = self._measured[service]
+                self._measured[service] = replace(subject, windows=(*subject.windows, window))
+            self._progress.update(task, advance=1, refresh=True)
+            after_round()
+        self._progress.remove_task(task)
+        if not self._left_out:
+            self._log.unlink(missing_ok=True)
+
+    def _ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        try:
+            return self._child.ask(method, *arguments, timeout_s=timeout_s)
+        except ChildDied as error:
+            raise UserError(f"service local: {error}", exit_code=3) from error
+
+    def close(self) -> None:
+        self._child.close()
+
+    def kill(self) -> None:
+        self._child.kill()

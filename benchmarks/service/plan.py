@@ -1,0 +1,194 @@
+"""Reads what a command of the service is asked to do."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.lab.options import UserError, config_from_file, settings, split_names
+from benchmarks.service.faults.plan import FaultsPlan, read_faults
+from benchmarks.service.parser import VARIANT
+from pipeline import VARIANTS, ConfigError, PipelineConfig
+from pipeline.config import config_from_dict
+from pipeline.service.address import NO_SERVICE, Address, parse_address
+from profiles import Device
+from profiles.devices import parse_device
+from profiles.provenance import without_folder
+
+THREADS = "threads"
+_BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_MOST_WORKERS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is compared; kept in the document of a run.
+
+    Attributes:
+      config: the pipeline, without a service.
+      services: the config's `service` of each subject; "none" are the threads of the training process.
+      device: the name of the emulated device that consumes batches; None to read as fast as can be.
+      images_per_sec: what that device consumes.
+      link_bytes_per_sec: what the network to the workers carries; None where it is no limit, or is not stated.
+      rounds: windows of each subject.
+      data: the photos' name, without folders.
+    """
+
+    config: PipelineConfig
+    services: tuple[str, ...]
+    device: str | None
+    images_per_sec: float | None
+    link_bytes_per_sec: float | None
+    rounds: int
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A comparison: what was asked, which photos are used, and where the files of the run go."""
+
+    asked: Asked
+    data: str
+    out: Path
+    skip_list: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlan:
+    """A server to start.
+
+    Attributes:
+      port: where it listens; 0 for a free port.
+      open_to_others: whether other hosts may connect.
+      journal: the dispatcher's folder.
+      dispatcher: whom a worker works for; None for a dispatcher.
+      data, pipeline: what a worker serves: photos, or a function of the user's, as "module:function".
+      config: of the photos' pipeline.
+      host: how clients reach a worker's host; None for its address on the way to the dispatcher.
+    """
+
+    port: int
+    open_to_others: bool
+    journal: Path | None = None
+    dispatcher: Address | None = None
+    data: str | None = None
+    pipeline: str | None = None
+    config: PipelineConfig | None = None
+    skip_list: Path | None = None
+    host: str | None = None
+
+
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan | FaultsPlan:
+    """Checks all options of a command that measures which can be checked before anything is opened.
+
+    Raises:
+      UserError: if an option is wrong; the message has one line.
+    """
+    return read_faults(arguments, out) if arguments.verb == "faults" else _local(arguments, out)
+
+
+def read_server(arguments: argparse.Namespace) -> ServerPlan:
+    """Checks the options of a server.
+
+    Raises:
+      UserError: if an option is wrong; the message has one line.
+    """
+    if arguments.verb == "dispatcher":
+        return ServerPlan(port=_port(arguments.port), open_to_others=arguments.open, journal=arguments.journal)
+    return _worker(arguments)
+
+
+def _worker(arguments: argparse.Namespace) -> ServerPlan:
+    if (arguments.data is None) == (arguments.pipeline is None):
+        raise UserError("worker needs what it serves: either --data DIR, or --pipeline MODULE:FUNCTION.")
+    if arguments.pipeline is not None and ":" not in arguments.pipeline:
+        raise UserError(f"--pipeline must be MODULE:FUNCTION. Received: {arguments.pipeline}.")
+    dispatcher = _address(arguments.dispatcher, "--dispatcher")
+    if dispatcher.workers:
+        raise UserError(f"--dispatcher must be HOST:PORT. Received: {arguments.dispatcher}.")
+    return ServerPlan(
+        port=_port(arguments.port, least=0),
+        open_to_others=arguments.open,
+        dispatcher=dispatcher,
+        data=arguments.data,
+        pipeline=arguments.pipeline,
+        config=_config(arguments) if arguments.data is not None else None,
+        skip_list=arguments.skip_list,
+        host=arguments.host,
+    )
+
+
+def _local(arguments: argparse.Namespace, out: Path) -> Plan:
+    if arguments.rounds < 1:
+        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
+    numbers = split_names(arguments.workers, "--workers")
+    for number in numbers:
+        if not (number.isdecimal() and 1 <= int(number) <= _MOST_WORKERS):
+            raise UserError(f"--workers must be numbers from 1 to {_MOST_WORKERS}. Received: {number}.")
+    services = [NO_SERVICE, *(f"local:{int(number)}" for number in numbers)]
+    if arguments.service is not None:
+        services.append(_address(arguments.service, "--service").text)
+    device = _device(arguments.device)
+    asked = Asked(
+        config=_config(arguments),
+        services=tuple(services),
+        device=device.name if device else None,
+        images_per_sec=device.images_per_sec if device else None,
+        link_bytes_per_sec=_bytes_per_sec(arguments.network),
+        rounds=arguments.rounds,
+        data=without_folder(arguments.data),
+    )
+    return Plan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
+
+
+def _config(arguments: argparse.Namespace) -> PipelineConfig:
+    if arguments.image_size < 1:
+        raise UserError(f"--image-size must be at least 1. Received: {arguments.image_size}.")
+    config = VARIANTS[VARIANT] if arguments.config is None else config_from_file(arguments.config)
+    try:
+        config = config_from_dict(settings(arguments.set), config)
+        size = (arguments.image_size, arguments.image_size)
+        replace(config, service="local:1")  # refuses what no service can serve
+        return replace(config, image_size=size, service=NO_SERVICE)
+    except ConfigError as error:
+        raise UserError(str(error)) from error
+
+
+def _address(text: str, option: str) -> Address:
+    try:
+        address = parse_address(text)
+    except ConfigError:
+        address = None
+    if address is None:
+        raise UserError(f"{option} must be HOST:PORT, such as trainer:5050. Received: {text}.")
+    return address
+
+
+def _port(port: int, *, least: int = 1) -> int:
+    if not least <= port < 1 << 16:
+        raise UserError(f"--port must be a number from {least} to 65535. Received: {port}.")
+    return port
+
+
+def _device(text: str | None) -> Device | None:
+    if text is None:
+        return None
+    try:
+        device = parse_device(text)
+    except ValueError as error:
+        raise UserError(f"--device: {error}") from error
+    if device.images_per_sec is None:
+        raise UserError(f"--device must be emulated:RATE here: no model is trained. Received: {text}.")
+    return device
+
+
+def _bytes_per_sec(text: str | None) -> float | None:
+    """Reads a link's rate, such as 1gbit."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(kbit|mbit|gbit)", text.lower())
+    if match is None or not float(match[1]):
+        raise UserError(f"--network must be a rate such as 100mbit or 10gbit. Received: {text}.")
+    return float(match[1]) * _BITS[match[2]] / 8

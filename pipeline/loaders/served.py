@@ -1,0 +1,43 @@
+"""The loader whose batches the workers of a tf.data service make: here, or on other hosts."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from pipeline.config import PipelineConfig
+from pipeline.service.address import Address
+from pipeline.service.client import ServiceClient
+from pipeline.service.local import LocalService
+from pipeline.sources.source import ImageSource
+from pipeline.stages import output
+
+
+class Served:
+    """The client of a service, and the worker processes of this host if the loader started them.
+
+    Attributes:
+      client: counts what becomes of each batch.
+
+    Raises:
+      UnavailableError: if the service cannot be used.
+    """
+
+    def __init__(self, source: ImageSource, config: PipelineConfig, address: Address) -> None:
+        self._config = config
+        self._local = LocalService(source, config, address.workers) if address.workers else None
+        try:
+            self.client = ServiceClient(self._local.address if self._local else address, source, config)
+        except BaseException:
+            self.close()
+            raise
+
+    def dataset(self) -> tf.data.Dataset:
+        """Returns the batches as tf.data: each iterator is the next epoch."""
+        return output.from_python(self.client.epoch, self.client.batches, self._config, dtype="uint8")
+
+    def close(self) -> None:
+        """Ends the job, and the workers that the loader started."""
+        if hasattr(self, "client"):
+            self.client.close()
+        if self._local is not None:
+            self._local.close()

@@ -1,0 +1,101 @@
+"""What a worker has spent until now: its account goes with each batch, so that a client can tell where time goes.
+
+No TensorFlow here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from pipeline.clock import now_ns, process_cpu_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A worker's sums since it started.
+
+    Attributes:
+      worker: host and process.
+      cores: CPUs that the worker may use.
+      up_ns: time since the worker started.
+      cpu_ns: CPU time of its process.
+      call_ns: time that its calls of Python took, added up; 0 for a pipeline of TensorFlow's own operations.
+      split_wait_ns: time in which it had nothing to do, between the end of a chunk and the next chunk.
+      images: how many images it has made.
+    """
+
+    worker: str
+    cores: int
+    up_ns: int
+    cpu_ns: int
+    call_ns: int
+    split_wait_ns: int
+    images: int
+
+    def text(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def read_account(text: bytes) -> Account:
+    """Reads what `Account.text` returns."""
+    return Account(**json.loads(text))
+
+
+def usable_cores() -> int:
+    """Returns how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Ledger:
+    """Adds up what a worker spends. Safe in threads.
+
+    Args:
+      now, cpu: clocks in nanoseconds.
+    """
+
+    def __init__(self, now: Callable[[], int] = now_ns, cpu: Callable[[], int] = process_cpu_ns) -> None:
+        self._now = now
+        self._cpu = cpu
+        self._lock = threading.Lock()
+        self.worker = f"{socket.gethostname()}:{os.getpid()}"
+        self._cores = usable_cores()
+        self._started_ns = self._idle_since_ns = now()
+        self._last_number: int | None = None
+        self._in_work = self._call_ns = self._split_wait_ns = self._images = 0
+
+    def planned(self, number: int) -> int:
+        """Notes that the worker begins with a batch. Returns the time."""
+        with self._lock:
+            now = self._now()
+            if not self._in_work and self._last_number is not None and number != self._last_number + 1:
+                self._split_wait_ns += now - self._idle_since_ns
+            self._last_number = number
+            self._in_work += 1
+            return now
+
+    def finished(self, images: int, *, called_ns: int | None = None) -> Account:
+        """Notes that a batch is ready. Returns the account.
+
+        Args:
+          called_ns: when the call of Python began that made the batch, if it was one.
+        """
+        with self._lock:
+            self._in_work -= 1
+            self._idle_since_ns = self._now()
+            if called_ns is not None:
+                self._call_ns += self._idle_since_ns - called_ns
+            self._images += images
+            return Account(
+                worker=self.worker,
+                cores=self._cores,
+                up_ns=self._idle_since_ns - self._started_ns,
+                cpu_ns=self._cpu(),
+                call_ns=self._call_ns,
+                split_wait_ns=self._split_wait_ns,
+                images=self._images,
+            )

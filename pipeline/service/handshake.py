@@ -1,0 +1,74 @@
+"""The handshake: asks each worker for its facts, and checks that it serves the pipeline that a client asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from pipeline.errors import UnavailableError
+from pipeline.service.facts import WorkerFacts, read_facts
+from pipeline.service.stream import Stream
+from pipeline.service.tf_private import distributed, named_functions
+
+# How long the first answer may take, and each further one.
+_FIRST_ANSWER_NS, _NEXT_ANSWER_NS = 10_000_000_000, 1_000_000_000
+
+
+class _About:
+    """The function that answers with a worker's facts. Its name is the same in every process and version."""
+
+    service_digest = "1"
+
+    def __init__(self, text: bytes = b"") -> None:
+        self._text = text
+
+    def __call__(self, _: Any) -> bytes:
+        return self._text
+
+
+def answering(facts: WorkerFacts | None = None) -> tf.data.Dataset:
+    """Returns a dataset of one element: the facts of the worker that runs it. A worker must keep it."""
+    about: Callable[..., bytes] = _About(facts.text() if facts else b"")
+    with named_functions():
+        return tf.data.Dataset.range(1).map(
+            lambda number: tf.ensure_shape(tf.numpy_function(about, [number], tf.string, stateful=False), ())
+        )
+
+
+def ask_workers(target: str) -> tuple[WorkerFacts, ...]:
+    """Returns the facts of the workers that answer, in the order of their names.
+
+    A worker that was lost a moment ago is still registered, and TensorFlow's client would wait for its answer for ever.
+    """
+    stream = Stream(distributed(answering(), target, sharding="off"), lambda text: read_facts(text.numpy()))
+    workers: dict[str, WorkerFacts] = {}
+    wait_ns = _FIRST_ANSWER_NS
+    try:
+        while facts := stream.next(wait_ns=wait_ns):
+            workers[facts.worker] = facts
+            wait_ns = _NEXT_ANSWER_NS
+    except tf.errors.OutOfRangeError:
+        pass
+    finally:
+        stream.close()
+    return tuple(workers[name] for name in sorted(workers))
+
+
+def check_same(workers: tuple[WorkerFacts, ...], functions: list[str], where: str) -> None:
+    """Checks that every worker has the Python functions of the client's pipeline.
+
+    Raises:
+      UnavailableError: if one has another pipeline; the message names it and what differs.
+    """
+    for facts in workers:
+        missing = [name for name in functions if name not in facts.functions]
+        if missing:
+            name, _, digest = missing[0].rpartition(":")
+            theirs = [other.rpartition(":")[2] for other in facts.functions if other.rpartition(":")[0] == name]
+            what = f"its {name} is another ({theirs[0]}, here {digest})" if theirs else f"it has no function {name}"
+            raise UnavailableError(
+                f"worker {facts.worker} of {where} serves another pipeline: {what}. Start all workers with the same "
+                "version of unstall, settings and files (or function) as here"
+            )

@@ -1,0 +1,208 @@
+"""The pipeline that the service's workers run: batches by their numbers, which go on from one epoch to the next."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from pipeline import augmentation
+from pipeline import config as configs
+from pipeline.config import PipelineConfig, config_to_toml
+from pipeline.service import functions
+from pipeline.service.account import Ledger
+from pipeline.service.address import NO_SERVICE
+from pipeline.sources.source import ImageSource
+from pipeline.stages import augment, epochs, output, read
+
+# How many batches of the order a worker gets at a time. The dispatcher gives them out one by one, which took workers
+# 0.2 to 0.5 ms each: with one batch at a time they served 0.67 of the batches, with 64 at a time 0.74 (docs/service.md;
+# a worker that is lost loses more of them).
+CHUNK_BATCHES = 8
+# The chunks of all epochs: more than any training asks for.
+_CHUNKS = 1 << 40
+_CACHED_ORDERS = 2
+
+
+class BatchMaker:
+    """Says what each batch holds, and makes composed batches: from the seed and the batch's number alone.
+
+    Safe in threads. Attributes:
+      config: of the batches, as `served_config` returns it.
+      batches: number of batches of an epoch.
+      formats: of the source's files.
+      service_digest: of the settings, of the files' names and labels, and of the code that makes the batches.
+    """
+
+    def __init__(self, source: ImageSource, config: PipelineConfig, ledger: Ledger | None = None) -> None:
+        self._source = source
+        self.config = config = served_config(config)
+        self._ledger = ledger or Ledger()
+        self._composed = _composed(source, config)
+        self._labels = source.labels.astype(np.int32)
+        self._paths = [path.encode("utf-8", "surrogateescape") for path in source.paths]
+        self._lock = threading.Lock()
+        self._orders: dict[int, NDArray[np.int64]] = {}
+        self.formats = source.formats
+        self.batches = math.ceil(source.images / config.batch_size)
+        self.service_digest = digest_of(source, config)
+
+    def size_of(self, number: int) -> int:
+        """Returns how many images a batch holds: the last of an epoch may be short."""
+        position = number % self.batches * self.config.batch_size
+        return min(self.config.batch_size, self._source.images - position)
+
+    def make(self, number: np.int64) -> tuple[NDArray[np.uint8], NDArray[np.int32], bytes]:
+        """Returns a batch of a composed pipeline, (batch, height, width, 3) and (batch,), and the worker's account."""
+        assert self._composed is not None
+        called_ns = self._ledger.planned(int(number))
+        chosen, matrices = self._plan(int(number))
+        images = self._composed(chosen, matrices)
+        return images, self._labels[chosen], self._ledger.finished(len(chosen), called_ns=called_ns).text()
+
+    def plan(self, number: np.int64) -> tuple[NDArray[np.object_], NDArray[np.int32], NDArray[np.float32]]:
+        """Returns a batch's paths, labels and maps; a short batch is filled up with its first image."""
+        self._ledger.planned(int(number))
+        chosen, matrices = self._plan(int(number))
+        fill = np.resize(np.arange(len(chosen)), self.config.batch_size)
+        fill[len(chosen) :] = 0
+        paths = np.array([self._paths[index] for index in chosen[fill]], object)
+        return paths, self._labels[chosen[fill]], matrices[fill]
+
+    def account(self, number: np.int64) -> bytes:
+        """Returns the worker's account when a batch of a pipeline that is not composed is ready."""
+        return self._ledger.finished(self.size_of(int(number))).text()
+
+    def _plan(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        epoch, batch = divmod(number, self.batches)
+        first, size = batch * self.config.batch_size, self.size_of(number)
+        if self.config.augmentation is None:
+            matrices = np.zeros((size, 2, 3), np.float32)
+        else:
+            matrices = epochs.maps_of(size, self.config, epoch, first=first)
+        return self._order(epoch)[first : first + size], matrices
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        with self._lock:
+            if epoch not in self._orders:
+                if len(self._orders) >= _CACHED_ORDERS:
+                    del self._orders[min(self._orders)]
+                self._orders[epoch] = epochs.order_of(self._source, self.config, epoch)
+            return self._orders[epoch]
+
+
+def _composed(source: ImageSource, config: PipelineConfig) -> Any:
+    if not config.composed:
+        return None
+    from pipeline.stages.compose import ComposedBatches  # imports OpenCV, which other pipelines do not need
+
+    return ComposedBatches(source, config)
+
+
+def served_config(config: PipelineConfig) -> PipelineConfig:
+    """Returns what the workers make of a config: bytes, and nothing that only concerns the client."""
+    return replace(config, output_dtype="uint8", prefetch=0, one_iterator=False, service=NO_SERVICE)
+
+
+def digest_of(source: ImageSource, config: PipelineConfig) -> str:
+    """Returns a digest of what batches are made of, without the folder, which may be another on each host.
+
+    Nor does it hold how many calls are made at the same time, and what else does not change a pixel: these come with
+    the client's graph.
+    """
+    modules: list[ModuleType] = [augmentation, configs, epochs, augment, output, read]
+    if config.augment_with in ("opencv", "albumentations"):
+        from pipeline.stages import compose, opencv_decode, warp
+
+        modules += [compose, opencv_decode, warp]
+    base = PipelineConfig()
+    alike = replace(
+        served_config(config),
+        workers=base.workers,
+        autotune=base.autotune,
+        autotune_algorithm=base.autotune_algorithm,
+        rewrites=base.rewrites,
+        deterministic=base.deterministic,
+    )
+    return functions.digest_of(
+        config_to_toml(alike),
+        *map(inspect.getsource, modules),
+        "\0".join(source.files),
+        source.labels.astype(np.int64).tobytes().hex(),
+    )
+
+
+def chunks(first: int) -> tf.data.Dataset:
+    """Yields the numbers of all batches from `first` on; an element of its source is a chunk of them."""
+    return tf.data.Dataset.range(_CHUNKS).flat_map(
+        lambda chunk: tf.data.Dataset.range(first + chunk * CHUNK_BATCHES, first + (chunk + 1) * CHUNK_BATCHES)
+    )
+
+
+def numbered_batches(numbers: tf.data.Dataset, maker: BatchMaker) -> tf.data.Dataset:
+    """Yields `(number, images, labels, account)` for each number.
+
+    Images are (batch, height, width, 3) uint8: a quarter of the bytes of floats. Pixels of a pipeline that is not
+    composed are rounded. The graph holds no paths and no labels, which each worker lists for itself.
+    """
+    config = maker.config
+    dataset = _composed_batches(numbers, maker, config) if config.composed else _batches(numbers, maker, config)
+    return output.with_options(dataset, config)
+
+
+def _composed_batches(numbers: tf.data.Dataset, maker: BatchMaker, config: PipelineConfig) -> tf.data.Dataset:
+    def load(number: Any) -> tuple[Any, ...]:
+        made = tf.numpy_function(maker.make, [number], (tf.uint8, tf.int32, tf.string), stateful=False)
+        return (number, *_shaped(made[0], made[1], config), tf.ensure_shape(made[2], ()))
+
+    return output.mapped(numbers, load, config)
+
+
+def _shaped(images: Any, labels: Any, config: PipelineConfig) -> tuple[Any, Any]:
+    images.set_shape((None, *config.image_size, 3))
+    labels.set_shape((None,))
+    return images, labels
+
+
+def _batches(numbers: tf.data.Dataset, maker: BatchMaker, config: PipelineConfig) -> tf.data.Dataset:
+    size = config.batch_size
+
+    def images_of(number: Any) -> tf.data.Dataset:
+        paths, labels, matrices = tf.numpy_function(
+            maker.plan, [number], (tf.string, tf.int32, tf.float32), stateful=False
+        )
+        parts = (
+            tf.ensure_shape(paths, (size,)),
+            tf.ensure_shape(labels, (size,)),
+            tf.ensure_shape(matrices, (size, 2, 3)),
+        )
+        return tf.data.Dataset.from_tensor_slices((tf.fill((size,), number), *parts))
+
+    def load(number: Any, path: Any, label: Any, matrix: Any) -> tuple[Any, ...]:
+        return number, read.resize(read.decode(tf.io.read_file(path), maker.formats, config), config), label, matrix
+
+    def finish(numbers: Any, images: Any, labels: Any, matrices: Any) -> tuple[Any, ...]:
+        if config.augmentation is not None and config.augment_at == "batch":
+            images = augment.drawn(config)(images, matrices)
+        number = numbers[0]
+        left = tf.where(number % maker.batches == maker.batches - 1, maker.size_of(maker.batches - 1), size)
+        images = tf.cast(tf.round(tf.clip_by_value(images[:left], 0.0, 255.0)), tf.uint8)
+        account = tf.numpy_function(maker.account, [number], tf.string, stateful=False)
+        return (number, *_shaped(images, labels[:left], config), tf.ensure_shape(account, ()))
+
+    dataset = output.mapped(numbers.flat_map(images_of), load, config)
+    if config.augmentation is not None and config.augment_at == "element":
+        apply = augment.one_image(augment.drawn(config))
+        dataset = output.mapped(
+            dataset, lambda number, image, label, matrix: (number, apply(image, matrix), label, matrix), config
+        )
+    dataset = dataset.batch(size, drop_remainder=True)
+    at_batch = config.augmentation is not None and config.augment_at == "batch"
+    return output.mapped(dataset, finish, config) if at_batch else dataset.map(finish)
