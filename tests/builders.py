@@ -66,6 +66,15 @@ from benchmarks.scripts.results import ScriptsDocument
 from benchmarks.scripts.samples import Advice as ScriptAdvice
 from benchmarks.scripts.samples import Samples as ScriptsSamples
 from benchmarks.scripts.samples import ScriptRun, ScriptSamples, Tried
+from benchmarks.service.faults.plan import OURS, FaultsAsked
+from benchmarks.service.faults.plan import Case as FaultCase
+from benchmarks.service.faults.results import FaultsDocument
+from benchmarks.service.faults.samples import FaultSample, FaultSamples
+from benchmarks.service.plan import Asked as ServiceAsked
+from benchmarks.service.results import ServiceDocument
+from benchmarks.service.samples import MeasuredService, WorkerWindow
+from benchmarks.service.samples import Measurements as ServiceMeasurements
+from benchmarks.service.samples import Window as ServiceWindow
 from benchmarks.truth.plan import Asked as TruthAsked
 from benchmarks.truth.results import TruthDocument
 from benchmarks.truth.samples import Attempt, Figure, Group
@@ -82,6 +91,9 @@ from benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSample
 from benchmarks.tune.samples import Subject as PipelineSubject
 from pipeline.config import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost
+from pipeline.service.account import Account
+from pipeline.service.address import NO_SERVICE
+from pipeline.service.facts import WorkerFacts
 from pipeline.variants import VARIANTS
 from profiles.devices import Device, parse_device
 from profiles.gate import RECORDED, Invariants
@@ -797,6 +809,119 @@ def a_fewer_bits_document(*ways: MeasuredWay, **changes: Any) -> FewerBitsDocume
         "plan": asked,
         "dataset": {"train": a_document([])["dataset"], "test": a_document([])["dataset"]},
         "samples": BitsMeasurements(tested_with="a fifth of each class", ways=ways),
+    }
+    return Document(**(values | changes))
+
+
+def a_worker_window(worker: str, images: int, *, wall_ns: int = 10**9, **spent: int) -> WorkerWindow:
+    """Returns a window of a worker with two cores that has made some images before.
+
+    Args:
+      images, spent: what the window adds to the worker's account.
+    """
+    first = Account(worker=worker, cores=2, up_ns=10**9, cpu_ns=10**9, call_ns=0, split_wait_ns=0, images=320)
+    added = {"up_ns": wall_ns, "cpu_ns": 800_000_000, "split_wait_ns": 100_000_000, "images": images} | spent
+    last = replace(first, **{name: getattr(first, name) + value for name, value in added.items()})
+    return WorkerWindow(first=first, last=last, wall_ns=wall_ns)
+
+
+def worker_facts(worker: str) -> WorkerFacts:
+    """Returns what a worker with two cores says of itself, made up."""
+    costs_us = {"read": 20.0, "decode": 700.0, "all": 900.0}
+    return WorkerFacts(worker=worker, cores=2, images=100, batches=4, functions=("make#1a2b",), costs_us=costs_us)
+
+
+def a_measured_service(
+    service: str, rate: float, *, workers: Sequence[WorkerWindow] = (), **changes: Any
+) -> MeasuredService:
+    """Returns a subject: windows of a second at this rate and a tenth more and less, in which it waits half the time.
+
+    Args:
+      workers: of every window.
+      changes: to every window.
+    """
+    windows = []
+    for number, factor in enumerate((1.0, 1.1, 0.9)):
+        images = round(rate * factor)
+        values: dict[str, Any] = {
+            "round": number,
+            "images": images,
+            "batches": 50,
+            "wall_ns": 10**9,
+            "wait_ns": 500_000_000,
+            "end_wait_ns": 0,
+            "client_cpu_ns": 200_000_000,
+            "machine_cpu_ns": 10**9,
+            "received_bytes": 0 if service == NO_SERVICE else images * 10_000,
+            "served": 0 if service == NO_SERVICE else 50,
+            "repaired": 0,
+            "twice": 0,
+            "workers": tuple(workers),
+        }
+        windows.append(ServiceWindow(**(values | changes)))
+    facts = tuple(worker_facts(window.first.worker) for window in workers)
+    return MeasuredService(service=service, facts=facts, windows=tuple(windows))
+
+
+def a_service_document(*subjects: MeasuredService, **changes: Any) -> ServiceDocument:
+    """Returns the document of a comparison on a host with two cores, read as fast as batches come."""
+    asked = ServiceAsked(
+        config=COMPOSED,
+        services=tuple(subject.service for subject in subjects),
+        device=None,
+        images_per_sec=None,
+        link_bytes_per_sec=None,
+        rounds=3,
+        data="photos",
+    )
+    values: dict[str, Any] = {
+        "command": "service local",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": asked,
+        "dataset": a_document([])["dataset"],
+        "samples": ServiceMeasurements(cores=2, subjects=subjects),
+    }
+    return Document(**(values | changes))
+
+
+def a_fault_sample(
+    deliveries: Sequence[int] = (1,) * 10,
+    *,
+    kind: str = "killed",
+    policy: str = OURS,
+    moment: str = "middle",
+    **changes: Any,
+) -> FaultSample:
+    """Returns an epoch with a fault: every batch came once, and the trainer waited 1.5 s.
+
+    Args:
+      deliveries: how often each batch came.
+    """
+    values: dict[str, Any] = {
+        "case": FaultCase(kind=kind, policy=policy, moment=moment),
+        "batches": len(deliveries),
+        "deliveries": tuple(deliveries),
+        "repaired": 0,
+        "dropped": 0,
+        "end": "complete",
+        "longest_wait_ns": 1_500_000_000,
+        "wall_ns": 5 * 10**9,
+    }
+    return FaultSample(**(values | changes))
+
+
+def a_faults_document(*samples: FaultSample, **changes: Any) -> FaultsDocument:
+    cases = tuple(sample.case for sample in samples)
+    values: dict[str, Any] = {
+        "command": "service faults",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": FaultsAsked(cases=cases, images=320, batch_size=32, step_s=0.02, limit_s=20.0),
+        "dataset": a_document([])["dataset"],
+        "samples": FaultSamples(cases=samples),
     }
     return Document(**(values | changes))
 

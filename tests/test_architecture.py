@@ -30,6 +30,7 @@ PRIVATE_NAMES = {
     "profiles/stages/tf_graph.py": "the functions and settings of a tf.data transformation",
     "profiles/script/tracing.py": "the function that traces a `tf.function`",
     "profiles/script/keras_private.py": "layers at any depth, values of variables, the count behind the loss",
+    "pipeline/service/tf_private.py": "the names of Python functions, how often a client asks, the end of a read",
 }
 # The files that need a single private name of a framework.
 ONE_NAME = {
@@ -502,6 +503,7 @@ REFUSED = {
     "augmentation": "--rounds 0",
     "doctor": "--data /nowhere",
     "scripts": "/nowhere",
+    "service": "local --rounds 0",
     "gate": "check /nowhere.json",
     "show": "/nowhere.json",
     "compare": "/nowhere.json /nowhere.json",

@@ -178,9 +178,11 @@ class ServiceClient:
             self._sort(ready, wanted, counts)
             if ready.number in wanted:
                 yield self._served(ready, wanted, counts)
+        patient = True
         while wanted:
             asked_ns = now_ns()
-            came = stream.next(wait_ns=0 if self._is_lost(max(wanted)) else self._patience_ns)
+            came = stream.next(wait_ns=self._patience_ns if patient and not self._is_lost(max(wanted)) else 0)
+            patient = came is not None  # where nothing comes, only the first batch is waited for
             waited_ns = now_ns() - asked_ns
             counts.waited_ns += waited_ns
             if self._early:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pipeline.errors import UnavailableError
 _WORKER_TIMEOUT_MS = 5_000
 _HEARTBEAT_MS = 500
 _LOOPBACK = b"lo\0"
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 LOOPBACK_HOST = "127.0.0.1"
 
 
@@ -32,8 +34,9 @@ def start_dispatcher(port: int, *, journal: Path | None = None, open_to_others: 
     Raises:
       UnavailableError: if the port is taken.
     """
+    _check_free(port)
     service = tf.data.experimental.service
-    before = set(_listening())
+    before = _ports()
     try:
         server = service.DispatchServer(
             service.DispatcherConfig(
@@ -65,8 +68,9 @@ def start_worker(
     Raises:
       UnavailableError: if the port is taken.
     """
+    _check_free(port)
     service = tf.data.experimental.service
-    before = set(_listening())
+    before = _ports()
     try:
         server = service.WorkerServer(
             service.WorkerConfig(
@@ -83,6 +87,19 @@ def start_worker(
     return server
 
 
+def _check_free(port: int) -> None:
+    """Checks that nobody listens at a port. TensorFlow's servers would share it, and each get a part of the clients.
+
+    Raises:
+      UnavailableError: if somebody does.
+    """
+    if port:
+        try:
+            socket.create_server(("", port)).close()
+        except OSError as error:
+            raise UnavailableError(f"port {port} is taken ({error.strerror}): choose another by --port") from error
+
+
 def own_address(host: str, port: int) -> str:
     """Returns the address of this host on the network that leads to another host.
 
@@ -93,24 +110,29 @@ def own_address(host: str, port: int) -> str:
         return str(probe.getsockname()[0])
 
 
-def _listening() -> Iterator[int]:
-    """Yields the numbers of this process's sockets that wait for connections."""
+def listening() -> Iterator[socket.socket]:
+    """Yields the sockets of this process that wait for connections, each as a copy that is closed afterwards."""
     for name in os.listdir("/proc/self/fd"):
         try:
-            with socket.socket(fileno=os.dup(int(name))) as copy:
-                if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.getsockopt(
-                    socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-                ):
-                    yield int(name)
-        except OSError:  # no socket, or closed meanwhile
+            if not stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
+                continue
+            copy = socket.socket(fileno=os.dup(int(name)))
+        except OSError:  # closed meanwhile
             continue
+        with copy:
+            if copy.family in _INTERNET and copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                yield copy
+
+
+def _ports() -> set[int]:
+    return {int(waiting.getsockname()[1]) for waiting in listening()}
 
 
 def _close_to_others(before: set[int]) -> None:
     """Binds the sockets that were opened since then to the loopback device: what comes in by another is refused."""
-    for number in set(_listening()) - before:
-        with socket.socket(fileno=os.dup(number)) as copy:
-            copy.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _LOOPBACK)
+    for waiting in listening():
+        if waiting.getsockname()[1] not in before:
+            waiting.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _LOOPBACK)
 
 
 def _first_line(error: Exception) -> str:

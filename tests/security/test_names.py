@@ -18,6 +18,10 @@ from benchmarks.lab.photos import held_out
 from benchmarks.pipeline.plan import parser, read_plan
 from benchmarks.scaling import measure as scaling_run
 from benchmarks.scaling.plan import Plan as ScalingPlan
+from benchmarks.service import measure as service_run
+from benchmarks.service.faults import measure as service_faults_run
+from benchmarks.service.faults.plan import FaultsPlan
+from benchmarks.service.plan import Plan as ServicePlan
 from benchmarks.tune.own import measure as advice_run
 from benchmarks.tune.plan import AdvicePlan
 from pipeline import SourceError, from_folder
@@ -28,7 +32,15 @@ from profiles.gate import write
 from profiles.remedies import Trial
 from profiles.report.files import write_atomically
 from tests import bad_files
-from tests.builders import ONE_VARIANT, a_gate_check_document, an_advice_document
+from tests.builders import (
+    ONE_VARIANT,
+    a_fault_sample,
+    a_faults_document,
+    a_gate_check_document,
+    a_measured_service,
+    a_service_document,
+    an_advice_document,
+)
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
 
@@ -124,6 +136,8 @@ WRITES = {
     "benchmarks.doctor --data=PETS": ("results.json", "report.html", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
     "benchmarks.devices --inference": ("results.json", "report.html"),
+    "benchmarks.service local": ("results.json", "report.html"),
+    "benchmarks.service faults": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("results.json", "report.html"),
     "benchmarks.scaling": ("results.json", "report.html"),
     "benchmarks.augmentation": ("results.json", "report.html"),
@@ -214,10 +228,24 @@ def advice(photos, folder):
     advice_run.Run(some, lambda text: None).measure(lambda: None)
 
 
+def service(photos, folder):
+    asked = a_service_document(a_measured_service("local:1", 1000.0)).plan
+    some = ServicePlan(asked=asked, data=str(photos), out=folder)
+    bar = command.progress_bar(Console(quiet=True))
+    service_run.Run(some, from_folder(photos), bar).measure(lambda: None)
+
+
+def service_faults(photos, folder):
+    some = FaultsPlan(asked=a_faults_document(a_fault_sample()).plan, out=folder)
+    bar = command.progress_bar(Console(quiet=True))
+    service_faults_run.Run(some, from_folder(photos), bar).measure(lambda: None)
+
+
 LOGS = {
     "cpu.log": ((group, rounds), (holder, devices_holder)),
     "children.log": ((places, scaling_run), (ladder, measure)),
     "tune.log": ((advice, advice_run),),
+    "child.log": ((service, service_run), (service_faults, service_faults_run)),
 }
 
 

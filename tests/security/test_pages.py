@@ -29,6 +29,8 @@ from benchmarks.gate.report import COMPARISONS
 from benchmarks.peers.report import KIND as PEERS
 from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.scripts.report import KIND as SCRIPTS
+from benchmarks.service.faults.report import KIND as SERVICE_FAULTS
+from benchmarks.service.report import KIND as SERVICE
 from benchmarks.truth.report import KIND as TRUTH
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
@@ -51,11 +53,14 @@ from tests.builders import (
     a_devices_document,
     a_doctor_document,
     a_document,
+    a_fault_sample,
+    a_faults_document,
     a_fewer_bits_document,
     a_hostile_trial,
     a_measured_case,
     a_measured_peer,
     a_measured_pipeline,
+    a_measured_service,
     a_measured_way,
     a_peer,
     a_peers_document,
@@ -63,9 +68,11 @@ from tests.builders import (
     a_scaling_document,
     a_scripts_document,
     a_search_document,
+    a_service_document,
     a_survey,
     a_telemetry,
     a_truth_document,
+    a_worker_window,
     all_trained,
     an_accuracy_document,
     an_advice_document,
@@ -218,6 +225,32 @@ def fewer_bits_report(text: str) -> str:
     return FEWER_BITS.page(document, FEWER_BITS.derive(document))
 
 
+def service_report(text: str) -> str:
+    measured = a_measured_service(text, 2000.0, workers=(a_worker_window(text, 1000),), repaired=1)
+    [facts] = measured.facts
+    facts = dataclasses.replace(facts, functions=(text,), costs_us={text: 1.0})
+    measured = dataclasses.replace(measured, facts=(facts,))
+    document = a_service_document(
+        a_measured_service("none", 1000.0),
+        measured,
+        dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
+        complete=False,
+        **hostile_parts(text),
+    )
+    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, device=text, data=text))
+    return SERVICE.page(document, SERVICE.derive(document))
+
+
+def service_faults_report(text: str) -> str:
+    document = a_faults_document(
+        a_fault_sample(moment=text, end=text),
+        dataset=with_text(hostile_source(text).to_dict(), text),
+        complete=False,
+        **hostile_parts(text),
+    )
+    return SERVICE_FAULTS.page(document, SERVICE_FAULTS.derive(document))
+
+
 def gate_report(text: str) -> str:
     question = dataclasses.replace(GATE_QUESTION, a=text, b=text)
     changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
@@ -285,6 +318,8 @@ PAGES = {
     "accuracy": accuracy_report,
     "devices": devices_report,
     "devices --inference": fewer_bits_report,
+    "service local": service_report,
+    "service faults": service_faults_report,
     "doctor": doctor_report,
     "tune": tune_report,
     "tune --pipeline": advice_report,

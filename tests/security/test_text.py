@@ -28,6 +28,8 @@ from benchmarks.lab.serve import one_line
 from benchmarks.lab.show import show
 from benchmarks.peers.report import KIND as PEERS
 from benchmarks.scaling.report import KIND as SCALING
+from benchmarks.service.faults.report import KIND as SERVICE_FAULTS
+from benchmarks.service.report import KIND as SERVICE
 from benchmarks.truth.report import KIND as TRUTH
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
@@ -54,19 +56,24 @@ from tests.builders import (
     a_comparisons_document,
     a_counting_group,
     a_doctor_document,
+    a_fault_sample,
+    a_faults_document,
     a_fewer_bits_document,
     a_gate_check_document,
     a_hostile_trial,
     a_measured_peer,
     a_measured_pipeline,
+    a_measured_service,
     a_measured_way,
     a_peer,
     a_peers_document,
     a_result,
     a_scaling_document,
     a_search_document,
+    a_service_document,
     a_survey,
     a_truth_document,
+    a_worker_window,
     an_advice_document,
     gate_measurements,
 )
@@ -159,6 +166,24 @@ def show_fewer_bits(console: Terminal, text: str) -> None:
     FEWER_BITS.print(console, document, FEWER_BITS.derive(document))
 
 
+def show_service(console: Terminal, text: str) -> None:
+    measured = a_measured_service(text, 2000.0, workers=(a_worker_window(text, 1000),), repaired=1)
+    [facts] = measured.facts
+    facts = dataclasses.replace(facts, functions=(text,), costs_us={text: 1.0})
+    measured = dataclasses.replace(measured, facts=(facts,))
+    document = a_service_document(
+        a_measured_service("none", 1000.0), measured, left_out=(LeftOut(who=text, reason=text),)
+    )
+    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, device=text, data=text))
+    SERVICE.print(console, document, SERVICE.derive(document))
+
+
+def show_service_faults(console: Terminal, text: str) -> None:
+    sample = a_fault_sample(moment=text, end=text)
+    document = a_faults_document(sample, left_out=(LeftOut(who=text, reason=text),))
+    SERVICE_FAULTS.print(console, document, SERVICE_FAULTS.derive(document))
+
+
 def show_augmentation(console: Terminal, text: str) -> None:
     document = an_augmentation(a_measured(), left_out=(LeftOut(who="shear, opencv, batch", reason=text),))
     AUGMENTATION.print(console, document, AUGMENTATION.derive(document))
@@ -199,6 +224,8 @@ TERMINALS = {
     "truth": show_truth,
     "doctor": show_doctor,
     "devices --inference": show_fewer_bits,
+    "service local": show_service,
+    "service faults": show_service_faults,
     "comparison": show_comparison,
     "gate check": show_gate_check,
     "left out": show_left_out,
@@ -233,6 +260,10 @@ NEEDED = {
     "migrate": ("train.py",),
     "doctor": ("--data=pets",),
     "scripts": ("scripts",),
+    "service": ("local",),
+    "service dispatcher": ("dispatcher",),
+    "service worker": ("worker", "--dispatcher=trainer:5050", "--data=pets"),
+    "service faults": ("faults",),
     "gate": ("ratios",),
     "show": ("results.json",),
     "compare": ("a", "b"),
@@ -243,6 +274,7 @@ NEEDED = {
 MODULES = {
     **{verb: function for verb, (function, _) in VERBS.items()},
     **{f"truth --only {part}": VERBS["truth"][0] for part in ("watching", "photos", "gate")},
+    **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker", "faults")},
 }
 
 

@@ -31,6 +31,7 @@ from benchmarks.peers.__main__ import COMMAND as PEERS
 from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from benchmarks.scaling.__main__ import COMMAND as SCALING
 from benchmarks.scripts.__main__ import COMMAND as SCRIPTS
+from benchmarks.service.__main__ import FAULTS, LOCAL
 from benchmarks.truth.__main__ import COMMANDS as TRUTH
 from benchmarks.tune.__main__ import ADVICE, CHECK
 from benchmarks.tune.__main__ import SEARCH as TUNE
@@ -47,11 +48,14 @@ from tests.builders import (
     a_comparisons_document,
     a_counting_group,
     a_devices_document,
+    a_fault_sample,
+    a_faults_document,
     a_fewer_bits_document,
     a_gate_check_document,
     a_measured_augmentation,
     a_measured_peer,
     a_measured_pipeline,
+    a_measured_service,
     a_measured_way,
     a_measurement_document,
     a_peers_document,
@@ -60,8 +64,10 @@ from tests.builders import (
     a_scaling_plan,
     a_scripts_document,
     a_search_document,
+    a_service_document,
     a_trial,
     a_truth_document,
+    a_worker_window,
     all_trained,
     an_accuracy_document,
     an_accuracy_plan,
@@ -114,6 +120,19 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: ()})),
     ),
     "scripts": (SCRIPTS, a_scripts_document({"as written": [(2.0, 1.0)]}), a_scripts_document({})),
+    "service local": (
+        LOCAL,
+        a_service_document(
+            a_measured_service("none", 1000.0),
+            a_measured_service("local:1", 2000.0, workers=(a_worker_window("host:1", 2000),)),
+        ),
+        a_service_document(),
+    ),
+    "service faults": (
+        FAULTS,
+        a_faults_document(a_fault_sample(), a_fault_sample((0, 1, 2), policy="off", end="waited")),
+        a_faults_document(),
+    ),
     "truth": (TRUTH["planted"], a_truth_document(a_counting_group(1001.0, 999.0)), a_truth_document()),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
     "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=Trial())),

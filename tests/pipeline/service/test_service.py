@@ -1,0 +1,244 @@
+"""A service of real processes: each batch once, in an epoch of a model, whatever happens to a worker."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+
+from pipeline import VARIANTS, ConfigError, from_folder, from_service
+from pipeline.building import build
+from pipeline.errors import UnavailableError
+from pipeline.loaders.python_batches import PythonBatches
+from pipeline.service import server
+from pipeline.service.client import ServiceClient
+from pipeline.service.handshake import check_same
+from pipeline.service.local import LocalService, WorkerProcess
+from pipeline.sources.source import ImageSource
+from tests import PROJECT_ROOT
+from tests.checks import assert_gone, children
+from tests.pipeline.service.own_numbers import make_numbers, make_others
+
+CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=4)
+
+
+@pytest.fixture(scope="module")
+def source(photos) -> ImageSource:
+    return from_folder(photos)
+
+
+@pytest.fixture(scope="module")
+def service(source) -> Iterator[LocalService]:
+    """A dispatcher and two workers."""
+    running = LocalService(source, CONFIG, 2)
+    yield running
+    running.close()
+
+
+def images_of(batches: Any) -> Counter[bytes]:
+    return Counter(image.tobytes() for images, _ in batches for image in images)
+
+
+def expected_of(source: ImageSource, epochs: int) -> list[Counter[bytes]]:
+    batches = PythonBatches(source, dataclasses.replace(CONFIG, output_dtype="uint8"))
+    return [images_of(batches) for _ in range(epochs)]
+
+
+def test_its_epochs_have_the_images_and_draws_of_an_epoch_without_a_service(service, source):
+    client = ServiceClient(service.address, source, CONFIG)
+    assert [images_of(client.epoch()) for _ in range(3)] == expected_of(source, 3)
+    assert [(counts.served, counts.repaired, counts.twice) for counts in client.counts] == [(10, 0, 0)] * 3
+    client.close()
+
+
+def test_both_workers_describe_themselves(service, source):
+    client = ServiceClient(service.address, source, CONFIG)
+    assert {facts.worker for facts in client.workers} == {f"{socket.gethostname()}:{pid}" for pid in service.pids}
+    for facts in client.workers:
+        assert (facts.images, facts.batches) == (40, 10)
+        assert list(facts.costs_us) == ["read", "decode", "resize, augment, batch", "all"]
+        assert facts.costs_us["all"] > 0
+    client.close()
+
+
+@pytest.mark.parametrize("changes", [{"seed": 3}, {"batch_size": 5}, {"decode": "full"}])
+def test_another_pipeline_than_that_of_the_workers_is_refused(service, source, changes):
+    with pytest.raises(UnavailableError, match=r"worker .* serves another pipeline: its .*BatchMaker.make is another"):
+        ServiceClient(service.address, source, dataclasses.replace(CONFIG, **changes))
+
+
+def test_so_is_another_kind_of_pipeline(service, source):
+    with pytest.raises(UnavailableError, match="it has no function .*BatchMaker.plan"):
+        ServiceClient(service.address, source, VARIANTS["tf-data-autotune"])
+
+
+def test_and_other_files(service, source):
+    with pytest.raises(UnavailableError, match="serves another pipeline"):
+        ServiceClient(service.address, source.take(20), CONFIG)
+
+
+def test_a_worker_refuses_what_it_does_not_have_even_without_a_handshake(service, source, monkeypatch):
+    monkeypatch.setattr("pipeline.service.client.check_same", lambda *arguments: None)
+    client = ServiceClient(service.address, source, dataclasses.replace(CONFIG, seed=3))
+    with pytest.raises(UnavailableError, match="a worker serves another pipeline: it lacks a Python function"):
+        list(client.epoch())
+    client.close()
+
+
+def _devices() -> dict[int, bytes]:
+    """Returns the network device to which each port of this process is bound."""
+    return {
+        waiting.getsockname()[1]: waiting.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0")
+        for waiting in server.listening()
+    }
+
+
+def test_its_port_is_bound_to_the_loopback_device(service):
+    assert _devices()[service.address.port] == b"lo"
+
+
+def test_a_server_that_is_open_is_bound_to_none():
+    dispatcher = server.start_dispatcher(0, open_to_others=True)
+    port = int(dispatcher.target.rpartition(":")[2])
+    assert _devices()[port] == b""
+    del dispatcher
+
+
+def test_a_port_that_is_taken_is_an_error():
+    dispatcher = server.start_dispatcher(0)
+    port = int(dispatcher.target.rpartition(":")[2])
+    with pytest.raises(UnavailableError, match=f"port {port} is taken"):
+        server.start_dispatcher(port)
+
+
+def test_a_worker_that_is_killed_costs_no_image(source):
+    """The other worker goes on, and the client makes what the dead worker had."""
+    before = children()
+    service = LocalService(source, CONFIG, 2)
+    client = ServiceClient(service.address, source, CONFIG, patience_s=1)
+    expected = expected_of(source, 3)
+    epoch = client.epoch()
+    first = [next(epoch)]
+    os.kill(service.pids[0], signal.SIGKILL)
+    served = [images_of([*first, *epoch]), images_of(client.epoch()), images_of(client.epoch())]
+    assert served == expected
+    assert all(counts.exactly_once for counts in client.counts)
+    client.close()
+    service.close()
+    assert_gone(before)
+
+
+def test_a_model_trains_on_it(source):
+    import keras
+
+    model = keras.Sequential([keras.layers.Input((64, 64, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    for one_iterator in (False, True):
+        config = dataclasses.replace(CONFIG, service="local:1", one_iterator=one_iterator)
+        with build(config, source) as loader:
+            history = model.fit(**loader.fit_arguments, epochs=2, verbose=0)
+            assert len(history.history["loss"]) == 2
+            assert all(counts.exactly_once for counts in loader.service.client.counts[:2])
+
+
+def test_images_that_are_not_files_are_refused():
+    from pipeline import from_arrays
+
+    arrays = from_arrays(np.zeros((8, 8, 8, 3), np.uint8), np.arange(8) % 2)
+    with pytest.raises(UnavailableError, match="a service reads folders of files only"):
+        build(dataclasses.replace(CONFIG, service="local:1"), arrays)
+
+
+def test_a_worker_that_cannot_start_says_why(source):
+    gone = dataclasses.replace(source, root=source.root / "gone")
+    with pytest.raises(UnavailableError, match="a worker process of the service did not start: FileNotFoundError"):
+        LocalService(gone, CONFIG, 1)
+
+
+def test_a_worker_ends_with_its_input():
+    before = children()
+    worker = WorkerProcess("")
+    worker.close()
+    assert_gone(before)
+
+
+@pytest.fixture(scope="module")
+def own_service() -> Iterator[str]:
+    """The address of a service whose one worker, started by the command, serves `make_numbers`."""
+    dispatcher = server.start_dispatcher(0)
+    address = dispatcher.target.removeprefix("grpc://").replace("localhost", "127.0.0.1")
+    words = ("worker", "--dispatcher", address, "--pipeline", "tests.pipeline.service.own_numbers:make_numbers")
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.service", *words],
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert worker.stdout is not None
+    assert worker.stdout.readline().startswith("worker ")
+    yield address
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(20) == 130
+    worker.stdout.close()
+    del dispatcher
+
+
+def test_a_users_own_function_is_served(own_service):
+    dataset = from_service(make_numbers, own_service)
+    for _ in range(2):
+        assert sorted(int(number) for number in dataset) == list(range(0, 80, 2))
+
+
+def test_a_users_own_function_must_be_the_same_there(own_service):
+    with pytest.raises(UnavailableError, match="serves another pipeline: it has no function"):
+        from_service(make_others, own_service)
+
+
+@pytest.mark.parametrize(
+    ("service", "sharding", "message"),
+    [("local:2", "dynamic", "`service` must be HOST:PORT"), ("here:1", "static", "`sharding` must be one of dynamic")],
+)
+def test_wrong_arguments_are_refused(service, sharding, message):
+    with pytest.raises(ConfigError, match=message):
+        from_service(make_numbers, service, sharding=sharding)
+
+
+class SilentStream:
+    """Gives three elements, and then nothing more."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._left = [(tf.constant(number, tf.int64),) for number in range(3)]
+
+    def next(self, *, wait_ns: int) -> Any:
+        return self._left.pop() if self._left else None
+
+    def close(self) -> None:
+        self._left.clear()
+
+
+def test_elements_that_do_not_come_are_warned_of(own_service, monkeypatch):
+    dataset = from_service(make_numbers, own_service)
+    monkeypatch.setattr("pipeline.service.own.Stream", SilentStream)
+    with pytest.warns(UserWarning, match="37 of 40 elements did not come from the workers of"):
+        assert len(list(dataset)) == 3
+
+
+def test_facts_without_a_function_name_it():
+    from pipeline.service.facts import WorkerFacts
+
+    facts = WorkerFacts(worker="a:1", cores=2, images=1, batches=1, functions=("m.f:1",))
+    check_same((facts,), ["m.f:1"], "here:1")
+    with pytest.raises(UnavailableError, match=r"worker a:1 of here:1 .*: its m.f is another \(1, here 2\)"):
+        check_same((facts,), ["m.f:2"], "here:1")
