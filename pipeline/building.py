@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from pipeline.address import Address, parse_address
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.errors import SourceError, UnavailableError
 from pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
-from pipeline.service.address import Address, parse_address
 from pipeline.sources.folder import copied_to_ram, folder_of_links
 from pipeline.sources.source import ImageSource
 from pipeline.stages.batching import batches_per_call, yields_batches

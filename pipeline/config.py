@@ -9,9 +9,9 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.address import NO_SERVICE, parse_address
 from pipeline.augmentation import Augmentation
 from pipeline.errors import ConfigError
-from pipeline.service.address import NO_SERVICE, parse_address
 from pipeline.text import did_you_mean
 
 AUTO = "auto"
@@ -323,11 +323,6 @@ class PipelineConfig:
             raise ConfigError(
                 "`augment_with` must not be 'keras_layers' with a service, but on the device: Keras' layers keep a "
                 f"random state that workers do not share. Received: augment_at={self.augment_at!r}."
-            )
-        if not self.shuffle_buffer:
-            raise ConfigError(
-                "`shuffle_buffer` must be above 0 with a service: batches come in the order in which workers finish. "
-                "Received: shuffle_buffer=0."
             )
 
 

@@ -16,6 +16,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from pipeline.address import NO_SERVICE
 from pipeline.config import AUTO, LONG_EPOCH, PipelineConfig
 from pipeline.errors import ExportError
 from pipeline.prepared.copies import cached_copy, prepared_copy
@@ -41,8 +42,8 @@ def export(config: PipelineConfig, source: ImageSource, given: str | None = None
       source: all images of a folder, or of a prepared copy.
       given: the source as the user names it. The script has a folder by this name, and names it where it reads a copy.
     Raises:
-      ExportError: if the loader is another one; or if the images are arrays in memory, are only a part of those that
-        the script would read, or are more pixels in one file than the memory can hold.
+      ExportError: if the loader is another one, or a service makes the batches; or if the images are arrays in memory,
+        are only a part of those that the script would read, or are more pixels in one file than the memory can hold.
     """
     if config.loader != "tf_data":
         raise ExportError(f"only loader='tf_data' is written as a script. Received: loader={config.loader!r}.")
@@ -51,6 +52,8 @@ def export(config: PipelineConfig, source: ImageSource, given: str | None = None
             "a script may run on another machine, where the copy on the RAM disk is missing. Use location='disk'. "
             f"Received: location={config.location!r}."
         )
+    if config.service != NO_SERVICE:
+        raise ExportError(f"a script makes its own batches. Use service='none'. Received: service={config.service!r}.")
     copy = source
     if config.storage != "files":
         copy, _ = prepared_copy(source, config)

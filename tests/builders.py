@@ -89,10 +89,10 @@ from benchmarks.tune.plan import Asked as SearchAsked
 from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument, name_of
 from benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples
 from benchmarks.tune.samples import Subject as PipelineSubject
+from pipeline.address import NO_SERVICE
 from pipeline.config import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost
 from pipeline.service.account import Account
-from pipeline.service.address import NO_SERVICE
 from pipeline.service.facts import WorkerFacts
 from pipeline.variants import VARIANTS
 from profiles.devices import Device, parse_device

@@ -12,7 +12,7 @@ from benchmarks.service.samples import MeasuredService, Window, WorkerWindow
 from pipeline import ImageSource, build
 from pipeline.building import Loader
 from pipeline.errors import UnavailableError
-from pipeline.service.account import Account
+from pipeline.service import Account
 from pipeline.service.client import Counts, ServiceClient
 from profiles import clock
 

@@ -51,7 +51,9 @@ def parser() -> argparse.ArgumentParser:
     _add_out(local)
 
     faults = verbs.add_parser("faults", help="kills, stops and cuts off real workers, and counts what comes")
-    faults.add_argument("--only", metavar="TEXT,...", help="cases whose name holds one of these texts")
+    faults.add_argument(
+        "--only", metavar="TEXT,...", help="cases of these kinds, policies or moments, or KIND/POLICY/MOMENT"
+    )
     faults.add_argument(
         "--images", type=int, default=FAULT_IMAGES, metavar="N", help=f"of an epoch (default: {FAULT_IMAGES})"
     )

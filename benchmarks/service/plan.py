@@ -12,7 +12,7 @@ from benchmarks.service.faults.plan import FaultsPlan, read_faults
 from benchmarks.service.parser import VARIANT
 from pipeline import VARIANTS, ConfigError, PipelineConfig
 from pipeline.config import config_from_dict
-from pipeline.service.address import NO_SERVICE, Address, parse_address
+from pipeline.service import NO_SERVICE, Address, parse_address
 from profiles import Device
 from profiles.devices import parse_device
 from profiles.provenance import without_folder
@@ -106,8 +106,6 @@ def _worker(arguments: argparse.Namespace) -> ServerPlan:
     if arguments.pipeline is not None and ":" not in arguments.pipeline:
         raise UserError(f"--pipeline must be MODULE:FUNCTION. Received: {arguments.pipeline}.")
     dispatcher = _address(arguments.dispatcher, "--dispatcher")
-    if dispatcher.workers:
-        raise UserError(f"--dispatcher must be HOST:PORT. Received: {arguments.dispatcher}.")
     return ServerPlan(
         port=_port(arguments.port, least=0),
         open_to_others=arguments.open,
@@ -130,6 +128,7 @@ def _local(arguments: argparse.Namespace, out: Path) -> Plan:
     services = [NO_SERVICE, *(f"local:{int(number)}" for number in numbers)]
     if arguments.service is not None:
         services.append(_address(arguments.service, "--service").text)
+    services = list(dict.fromkeys(services))
     device = _device(arguments.device)
     asked = Asked(
         config=_config(arguments),
@@ -147,8 +146,13 @@ def _config(arguments: argparse.Namespace) -> PipelineConfig:
     if arguments.image_size < 1:
         raise UserError(f"--image-size must be at least 1. Received: {arguments.image_size}.")
     config = VARIANTS[VARIANT] if arguments.config is None else config_from_file(arguments.config)
+    changes = settings(arguments.set)
+    if "service" in changes:
+        raise UserError(
+            "--set service: this command starts its services itself. Use --workers, or --service HOST:PORT."
+        )
     try:
-        config = config_from_dict(settings(arguments.set), config)
+        config = config_from_dict(changes, config)
         size = (arguments.image_size, arguments.image_size)
         replace(config, service="local:1")  # refuses what no service can serve
         return replace(config, image_size=size, service=NO_SERVICE)
@@ -161,7 +165,7 @@ def _address(text: str, option: str) -> Address:
         address = parse_address(text)
     except ConfigError:
         address = None
-    if address is None:
+    if address is None or address.workers:
         raise UserError(f"{option} must be HOST:PORT, such as trainer:5050. Received: {text}.")
     return address
 

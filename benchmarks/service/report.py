@@ -13,7 +13,7 @@ from rich.text import Text
 from benchmarks.service.plan import Asked
 from benchmarks.service.results import CAUSES, Results, ServiceDocument, ServiceResult, WorkerResult, derive
 from benchmarks.service.samples import Measurements
-from pipeline.service.address import NO_SERVICE
+from pipeline.service import NO_SERVICE
 from profiles.report import Kind, html
 from profiles.statistics import range_cell
 
@@ -115,7 +115,7 @@ def _print(console: Console, document: ServiceDocument, results: Results) -> Non
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number in (0, 8) else "right", no_wrap=True)
+        table.add_column(column, justify="left" if number in (0, 8) else "right", no_wrap=number not in (0, 8))
     for row in rows:
         table.add_row(*map(Text, row))
     return table

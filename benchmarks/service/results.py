@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.service.plan import Asked
 from benchmarks.service.samples import MeasuredService, Measurements, Window
-from pipeline.service.address import NO_SERVICE
+from pipeline.service import NO_SERVICE
 from profiles.report import Document
 from profiles.statistics import Interval, by_shared_rounds, geometric_mean, median, ratio_interval
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.service.account import Account
-from pipeline.service.facts import WorkerFacts
+from pipeline.service import Account, WorkerFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

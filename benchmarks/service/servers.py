@@ -16,8 +16,8 @@ from benchmarks.service.plan import ServerPlan
 from pipeline import SourceError, open_source, read_skip_list
 from pipeline.commands import Stopped
 from pipeline.errors import UnavailableError
-from pipeline.service import server
-from pipeline.service.address import Address, check_reachable
+from pipeline.service import Address, server
+from pipeline.service.handshake import check_reachable
 from pipeline.service.tf_private import named_functions
 from pipeline.service.worker import Place, Serving, serve_dataset
 from pipeline.service.worker import serve as serve_source

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from pipeline.address import Address
 from pipeline.config import PipelineConfig
-from pipeline.service.address import Address
 from pipeline.service.client import ServiceClient
 from pipeline.service.local import LocalService
 from pipeline.sources.source import ImageSource

@@ -4,3 +4,9 @@ A worker makes batches by their numbers, from the seed and the number alone: whi
 same images and draws. A client asks for the numbers of all epochs in one job that never ends, counts what comes, and
 makes what is missing itself.
 """
+
+from pipeline.address import NO_SERVICE, Address, parse_address
+from pipeline.service.account import Account
+from pipeline.service.facts import WorkerFacts
+
+__all__ = ["NO_SERVICE", "Account", "Address", "WorkerFacts", "parse_address"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -62,7 +61,7 @@ class Ledger:
         self._now = now
         self._cpu = cpu
         self._lock = threading.Lock()
-        self.worker = f"{socket.gethostname()}:{os.getpid()}"
+        self.worker = f"{os.uname().nodename}:{os.getpid()}"
         self._cores = usable_cores()
         self._started_ns = self._idle_since_ns = now()
         self._last_number: int | None = None

@@ -15,12 +15,12 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from pipeline.address import Address
 from pipeline.clock import now_ns
 from pipeline.config import PipelineConfig
 from pipeline.errors import UnavailableError
 from pipeline.service.account import Account, read_account
-from pipeline.service.address import Address, check_reachable
-from pipeline.service.handshake import ask_workers, check_same
+from pipeline.service.handshake import ask_workers, check_reachable, check_same
 from pipeline.service.numbered import CHUNK_BATCHES, BatchMaker, chunks, numbered_batches
 from pipeline.service.stream import Stream
 from pipeline.service.tf_private import distributed, named_functions
@@ -29,7 +29,7 @@ from pipeline.sources.source import ImageSource
 # A worker that has sent nothing for so long no longer counts as one that may still have a missing batch. And if nothing
 # comes at all for so long, the client makes batches itself. A batch takes some hundredths of a second.
 _PATIENCE_S = 3.0
-# Batches of later epochs that are kept while one of this epoch is missing: at most so many bytes.
+# Batches that are kept while one before them is missing: at most so many bytes.
 _EARLY_BYTES = 1 << 28
 
 Batch = tuple[NDArray[np.uint8], NDArray[np.int32]]
@@ -115,6 +115,8 @@ class ServiceClient:
         self._epoch = -1
         self._stream: Stream[Received] | None = None
         self._early: list[Received] = []
+        # Batches of this epoch before which another must come.
+        self._held: dict[int, Batch] = {}
         # The number and the time of the newest batch of each worker.
         self._newest: dict[str, tuple[int, int]] = {}
         self.counts: list[Counts] = []
@@ -138,7 +140,9 @@ class ServiceClient:
         return functions
 
     def epoch(self) -> Iterator[Batch]:
-        """Yields the batches of the next epoch in the order in which they come: uint8 images, int32 labels.
+        """Yields the batches of the next epoch: uint8 images and int32 labels.
+
+        They come in the order of the epoch, or, where the config is not deterministic, as they come from the workers.
 
         Raises:
           UnavailableError: if a worker cannot run the pipeline.
@@ -155,19 +159,33 @@ class ServiceClient:
         if self._stream is None:
             self._stream = self._new_stream(first)
         wanted = set(range(first, first + self.batches))
+        batches = self._rest(self._stream, wanted, counts)
+        config = self._maker.config
+        if config.deterministic or not config.shuffle_buffer:
+            batches = self._in_order(batches, first)
         try:
-            for number, batch in self._rest(self._stream, wanted, counts):
+            for number, batch in batches:
                 yield number - first, batch
         finally:
             counts.ended_ns = now_ns()
             if wanted:  # broken off: what is left of the epoch will not be used
                 self.close()
 
+    def _in_order(self, batches: Iterator[tuple[int, Batch]], first: int) -> Iterator[tuple[int, Batch]]:
+        """Yields the batches in the order of their numbers. Holds those of fast workers meanwhile."""
+        expected = first
+        for number, batch in batches:
+            self._held[number] = batch
+            while expected in self._held:
+                yield expected, self._held.pop(expected)
+                expected += 1
+
     def _new_stream(self, first: int) -> Stream[Received]:
         with named_functions():
             dataset = numbered_batches(chunks(first), self._maker)
             dataset = distributed(dataset, self._address.target, sharding="dynamic")
         self._early.clear()
+        self._held.clear()
         self._newest.clear()
         return Stream(dataset, received)
 
@@ -221,7 +239,7 @@ class ServiceClient:
         A worker makes the chunks that it gets one after the other. So it has none of the missing batches any more when
         it has sent one of a later chunk. A worker that has sent nothing lately is not waited for.
         """
-        if len(self._early) >= self._early_batches:
+        if len(self._early) + len(self._held) >= self._early_batches:
             return True
         now = now_ns()
         lately = [newest for newest, at_ns in self._newest.values() if now - at_ns < self._patience_ns]

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from pipeline.address import Address
 from pipeline.errors import UnavailableError
 from pipeline.service.facts import WorkerFacts, read_facts
 from pipeline.service.stream import Stream
 from pipeline.service.tf_private import distributed, named_functions
 
+_CONNECT_TIMEOUT_S = 5.0
 # How long the first answer may take, and each further one.
 _FIRST_ANSWER_NS, _NEXT_ANSWER_NS = 10_000_000_000, 1_000_000_000
+
+
+def check_reachable(address: Address) -> None:
+    """Connects to a dispatcher once. TensorFlow's client would try for an hour.
+
+    Raises:
+      UnavailableError: if nothing answers.
+    """
+    try:
+        socket.create_connection((address.host, address.port), timeout=_CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise UnavailableError(
+            f"no dispatcher answers at {address.text} ({error.strerror or error}): start one there with "
+            f"`unstall service dispatcher --port {address.port}`"
+        ) from error
 
 
 class _About:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import unstall
+from pipeline.address import Address
 from pipeline.config import PipelineConfig
 from pipeline.errors import UnavailableError
 from pipeline.service import server
-from pipeline.service.address import Address
 from pipeline.service.worker import READY, Place, order_for
 from pipeline.sources.source import ImageSource
 

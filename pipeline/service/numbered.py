@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from pipeline import augmentation
 from pipeline import config as configs
+from pipeline.address import NO_SERVICE
 from pipeline.config import PipelineConfig, config_to_toml
 from pipeline.service import functions
 from pipeline.service.account import Ledger
-from pipeline.service.address import NO_SERVICE
 from pipeline.sources.source import ImageSource
 from pipeline.stages import augment, epochs, output, read
 

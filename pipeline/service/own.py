@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from pipeline.address import parse_address
 from pipeline.errors import ConfigError, UnavailableError
-from pipeline.service.address import check_reachable, parse_address
-from pipeline.service.handshake import ask_workers, check_same
+from pipeline.service.handshake import ask_workers, check_reachable, check_same
 from pipeline.service.stream import Stream
 from pipeline.service.tf_private import distributed, named_functions
 

@@ -70,7 +70,9 @@ def test_close_leaves_no_link_to_a_copy_that_is_gone(photos, tmp_path, monkeypat
     assert [path for path in tmp_path.rglob("*") if path.is_symlink() and not path.exists()] == []
 
 
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "generator-ram"])
+@pytest.mark.parametrize(
+    "name", [name for name, config in VARIANTS.items() if name != "generator-ram" and config.service == "none"]
+)
 def test_other_variants_write_no_folder_of_their_own(name, photos):
     with build(VARIANTS[name], from_folder(photos)) as loader:
         assert loader.folders == ()
@@ -377,7 +379,7 @@ AS_ANOTHER = ("tf-data-scaled-decode", "tf-data-parallel", "tf-data-prefetch", "
     [
         pytest.param(name, marks=pytest.mark.slow if name in AS_ANOTHER else ())
         for name, config in VARIANTS.items()
-        if config.loader in ("tf_data", "py_dataset")
+        if config.loader in ("tf_data", "py_dataset") and config.service == "none"
     ],
 )
 def test_arrays_are_served_by_our_loaders(name, arrays):

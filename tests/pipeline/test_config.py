@@ -135,6 +135,7 @@ def test_an_image_size_that_is_not_two_whole_numbers_is_refused(value):
         ("autotune_algorithm", True, "str"),
         ("one_iterator", 1, "bool"),
         ("rewrites", "off", "bool"),
+        ("service", 2, "str"),
         ("shuffle_buffer", False, "int"),
         ("deterministic", None, "bool"),
         ("seed", 0.5, "int"),
@@ -277,9 +278,9 @@ def test_scaled_decode_is_refused_where_the_loader_decodes_for_itself(loader):
 
 
 @pytest.mark.parametrize("loader", ["image_data_generator", "py_dataset"])
-def test_keras_workers_have_no_tuner(loader):
+def test_workers_in_python_have_no_tuner(loader):
     assert message_of(**LOADERS[loader], workers=AUTO) == (
-        f"`workers` must be a number for loader={loader!r}: Keras has no tuner. Received: workers='auto'."
+        f"`workers` must be a number for loader={loader!r}: nothing tunes it. Received: workers='auto'."
     )
 
 
@@ -449,6 +450,7 @@ def test_toml_is_written_as_people_would_write_it():
         "one_iterator = false",
         "rewrites = true",
         "shuffle_buffer = 512",
+        'service = "none"',
         "deterministic = true",
         "seed = 0",
         "",

@@ -67,6 +67,7 @@ VALUES = {
     "autotune_algorithm": CHOICES["autotune_algorithm"],
     "one_iterator": (False, True),
     "rewrites": (True, False),
+    "service": ("none",),
     "shuffle_buffer": (512, 8, 0),
     "deterministic": (True, False),
     "seed": (0, 7),
@@ -81,10 +82,11 @@ AUGMENTATION_VALUES = {
 }
 # What no script can have: the config or the export refuses it.
 REFUSED = {
-    "loader": ("image_data_generator", "py_dataset", "image_dataset_from_directory"),
+    "loader": ("image_data_generator", "py_dataset", "python_batches", "image_dataset_from_directory"),
     "augment_with": ("keras_generator",),
     "location": ("ram",),
     "use_multiprocessing": (True,),
+    "service": ("local:2",),
 }
 # Each is changed in one field at a time, and in each field of its augmentation. The first is changed in every field and
 # has the tuner on, which "auto" needs; the others are changed in the fields that their part of the template reads.

@@ -27,8 +27,9 @@ SAME_DRAW = [
 
 
 # They differ from another variant in the number of workers, or in the length of a queue or a buffer, and in nothing
-# that could change an image.
+# that could change an image. Those of a service start processes that import TensorFlow: tests/pipeline/service.
 IN_NUMBERS = (
+    *("service-autotune", "service-albumentations"),
     *("generator-4-workers", "generator-batch-64", "generator-queue-64"),
     *("tf-data-parallel", "tf-data-prefetch", "tf-data-device-prefetch"),
 )
@@ -89,7 +90,9 @@ def test_a_variant_serves_every_image_once_an_epoch_with_its_label(name, colours
 
 def test_every_variant_is_a_generator_or_tf_data():
     assert {*GENERATORS, *TF_DATA} == set(VARIANTS) and not set(GENERATORS) & set(TF_DATA)
-    assert tuple(name for name in VARIANTS if name.startswith(("generator", "py-dataset"))) == GENERATORS
+    assert (
+        tuple(name for name in VARIANTS if name.startswith(("generator", "py-dataset", "python-batches"))) == GENERATORS
+    )
 
 
 def test_the_baseline_is_the_tutorial():
@@ -114,6 +117,7 @@ def test_variants_that_do_other_work_say_what():
         "tf-data-scaled-decode": ("scaled decode",),
         "tf-data-composed": ("scaled decode", "one resampling"),
         "py-dataset-composed": ("scaled decode", "one resampling"),
+        "python-batches": ("scaled decode", "one resampling"),
         "tf-data-no-augment": ("no augmentation",),
     }
 

@@ -38,7 +38,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.kind}, {self.policy}, {self.moment}"
+        return f"{self.kind}/{self.policy}/{self.moment}"
 
 
 CASES = tuple(
@@ -78,14 +78,17 @@ def read_faults(arguments: argparse.Namespace, out: Path) -> FaultsPlan:
     """Chooses the cases.
 
     Raises:
-      UserError: if no case has a given text in its name, or there are too few images.
+      UserError: if there is no such case, or there are too few images.
     """
     cases = CASES
     if arguments.only is not None:
         texts = split_names(arguments.only, "--only")
-        cases = tuple(case for case in CASES if any(text in case.name for text in texts))
+        cases = tuple(case for case in CASES if {case.kind, case.policy, case.moment, case.name} & set(texts))
         if not cases:
-            raise UserError(f"--only {arguments.only}: no case has that in its name, such as {CASES[0].name!r}.")
+            raise UserError(
+                f"--only {arguments.only}: there is no such kind ({', '.join(KINDS)}), policy ({', '.join(POLICIES)}), "
+                f"moment ({', '.join(MOMENTS)}) or case, such as {CASES[0].name}."
+            )
     asked = FaultsAsked(cases=cases, images=arguments.images, batch_size=32, step_s=0.02, limit_s=20.0)
     if asked.images < 10 * asked.batch_size:
         raise UserError(f"--images must be at least {10 * asked.batch_size}. Received: {arguments.images}.")

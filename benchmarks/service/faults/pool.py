@@ -12,7 +12,8 @@ from pathlib import Path
 import unstall
 from benchmarks.service.faults.relay import Relay
 from pipeline import ImageSource, PipelineConfig
-from pipeline.service.address import Address, check_reachable
+from pipeline.service import Address
+from pipeline.service.handshake import check_reachable
 from pipeline.service.local import WorkerProcess
 from pipeline.service.worker import Place, order_for
 

@@ -49,14 +49,18 @@ def sentences(results: Results) -> list[str]:
         never, more = sum(result.never for result in of_policy), sum(result.more for result in of_policy)
         waited = sum(result.end != "complete" for result in of_policy)
         lines.append(
-            f"{name}: in {len(of_policy)} cases {never:,} batches never came, {more:,} came more than once, and "
-            f"{waited} epochs did not end by themselves."
+            f"{name}: of {len(of_policy)} epochs {waited} did not end by themselves; {never:,} batches never came, and "
+            f"{more:,} came more than once."
         )
     if ours := [result for result in results.cases if result.case.policy == OURS]:
         longest = max(result.longest_wait_s for result in ours)
         lines.append(
             f"{OURS}: the trainer waited {longest:.1f} s at most. "
-            + ("Every epoch had each batch once." if not results.broken else f"BROKEN in {len(results.broken)} cases.")
+            + (
+                "Every epoch had each batch once."
+                if not results.broken
+                else f"BROKEN: {', '.join(result.case.name for result in results.broken)}."
+            )
         )
     return lines
 

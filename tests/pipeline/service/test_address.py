@@ -8,8 +8,9 @@ import socket
 import pytest
 
 from pipeline import VARIANTS, ConfigError, PipelineConfig
+from pipeline.address import Address, parse_address
 from pipeline.errors import UnavailableError
-from pipeline.service.address import Address, check_reachable, parse_address
+from pipeline.service.handshake import check_reachable
 
 TF_DATA = VARIANTS["tf-data-composed"]
 
@@ -53,7 +54,6 @@ def test_a_host_that_cannot_be_is_refused(text):
         (TF_DATA, {"location": "ram"}, "`location` must be 'disk' with a service"),
         (VARIANTS["tf-data-cache"], {}, "`cache` must be 'none' with a service"),
         (VARIANTS["tf-data-device-prefetch"], {}, "`prefetch_to_device` must be False with a service"),
-        (TF_DATA, {"shuffle_buffer": 0}, "`shuffle_buffer` must be above 0 with a service"),
         (
             VARIANTS["tf-data-batch-augment"],
             {"augment_with": "keras_layers"},

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import tensorflow as tf
 
@@ -64,7 +63,7 @@ def test_its_epochs_have_the_images_and_draws_of_an_epoch_without_a_service(serv
 
 def test_both_workers_describe_themselves(service, source):
     client = ServiceClient(service.address, source, CONFIG)
-    assert {facts.worker for facts in client.workers} == {f"{socket.gethostname()}:{pid}" for pid in service.pids}
+    assert {facts.worker for facts in client.workers} == {f"{os.uname().nodename}:{pid}" for pid in service.pids}
     for facts in client.workers:
         assert (facts.images, facts.batches) == (40, 10)
         assert list(facts.costs_us) == ["read", "decode", "resize, augment, batch", "all"]

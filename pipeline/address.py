@@ -1,16 +1,14 @@
-"""Where a service is: the config's `service`, HOST:PORT of a dispatcher or `local:N`. No TensorFlow here."""
+"""Where a service is: the config's `service`, HOST:PORT of a dispatcher or `local:N`."""
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 
-from pipeline.errors import ConfigError, UnavailableError
+from pipeline.errors import ConfigError
 
 NO_SERVICE = "none"
 # More workers than this on one host are a mistake in the number.
 _MOST_LOCAL = 1024
-_CONNECT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +56,3 @@ def parse_address(text: str) -> Address | None:
         f"`service` must be 'none', 'local:N' with N worker processes, or HOST:PORT of a dispatcher. "
         f"Received: service={text!r}."
     )
-
-
-def check_reachable(address: Address) -> None:
-    """Connects to a dispatcher once. TensorFlow's client would try for an hour.
-
-    Raises:
-      UnavailableError: if nothing answers.
-    """
-    try:
-        socket.create_connection((address.host, address.port), timeout=_CONNECT_TIMEOUT_S).close()
-    except OSError as error:
-        raise UnavailableError(
-            f"no dispatcher answers at {address.text} ({error.strerror or error}): start one there with "
-            f"`unstall service dispatcher --port {address.port}`"
-        ) from error
