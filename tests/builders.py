@@ -544,6 +544,8 @@ def a_device_row(
     return row
 
 
+# The variants that start no processes that import TensorFlow; tests/pipeline/service tests the others.
+WITHOUT_SERVICE = [name for name, config in VARIANTS.items() if config.service == NO_SERVICE]
 ONE_VARIANT = {"tf-data-autotune": VARIANTS["tf-data-autotune"]}
 
 

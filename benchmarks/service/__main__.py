@@ -16,6 +16,7 @@ import unstall
 from benchmarks.lab.command import Command, exit_code_of, new_folder, run_plan
 from benchmarks.service.parser import parser
 from benchmarks.service.plan import read_plan, read_server
+from profiles.devices import NO_GPU
 from profiles.text import Terminal
 
 LOCAL = Command(
@@ -46,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         if arguments.verb not in _MEASURE:
-            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its servers print all their settings
+            # TensorFlow's servers print all their settings; and the GPU is the model's.
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+            os.environ.update(NO_GPU)
             plan = read_server(arguments)
             return int(unstall.of_ours("benchmarks.service.servers:serve")(plan, console, errors))
         return run_plan(_MEASURE[arguments.verb], read_plan(arguments, out), console, errors, as_json=arguments.json)

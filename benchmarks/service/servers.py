@@ -32,7 +32,6 @@ def serve(plan: ServerPlan, console: Console, errors: Console) -> int:
     Raises:
       UserError: if the server cannot start.
     """
-    tf.config.set_visible_devices([], "GPU")
     try:
         held = _dispatcher(plan, console) if plan.dispatcher is None else _worker(plan, plan.dispatcher, console)
     except (UnavailableError, SourceError) as error:

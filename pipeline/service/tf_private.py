@@ -21,8 +21,8 @@ from pipeline.service.functions import function_name
 # How often a client asks the dispatcher for new tasks and ended ones. By TensorFlow's own choice an epoch ended 0.4 to
 # 0.9 s after its last element had come, and a worker that is added waited as long.
 _TASK_REFRESH_MS = 20
-# Without compression: pixels hardly get smaller, and the workers spent 1.3 times the CPU time on a megabyte, the client
-# 1.4 times (docs/service.md).
+# Without compression: pixels hardly get smaller, and with it workers spent 1.3 times the CPU time on a megabyte, the
+# client 1.4 times.
 _COMPRESSION = None
 
 _naming = threading.RLock()

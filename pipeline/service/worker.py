@@ -150,7 +150,6 @@ def main(orders: TextIO, answers: TextIO) -> int:
     line = orders.readline()
     if not line:
         return 0
-    tf.config.set_visible_devices([], "GPU")  # the model's
     source, config, place = _read_order(line)
     try:
         serving = serve(source, config, place)

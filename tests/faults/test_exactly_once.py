@@ -12,7 +12,7 @@ from PIL import Image
 from pipeline import VARIANTS, build, from_arrays, from_folder
 from pipeline.config import AUTO
 from pipeline.loaders.python_batches import PythonBatches
-from tests.builders import fed, unit, whole
+from tests.builders import WITHOUT_SERVICE, fed, unit, whole
 
 SIZES, BATCHES, WORKERS = (1, 7, 64, 1_000, 10_007), (1, 7, 32), (0, 1, 2, 3, 4)
 # Of these, one number of workers has to do: they take minutes.
@@ -127,7 +127,7 @@ def test_every_image_comes_exactly_once_without_tf_data_for_every_size(images, b
     "images",
     [pytest.param(images, marks=pytest.mark.claims if images in (7, 64) else pytest.mark.slow) for images in SIZES],
 )
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", WITHOUT_SERVICE)
 def test_every_image_comes_exactly_once_from_every_variant(name, images, folder):
     if images == 1 and VARIANTS[name].loader in NEED_FILES:
         pytest.skip("a folder of two classes has two images at least")
@@ -140,7 +140,7 @@ def test_every_image_comes_exactly_once_from_every_variant(name, images, folder)
 
 
 @pytest.mark.slow  # 20,014 batches a variant
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", WITHOUT_SERVICE)
 def test_ten_thousand_batches_of_one_image_have_every_image_once(name, folder):
     workers = 0 if VARIANTS[name].workers == AUTO else max(WORKERS)
     assert_exactly_once(name, max(SIZES), min(BATCHES), workers, folder)

@@ -14,6 +14,7 @@ from PIL import Image
 
 from pipeline import VARIANTS, build, from_folder
 from pipeline.loaders.python_batches import PythonBatches
+from tests.builders import WITHOUT_SERVICE
 
 IMAGES = 48
 # Glibc's arenas, one a thread, settle within the first epochs; what leaks in an epoch goes on.
@@ -100,7 +101,7 @@ def test_ten_epochs_without_tf_data_hold_no_more_than_the_first(workers, folder)
 
 
 @pytest.mark.slow  # 200 epochs of every variant
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", WITHOUT_SERVICE)
 def test_two_hundred_epochs_hold_no_more_than_the_first(name, folder):
     assert_flat_in_memory_too(soaked(name, folder, 200))
 

@@ -27,7 +27,7 @@ from pipeline.sources.headers import FORMATS
 from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
 from pipeline.stages.read import decode_scaled
 from profiles import provenance
-from tests.builders import build_fed, fed, unit, whole
+from tests.builders import WITHOUT_SERVICE, build_fed, fed, unit, whole
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 Memory = namedtuple("Memory", "available")
@@ -70,9 +70,7 @@ def test_close_leaves_no_link_to_a_copy_that_is_gone(photos, tmp_path, monkeypat
     assert [path for path in tmp_path.rglob("*") if path.is_symlink() and not path.exists()] == []
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, config in VARIANTS.items() if name != "generator-ram" and config.service == "none"]
-)
+@pytest.mark.parametrize("name", [name for name in WITHOUT_SERVICE if name != "generator-ram"])
 def test_other_variants_write_no_folder_of_their_own(name, photos):
     with build(VARIANTS[name], from_folder(photos)) as loader:
         assert loader.folders == ()
@@ -378,8 +376,8 @@ AS_ANOTHER = ("tf-data-scaled-decode", "tf-data-parallel", "tf-data-prefetch", "
     "name",
     [
         pytest.param(name, marks=pytest.mark.slow if name in AS_ANOTHER else ())
-        for name, config in VARIANTS.items()
-        if config.loader in ("tf_data", "py_dataset") and config.service == "none"
+        for name in WITHOUT_SERVICE
+        if VARIANTS[name].loader in ("tf_data", "py_dataset")
     ],
 )
 def test_arrays_are_served_by_our_loaders(name, arrays):

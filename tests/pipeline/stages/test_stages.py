@@ -18,6 +18,7 @@ from pipeline.sources.folder import from_folder
 from pipeline.stages import order, order_of, warp
 from pipeline.variants import TF_DATA, VARIANTS
 from profiles.stages.tf_graph import python_in, random_in, upstream
+from tests.builders import WITHOUT_SERVICE
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_nothing_that_draws_or_may_comes_before_a_cache(storage, shuffle_buffer,
             assert bool(drawing(loader.data)) is (config.augmentation is not None and config.augment_at != "device")
 
 
-@pytest.mark.parametrize("name", TF_DATA)
+@pytest.mark.parametrize("name", [name for name in WITHOUT_SERVICE if name in TF_DATA])
 def test_nothing_that_draws_or_may_comes_before_a_cache_of_a_variant(name, photos):
     with build(replace(VARIANTS[name], image_size=(8, 8)), from_folder(photos)) as loader:
         found = caches(loader.data)
