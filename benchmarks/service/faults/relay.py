@@ -1,6 +1,6 @@
-"""A relay between a client and a server on this host: carries bytes, until it is told to carry none for a while.
+"""A relay between a client and a server on this host: carries bytes, at a rate, until it is told to carry none.
 
-In place of a network's fault, which needs the rights of root: the connections stay open and nothing arrives.
+In place of a slow network, or a network's fault, which need the rights of root.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import contextlib
 import selectors
 import socket
 import threading
+
+from profiles import clock
 
 _PIECE_BYTES = 1 << 16
 _LISTEN_TIMEOUT_S = 0.05
@@ -19,10 +21,13 @@ class Relay:
 
     Attributes:
       port: where it listens.
+
+    Args:
+      bytes_per_sec: the most that it carries, both ways together; None for no limit.
     """
 
-    def __init__(self) -> None:
-        self._target = 0
+    def __init__(self, bytes_per_sec: float | None = None) -> None:
+        self._target, self._bytes_per_sec, self._free_ns = 0, bytes_per_sec, 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -70,8 +75,7 @@ class Relay:
             sockets.enter_context(one_end)
             selector.register(one_end, selectors.EVENT_READ, other_end)
 
-    @staticmethod
-    def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+    def _carry(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
         one_end, other_end = key.fileobj, key.data
         assert isinstance(one_end, socket.socket)
         try:
@@ -79,6 +83,9 @@ class Relay:
             other_end.sendall(piece)
         except OSError:
             piece = b""
+        if self._bytes_per_sec is not None:
+            self._free_ns = max(self._free_ns, clock.now_ns()) + int(len(piece) / self._bytes_per_sec * 1e9)
+            clock.sleep_until_ns(self._free_ns)
         if not piece:
             for end in (one_end, other_end):
                 with contextlib.suppress(KeyError, ValueError):

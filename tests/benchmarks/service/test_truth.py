@@ -1,0 +1,136 @@
+"""Planted limits of real services, and what the attribution says of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks.service.child import ServiceSession
+from benchmarks.service.faults.pool import free_port
+from benchmarks.service.faults.relay import Relay
+from benchmarks.service.plan import Asked
+from benchmarks.service.results import ServiceResult, derive
+from benchmarks.service.samples import Measurements
+from pipeline import VARIANTS, from_folder
+from pipeline.address import Address
+from pipeline.service import server
+from pipeline.service.local import WorkerProcess
+from pipeline.service.worker import Place, order_for
+from pipeline.sources.source import ImageSource
+from tests.builders import a_service_document
+from tests.planted import planted
+
+CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=8, service="none")
+LINK_BYTES_PER_SEC = 4e6
+
+
+class Service:
+    """A dispatcher in this process, and workers, each of which a relay may lead to."""
+
+    def __init__(self, source: ImageSource, relays: list[Relay | None]) -> None:
+        self._dispatcher = server.start_dispatcher(0)
+        self.address = Address(host="127.0.0.1", port=int(self._dispatcher.target.rpartition(":")[2]))
+        self.workers = []
+        for relay in relays:
+            port = free_port()
+            if relay:
+                relay.lead_to(port)
+            seen_as = f"127.0.0.1:{relay.port}" if relay else None
+            place = Place(dispatcher=self.address.text, port=port, seen_as=seen_as)
+            self.workers.append(WorkerProcess(order_for(source, CONFIG, place)))
+        for worker in self.workers:
+            worker.wait_ready()
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+        self._dispatcher = None
+
+
+@pytest.fixture
+def source(photos) -> ImageSource:
+    return from_folder(photos)
+
+
+def measured(service: Service, source: ImageSource, **changes: Any) -> ServiceResult:
+    """Measures windows of a service that runs, as the command does, and derives its result."""
+    values: dict[str, Any] = {
+        "config": CONFIG,
+        "services": (service.address.text,),
+        "device": None,
+        "images_per_sec": None,
+        "link_bytes_per_sec": None,
+        "rounds": 2,
+        "data": "photos",
+    }
+    asked = Asked(**(values | changes))
+    session = ServiceSession(asked, source)
+    subject = session.start(service.address.text)
+    windows = tuple(session.window(service.address.text, number) for number in range(asked.rounds))
+    session.close()
+    subject = dataclasses.replace(subject, windows=windows)
+    document = a_service_document(plan=asked, samples=Measurements(cores=os.cpu_count() or 1, subjects=(subject,)))
+    return derive(document).subjects[0]
+
+
+@pytest.fixture
+def relay() -> Iterator[Relay]:
+    slow = Relay(bytes_per_sec=LINK_BYTES_PER_SEC)
+    yield slow
+    slow.close()
+
+
+@planted
+def test_a_link_that_is_full_is_the_limit(source, relay):
+    service = Service(source, [relay])
+    try:
+        result = measured(service, source, link_bytes_per_sec=LINK_BYTES_PER_SEC)
+    finally:
+        service.close()
+    assert result.cause == "network"
+    assert result.link_ratio == pytest.approx(1.0, abs=0.15)
+    image_bytes = 64 * 64 * 3 + 4
+    assert result.images_per_sec == pytest.approx(LINK_BYTES_PER_SEC / image_bytes, rel=0.15)
+    assert result.served == result.batches and not result.repaired
+
+
+@planted
+def test_a_device_that_takes_less_than_the_service_makes_is_fed(source):
+    service = Service(source, [None])
+    try:
+        result = measured(service, source, device="emulated:40", images_per_sec=40.0)
+    finally:
+        service.close()
+    assert result.cause == "fed"
+    assert result.images_per_sec == pytest.approx(40, rel=0.1)
+
+
+@planted
+def test_a_worker_that_stands_still_most_of_the_time_is_named(source):
+    """One of two workers runs a tenth of the time, so that it makes a tenth of what it could."""
+    service = Service(source, [None, None])
+    ended = threading.Event()
+
+    def hold_back() -> None:
+        while not ended.is_set():
+            service.workers[0].signal(signal.SIGSTOP)
+            ended.wait(0.09)
+            service.workers[0].signal(signal.SIGCONT)
+            ended.wait(0.01)
+
+    holder = threading.Thread(target=hold_back)
+    holder.start()
+    try:
+        result = measured(service, source)
+    finally:
+        ended.set()
+        holder.join()
+        service.close()
+    slow = [worker.worker for worker in result.workers if worker.slow]
+    assert slow == [f"{os.uname().nodename}:{service.workers[0].pid}"]
