@@ -27,14 +27,15 @@ class Address:
     @property
     def target(self) -> str:
         """The address as TensorFlow's client takes it."""
-        return f"grpc://{_bracketed(self.host)}:{self.port}"
+        return f"grpc://{bracketed(self.host)}:{self.port}"
 
     @property
     def text(self) -> str:
-        return f"local:{self.workers}" if self.workers else f"{_bracketed(self.host)}:{self.port}"
+        return f"local:{self.workers}" if self.workers else f"{bracketed(self.host)}:{self.port}"
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
+    """Returns a host as it stands in front of a port: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 

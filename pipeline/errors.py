@@ -25,3 +25,8 @@ class ExportError(ValueError):
 
 class UnavailableError(Exception):
     """This loader cannot serve this source on this machine; the message says why. Other loaders may be able to."""
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message, or its type where it has none."""
+    return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__

@@ -18,6 +18,7 @@ from profiles import clock
 
 # A window is so many whole epochs that it takes at least so long.
 _WINDOW_NS = 1_000_000_000
+_QUIET_NS = 500_000_000
 
 
 class ServiceSession:
@@ -43,8 +44,10 @@ class ServiceSession:
         return MeasuredService(service=service, facts=loader.service.client.workers if loader.service else ())
 
     def window(self, service: str, number: int) -> Window:
-        """Measures one window of a loader."""
+        """Measures one window of a loader, after an epoch that is not measured: its first batches lay ready."""
         loader = self._loaders[service]
+        for _ in loader.data:
+            pass
         client = loader.service.client if loader.service else None
         begun = len(client.counts) if client else 0
         images = batches = wait_ns = received_bytes = 0
@@ -57,6 +60,9 @@ class ServiceSession:
                 wait_ns += waited_ns
                 received_bytes += pixels.shape.num_elements() + 4 * int(labels.shape[0])
         wall_ns = clock.now_ns() - started_ns
+        client_cpu_ns, machine_cpu_ns = clock.own_cpu_ns() - cpu_ns, clock.machine_cpu_ns()[0] - machine_ns
+        # Workers go on until their buffers are full: that is not to be the next subject's time.
+        clock.sleep_until_ns(clock.now_ns() + _QUIET_NS)
         counts = client.counts[begun:] if client else []
         return Window(
             round=number,
@@ -65,8 +71,8 @@ class ServiceSession:
             wall_ns=wall_ns,
             wait_ns=wait_ns,
             end_wait_ns=_sum(counts, "end_wait_ns"),
-            client_cpu_ns=clock.own_cpu_ns() - cpu_ns,
-            machine_cpu_ns=clock.machine_cpu_ns()[0] - machine_ns,
+            client_cpu_ns=client_cpu_ns,
+            machine_cpu_ns=machine_cpu_ns,
             received_bytes=received_bytes if client else 0,
             served=_sum(counts, "served"),
             repaired=_sum(counts, "repaired"),

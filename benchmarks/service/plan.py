@@ -20,6 +20,7 @@ from profiles.provenance import without_folder
 THREADS = "threads"
 _BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _MOST_WORKERS = 64
+_HERE = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ def _worker(arguments: argparse.Namespace) -> ServerPlan:
     if arguments.pipeline is not None and ":" not in arguments.pipeline:
         raise UserError(f"--pipeline must be MODULE:FUNCTION. Received: {arguments.pipeline}.")
     dispatcher = _address(arguments.dispatcher, "--dispatcher")
-    return ServerPlan(
+    plan = ServerPlan(
         port=_port(arguments.port, least=0),
         open_to_others=arguments.open,
         dispatcher=dispatcher,
@@ -116,6 +117,9 @@ def _worker(arguments: argparse.Namespace) -> ServerPlan:
         skip_list=arguments.skip_list,
         host=arguments.host,
     )
+    if not arguments.open and (dispatcher.host not in _HERE or (arguments.host or "localhost") not in _HERE):
+        raise UserError("worker needs --open to work for another host: without it no other host can reach this worker.")
+    return plan
 
 
 def _local(arguments: argparse.Namespace, out: Path) -> Plan:

@@ -56,7 +56,7 @@ class ServiceResult:
       service: the config's `service`.
       images_per_sec: geometric mean over the rounds.
       ratio, interval: the rate over that of the consumer's own threads, and the 95 % interval; None without them.
-      wait_ratio, end_ratio: shares of the time in which the consumer waited; in which it did at an epoch's end.
+      wait_ratio, end_ratio: shares of the time in which the consumer waited; in which the client did at an epoch's end.
       client_us_per_image, client_ms_per_megabyte: CPU time of the consumer's process.
       link_ratio: how far the link is used; None where no rate is stated.
       served, repaired, twice, batches: over all windows.
@@ -123,7 +123,7 @@ def _result(subject: MeasuredService, threads: MeasuredService | None, document:
     received = sum(window.received_bytes for window in windows)
     link = document.plan.link_bytes_per_sec
     wait_ratio = sum(window.wait_ns for window in windows) / wall_ns
-    end_ratio = sum(window.end_wait_ns for window in windows) / wall_ns
+    end_ratio = min(wait_ratio, sum(window.end_wait_ns for window in windows) / wall_ns)
     link_ratio = received / (wall_ns / 1e9) / link if link and received else None
     workers = _workers(subject)
     machine_ratio = sum(window.machine_cpu_ns for window in windows) / wall_ns / document.samples.cores
@@ -237,4 +237,5 @@ def _rate(name: str, windows: Sequence[Window]) -> float:
         for worker in window.workers
         if worker.first.worker == name
     )
-    return images / sum(window.wall_ns for window in windows) * 1e9
+    wall_ns = sum(worker.wall_ns for window in windows for worker in window.workers if worker.first.worker == name)
+    return images / wall_ns * 1e9

@@ -23,7 +23,10 @@ from pipeline.service.worker import Place, Serving, serve_dataset
 from pipeline.service.worker import serve as serve_source
 
 _OPEN = "open to other hosts: whoever reaches this port can run code here as you, as the service asks for no password"
-_CLOSED = "for this host only; --open lets others connect"
+_CLOSED = (
+    "for this host only, but for all of its users: who reaches this port can run code here as you; --open lets other "
+    "hosts connect"
+)
 
 
 def serve(plan: ServerPlan, console: Console, errors: Console) -> int:
@@ -37,11 +40,15 @@ def serve(plan: ServerPlan, console: Console, errors: Console) -> int:
     except (UnavailableError, SourceError) as error:
         raise UserError(f"{error}.", exit_code=3) from error
     errors.print(f"{_OPEN if plan.open_to_others else _CLOSED}. Stop it with Ctrl+C.", highlight=False, soft_wrap=True)
+    return _serve_until_stopped(held, errors)
+
+
+def _serve_until_stopped(held: object, errors: Console) -> int:
+    """Keeps a server until a signal stops it, and then ends the process."""
     try:
         threading.Event().wait()
     except Stopped as stopped:
         errors.print("stopped", highlight=False)
-        del held
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(stopped.exit_code)  # TensorFlow's servers would first wait for their clients

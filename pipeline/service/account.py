@@ -24,7 +24,8 @@ class Account:
       up_ns: time since the worker started.
       cpu_ns: CPU time of its process.
       call_ns: time that its calls of Python took, added up; 0 for a pipeline of TensorFlow's own operations.
-      split_wait_ns: time in which it had nothing to do, between the end of a chunk and the next chunk.
+      split_wait_ns: time in which it had nothing to do, between the end of a chunk and the next chunk. Where the client
+        takes batches slower than they are made, this is the client's time.
       images: how many images it has made.
     """
 
@@ -76,6 +77,11 @@ class Ledger:
             self._last_number = number
             self._in_work += 1
             return now
+
+    def failed(self) -> None:
+        """Notes that a batch will not be ready."""
+        with self._lock:
+            self._in_work -= 1
 
     def finished(self, images: int, *, called_ns: int | None = None) -> Account:
         """Notes that a batch is ready. Returns the account.

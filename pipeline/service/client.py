@@ -6,9 +6,10 @@ numbers which are missing, and makes those itself.
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from pipeline.sources.source import ImageSource
 # comes at all for so long, the client makes batches itself. A batch takes some hundredths of a second.
 _PATIENCE_S = 3.0
 # Batches that are kept while one before them is missing: at most so many bytes.
-_EARLY_BYTES = 1 << 28
+_KEPT_BYTES = 1 << 28
 
 Batch = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
@@ -56,11 +57,11 @@ class Counts:
 
     Attributes:
       batches: how many the epoch has.
-      served: how many came from workers, and were given on.
+      served: how many came from workers.
       repaired: how many the client made itself, because no worker sent them.
       twice: how many came once more, and were dropped.
       waited_ns: time in which `fit` waited for the service.
-      end_wait_ns: of this, the time at the epoch's end, when other batches had come but not the missing ones.
+      end_wait_ns: of this, the time at the epoch's end: batches of the next had come, and at most a chunk was missing.
       repair_ns: time that the client took to make batches itself.
       began_ns, ended_ns: when the first batch was asked for, and when the last one was given on.
     """
@@ -109,16 +110,11 @@ class ServiceClient:
         self._address = address
         self._patience_ns = int(patience_s * 1e9)
         self._maker = BatchMaker(source, config)
-        self._early_batches = max(
-            CHUNK_BATCHES, _EARLY_BYTES // (config.batch_size * int(np.prod(config.image_size)) * 3)
-        )
+        self._most_kept = max(CHUNK_BATCHES, _KEPT_BYTES // (config.batch_size * int(np.prod(config.image_size)) * 3))
+        self._in_order = config.deterministic or not config.shuffle_buffer
         self._epoch = -1
-        self._stream: Stream[Received] | None = None
-        self._early: list[Received] = []
-        # Batches of this epoch before which another must come.
-        self._held: dict[int, Batch] = {}
-        # The number and the time of the newest batch of each worker.
-        self._newest: dict[str, tuple[int, int]] = {}
+        self._job: _Job | None = None
+        self._end_job: Callable[[], object] = int
         self.counts: list[Counts] = []
         self.accounts: deque[tuple[int, Account]] = deque(maxlen=100_000)
         self.workers = ask_workers(address.target)
@@ -127,17 +123,14 @@ class ServiceClient:
                 f"the dispatcher at {address.text} has no workers: start one with `unstall service worker "
                 f"--dispatcher {address.text}`"
             )
-        check_same(self.workers, self._function_names(), address.text)
+        with named_functions() as functions:
+            numbered_batches(chunks(0), self._maker)
+        check_same(self.workers, functions, address.text)
 
     @property
     def batches(self) -> int:
         """How many batches an epoch has."""
         return self._maker.batches
-
-    def _function_names(self) -> list[str]:
-        with named_functions() as functions:
-            numbered_batches(chunks(0), self._maker)
-        return functions
 
     def epoch(self) -> Iterator[Batch]:
         """Yields the batches of the next epoch: uint8 images and int32 labels.
@@ -146,6 +139,7 @@ class ServiceClient:
 
         Raises:
           UnavailableError: if a worker cannot run the pipeline.
+          RuntimeError: if another epoch was begun before this one had ended.
         """
         for _, batch in self.numbered_epoch():
             yield batch
@@ -153,97 +147,100 @@ class ServiceClient:
     def numbered_epoch(self) -> Iterator[tuple[int, Batch]]:
         """Yields what `epoch` yields, each batch with its number in the epoch."""
         self._epoch += 1
-        first = self._epoch * self.batches
-        counts = Counts(epoch=self._epoch, batches=self.batches, began_ns=now_ns())
+        epoch, first = self._epoch, self._epoch * self.batches
+        counts = Counts(epoch=epoch, batches=self.batches, began_ns=now_ns())
         self.counts.append(counts)
-        if self._stream is None:
-            self._stream = self._new_stream(first)
-        wanted = set(range(first, first + self.batches))
-        batches = self._rest(self._stream, wanted, counts)
-        config = self._maker.config
-        if config.deterministic or not config.shuffle_buffer:
-            batches = self._in_order(batches, first)
-        try:
-            for number, batch in batches:
-                yield number - first, batch
-        finally:
-            counts.ended_ns = now_ns()
-            if wanted:  # broken off: what is left of the epoch will not be used
-                self.close()
+        if self._job is not None and self._job.next_epoch != epoch:
+            self.close()  # an epoch that was broken off: what is left of it will not be used
+        job = self._job or self._begin_job(first)
+        for number, batch in self._rest(job, set(range(first, first + self.batches)), counts):
+            yield number - first, batch
+            if self._epoch != epoch:
+                raise RuntimeError("Another epoch was begun before this one had ended.")
+        counts.ended_ns = now_ns()
+        job.next_epoch = epoch + 1
 
-    def _in_order(self, batches: Iterator[tuple[int, Batch]], first: int) -> Iterator[tuple[int, Batch]]:
-        """Yields the batches in the order of their numbers. Holds those of fast workers meanwhile."""
-        expected = first
-        for number, batch in batches:
-            self._held[number] = batch
-            while expected in self._held:
-                yield expected, self._held.pop(expected)
-                expected += 1
+    def _begin_job(self, first: int) -> _Job:
+        """Begins to read batches from number `first` on."""
+        self._job = job = _Job(stream=self._new_stream(first), begun_ns=now_ns())
+        self._end_job = weakref.finalize(self, job.close)
+        return job
 
     def _new_stream(self, first: int) -> Stream[Received]:
-        with named_functions():
-            dataset = numbered_batches(chunks(first), self._maker)
-            dataset = distributed(dataset, self._address.target, sharding="dynamic")
-        self._early.clear()
-        self._held.clear()
-        self._newest.clear()
-        return Stream(dataset, received)
+        maker, target = self._maker, self._address.target
 
-    def _rest(self, stream: Stream[Received], wanted: set[int], counts: Counts) -> Iterator[tuple[int, Batch]]:
-        """Yields the batches of `wanted` with their numbers, and takes each out when it is given on."""
-        early, self._early = self._early, []
-        for ready in early:
-            self._sort(ready, wanted, counts)
-            if ready.number in wanted:
-                yield self._served(ready, wanted, counts)
-        patient = True
-        while wanted:
-            asked_ns = now_ns()
-            came = stream.next(wait_ns=self._patience_ns if patient and not self._is_lost(max(wanted)) else 0)
-            patient = came is not None  # where nothing comes, only the first batch is waited for
+        def make_dataset() -> tf.data.Dataset:
+            with named_functions():
+                return distributed(numbered_batches(chunks(first), maker), target, sharding="dynamic")
+
+        return Stream(make_dataset, received)
+
+    def _rest(self, job: _Job, wanted: set[int], counts: Counts) -> Iterator[tuple[int, Batch]]:
+        """Yields the batches of `wanted` with their numbers, and takes each out when it is there."""
+        ready: dict[int, Batch] = {}
+        expected, asked_ns, silent = min(wanted), now_ns(), False
+        for early in job.take_early():
+            self._sort(early, job, wanted, ready, counts)
+        while wanted or ready:
+            number = expected if self._in_order else next(iter(ready), expected)
+            if number in ready:
+                expected += 1
+                yield number, ready.pop(number)
+                asked_ns = now_ns()
+                continue
+            left_ns = asked_ns + self._patience_ns - now_ns()
+            if silent or self._is_lost(job, wanted, ready, counts.epoch):
+                left_ns = 0
+            came = self._wait(job, max(0, left_ns), wanted, counts)
+            if came is not None:
+                silent = False
+                self._sort(came, job, wanted, ready, counts)
+            elif now_ns() - asked_ns >= self._patience_ns or left_ns <= 0:
+                silent = True  # where nothing comes, only the first batch is waited for
+                number = min(wanted)
+                began_ns = now_ns()
+                ready[number] = self._make(number)
+                counts.repair_ns += now_ns() - began_ns
+                wanted.discard(number)
+                counts.repaired += 1
+
+    def _wait(self, job: _Job, wait_ns: int, wanted: set[int], counts: Counts) -> Received | None:
+        """Waits for the next batch of a job. A job that fails is begun anew, at most once in the time of patience.
+
+        Raises:
+          UnavailableError: if a worker cannot run the pipeline.
+        """
+        ended = bool(job.early) and len(wanted) <= CHUNK_BATCHES
+        asked_ns = now_ns()
+        try:
+            return job.next(wait_ns)
+        except tf.errors.OpError:
+            if now_ns() - job.begun_ns >= self._patience_ns:
+                job.begin_again(self._new_stream(min(wanted)))
+            return None
+        finally:
             waited_ns = now_ns() - asked_ns
             counts.waited_ns += waited_ns
-            if self._early:
+            if ended:
                 counts.end_wait_ns += waited_ns
-            if came is not None:
-                self._newest[came.account.worker] = (came.number, came.received_ns)
-                self.accounts.append((came.received_ns, came.account))
-                self._sort(came, wanted, counts)
-                if came.number in wanted:
-                    yield self._served(came, wanted, counts)
-                continue
-            number = min(wanted)
-            asked_ns = now_ns()
-            batch = self._make(number)
-            counts.repair_ns += now_ns() - asked_ns
-            wanted.discard(number)
-            counts.repaired += 1
-            yield number, batch
 
-    def _sort(self, came: Received, wanted: set[int], counts: Counts) -> None:
-        """Keeps a batch of a later epoch, and counts one that is not wanted any more."""
-        if came.number >= (counts.epoch + 1) * self.batches:
-            self._early.append(came)
-        elif came.number not in wanted:
+    def _sort(self, came: Received, job: _Job, wanted: set[int], ready: dict[int, Batch], counts: Counts) -> None:
+        """Keeps a batch of this epoch, or of a later one; drops one that has been there."""
+        self.accounts.append((came.received_ns, came.account))
+        if came.number in wanted:
+            wanted.discard(came.number)
+            ready[came.number] = came.batch
+            counts.served += 1
+        elif came.number >= (counts.epoch + 1) * self.batches:
+            job.early.append(came)
+        else:
             counts.twice += 1
 
-    @staticmethod
-    def _served(came: Received, wanted: set[int], counts: Counts) -> tuple[int, Batch]:
-        wanted.discard(came.number)
-        counts.served += 1
-        return came.number, came.batch
-
-    def _is_lost(self, number: int) -> bool:
-        """Whether no worker is left that may still send the last missing batch.
-
-        A worker makes the chunks that it gets one after the other. So it has none of the missing batches any more when
-        it has sent one of a later chunk. A worker that has sent nothing lately is not waited for.
-        """
-        if len(self._early) + len(self._held) >= self._early_batches:
+    def _is_lost(self, job: _Job, wanted: set[int], ready: dict[int, Batch], epoch: int) -> bool:
+        """Whether no worker is left that may still send the batch that is waited for, or too many are kept for it."""
+        if len(job.early) + len(ready) >= self._most_kept:
             return True
-        now = now_ns()
-        lately = [newest for newest, at_ns in self._newest.values() if now - at_ns < self._patience_ns]
-        return bool(lately) and min(lately) >= number + CHUNK_BATCHES
+        return job.all_beyond(min(wanted) if self._in_order else max(wanted), self._patience_ns)
 
     def _make(self, number: int) -> Batch:
         """Makes a batch in this process, as a worker does."""
@@ -257,9 +254,54 @@ class ServiceClient:
 
     def close(self) -> None:
         """Ends the job. The next epoch begins another."""
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        self._end_job()
+        self._job = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """A job of the service, which goes on from epoch to epoch.
+
+    Attributes:
+      stream: of its batches.
+      begun_ns: when the stream was begun.
+      next_epoch: the epoch that may begin without a new job; -1 while an epoch is being served.
+      early: batches of a later epoch than the one that is being served.
+      newest: the number and the time of the newest batch of each worker.
+    """
+
+    stream: Stream[Received]
+    begun_ns: int
+    next_epoch: int = -1
+    early: list[Received] = field(default_factory=list)
+    newest: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def next(self, wait_ns: int) -> Received | None:
+        came = self.stream.next(wait_ns=wait_ns)
+        if came is not None:
+            self.newest[came.account.worker] = (came.number, came.received_ns)
+        return came
+
+    def take_early(self) -> list[Received]:
+        early, self.early = self.early, []
+        return early
+
+    def all_beyond(self, number: int, patience_ns: int) -> bool:
+        """Whether each worker that has sent anything lately has sent a batch of a later chunk than that of `number`.
+
+        A worker makes the chunks that it gets one after the other, so that none of these still has the batch.
+        """
+        now = now_ns()
+        lately = [newest for newest, at_ns in self.newest.values() if now - at_ns < patience_ns]
+        return bool(lately) and min(lately) >= number + CHUNK_BATCHES
+
+    def begin_again(self, stream: Stream[Received]) -> None:
+        self.stream.close()
+        self.stream, self.begun_ns = stream, now_ns()
+        self.newest.clear()
+
+    def close(self) -> None:
+        self.stream.close()
 
 
 def received(number: Any, images: Any, labels: Any, account: Any) -> Received:

@@ -60,7 +60,7 @@ def ask_workers(target: str) -> tuple[WorkerFacts, ...]:
 
     A worker that was lost a moment ago is still registered, and TensorFlow's client would wait for its answer for ever.
     """
-    stream = Stream(distributed(answering(), target, sharding="off"), lambda text: read_facts(text.numpy()))
+    stream = Stream(lambda: distributed(answering(), target, sharding="off"), lambda text: read_facts(text.numpy()))
     workers: dict[str, WorkerFacts] = {}
     wait_ns = _FIRST_ANSWER_NS
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,8 @@ class LocalService:
         order = order_for(source, config, place)
         self._workers: list[WorkerProcess] = []
         try:
-            self._workers = [WorkerProcess(order) for _ in range(workers)]
+            for _ in range(workers):
+                self._workers.append(WorkerProcess(order))
             for worker in self._workers:
                 worker.wait_ready()
         except BaseException:
@@ -75,11 +78,14 @@ class WorkerProcess:
             text=True,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
         )
-        try:
+        # In a thread: the worker first imports TensorFlow, and a pipe takes no more than 64 KB until it is read.
+        self._sender = threading.Thread(target=self._send, args=(order,), daemon=True)
+        self._sender.start()
+
+    def _send(self, order: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # a worker that ended: `wait_ready` says why
             self._pipe(self._process.stdin).write(order + "\n")
             self._pipe(self._process.stdin).flush()
-        except BrokenPipeError:
-            pass  # `wait_ready` says why
 
     @property
     def pid(self) -> int:
@@ -118,7 +124,11 @@ class WorkerProcess:
         self._log.close()
 
     def _end(self) -> None:
-        self._pipe(self._process.stdin).close()
+        if self._sender.is_alive():  # it waits to be read, and closing would wait with it
+            self._process.kill()
+        self._sender.join(_END_TIMEOUT_S)
+        with contextlib.suppress(OSError):
+            self._pipe(self._process.stdin).close()
         try:
             self._process.send_signal(signal.SIGCONT)  # a stopped process could not end
             self._process.wait(_END_TIMEOUT_S)

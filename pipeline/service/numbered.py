@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 import threading
 from dataclasses import replace
 from types import ModuleType
@@ -62,8 +63,12 @@ class BatchMaker:
         """Returns a batch of a composed pipeline, (batch, height, width, 3) and (batch,), and the worker's account."""
         assert self._composed is not None
         called_ns = self._ledger.planned(int(number))
-        chosen, matrices = self._plan(int(number))
-        images = self._composed(chosen, matrices)
+        try:
+            chosen, matrices = self._plan(int(number))
+            images = self._composed(chosen, matrices)
+        except BaseException:
+            self._ledger.failed()
+            raise
         return images, self._labels[chosen], self._ledger.finished(len(chosen), called_ns=called_ns).text()
 
     def plan(self, number: np.int64) -> tuple[NDArray[np.object_], NDArray[np.int32], NDArray[np.float32]]:
@@ -116,11 +121,13 @@ def digest_of(source: ImageSource, config: PipelineConfig) -> str:
     Nor does it hold how many calls are made at the same time, and what else does not change a pixel: these come with
     the client's graph.
     """
-    modules: list[ModuleType] = [augmentation, configs, epochs, augment, output, read]
+    modules: list[ModuleType] = [augmentation, configs, epochs, augment, output, read, sys.modules[__name__]]
+    versions = [tf.__version__, np.__version__]
     if config.augment_with in ("opencv", "albumentations"):
         from pipeline.stages import compose, opencv_decode, warp
 
         modules += [compose, opencv_decode, warp]
+        versions.append(opencv_decode.cv2.__version__)
     base = PipelineConfig()
     alike = replace(
         served_config(config),
@@ -132,6 +139,7 @@ def digest_of(source: ImageSource, config: PipelineConfig) -> str:
     )
     return functions.digest_of(
         config_to_toml(alike),
+        *versions,
         *map(inspect.getsource, modules),
         "\0".join(source.files),
         source.labels.astype(np.int64).tobytes().hex(),

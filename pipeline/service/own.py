@@ -28,15 +28,15 @@ def from_service(
     """Returns the elements of a user's pipeline as the workers of a service make them; each iterator is a new job.
 
     Start the workers by `unstall service worker --dispatcher HOST:PORT --pipeline MODULE:FUNCTION`. Python functions of
-    the pipeline run there; they must be the same as here. A worker that is lost takes its elements with it: that is
-    warned of at the end of the epoch, where the number of elements is certain.
+    the pipeline run there; they must be the same as here. A worker that is lost takes its elements with it: the epoch
+    then ends after `patience_s`, with a warning.
 
     Args:
       make_dataset: the function; builds the pipeline anew at each call.
       service: HOST:PORT of the dispatcher.
       sharding: "dynamic": each element of the source, such as a path, goes to one worker, so that batches are of the
         elements of one worker. "off": each worker makes all elements.
-      patience_s: how long an element may take to come. After that an epoch ends, or fails if none has come.
+      patience_s: how long an element may take to come.
     Raises:
       ConfigError: if an argument is wrong.
       UnavailableError: if nothing answers there, or a worker has another pipeline.
@@ -53,29 +53,26 @@ def from_service(
     if not workers:
         raise UnavailableError(f"the dispatcher at {address.text} has no workers")
     check_same(workers, functions, address.text)
-    expected = int(dataset.cardinality()) * (len(workers) if sharding == "off" else 1)
 
     def elements() -> Iterator[Any]:
+        check_reachable(address)
         came = 0
-        stream = Stream(distributed(dataset, address.target, sharding=sharding), lambda *element: element)
+        stream = Stream(lambda: distributed(dataset, address.target, sharding=sharding), lambda *element: element)
         try:
-            while True:
-                element = stream.next(wait_ns=int(patience_s * 1e9))
-                if element is None:
-                    break
+            while (element := stream.next(wait_ns=int(patience_s * 1e9))) is not None:
                 came += 1
-                yield element if len(element) > 1 else element[0]
+                yield element[0] if one_part else element
         except tf.errors.OutOfRangeError:
-            pass
+            return
         finally:
             stream.close()
+        silent = f"from the workers of {address.text} for {patience_s:g} s"
         if not came:
-            raise UnavailableError(f"nothing came from the workers of {address.text} for {patience_s:g} s")
-        if came < expected:
-            warnings.warn(
-                f"{expected - came} of {expected} elements did not come from the workers of {address.text} in this "
-                "epoch: a worker was lost, or took longer than `patience_s`.",
-                stacklevel=2,
-            )
+            raise UnavailableError(f"nothing came {silent}")
+        warnings.warn(
+            f"after {came} elements nothing came {silent}: a worker was lost, and what it had is missing in the epoch.",
+            stacklevel=2,
+        )
 
+    one_part = type(dataset.element_spec) is not tuple
     return tf.data.Dataset.from_generator(elements, output_signature=dataset.element_spec).prefetch(2)

@@ -8,16 +8,20 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from pipeline.errors import UnavailableError
+from pipeline.address import bracketed
+from pipeline.errors import UnavailableError, first_line
+from pipeline.service.tf_private import dispatcher_config, port_of
 
 # The dispatcher forgets a worker that has not been heard of for so long; its tasks end. TensorFlow's own: a minute.
 _WORKER_TIMEOUT_MS = 5_000
+# A job whose client has not been heard of for so long is ended.
+_JOB_TIMEOUT_MS = 60_000
 _HEARTBEAT_MS = 500
 _LOOPBACK = b"lo\0"
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
@@ -32,26 +36,19 @@ def start_dispatcher(port: int, *, journal: Path | None = None, open_to_others: 
       journal: a folder where the dispatcher writes what it must know to go on after a restart.
       open_to_others: whether other hosts may connect.
     Raises:
-      UnavailableError: if the port is taken.
+      UnavailableError: if the port is taken, or cannot be closed to other hosts.
     """
-    _check_free(port)
-    service = tf.data.experimental.service
-    before = _ports()
-    try:
-        server = service.DispatchServer(
-            service.DispatcherConfig(
-                port=port,
-                work_dir=str(journal) if journal else None,
-                fault_tolerant_mode=journal is not None,
-                worker_timeout_ms=_WORKER_TIMEOUT_MS,
-                job_gc_check_interval_ms=_WORKER_TIMEOUT_MS,
-            )
-        )
-    except (tf.errors.OpError, RuntimeError) as error:
-        raise UnavailableError(f"a dispatcher cannot listen at port {port}: {_first_line(error)}") from error
-    if not open_to_others:
-        _close_to_others(before)
-    return server
+    config = dispatcher_config(
+        port=port,
+        journal=str(journal) if journal else "",
+        timeout_ms=_WORKER_TIMEOUT_MS,
+        job_timeout_ms=_JOB_TIMEOUT_MS,
+    )
+
+    def start() -> Any:
+        return tf.data.experimental.service.DispatchServer(config)
+
+    return _started(start, port, "a dispatcher", open_to_others=open_to_others)
 
 
 def start_worker(
@@ -66,24 +63,42 @@ def start_worker(
       seen_as: HOST:PORT that clients use instead, such as that of a relay.
       open_to_others: whether other hosts may connect.
     Raises:
-      UnavailableError: if the port is taken.
+      UnavailableError: if the port is taken, or cannot be closed to other hosts.
     """
-    _check_free(port)
     service = tf.data.experimental.service
-    before = _ports()
-    try:
-        server = service.WorkerServer(
+
+    def start() -> Any:
+        return service.WorkerServer(
             service.WorkerConfig(
                 dispatcher_address=dispatcher,
-                worker_address=seen_as or f"{host}:%port%",
+                worker_address=seen_as or f"{bracketed(host)}:%port%",
                 port=port,
                 heartbeat_interval_ms=_HEARTBEAT_MS,
             )
         )
+
+    return _started(start, port, "a worker", open_to_others=open_to_others)
+
+
+def _started(start: Callable[[], Any], port: int, what: str, *, open_to_others: bool) -> Any:
+    """Starts a server. For a moment, until it is closed to other hosts, it is open to them.
+
+    Raises:
+      UnavailableError: if it cannot start, or cannot be closed to other hosts.
+    """
+    _check_free(port)
+    try:
+        server = start()
     except (tf.errors.OpError, RuntimeError) as error:
-        raise UnavailableError(f"a worker cannot serve {dispatcher}: {_first_line(error)}") from error
+        raise UnavailableError(f"{what} cannot listen at port {port}: {first_line(error)}") from error
     if not open_to_others:
-        _close_to_others(before)
+        own_port = port_of(server)
+        try:
+            closed = _close_to_others(own_port)
+        except OSError as error:
+            raise UnavailableError(f"{what} cannot be closed to other hosts: {error.strerror}") from error
+        if not closed:
+            raise UnavailableError(f"{what} cannot be closed to other hosts: its port {own_port} is not there")
     return server
 
 
@@ -124,16 +139,15 @@ def listening() -> Iterator[socket.socket]:
                 yield copy
 
 
-def _ports() -> set[int]:
-    return {int(waiting.getsockname()[1]) for waiting in listening()}
+def _close_to_others(port: int) -> bool:
+    """Binds a server's socket to the loopback device, so that what comes in by another is refused.
 
-
-def _close_to_others(before: set[int]) -> None:
-    """Binds the sockets that were opened since then to the loopback device: what comes in by another is refused."""
+    Returns:
+      Whether there was a socket at this port.
+    """
+    bound = False
     for waiting in listening():
-        if waiting.getsockname()[1] not in before:
+        if waiting.getsockname()[1] == port:
             waiting.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _LOOPBACK)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:200]
+            bound = True
+    return bound

@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import tensorflow as tf
 
@@ -23,27 +23,34 @@ _END_TIMEOUT_S = 5.0
 class Stream(Generic[Element]):
     """The elements of a dataset, as they come.
 
+    The thread builds the dataset, too: a dispatcher that is gone, or waits for a worker that is, lets a client wait.
+
     Args:
-      dataset: of a service, whose read may wait for ever.
-      of_element: makes of a dataset's element, tensors, what `next` returns. Is called by the thread.
+      make_dataset: builds the dataset of a service.
+      of_element: makes of the parts of a dataset's element, tensors, what `next` returns. Is called by the thread.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, of_element: Callable[..., Element]) -> None:
-        with tf.device("/CPU:0"):
-            self._read = Reader(dataset)
-        self._of_element = of_element
+    def __init__(self, make_dataset: Callable[[], tf.data.Dataset], of_element: Callable[..., Element]) -> None:
+        self._make_dataset, self._of_element = make_dataset, of_element
+        self._read: Reader | None = None
         self._ready: queue.Queue[tuple[Element | None, Exception | None]] = queue.Queue(_READY)
-        self._closed = threading.Event()
+        self._lock, self._closed = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._receive, name="unstall service", daemon=True)
         self._thread.start()
 
     def _receive(self) -> None:
         try:
+            with tf.device("/CPU:0"):
+                read = Reader(self._make_dataset())
+            with self._lock:
+                self._read = read
             while not self._closed.is_set():
-                element: Any = self._read()
-                self._put(self._of_element(*element) if isinstance(element, tuple) else self._of_element(element), None)
+                self._put(self._of_element(*read()), None)
         except Exception as error:
             self._put(None, error)
+        finally:
+            if self._read is not None:
+                self._read.close()
 
     def _put(self, element: Element | None, error: Exception | None) -> None:
         while not self._closed.is_set():
@@ -67,12 +74,12 @@ class Stream(Generic[Element]):
         return element
 
     def close(self) -> None:
-        """Ends the read and closes the connections."""
+        """Ends the read and closes the connections. A thread that still waits for the dispatcher ends after it."""
         self._closed.set()
-        self._read.cancel()
-        self._thread.join(_END_TIMEOUT_S)
-        if not self._thread.is_alive():
-            self._read.close()
+        with self._lock:
+            if self._read is not None:
+                self._read.cancel()
+        self._thread.join(_END_TIMEOUT_S if self._read is not None else 0.0)
 
 
 def _explained(error: Exception) -> Exception:

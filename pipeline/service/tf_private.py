@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import service_config_pb2
 from tensorflow.python.data.experimental.ops import data_service_ops
 from tensorflow.python.eager import cancellation
 from tensorflow.python.ops import script_ops
@@ -35,12 +36,10 @@ def named_functions() -> Iterator[list[str]]:
     Yields:
       The names, in the order of their registration. The same function a second time gets a number.
     """
-    # A thread that builds another pipeline meanwhile gets TensorFlow's own names.
-    registry, builder, names = script_ops._py_funcs, threading.get_ident(), []
-    original = registry.insert
+    registry, builder, names = script_ops._py_funcs, threading.get_ident(), list[str]()
 
     def insert(function: Callable[..., Any]) -> str:
-        if threading.get_ident() != builder:
+        if threading.get_ident() != builder:  # another pipeline, with TensorFlow's own names
             return str(original(function))
         name = function_name(getattr(function, "_func", function))
         names.append(name)
@@ -49,11 +48,40 @@ def named_functions() -> Iterator[list[str]]:
         return token
 
     with _naming:
+        original = registry.insert
         registry.insert = insert
         try:
             yield names
         finally:
-            del registry.insert
+            registry.insert = original
+
+
+def dispatcher_config(*, port: int, journal: str, timeout_ms: int, job_timeout_ms: int) -> Any:
+    """Returns the settings of a dispatcher.
+
+    It ends the jobs of clients that are gone, also those with splits. TensorFlow's public settings keep such jobs for
+    ever, for clients that come back to a job by its name. Ours have no names.
+
+    Args:
+      journal: the folder of its journal; "" for none.
+      timeout_ms: when a worker that is not heard of counts as lost, and how often it looks for that.
+      job_timeout_ms: when the job of a client that is not heard of is ended.
+    """
+    return service_config_pb2.DispatcherConfig(
+        port=port,
+        protocol="grpc",
+        work_dir=journal,
+        fault_tolerant_mode=bool(journal),
+        worker_timeout_ms=timeout_ms,
+        job_gc_check_interval_ms=timeout_ms,
+        job_gc_timeout_ms=job_timeout_ms,
+        gc_dynamic_sharding_jobs=True,
+    )
+
+
+def port_of(server: Any) -> int:
+    """Returns the port of a dispatcher or a worker of this process."""
+    return int(server._address.rpartition(":")[2])
 
 
 def is_missing_function(error: Exception) -> bool:
@@ -92,14 +120,15 @@ class Reader:
         read = tf.function(lambda iterator: iterator.get_next()).get_concrete_function(self._iterator)
         self._read = self._cancellation.get_cancelable_function(read)
 
-    def __call__(self) -> Any:
-        """Returns the next element.
+    def __call__(self) -> tuple[Any, ...]:
+        """Returns the parts of the next element; an element that is no tuple is one part.
 
         Raises:
           tf.errors.OutOfRangeError: behind the last.
           tf.errors.CancelledError: after `cancel`.
         """
-        return self._read(self._iterator)
+        element = self._read(self._iterator)
+        return tuple(element) if type(element) is tuple else (element,)
 
     def cancel(self) -> None:
         """Ends a read that waits, and all later ones."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.config import PipelineConfig, config_from_dict, config_to_dict
-from pipeline.errors import UnavailableError
+from pipeline.errors import UnavailableError, first_line
 from pipeline.service import server
 from pipeline.service.account import Ledger, usable_cores
 from pipeline.service.costs import stage_costs
@@ -148,13 +149,13 @@ def _read_order(line: str) -> tuple[ImageSource, PipelineConfig, Place]:
 def main(orders: TextIO, answers: TextIO) -> int:
     """Serves what the first line of `orders` says, until there is no more to read."""
     line = orders.readline()
-    if not line:
+    if not line.strip():
         return 0
     source, config, place = _read_order(line)
     try:
         serving = serve(source, config, place)
     except Exception as error:
-        answers.write(f"{type(error).__name__}: {str(error).splitlines()[0]}\n")
+        answers.write(f"{type(error).__name__}: {first_line(error)}\n")
         answers.flush()
         return 3
     answers.write(f"{READY} {serving.facts.worker}\n")
@@ -164,7 +165,13 @@ def main(orders: TextIO, answers: TextIO) -> int:
 
 
 def run() -> None:
-    """The main function of a worker process."""
-    code = main(sys.stdin, sys.stdout)
-    sys.stdout.flush()
-    os._exit(code)  # TensorFlow's worker would first wait for its clients
+    """The main function of a worker process. What libraries print goes where errors go."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the loader's process decides
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    code = 1
+    try:
+        code = main(sys.stdin, answers)
+        answers.flush()
+    finally:
+        os._exit(code)  # TensorFlow's worker would first wait for its clients

@@ -9,6 +9,9 @@ import tensorflow as tf
 
 from pipeline.config import AUTO, PipelineConfig
 
+# Batches that lie ready in front of the training where the config leaves that to tf.data's tuner.
+_READY_BATCHES = 2
+
 
 def mapped(dataset: tf.data.Dataset, function: Callable[..., Any], config: PipelineConfig) -> tf.data.Dataset:
     """Maps a function over a dataset with as many parallel calls as the config's workers; 1 maps sequentially."""
@@ -45,6 +48,8 @@ def from_python(
 ) -> tf.data.Dataset:
     """Returns batches that Python makes, as tf.data: rescaled and prefetched as the config says.
 
+    Without tf.data's tuner, which has nothing to tune here, and can block at the end of an epoch.
+
     Args:
       epoch: called by each iterator for the batches of the next epoch.
       batches: of an epoch.
@@ -56,7 +61,10 @@ def from_python(
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
         if dtype != config.output_dtype:
             dataset = rescale(dataset, config)
-        return prefetch(with_options(dataset, config), config, "/CPU:0")
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        ahead = _READY_BATCHES if config.prefetch == AUTO else int(config.prefetch)
+        return dataset.with_options(options).prefetch(ahead) if ahead else dataset.with_options(options)
 
 
 def rescale(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:

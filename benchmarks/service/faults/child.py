@@ -13,6 +13,7 @@ from benchmarks.service.faults.plan import MOMENTS, OURS, Case, FaultsAsked
 from benchmarks.service.faults.pool import Pool
 from benchmarks.service.faults.samples import FaultSample
 from pipeline import VARIANTS, ImageSource
+from pipeline.errors import first_line
 from pipeline.service.client import ServiceClient, received
 from pipeline.service.numbered import CHUNK_BATCHES, BatchMaker, numbered_batches
 from pipeline.service.stream import Stream
@@ -61,8 +62,7 @@ class FaultSession:
     def _theirs(self, pool: Pool, sharding: str) -> _Source:
         with named_functions():
             dataset = numbered_batches(_one_epoch(self._maker.batches), self._maker)
-            dataset = distributed(dataset, pool.address.target, sharding=sharding)
-        stream = Stream(dataset, received)
+        stream = Stream(lambda: distributed(dataset, pool.address.target, sharding=sharding), received)
 
         def numbers() -> Iterator[int | None]:
             while True:
@@ -136,8 +136,9 @@ class _Epoch:
                     end = "waited"
                     break
         except Exception as error:
-            end = str(error).splitlines()[0][:120] or type(error).__name__
+            end = first_line(error)
         finally:
+            wall_ns = clock.now_ns() - started_ns
             source.close()
             for timer in self._timers:
                 timer.join()
@@ -149,7 +150,7 @@ class _Epoch:
             dropped=source.dropped(),
             end=end,
             longest_wait_ns=longest_ns,
-            wall_ns=clock.now_ns() - started_ns,
+            wall_ns=wall_ns,
         )
 
     def _do_fault(self) -> None:

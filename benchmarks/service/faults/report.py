@@ -56,11 +56,7 @@ def sentences(results: Results) -> list[str]:
         longest = max(result.longest_wait_s for result in ours)
         lines.append(
             f"{OURS}: the trainer waited {longest:.1f} s at most. "
-            + (
-                "Every epoch had each batch once."
-                if not results.broken
-                else f"BROKEN: {', '.join(result.case.name for result in results.broken)}."
-            )
+            + ("Every epoch had each batch once." if not results.broken else f"BROKEN: {', '.join(results.broken)}.")
         )
     return lines
 

@@ -47,13 +47,19 @@ class FaultResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What is derived from a document, in the order of kinds, policies and moments."""
+    """What is derived from a document, in the order of policies and kinds.
+
+    Attributes:
+      not_run: the cases that could not be run to their end.
+    """
 
     cases: tuple[FaultResult, ...]
+    not_run: tuple[str, ...] = ()
 
     @property
-    def broken(self) -> tuple[FaultResult, ...]:
-        return tuple(result for result in self.cases if result.broken)
+    def broken(self) -> tuple[str, ...]:
+        """The cases in which our client broke its promise, or which could not be run to their end."""
+        return (*(result.case.name for result in self.cases if result.broken), *self.not_run)
 
 
 def derive(document: FaultsDocument) -> Results:
@@ -63,7 +69,8 @@ def derive(document: FaultsDocument) -> Results:
         map(_result, document.samples.cases),
         key=lambda result: (policies.index(result.case.policy), kinds.index(result.case.kind)),
     )
-    return Results(cases=tuple(results))
+    not_run = tuple(left_out.who for left_out in document.left_out if f"/{OURS}/" in left_out.who)
+    return Results(cases=tuple(results), not_run=not_run)
 
 
 def _result(sample: FaultSample) -> FaultResult:

@@ -15,7 +15,7 @@ from benchmarks.service.parser import VARIANT, parser
 from benchmarks.service.plan import Plan, ServerPlan, read_plan, read_server
 from pipeline import VARIANTS
 
-WORKER = ("worker", "--dispatcher", "trainer:5050")
+WORKER = ("worker", "--dispatcher", "localhost:5050")
 
 
 def a_plan(*words: str) -> Plan:
@@ -77,6 +77,8 @@ SERVERS = {
         "photos",
     ): "--dispatcher must be HOST:PORT, such as trainer:5050. Received: local:2.",
     ("worker", "--dispatcher", "trainer", "--data", "photos"): "--dispatcher must be HOST:PORT, such as trainer:5050.",
+    ("worker", "--dispatcher", "trainer:5050", "--data", "photos"): "worker needs --open to work for another host",
+    (*WORKER, "--data", "photos", "--host", "here"): "worker needs --open to work for another host",
 }
 
 
@@ -156,13 +158,13 @@ def test_a_dispatcher_is_for_this_host_unless_it_is_opened():
 
 def test_a_worker_serves_photos_with_a_config_at_a_free_port():
     plan = a_server(*WORKER, "--data", "photos")
-    assert plan.dispatcher is not None and plan.dispatcher.text == "trainer:5050"
+    assert plan.dispatcher is not None and plan.dispatcher.text == "localhost:5050"
     assert (plan.data, plan.pipeline, plan.port, plan.open_to_others) == ("photos", None, 0, False)
     assert plan.config is not None and plan.config.image_size == (64, 64)
 
 
 def test_a_worker_of_the_users_own_pipeline_has_no_config():
-    plan = a_server(*WORKER, "--pipeline", "mine:make", "--host", "worker-1", "--port", "5051")
+    plan = a_server(*WORKER, "--pipeline", "mine:make", "--host", "worker-1", "--port", "5051", "--open")
     assert (plan.data, plan.pipeline, plan.config) == (None, "mine:make", None)
     assert (plan.host, plan.port) == ("worker-1", 5051)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from pipeline import VARIANTS, from_folder
 from pipeline.address import Address
@@ -108,7 +109,8 @@ def test_a_batch_is_made_here_once_every_worker_is_beyond_it(client):
 def test_a_worker_that_is_slow_is_waited_for(client):
     """Worker b has sent nothing beyond batch 3 but has sent a batch a moment ago: it may still send batch 3."""
     rest = [batch(number) for number in range(10) if number not in (2, 3)]
-    client.planted += [batch(2, "b:1"), *rest, *(batch(number) for number in range(10, 30)), batch(3, "b:1")]
+    later = [batch(number) for number in range(10, 30)]
+    client.planted += [batch(2, "b:1"), *rest, *later, A_SECOND, batch(3, "b:1")]
     assert numbers(client.numbered_epoch())[-1] == 3
     assert client.counts[0].repaired == 0
 
@@ -134,14 +136,59 @@ def test_an_epoch_that_is_broken_off_ends_its_job(client):
     client.planted += [batch(number) for number in range(40)]
     epoch = client.numbered_epoch()
     next(epoch)
-    epoch.close()
+    second = client.numbered_epoch()
+    next(second)
     assert client.streams[0][1].closed
-    next(client.numbered_epoch())
     assert [first for first, _ in client.streams] == [0, BATCHES]
+    with pytest.raises(RuntimeError, match="Another epoch was begun before this one had ended"):
+        next(epoch)
+    epoch.close()
+    assert not client.streams[1][1].closed
+
+
+@pytest.fixture
+def in_order(client) -> Any:
+    client._in_order = True
+    return client
+
+
+def test_batches_come_in_the_order_of_the_epoch(in_order):
+    in_order.planted += [batch(number) for number in (1, 0, 10, 3, 2, *range(4, 10))]
+    assert numbers(in_order.numbered_epoch()) == list(range(10))
+
+
+def test_the_first_batch_that_is_missing_is_not_waited_for_until_the_end_of_the_epoch(in_order, monkeypatch):
+    """Worker b is lost with batch 1 of a long epoch, and worker a goes on, a batch every second."""
+    monkeypatch.setattr(type(in_order), "batches", 100)
+    came = [batch(0), *(part for number in range(2, 100) for part in (A_SECOND, batch(number)))]
+    in_order.planted += came
+    epoch = in_order.numbered_epoch()
+    assert [next(epoch)[0] for _ in range(4)] == [0, 1, 2, 3]
+    assert in_order.counts[0].repaired == 1
+    assert in_order.counts[0].waited_ns <= 5 * A_SECOND
+
+
+def test_a_job_that_fails_is_begun_again_where_it_failed(in_order):
+    failed = tf.errors.NotFoundError(None, None, "the job is gone")
+    in_order.planted += [batch(number) for number in range(4)]
+    epoch = in_order.numbered_epoch()
+    served = [next(epoch)[0] for _ in range(4)]
+    stream = in_order.streams[0][1]
+    in_order._job.begun_ns -= 10 * A_SECOND
+
+    def next_of_failed(*, wait_ns: int) -> Any:
+        raise failed
+
+    stream.next = next_of_failed
+    in_order.planted += [batch(number) for number in range(4, 10)]
+    served += numbers(epoch)
+    assert served == list(range(10))
+    assert [first for first, _ in in_order.streams] == [0, 4]
+    assert in_order.counts[0].repaired <= 1
 
 
 def test_waiting_at_the_end_of_an_epoch_is_counted_apart(client):
     rest = [batch(number) for number in range(9)]
-    client.planted += [A_SECOND, *rest, batch(10), A_SECOND, batch(9)]
+    client.planted += [A_SECOND, *rest, batch(10), A_SECOND, batch(9)]  # only one is missing
     assert len(numbers(client.numbered_epoch())) == BATCHES
     assert (client.counts[0].waited_ns, client.counts[0].end_wait_ns) == (2 * A_SECOND, A_SECOND)
