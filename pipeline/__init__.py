@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import unstall  # noqa: F401 - from here on, `import pipeline` in a user's file means the user's own package
 from pipeline.augmentation import Augmentation
-from pipeline.config import PipelineConfig
+from pipeline.config import PipelineConfig, config_from_toml
 from pipeline.errors import ConfigError, SourceError
 from pipeline.opening import open_source
 from pipeline.sources.arrays import from_arrays
@@ -29,6 +29,7 @@ __all__ = [
     "PythonBatches",
     "SourceError",
     "build",
+    "config_from_toml",
     "from_arrays",
     "from_folder",
     "from_service",

@@ -16,6 +16,7 @@ from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.errors import SourceError, UnavailableError
 from pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
+from pipeline.service.account import usable_cores
 from pipeline.sources.folder import copied_to_ram, folder_of_links
 from pipeline.sources.source import ImageSource
 from pipeline.stages.batching import batches_per_call, yields_batches
@@ -252,11 +253,6 @@ def _served(config: PipelineConfig, source: ImageSource, address: Address) -> Lo
     )
 
 
-def _cores() -> int:
-    """Returns how many CPUs this process may use at this moment; its affinity may change while it runs."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
     """Returns how many batches a loader may prepare at the same time.
 
@@ -269,13 +265,13 @@ def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
     by_batch = config.augmentation is not None and config.augment_at == "batch"
     calls = 1 if config.workers == 1 else 2
     if calls > 1 and by_batch:
-        calls = max(calls, _cores() if config.workers == AUTO else int(config.workers))
+        calls = max(calls, usable_cores() if config.workers == AUTO else int(config.workers))
     return calls * (batches_per_call(source, config) if config.loader == "tf_data" else 1)
 
 
 def _prefetched(config: PipelineConfig) -> int:
     # tf.data's tuner seldom makes a buffer of batches larger than two batches per core.
-    return 2 * _cores() if config.prefetch == AUTO else int(config.prefetch)
+    return 2 * usable_cores() if config.prefetch == AUTO else int(config.prefetch)
 
 
 def _device_layers(config: PipelineConfig) -> tuple[Any, ...]:

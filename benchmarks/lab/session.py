@@ -17,6 +17,7 @@ from models import ModelError, behind, image_size, open_model
 from pipeline import ImageSource, PipelineConfig, build
 from pipeline.building import Loader, parallel_batches
 from pipeline.errors import UnavailableError
+from pipeline.service import NO_SERVICE
 from profiles import Device
 from profiles.machine import PageCacheError, StorageRates, drop, left_warm, measure_storage
 from profiles.measure import TRIAL_STEPS, epochs_for, steps_for
@@ -195,8 +196,10 @@ class Session:
             layers = config.augmentation if config.augment_at == "device" else None
             key = f"{job.model}, {config.batch_size} a batch, {config.output_dtype}, {layers}, {config.seed}"
             if key not in self._ceilings:
-                # Read from another loader, without a cache: `loader` would fill its cache before the first epoch.
-                batches = first_batches(build(replace(config, cache="none"), source).data)
+                # Read from another loader, without a cache: `loader` would fill its cache before the first epoch. Nor
+                # from a service, whose workers would stay.
+                alike = replace(config, cache="none", service=NO_SERVICE)
+                batches = first_batches(build(alike, source).data)
                 bare = None
                 if loader.device_layers and self._device.kind != "emulated":
                     bare = Windows(model, self._device)
@@ -244,7 +247,13 @@ class Session:
             images=loader.images,
             epochs=measured.epochs,
             buffered_batches=loader.buffered_batches,
-            notes=(*loader.notes, *_worker_note(config, loader), *_jit_note(model, ceiling.windows.model), *unknown),
+            notes=(
+                *loader.notes,
+                *_worker_note(config, loader),
+                *_service_note(loader),
+                *_jit_note(model, ceiling.windows.model),
+                *unknown,
+            ),
             jit_compile=bool(ceiling.windows.model.jit_compile),
             behind_layers=ceiling.bare is not None,
             ceiling=key,
@@ -338,6 +347,18 @@ def _worker_note(config: PipelineConfig, loader: Loader) -> tuple[str, ...]:
     if loader.record is None or loader.record.workers >= int(config.workers):
         return ()
     return (f"{config.workers} workers were asked for, {loader.record.workers} were busy at once",)
+
+
+def _service_note(loader: Loader) -> tuple[str, ...]:
+    if loader.service is None:
+        return ()
+    workers = loader.service.client.workers
+    hosts = len({facts.worker.rpartition(":")[0] for facts in workers})
+    made = sum(counts.repaired for counts in loader.service.client.counts)
+    return (
+        f"a service of {len(workers)} worker processes on {hosts} host{'s' if hosts > 1 else ''}"
+        + (f"; {made} batches that they did not send were made here" if made else ""),
+    )
 
 
 def _jit_note(model: Any, fed: Any) -> tuple[str, ...]:

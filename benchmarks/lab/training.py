@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from models import behind
 from pipeline import ImageSource, PipelineConfig, build
+from pipeline.service import NO_SERVICE
 from profiles.measure.batches import by_hand
 from profiles.script.callback import WatchCallback
 
@@ -158,8 +159,20 @@ class Evaluation:
 
 
 def without_draws(config: PipelineConfig) -> PipelineConfig:
-    """Returns the same pipeline for test photos: they come in the source's order, and nothing is random."""
-    return replace(config, augmentation=None, shuffle_buffer=0, cache="none", deterministic=True)
+    """Returns the same pipeline for test photos: they come in the source's order, and nothing is random.
+
+    A service's workers have the training photos only, and `PythonBatches` must augment: tf.data reads in their place.
+    """
+    loader = "tf_data" if config.loader == "python_batches" else config.loader
+    return replace(
+        config,
+        loader=loader,
+        service=NO_SERVICE,
+        augmentation=None,
+        shuffle_buffer=0,
+        cache="none",
+        deterministic=True,
+    )
 
 
 def classes_of(outputs: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -62,8 +62,8 @@ def _dispatcher(plan: ServerPlan, console: Console) -> Any:
     console.print(f"dispatcher ready at port {plan.port}", highlight=False)
     here = server.LOOPBACK_HOST if not plan.open_to_others else "THIS_HOST"
     for line in (
-        f"workers:  unstall service worker --dispatcher {here}:{plan.port} --data DIR",
-        f"training: unstall pipeline --data DIR --set service={here}:{plan.port}",
+        f"workers:  unstall service worker --dispatcher {here}:{plan.port} --data DIR{' --open' * plan.open_to_others}",
+        f"does it help: unstall service local --data DIR --service {here}:{plan.port}",
     ):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     return started

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import tensorflow as tf
 
 from pipeline.address import Address
@@ -25,6 +27,8 @@ class Served:
     def __init__(self, source: ImageSource, config: PipelineConfig, address: Address) -> None:
         self._config = config
         self._local = LocalService(source, config, address.workers) if address.workers else None
+        # A loader that is forgotten, and a script that ends, leave no workers behind.
+        self._end_local = weakref.finalize(self, self._local.close if self._local else int)
         try:
             self.client = ServiceClient(self._local.address if self._local else address, source, config)
         except BaseException:
@@ -39,5 +43,4 @@ class Served:
         """Ends the job, and the workers that the loader started."""
         if hasattr(self, "client"):
             self.client.close()
-        if self._local is not None:
-            self._local.close()
+        self._end_local()

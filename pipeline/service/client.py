@@ -125,7 +125,7 @@ class ServiceClient:
             )
         with named_functions() as functions:
             numbered_batches(chunks(0), self._maker)
-        check_same(self.workers, functions, address.text)
+        check_same(self.workers, functions, address.text, self._maker.parts)
 
     @property
     def batches(self) -> int:

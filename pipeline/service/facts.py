@@ -17,6 +17,7 @@ class WorkerFacts:
       cores: CPUs that it may use.
       images, batches: of an epoch of its pipeline; 0 where it does not know.
       functions: the names of the pipeline's Python functions, each with a digest.
+      parts: of our own pipelines, what the batches depend on, by name.
       costs_us: microseconds of one core that an image takes, by stage, as the worker measured it at its start.
     """
 
@@ -25,6 +26,7 @@ class WorkerFacts:
     images: int
     batches: int
     functions: tuple[str, ...]
+    parts: Mapping[str, str] = field(default_factory=dict)
     costs_us: Mapping[str, float] = field(default_factory=dict)
 
     def text(self) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -74,19 +74,30 @@ def ask_workers(target: str) -> tuple[WorkerFacts, ...]:
     return tuple(workers[name] for name in sorted(workers))
 
 
-def check_same(workers: tuple[WorkerFacts, ...], functions: list[str], where: str) -> None:
-    """Checks that every worker has the Python functions of the client's pipeline.
+def check_same(
+    workers: tuple[WorkerFacts, ...], functions: list[str], where: str, parts: Mapping[str, str] | None = None
+) -> None:
+    """Checks that every worker makes what a client asks for.
 
+    Args:
+      functions: the names of the Python functions of the client's pipeline.
+      where: the dispatcher.
+      parts: of our own pipelines, what the client's batches depend on.
     Raises:
-      UnavailableError: if one has another pipeline; the message names it and what differs.
+      UnavailableError: if a worker has another pipeline; the message names it and what differs.
     """
     for facts in workers:
         missing = [name for name in functions if name not in facts.functions]
-        if missing:
-            name, _, digest = missing[0].rpartition(":")
+        others = [
+            f"{name} {facts.parts.get(name, 'missing')}, here {text}"
+            for name, text in (parts or {}).items()
+            if facts.parts.get(name) != text
+        ]
+        if missing or others:
+            name, _, digest = missing[0].rpartition(":") if missing else ("", "", "")
             theirs = [other.rpartition(":")[2] for other in facts.functions if other.rpartition(":")[0] == name]
-            what = f"its {name} is another ({theirs[0]}, here {digest})" if theirs else f"it has no function {name}"
+            what = f"its {name} is another ({', '.join(theirs)}, here {digest})" if theirs else f"it has no {name}"
             raise UnavailableError(
-                f"worker {facts.worker} of {where} serves another pipeline: {what}. Start all workers with the same "
-                "version of unstall, settings and files (or function) as here"
+                f"worker {facts.worker} of {where} serves another pipeline: "
+                + (f"it has {'; '.join(others)}" if others and facts.parts else what)
             )

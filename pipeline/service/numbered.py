@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline import augmentation
 from pipeline import config as configs
 from pipeline.address import NO_SERVICE
-from pipeline.config import PipelineConfig, config_to_toml
+from pipeline.config import PipelineConfig, config_to_dict
 from pipeline.service import functions
 from pipeline.service.account import Ledger
 from pipeline.sources.source import ImageSource
@@ -38,7 +38,8 @@ class BatchMaker:
       config: of the batches, as `served_config` returns it.
       batches: number of batches of an epoch.
       formats: of the source's files.
-      service_digest: of the settings, of the files' names and labels, and of the code that makes the batches.
+      parts: what the batches depend on, as `parts_of` returns it.
+      service_digest: of these parts.
     """
 
     def __init__(self, source: ImageSource, config: PipelineConfig, ledger: Ledger | None = None) -> None:
@@ -52,7 +53,8 @@ class BatchMaker:
         self._orders: dict[int, NDArray[np.int64]] = {}
         self.formats = source.formats
         self.batches = math.ceil(source.images / config.batch_size)
-        self.service_digest = digest_of(source, config)
+        self.parts = parts_of(source, config)
+        self.service_digest = functions.digest_of(*(f"{name} {text}" for name, text in self.parts.items()))
 
     def size_of(self, number: int) -> int:
         """Returns how many images a batch holds: the last of an epoch may be short."""
@@ -115,19 +117,12 @@ def served_config(config: PipelineConfig) -> PipelineConfig:
     return replace(config, output_dtype="uint8", prefetch=0, one_iterator=False, service=NO_SERVICE)
 
 
-def digest_of(source: ImageSource, config: PipelineConfig) -> str:
-    """Returns a digest of what batches are made of, without the folder, which may be another on each host.
+def parts_of(source: ImageSource, config: PipelineConfig) -> dict[str, str]:
+    """Returns all that a batch's pixels depend on, by name: settings, files, code and libraries.
 
-    Nor does it hold how many calls are made at the same time, and what else does not change a pixel: these come with
-    the client's graph.
+    Without the folder, which may be another on each host; and without what does not change a pixel, such as how many
+    calls are made at the same time: that comes with the client's graph.
     """
-    modules: list[ModuleType] = [augmentation, configs, epochs, augment, output, read, sys.modules[__name__]]
-    versions = [tf.__version__, np.__version__]
-    if config.augment_with in ("opencv", "albumentations"):
-        from pipeline.stages import compose, opencv_decode, warp
-
-        modules += [compose, opencv_decode, warp]
-        versions.append(opencv_decode.cv2.__version__)
     base = PipelineConfig()
     alike = replace(
         served_config(config),
@@ -137,13 +132,19 @@ def digest_of(source: ImageSource, config: PipelineConfig) -> str:
         rewrites=base.rewrites,
         deterministic=base.deterministic,
     )
-    return functions.digest_of(
-        config_to_toml(alike),
-        *versions,
-        *map(inspect.getsource, modules),
-        "\0".join(source.files),
-        source.labels.astype(np.int64).tobytes().hex(),
-    )
+    modules: list[ModuleType] = [augmentation, configs, epochs, augment, output, read, sys.modules[__name__]]
+    libraries = {"TensorFlow": tf.__version__, "NumPy": np.__version__}
+    if config.augment_with in ("opencv", "albumentations"):
+        from pipeline.stages import compose, opencv_decode, warp
+
+        modules += [compose, opencv_decode, warp]
+        libraries["OpenCV"] = opencv_decode.cv2.__version__
+    return {
+        **{name: str(value) for name, value in config_to_dict(alike).items()},
+        **libraries,
+        "list of files": functions.digest_of("\0".join(source.files), source.labels.astype(np.int64).tobytes().hex()),
+        "unstall": functions.digest_of(*map(inspect.getsource, modules)),
+    }
 
 
 def chunks(first: int) -> tf.data.Dataset:

@@ -79,6 +79,7 @@ def serve(source: ImageSource, config: PipelineConfig, place: Place) -> Serving:
         images=source.images,
         batches=maker.batches,
         functions=tuple(functions),
+        parts=maker.parts,
         costs_us=stage_costs(source, config),
     )
     return Serving(facts=facts, held=(*_start(facts, place), dataset))

@@ -154,6 +154,7 @@ def test_a_pipeline_that_leaves_a_photo_out_is_no_evaluation(source):
 def test_every_variant_can_be_tested_with(name):
     config = without_draws(VARIANTS[name])
     assert (config.augmentation, config.shuffle_buffer, config.cache) == (None, 0, "none")
+    assert config.service == "none"  # whose workers have other photos
     assert config.decode == VARIANTS[name].decode and config.interpolation == VARIANTS[name].interpolation
 
 

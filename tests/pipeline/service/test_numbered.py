@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pipeline import VARIANTS, from_folder
 from pipeline.loaders.python_batches import PythonBatches
-from pipeline.service.numbered import BatchMaker, chunks, digest_of, numbered_batches
+from pipeline.service.numbered import BatchMaker, chunks, numbered_batches
 from pipeline.sources.source import ImageSource
 
 COMPOSED = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=16, output_dtype="uint8")
@@ -89,7 +89,7 @@ def test_the_digest_is_of_what_changes_a_pixel(photos):
     source = from_folder(photos)
 
     def digest(**changes: Any) -> str:
-        return digest_of(source, dataclasses.replace(COMPOSED, **changes))
+        return BatchMaker(source, dataclasses.replace(COMPOSED, **changes)).service_digest
 
     assert digest() == digest(workers=7, prefetch=3, service="local:3", output_dtype="float32", deterministic=False)
     for changes in ({"seed": 1}, {"batch_size": 8}, {"decode": "full"}, {"image_size": (32, 32)}):
@@ -99,8 +99,9 @@ def test_the_digest_is_of_what_changes_a_pixel(photos):
 def test_nor_of_the_folder_but_of_its_files(photos, tmp_path):
     source = from_folder(photos)
     elsewhere = dataclasses.replace(source, root=tmp_path)
-    assert digest_of(source, COMPOSED) == digest_of(elsewhere, COMPOSED)
-    assert digest_of(source, COMPOSED) != digest_of(source.take(10), COMPOSED)
+    digest = BatchMaker(source, COMPOSED).service_digest
+    assert BatchMaker(elsewhere, COMPOSED).service_digest == digest
+    assert BatchMaker(source.take(10), COMPOSED).service_digest != digest
 
 
 def test_paths_are_not_in_the_graph(photos):

@@ -71,19 +71,25 @@ def test_both_workers_describe_themselves(service, source):
     client.close()
 
 
-@pytest.mark.parametrize("changes", [{"seed": 3}, {"batch_size": 5}, {"decode": "full"}])
-def test_another_pipeline_than_that_of_the_workers_is_refused(service, source, changes):
-    with pytest.raises(UnavailableError, match=r"worker .* serves another pipeline: its .*BatchMaker.make is another"):
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"seed": 3}, "it has seed 0, here 3"),
+        ({"batch_size": 5, "decode": "full"}, "it has batch_size 4, here 5; decode scaled, here full"),
+    ],
+)
+def test_another_pipeline_than_that_of_the_workers_is_refused(service, source, changes, what):
+    with pytest.raises(UnavailableError, match=f"worker .* serves another pipeline: {what}$"):
         ServiceClient(service.address, source, dataclasses.replace(CONFIG, **changes))
 
 
 def test_so_is_another_kind_of_pipeline(service, source):
-    with pytest.raises(UnavailableError, match="it has no function .*BatchMaker.plan"):
+    with pytest.raises(UnavailableError, match="it has batch_size 4, here 32; augment_with opencv, here tf_ops"):
         ServiceClient(service.address, source, VARIANTS["tf-data-autotune"])
 
 
 def test_and_other_files(service, source):
-    with pytest.raises(UnavailableError, match="serves another pipeline"):
+    with pytest.raises(UnavailableError, match=r"serves another pipeline: it has list of files \w+, here \w+$"):
         ServiceClient(service.address, source.take(20), CONFIG)
 
 
@@ -202,7 +208,7 @@ def test_a_users_own_function_is_served(own_service):
 
 
 def test_a_users_own_function_must_be_the_same_there(own_service):
-    with pytest.raises(UnavailableError, match="serves another pipeline: it has no function"):
+    with pytest.raises(UnavailableError, match=r"serves another pipeline: it has no builtins\.abs"):
         from_service(make_others, own_service)
 
 
@@ -240,5 +246,5 @@ def test_facts_without_a_function_name_it():
 
     facts = WorkerFacts(worker="a:1", cores=2, images=1, batches=1, functions=("m.f:1",))
     check_same((facts,), ["m.f:1"], "here:1")
-    with pytest.raises(UnavailableError, match=r"worker a:1 of here:1 .*: its m.f is another \(1, here 2\)"):
+    with pytest.raises(UnavailableError, match=r"worker a:1 of here:1 .*: its m\.f is another \(1, here 2\)$"):
         check_same((facts,), ["m.f:2"], "here:1")
