@@ -6,7 +6,9 @@ load TensorFlow or Keras.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -236,6 +238,8 @@ class Session:
             typical = ceiling.windows.train(feed, epochs=1, ramp_steps=loader.parallel_batches, round_=0)
         if job in self._jobs:
             self._jobs[job].loader.close()
+        if loader.service is not None:
+            loader.service.client.close()  # until the first window
         measured = _Measured(loader, feed, source.paths, ceiling.windows, ceiling, epochs_for(typical))
         self._jobs[job] = measured
         # Each window begins with a collection of garbage. Of all that stays it need not look at again.
@@ -288,9 +292,12 @@ class Session:
         if window == "cold":
             return _cold(measured, round_)
         data, ramp_steps = measured.feed, measured.loader.parallel_batches
-        if window == "loader":
-            return measured.windows.loader(data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_)
-        return measured.windows.train(data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_, window=window)
+        with _service_runs(measured.loader):
+            if window == "loader":
+                return measured.windows.loader(data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_)
+            return measured.windows.train(
+                data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_, window=window
+            )
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
         """Measures the stages of a job's loader, and the lines of its Python functions if `lines` is true."""
@@ -349,6 +356,23 @@ def _worker_note(config: PipelineConfig, loader: Loader) -> tuple[str, ...]:
     return (f"{config.workers} workers were asked for, {loader.record.workers} were busy at once",)
 
 
+@contextlib.contextmanager
+def _service_runs(loader: Loader) -> Iterator[None]:
+    """Lets a service make batches during a window, and in an epoch before it, but not in the windows of others.
+
+    Its workers would go on until their buffers are full, and the next window would have these batches for nothing.
+    """
+    if loader.service is None:
+        yield
+        return
+    for _ in loader.data:
+        pass
+    try:
+        yield
+    finally:
+        loader.service.client.close()
+
+
 def _service_note(loader: Loader) -> tuple[str, ...]:
     if loader.service is None:
         return ()
@@ -357,7 +381,7 @@ def _service_note(loader: Loader) -> tuple[str, ...]:
     made = sum(counts.repaired for counts in loader.service.client.counts)
     return (
         f"a service of {len(workers)} worker processes on {hosts} host{'s' if hosts > 1 else ''}"
-        + (f"; {made} batches that they did not send were made here" if made else ""),
+        + (f"; batches that they did not send, and were made here: {made}" if made else ""),
     )
 
 

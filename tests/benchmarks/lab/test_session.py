@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import keras
 import numpy as np
@@ -253,3 +254,23 @@ def test_a_job_is_measured_over_whole_epochs_with_one_iterator_or_with_several(
             assert (sample.epochs, sample.epoch_images) == (facts.epochs, 40 * facts.epochs)
     finally:
         held.close()
+
+
+class ServiceThatCounts:
+    """Stands in for a loader's service: notes when its job ends."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.client = SimpleNamespace(close=lambda: events.append("ended"))
+
+
+def test_a_service_makes_no_batches_in_the_windows_of_others():
+    events: list[str] = []
+
+    def epoch() -> Any:
+        events.append("an epoch that is not measured")
+        yield from ()
+
+    loader = SimpleNamespace(service=ServiceThatCounts(events), data=epoch())
+    with session._service_runs(loader):
+        events.append("the window")
+    assert events == ["an epoch that is not measured", "the window", "ended"]
