@@ -33,6 +33,8 @@ _PATIENCE_S = 3.0
 # Batches that are kept while one before them is missing: at most so many bytes.
 _KEPT_BYTES = 1 << 28
 
+_BEGUN = "Another epoch was begun before this one had ended, or the client was closed."
+
 Batch = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
 
@@ -156,7 +158,7 @@ class ServiceClient:
         for number, batch in self._rest(job, set(range(first, first + self.batches)), counts):
             yield number - first, batch
             if self._epoch != epoch:
-                raise RuntimeError("Another epoch was begun before this one had ended.")
+                raise RuntimeError(_BEGUN)
         counts.ended_ns = now_ns()
         job.next_epoch = epoch + 1
 
@@ -192,6 +194,8 @@ class ServiceClient:
             if silent or self._is_lost(job, wanted, ready, counts.epoch):
                 left_ns = 0
             came = self._wait(job, max(0, left_ns), wanted, counts)
+            if self._job is not job:
+                raise RuntimeError(_BEGUN)
             if came is not None:
                 silent = False
                 self._sort(came, job, wanted, ready, counts)
@@ -211,12 +215,13 @@ class ServiceClient:
           UnavailableError: if a worker cannot run the pipeline.
         """
         ended = bool(job.early) and len(wanted) <= CHUNK_BATCHES
+        if job.failed and now_ns() - job.begun_ns >= self._patience_ns:
+            job.begin_again(self._new_stream(min(wanted)))
         asked_ns = now_ns()
         try:
             return job.next(wait_ns)
         except tf.errors.OpError:
-            if now_ns() - job.begun_ns >= self._patience_ns:
-                job.begin_again(self._new_stream(min(wanted)))
+            job.failed = True
             return None
         finally:
             waited_ns = now_ns() - asked_ns
@@ -265,6 +270,7 @@ class _Job:
     Attributes:
       stream: of its batches.
       begun_ns: when the stream was begun.
+      failed: whether the stream has ended with an error, and gives nothing more.
       next_epoch: the epoch that may begin without a new job; -1 while an epoch is being served.
       early: batches of a later epoch than the one that is being served.
       newest: the number and the time of the newest batch of each worker.
@@ -272,6 +278,7 @@ class _Job:
 
     stream: Stream[Received]
     begun_ns: int
+    failed: bool = False
     next_epoch: int = -1
     early: list[Received] = field(default_factory=list)
     newest: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -297,7 +304,7 @@ class _Job:
 
     def begin_again(self, stream: Stream[Received]) -> None:
         self.stream.close()
-        self.stream, self.begun_ns = stream, now_ns()
+        self.stream, self.begun_ns, self.failed = stream, now_ns(), False
         self.newest.clear()
 
     def close(self) -> None:
