@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,7 +52,9 @@ class Run:
             provenance=self._provenance,
             plan=self._plan.asked,
             dataset=self._source.to_dict(),
-            samples=Measurements(cores=usable_threads(), subjects=tuple(self._measured.values())),
+            samples=Measurements(
+                host=os.uname().nodename, cores=usable_threads(), subjects=tuple(self._measured.values())
+            ),
             left_out=tuple(self._left_out),
         )
 

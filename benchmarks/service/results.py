@@ -146,7 +146,7 @@ def _result(subject: MeasuredService, threads: MeasuredService | None, document:
             end_ratio=end_ratio,
             link_ratio=link_ratio,
             client_ratio=client_ns / wall_ns / document.samples.cores,
-            host_ratios=_host_ratios(subject, workers, machine_ratio),
+            host_ratios=_host_ratios(workers, document.samples.host, machine_ratio),
             split_ratio=median([worker.split_wait_ratio for worker in workers]) if workers else 0.0,
         )
         if subject.service != NO_SERVICE
@@ -190,14 +190,12 @@ def cause_of(
     return "workers idle"
 
 
-def _host_ratios(subject: MeasuredService, workers: Sequence[WorkerResult], machine_ratio: float) -> tuple[float, ...]:
+def _host_ratios(workers: Sequence[WorkerResult], here: str, machine_ratio: float) -> tuple[float, ...]:
     """Returns how far the cores of each host of workers are used: here by all processes, elsewhere by the workers."""
-    if subject.service.startswith("local:"):
-        return (machine_ratio,)
     hosts: dict[str, float] = {}
     for worker in workers:
         host = worker.worker.rpartition(":")[0]
-        hosts[host] = hosts.get(host, 0.0) + worker.busy_ratio
+        hosts[host] = machine_ratio if host == here else hosts.get(host, 0.0) + worker.busy_ratio
     return tuple(hosts.values())
 
 

@@ -67,7 +67,8 @@ class MeasuredService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What was measured of all subjects; `cores` are those that the consumer's process may use."""
+    """What was measured of all subjects; `host` and `cores` are those of the consumer's process."""
 
+    host: str
     cores: int
     subjects: tuple[MeasuredService, ...]

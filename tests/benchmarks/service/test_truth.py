@@ -75,7 +75,9 @@ def measured(service: Service, source: ImageSource, **changes: Any) -> ServiceRe
     windows = tuple(session.window(service.address.text, number) for number in range(asked.rounds))
     session.close()
     subject = dataclasses.replace(subject, windows=windows)
-    document = a_service_document(plan=asked, samples=Measurements(cores=os.cpu_count() or 1, subjects=(subject,)))
+    document = a_service_document(
+        plan=asked, samples=Measurements(host="elsewhere", cores=os.cpu_count() or 1, subjects=(subject,))
+    )
     return derive(document).subjects[0]
 
 
