@@ -883,7 +883,7 @@ def a_service_document(*subjects: MeasuredService, **changes: Any) -> ServiceDoc
         "provenance": a_document([])["provenance"],
         "plan": asked,
         "dataset": a_document([])["dataset"],
-        "samples": ServiceMeasurements(host="trainer", cores=2, subjects=subjects),
+        "samples": ServiceMeasurements(host="host", cores=2, subjects=subjects),
     }
     return Document(**(values | changes))
 

@@ -152,7 +152,7 @@ def test_a_client_whose_cores_are_full_is_the_limit():
 
 def test_workers_of_this_host_are_starved_by_all_of_its_processes():
     # The two workers use 0.8 of four cores; all processes together 1.8 of the two.
-    workers = [a_worker_window(f"trainer:{number}", 1000) for number in (1, 2)]
+    workers = [a_worker_window(f"host:{number}", 1000) for number in (1, 2)]
     for name in ("local:2", "localhost:5050"):
         service = a_measured_service(name, 2000.0, workers=workers, machine_cpu_ns=1_800_000_000)
         assert results_of(service)[name].cause == "starved"
@@ -160,7 +160,7 @@ def test_workers_of_this_host_are_starved_by_all_of_its_processes():
 
 def test_workers_of_another_host_are_starved_by_each_other():
     # Each uses 0.9 of its host's two cores, and this host is full of something else.
-    workers = [a_worker_window(f"host:{number}", 1000, cpu_ns=900_000_000) for number in (1, 2)]
+    workers = [a_worker_window(f"far:{number}", 1000, cpu_ns=900_000_000) for number in (1, 2)]
     service = a_measured_service("trainer:5050", 2000.0, workers=workers, machine_cpu_ns=2 * 10**9)
     assert results_of(service)["trainer:5050"].cause == "starved"
     apart = [a_worker_window(f"host-{number}:7", 1000, cpu_ns=900_000_000) for number in (1, 2)]
