@@ -116,7 +116,7 @@ def test_every_cause_fits_into_the_table_and_is_explained(cause):
         "epoch end": {"end_wait_ns": 400_000_000},
         "network": {"received_bytes": 10**9},
         "receive": {"client_cpu_ns": 2 * 10**9},
-        "starved": {"machine_cpu_ns": 2 * 10**9},
+        "starved": {"machine_cpu_ns": 2 * 10**9, "workers": (a_worker_window("host:1", 1000),)},
         "split wait": {"workers": (a_worker_window("host:1", 1000, split_wait_ns=10**9),)},
         "workers idle": {},
     }
