@@ -89,7 +89,7 @@ def read_faults(arguments: argparse.Namespace, out: Path) -> FaultsPlan:
                 f"--only {arguments.only}: there is no such kind ({', '.join(KINDS)}), policy ({', '.join(POLICIES)}), "
                 f"moment ({', '.join(MOMENTS)}) or case, such as {CASES[0].name}."
             )
-    asked = FaultsAsked(cases=cases, images=arguments.images, batch_size=32, step_s=0.02, limit_s=20.0)
+    asked = FaultsAsked(cases=cases, images=arguments.images, batch_size=32, step_s=0.02, limit_s=15.0)
     if asked.images < 10 * asked.batch_size:
         raise UserError(f"--images must be at least {10 * asked.batch_size}. Received: {arguments.images}.")
     return FaultsPlan(asked=asked, out=out)

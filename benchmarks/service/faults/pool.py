@@ -16,8 +16,11 @@ from pipeline.service import Address
 from pipeline.service.handshake import check_reachable
 from pipeline.service.local import WorkerProcess
 from pipeline.service.worker import Place, order_for
+from profiles import clock
 
 _HOST = "127.0.0.1"
+# After five seconds without a sign of life a dispatcher forgets a worker; it looks every five seconds.
+_FORGOTTEN_NS = 12_000_000_000
 _DISPATCHER = (
     "import sys; sys.path.insert(0, {folder!r}); import unstall; "
     "sys.exit(unstall.of_ours('benchmarks.service.__main__:main')(sys.argv[1:]))"
@@ -102,12 +105,14 @@ class Pool:
         return [(10.0, self._relay.mend)]
 
     def heal(self) -> None:
-        """Brings the service back to a dispatcher and two workers that run."""
+        """Brings the service back to a dispatcher and two workers that run, and forgets those that are gone."""
         self._relay.mend()
+        gone = bool(self._added) or not all(worker.runs for worker in self._workers)
         for worker in self._added:
             worker.wait_ready()
             worker.close()
         self._added.clear()
+        gone_ns = clock.now_ns()
         if self._dispatcher.poll() is not None:
             self._dispatcher = self._start_dispatcher()
         for number, worker in enumerate(self._workers):
@@ -117,6 +122,9 @@ class Pool:
                 self._workers[number].wait_ready()
             else:
                 worker.signal(signal.SIGCONT)
+        if gone:
+            # Until then the dispatcher gives a worker that is gone a part of the next job, which would never end.
+            clock.sleep_until_ns(gone_ns + _FORGOTTEN_NS)
 
     def close(self) -> None:
         for worker in (*self._workers, *self._added):
