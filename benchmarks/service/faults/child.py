@@ -34,16 +34,18 @@ class FaultSession:
         self._pool: Pool | None = None
 
     def run(self, case: Case) -> FaultSample:
-        """Trains one epoch with a fault in it. The service is whole again afterwards."""
+        """Trains one epoch with a fault in it, on a service that is whole."""
         if self._pool is None:
-            self._pool = Pool(self._source, _CONFIG, Path(self._journal.name))
+            self._pool = Pool(self._source, _CONFIG, Path(tempfile.mkdtemp(dir=self._journal.name)))
         pool = self._pool
         try:
             return _Epoch(case, self._asked, pool).run(
                 self._ours(pool) if case.policy == OURS else self._theirs(pool, case.policy), self._maker.batches
             )
         finally:
-            pool.heal()
+            if not pool.heal():
+                pool.close()
+                self._pool = None
 
     def _ours(self, pool: Pool) -> _Source:
         client = ServiceClient(pool.address, self._source, _CONFIG)

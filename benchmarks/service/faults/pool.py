@@ -16,11 +16,8 @@ from pipeline.service import Address
 from pipeline.service.handshake import check_reachable
 from pipeline.service.local import WorkerProcess
 from pipeline.service.worker import Place, order_for
-from profiles import clock
 
 _HOST = "127.0.0.1"
-# After five seconds without a sign of life a dispatcher forgets a worker; it looks every five seconds.
-_FORGOTTEN_NS = 12_000_000_000
 _DISPATCHER = (
     "import sys; sys.path.insert(0, {folder!r}); import unstall; "
     "sys.exit(unstall.of_ours('benchmarks.service.__main__:main')(sys.argv[1:]))"
@@ -33,7 +30,7 @@ def free_port() -> int:
 
 
 class Pool:
-    """The processes of a service. Faults are undone by `heal`.
+    """The processes of a service. A fault is ended by `heal`.
 
     Attributes:
       address: the dispatcher's.
@@ -104,27 +101,16 @@ class Pool:
         self._relay.cut()
         return [(10.0, self._relay.mend)]
 
-    def heal(self) -> None:
-        """Brings the service back to a dispatcher and two workers that run, and forgets those that are gone."""
+    def heal(self) -> bool:
+        """Ends a fault. Returns whether the service is whole again.
+
+        A dispatcher never forgets a worker that is gone, and gives it a part of each later job.
+        """
         self._relay.mend()
-        gone = bool(self._added) or not all(worker.runs for worker in self._workers)
-        for worker in self._added:
-            worker.wait_ready()
-            worker.close()
-        self._added.clear()
-        gone_ns = clock.now_ns()
-        if self._dispatcher.poll() is not None:
-            self._dispatcher = self._start_dispatcher()
-        for number, worker in enumerate(self._workers):
-            if not worker.runs:
-                worker.close()
-                self._workers[number] = self._start_worker(relayed=number == 0)
-                self._workers[number].wait_ready()
-            else:
+        for worker in self._workers:
+            if worker.runs:
                 worker.signal(signal.SIGCONT)
-        if gone:
-            # Until then the dispatcher gives a worker that is gone a part of the next job, which would never end.
-            clock.sleep_until_ns(gone_ns + _FORGOTTEN_NS)
+        return not self._added and all(worker.runs for worker in self._workers)
 
     def close(self) -> None:
         for worker in (*self._workers, *self._added):
