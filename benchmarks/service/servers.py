@@ -18,8 +18,9 @@ from pipeline.commands import Stopped
 from pipeline.errors import UnavailableError
 from pipeline.service import Address, server
 from pipeline.service.handshake import check_reachable
+from pipeline.service.server import Place
 from pipeline.service.tf_private import named_functions
-from pipeline.service.worker import Place, Serving, serve_dataset
+from pipeline.service.worker import Serving, serve_dataset
 from pipeline.service.worker import serve as serve_source
 
 _OPEN = "open to other hosts: whoever reaches this port can run code here as you, as the service asks for no password"

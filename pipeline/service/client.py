@@ -64,8 +64,6 @@ class Counts:
       twice: how many came once more, and were dropped.
       waited_ns: time in which `fit` waited for the service.
       end_wait_ns: of this, the time at the epoch's end: batches of the next had come, and at most a chunk was missing.
-      repair_ns: time that the client took to make batches itself.
-      began_ns, ended_ns: when the first batch was asked for, and when the last one was given on.
     """
 
     epoch: int
@@ -75,9 +73,6 @@ class Counts:
     twice: int = 0
     waited_ns: int = 0
     end_wait_ns: int = 0
-    repair_ns: int = 0
-    began_ns: int = 0
-    ended_ns: int = 0
 
     @property
     def exactly_once(self) -> bool:
@@ -150,7 +145,7 @@ class ServiceClient:
         """Yields what `epoch` yields, each batch with its number in the epoch."""
         self._epoch += 1
         epoch, first = self._epoch, self._epoch * self.batches
-        counts = Counts(epoch=epoch, batches=self.batches, began_ns=now_ns())
+        counts = Counts(epoch=epoch, batches=self.batches)
         self.counts.append(counts)
         if self._job is not None and self._job.next_epoch != epoch:
             self.close()  # an epoch that was broken off: what is left of it will not be used
@@ -159,7 +154,6 @@ class ServiceClient:
             yield number - first, batch
             if self._epoch != epoch:
                 raise RuntimeError(_BEGUN)
-        counts.ended_ns = now_ns()
         job.next_epoch = epoch + 1
 
     def _begin_job(self, first: int) -> _Job:
@@ -191,7 +185,7 @@ class ServiceClient:
                 asked_ns = now_ns()
                 continue
             left_ns = asked_ns + self._patience_ns - now_ns()
-            if silent or self._is_lost(job, wanted, ready, counts.epoch):
+            if silent or self._is_lost(job, wanted, ready):
                 left_ns = 0
             came = self._wait(job, max(0, left_ns), wanted, counts)
             if self._job is not job:
@@ -202,9 +196,7 @@ class ServiceClient:
             elif now_ns() - asked_ns >= self._patience_ns or left_ns <= 0:
                 silent = True  # where nothing comes, only the first batch is waited for
                 number = min(wanted)
-                began_ns = now_ns()
                 ready[number] = self._make(number)
-                counts.repair_ns += now_ns() - began_ns
                 wanted.discard(number)
                 counts.repaired += 1
 
@@ -241,7 +233,7 @@ class ServiceClient:
         else:
             counts.twice += 1
 
-    def _is_lost(self, job: _Job, wanted: set[int], ready: dict[int, Batch], epoch: int) -> bool:
+    def _is_lost(self, job: _Job, wanted: set[int], ready: dict[int, Batch]) -> bool:
         """Whether no worker is left that may still send the batch that is waited for, or too many are kept for it."""
         if len(job.early) + len(ready) >= self._most_kept:
             return True

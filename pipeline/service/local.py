@@ -18,7 +18,8 @@ from pipeline.address import Address
 from pipeline.config import PipelineConfig
 from pipeline.errors import UnavailableError
 from pipeline.service import server
-from pipeline.service.worker import READY, Place, order_for
+from pipeline.service.server import Place
+from pipeline.service.worker import READY, order_for
 from pipeline.sources.source import ImageSource
 
 # What a worker process runs: this package, whatever the folder that it is started in holds.

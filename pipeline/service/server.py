@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,25 @@ _HEARTBEAT_MS = 500
 _LOOPBACK = b"lo\0"
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 LOOPBACK_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a worker listens.
+
+    Attributes:
+      dispatcher: HOST:PORT.
+      host: the address under which clients reach this host.
+      port: 0 for a free one.
+      seen_as: HOST:PORT that clients use instead, such as that of a relay.
+      open_to_others: whether other hosts may connect.
+    """
+
+    dispatcher: str
+    host: str = LOOPBACK_HOST
+    port: int = 0
+    seen_as: str | None = None
+    open_to_others: bool = False
 
 
 def start_dispatcher(port: int, *, journal: Path | None = None, open_to_others: bool = False) -> Any:
@@ -51,17 +71,9 @@ def start_dispatcher(port: int, *, journal: Path | None = None, open_to_others: 
     return _started(start, port, "a dispatcher", open_to_others=open_to_others)
 
 
-def start_worker(
-    dispatcher: str, *, host: str, port: int = 0, seen_as: str | None = None, open_to_others: bool = False
-) -> Any:
+def start_worker(place: Place) -> Any:
     """Starts a worker in this process, which serves every dataset that the dispatcher's clients register.
 
-    Args:
-      dispatcher: HOST:PORT.
-      host: the address under which clients reach this worker.
-      port: 0 for a free one.
-      seen_as: HOST:PORT that clients use instead, such as that of a relay.
-      open_to_others: whether other hosts may connect.
     Raises:
       UnavailableError: if the port is taken, or cannot be closed to other hosts.
     """
@@ -70,14 +82,14 @@ def start_worker(
     def start() -> Any:
         return service.WorkerServer(
             service.WorkerConfig(
-                dispatcher_address=dispatcher,
-                worker_address=seen_as or f"{bracketed(host)}:%port%",
-                port=port,
+                dispatcher_address=place.dispatcher,
+                worker_address=place.seen_as or f"{bracketed(place.host)}:%port%",
+                port=place.port,
                 heartbeat_interval_ms=_HEARTBEAT_MS,
             )
         )
 
-    return _started(start, port, "a worker", open_to_others=open_to_others)
+    return _started(start, place.port, "a worker", open_to_others=place.open_to_others)
 
 
 def _started(start: Callable[[], Any], port: int, what: str, *, open_to_others: bool) -> Any:

@@ -19,35 +19,16 @@ import tensorflow as tf
 
 from pipeline.config import PipelineConfig, config_from_dict, config_to_dict
 from pipeline.errors import UnavailableError, first_line
-from pipeline.service import server
 from pipeline.service.account import Ledger, usable_cores
 from pipeline.service.costs import stage_costs
 from pipeline.service.facts import WorkerFacts
 from pipeline.service.handshake import answering
 from pipeline.service.numbered import BatchMaker, chunks, numbered_batches
+from pipeline.service.server import Place, start_worker
 from pipeline.service.tf_private import named_functions
 from pipeline.sources.source import ImageSource
 
 READY = "ready"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a worker listens.
-
-    Attributes:
-      dispatcher: HOST:PORT.
-      host: the address under which clients reach this host.
-      port: 0 for a free one.
-      seen_as: HOST:PORT that clients use instead, such as that of a relay.
-      open_to_others: whether other hosts may connect.
-    """
-
-    dispatcher: str
-    host: str = server.LOOPBACK_HOST
-    port: int = 0
-    seen_as: str | None = None
-    open_to_others: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +74,7 @@ def serve_dataset(dataset: tf.data.Dataset, functions: list[str], place: Place) 
 
 def _start(facts: WorkerFacts, place: Place) -> tuple[Any, ...]:
     about = answering(facts)
-    started = server.start_worker(
-        place.dispatcher,
-        host=place.host,
-        port=place.port,
-        seen_as=place.seen_as,
-        open_to_others=place.open_to_others,
-    )
-    return started, about
+    return start_worker(place), about
 
 
 def order_for(source: ImageSource, config: PipelineConfig, place: Place) -> str:

@@ -15,7 +15,8 @@ from pipeline import ImageSource, PipelineConfig
 from pipeline.service import Address
 from pipeline.service.handshake import check_reachable
 from pipeline.service.local import WorkerProcess
-from pipeline.service.worker import Place, order_for
+from pipeline.service.server import Place
+from pipeline.service.worker import order_for
 
 _HOST = "127.0.0.1"
 _DISPATCHER = (

@@ -21,7 +21,8 @@ from pipeline import VARIANTS, from_folder
 from pipeline.address import Address
 from pipeline.service import server
 from pipeline.service.local import WorkerProcess
-from pipeline.service.worker import Place, order_for
+from pipeline.service.server import Place
+from pipeline.service.worker import order_for
 from pipeline.sources.source import ImageSource
 from tests.builders import a_service_document
 from tests.planted import planted
