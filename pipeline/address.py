@@ -1,4 +1,4 @@
-"""Where a service is: the config's `service`, HOST:PORT of a dispatcher or `local:N`."""
+"""Where a service is: the config's `service`, HOST:PORT of a dispatcher or `local:N`; and where a worker listens."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pipeline.errors import ConfigError
 
 NO_SERVICE = "none"
+LOOPBACK_HOST = "127.0.0.1"
 # More workers than this on one host are a mistake in the number.
 _MOST_LOCAL = 1024
 
@@ -32,6 +33,25 @@ class Address:
     @property
     def text(self) -> str:
         return f"local:{self.workers}" if self.workers else f"{bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a worker listens.
+
+    Attributes:
+      dispatcher: HOST:PORT.
+      host: the address under which clients reach this host.
+      port: 0 for a free one.
+      seen_as: HOST:PORT that clients use instead, such as that of a relay.
+      open_to_others: whether other hosts may connect.
+    """
+
+    dispatcher: str
+    host: str = LOOPBACK_HOST
+    port: int = 0
+    seen_as: str | None = None
+    open_to_others: bool = False
 
 
 def bracketed(host: str) -> str:

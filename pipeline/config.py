@@ -34,6 +34,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "storage": ("files", "resized", "records", "raw"),
     "location": ("disk", "ram"),
     "cache": ("none", "memory", "disk"),
+    "served": ("files", "images", "batches"),
     "autotune_algorithm": ("default", "hill_climb", "gradient_descent", "max_parallelism", "stage_based"),
 }
 
@@ -129,6 +130,9 @@ class PipelineConfig:
     # tf.data: which worker processes make the batches. `none`: this process does. `local:N`: N processes on this host,
     # which the loader starts and ends. HOST:PORT: those of the dispatcher there (`unstall service`).
     service: str = NO_SERVICE
+    # What a service's workers send: the bytes of files, decoded and resized images, or whole batches, augmented. This
+    # process does the rest.
+    served: str = "batches"
     # tf.data: elements in order although workers finish out of order.
     deterministic: bool = True
     # Seed of the order and of every draw; at least 0.
@@ -213,6 +217,7 @@ class PipelineConfig:
             "autotune_algorithm": "default",
             "one_iterator": False,
             "service": NO_SERVICE,
+            "served": "batches",
             "deterministic": True,
         }
         for name, default in only_tf_data.items():
@@ -306,6 +311,11 @@ class PipelineConfig:
             )
 
     def _check_service(self) -> None:
+        if self.served != "batches" and self.composed:
+            raise ConfigError(
+                "`served` must be 'batches' for resample='composed': one call reads, decodes and augments. "
+                f"Received: served={self.served!r}."
+            )
         if parse_address(self.service) is None:
             return
         needed: dict[str, tuple[object, str]] = {

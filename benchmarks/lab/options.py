@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,6 +14,9 @@ from pipeline.text import did_you_mean
 
 DATA = "generated:2000"
 MODEL = "cats-dogs-64"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
+_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 class UserError(Exception):
@@ -86,3 +90,29 @@ def _value(text: str) -> object:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def link_bytes_per_sec(text: str | None, option: str = "--network") -> float | None:
+    """Reads the rate of a link, such as 1gbit. Returns bytes per second; None where there is no text.
+
+    Raises:
+      UserError: if the text is no rate.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(kbit|mbit|gbit)", text.lower())
+    if match is None or not float(match[1]):
+        raise UserError(f"{option} must be a rate such as 100mbit or 10gbit. Received: {text}.")
+    return float(match[1]) * _BITS[match[2]] / 8
+
+
+def size_bytes(text: str, option: str) -> float:
+    """Reads a size, such as 500MB.
+
+    Raises:
+      UserError: if the text is no size; the message names `option`.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UserError(f"{option} needs a size, such as 500MB or 2GB. Received: {text!r}.")
+    return float(match[1]) * _UNITS[match[2]]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, config_from_file, settings, split_names
+from benchmarks.lab.options import UserError, config_from_file, link_bytes_per_sec, settings, split_names
 from benchmarks.service.faults.plan import FaultsPlan, read_faults
 from benchmarks.service.parser import VARIANT
 from pipeline import VARIANTS, ConfigError, PipelineConfig
@@ -18,7 +17,6 @@ from profiles.devices import parse_device
 from profiles.provenance import without_folder
 
 THREADS = "threads"
-_BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _MOST_WORKERS = 64
 _HERE = ("localhost", "127.0.0.1", "::1")
 
@@ -139,7 +137,7 @@ def _local(arguments: argparse.Namespace, out: Path) -> Plan:
         services=tuple(services),
         device=device.name if device else None,
         images_per_sec=device.images_per_sec if device else None,
-        link_bytes_per_sec=_bytes_per_sec(arguments.network),
+        link_bytes_per_sec=link_bytes_per_sec(arguments.network),
         rounds=arguments.rounds,
         data=without_folder(arguments.data),
     )
@@ -190,13 +188,3 @@ def _device(text: str | None) -> Device | None:
     if device.images_per_sec is None:
         raise UserError(f"--device must be emulated:RATE here: no model is trained. Received: {text}.")
     return device
-
-
-def _bytes_per_sec(text: str | None) -> float | None:
-    """Reads a link's rate, such as 1gbit."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(kbit|mbit|gbit)", text.lower())
-    if match is None or not float(match[1]):
-        raise UserError(f"--network must be a rate such as 100mbit or 10gbit. Received: {text}.")
-    return float(match[1]) * _BITS[match[2]] / 8

@@ -16,9 +16,8 @@ from benchmarks.service.plan import ServerPlan
 from pipeline import SourceError, open_source, read_skip_list
 from pipeline.commands import Stopped
 from pipeline.errors import UnavailableError
-from pipeline.service import Address, server
+from pipeline.service import LOOPBACK_HOST, Address, Place, server
 from pipeline.service.handshake import check_reachable
-from pipeline.service.server import Place
 from pipeline.service.tf_private import named_functions
 from pipeline.service.worker import Serving, serve_dataset
 from pipeline.service.worker import serve as serve_source
@@ -61,7 +60,7 @@ def _dispatcher(plan: ServerPlan, console: Console) -> Any:
         plan.journal.mkdir(parents=True, exist_ok=True)
     started = server.start_dispatcher(plan.port, journal=plan.journal, open_to_others=plan.open_to_others)
     console.print(f"dispatcher ready at port {plan.port}", highlight=False)
-    here = server.LOOPBACK_HOST if not plan.open_to_others else "THIS_HOST"
+    here = LOOPBACK_HOST if not plan.open_to_others else "THIS_HOST"
     for line in (
         f"workers:  unstall service worker --dispatcher {here}:{plan.port} --data DIR{' --open' * plan.open_to_others}",
         f"does it help: unstall service local --data DIR --service {here}:{plan.port}",

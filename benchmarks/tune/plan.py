@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import psutil
 
 import models
-from benchmarks.lab.options import DATA, MODEL, UserError, config_from_file, settings
+from benchmarks.lab.options import DATA, MODEL, UserError, config_from_file, settings, size_bytes
 from benchmarks.tune.exactness import CLASSES
 from pipeline import ConfigError, PipelineConfig
 from pipeline.cache import cache_root
@@ -28,8 +27,6 @@ BUDGET_S, THOROUGH_BUDGET_S = 35.0, 60.0
 TOML, SCRIPT, DIFF = "tuned.toml", "tuned.py", "tuned.diff"
 # The part of the free memory, and of the free disk, that a search may use unless the user gives a limit.
 _FREE_RATIO = 0.5
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
-_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 # Options that have no meaning beside --check.
 _NOT_CHECKED = ("pipeline", "model", "device", "batch_size", "config", "set")
 
@@ -324,15 +321,3 @@ def _is_quick(arguments: argparse.Namespace) -> bool:
 
 def _existing(folder: Path) -> Path:
     return folder if folder.exists() else _existing(folder.parent)
-
-
-def size_bytes(text: str, option: str) -> float:
-    """Reads a size, such as 500MB.
-
-    Raises:
-      UserError: if the text is no size; the message names `option`.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UserError(f"{option} needs a size, such as 500MB or 2GB. Received: {text!r}.")
-    return float(match[1]) * _UNITS[match[2]]

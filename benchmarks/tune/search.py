@@ -328,7 +328,8 @@ class Tuner:
     def _settle(self) -> None:
         """Measures the choice again, and what a fixed order and its prepared copy cost."""
         results = self._results()
-        chosen = choose(results, surely=self._thorough)
+        # Rounds that follow must confirm the choice: of a single pipeline, that is one comparison.
+        chosen = choose(results, surely=False)
         if chosen.name != AUTOTUNE:
             self._chosen_first = chosen.name
             self._measure_again(chosen.name)

@@ -10,6 +10,7 @@ from pipeline.address import Address
 from pipeline.config import PipelineConfig
 from pipeline.service.client import ServiceClient
 from pipeline.service.local import LocalService
+from pipeline.service.numbered import rest_of
 from pipeline.sources.source import ImageSource
 from pipeline.stages import output
 
@@ -37,7 +38,16 @@ class Served:
 
     def dataset(self) -> tf.data.Dataset:
         """Returns the batches as tf.data: each iterator is the next epoch."""
-        return output.from_python(self.client.epoch, self.client.batches, self._config, dtype="uint8")
+        client, served = self.client, self._config.served
+        if served == "batches":
+            return output.from_python(client.epoch, client.batches, self._config, dtype="uint8")
+        return output.from_python(
+            client.counted_epoch,
+            client.batches,
+            self._config,
+            dtype="string" if served == "files" else "uint8",
+            rest=lambda dataset: rest_of(dataset, client.maker),
+        )
 
     def close(self) -> None:
         """Ends the job, and the workers that the loader started."""

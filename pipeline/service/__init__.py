@@ -5,8 +5,8 @@ same images and draws. A client asks for the numbers of all epochs in one job th
 makes what is missing itself.
 """
 
-from pipeline.address import NO_SERVICE, Address, parse_address
+from pipeline.address import LOOPBACK_HOST, NO_SERVICE, Address, Place, parse_address
 from pipeline.service.account import Account
 from pipeline.service.facts import WorkerFacts
 
-__all__ = ["NO_SERVICE", "Account", "Address", "WorkerFacts", "parse_address"]
+__all__ = ["LOOPBACK_HOST", "NO_SERVICE", "Account", "Address", "Place", "WorkerFacts", "parse_address"]

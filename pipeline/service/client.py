@@ -86,6 +86,7 @@ class ServiceClient:
 
     Attributes:
       workers: the facts of the workers at the beginning.
+      maker: says what each batch holds.
       counts: of each epoch that was begun.
       accounts: the accounts that came, newest last: (time in nanoseconds, account).
 
@@ -106,7 +107,7 @@ class ServiceClient:
         check_reachable(address)
         self._address = address
         self._patience_ns = int(patience_s * 1e9)
-        self._maker = BatchMaker(source, config)
+        self.maker = BatchMaker(source, config)
         self._most_kept = max(CHUNK_BATCHES, _KEPT_BYTES // (config.batch_size * int(np.prod(config.image_size)) * 3))
         self._in_order = config.deterministic or not config.shuffle_buffer
         self._epoch = -1
@@ -121,13 +122,13 @@ class ServiceClient:
                 f"--dispatcher {address.text}`"
             )
         with named_functions() as functions:
-            numbered_batches(chunks(0), self._maker)
-        check_same(self.workers, functions, address.text, self._maker.parts)
+            numbered_batches(chunks(0), self.maker)
+        check_same(self.workers, functions, address.text, self.maker.parts)
 
     @property
     def batches(self) -> int:
         """How many batches an epoch has."""
-        return self._maker.batches
+        return self.maker.batches
 
     def epoch(self) -> Iterator[Batch]:
         """Yields the batches of the next epoch: uint8 images and int32 labels.
@@ -140,6 +141,12 @@ class ServiceClient:
         """
         for _, batch in self.numbered_epoch():
             yield batch
+
+    def counted_epoch(self) -> Iterator[tuple[int, Any, Any]]:
+        """Yields what `epoch` yields, each batch after its number, which goes on from epoch to epoch."""
+        first = (self._epoch + 1) * self.batches
+        for number, (served, labels) in self.numbered_epoch():
+            yield first + number, served, labels
 
     def numbered_epoch(self) -> Iterator[tuple[int, Batch]]:
         """Yields what `epoch` yields, each batch with its number in the epoch."""
@@ -163,7 +170,7 @@ class ServiceClient:
         return job
 
     def _new_stream(self, first: int) -> Stream[Received]:
-        maker, target = self._maker, self._address.target
+        maker, target = self.maker, self._address.target
 
         def make_dataset() -> tf.data.Dataset:
             with named_functions():
@@ -241,11 +248,11 @@ class ServiceClient:
 
     def _make(self, number: int) -> Batch:
         """Makes a batch in this process, as a worker does."""
-        if self._maker.config.composed:
-            images, labels, _ = self._maker.make(np.int64(number))
+        if self.maker.config.composed:
+            images, labels, _ = self.maker.make(np.int64(number))
             return images, labels
         with tf.device("/CPU:0"):
-            dataset = numbered_batches(tf.data.Dataset.from_tensors(np.int64(number)), self._maker)
+            dataset = numbered_batches(tf.data.Dataset.from_tensors(np.int64(number)), self.maker)
             _, served, classes, _ = next(iter(dataset))
         return served.numpy(), classes.numpy()
 

@@ -10,15 +10,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import unstall
-from pipeline.address import Address
+from pipeline.address import LOOPBACK_HOST, Address, Place
 from pipeline.config import PipelineConfig
 from pipeline.errors import UnavailableError
 from pipeline.service import server
-from pipeline.service.server import Place
 from pipeline.service.worker import READY, order_for
 from pipeline.sources.source import ImageSource
 
@@ -41,7 +41,7 @@ class LocalService:
     def __init__(self, source: ImageSource, config: PipelineConfig, workers: int) -> None:
         self._dispatcher = server.start_dispatcher(0)
         port = int(self._dispatcher.target.rpartition(":")[2])
-        self.address = Address(host=server.LOOPBACK_HOST, port=port)
+        self.address = Address(host=LOOPBACK_HOST, port=port)
         place = Place(dispatcher=self.address.text)
         order = order_for(source, config, place)
         self._workers: list[WorkerProcess] = []
@@ -67,12 +67,17 @@ class LocalService:
 
 
 class WorkerProcess:
-    """A worker in a process of its own, which ends when this process does."""
+    """A worker in a process of its own, which ends when this process does.
 
-    def __init__(self, order: str) -> None:
+    Args:
+      order: what it serves, of `order_for`.
+      prefix: words before its command, such as those that run it in another network namespace.
+    """
+
+    def __init__(self, order: str, *, prefix: Sequence[str] = ()) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `close`
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM.format(folder=str(Path(unstall.__file__).resolve().parent))],
+            [*prefix, sys.executable, "-c", _PROGRAM.format(folder=str(Path(unstall.__file__).resolve().parent))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

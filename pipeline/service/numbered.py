@@ -82,6 +82,10 @@ class BatchMaker:
         paths = np.array([self._paths[index] for index in chosen[fill]], object)
         return paths, self._labels[chosen[fill]], matrices[fill]
 
+    def maps(self, number: np.int64) -> NDArray[np.float32]:
+        """Returns the maps of a batch's draws, (batch, 2, 3)."""
+        return self._plan(int(number))[1]
+
     def account(self, number: np.int64) -> bytes:
         """Returns the worker's account when a batch of a pipeline that is not composed is ready."""
         return self._ledger.finished(self.size_of(int(number))).text()
@@ -158,7 +162,8 @@ def numbered_batches(numbers: tf.data.Dataset, maker: BatchMaker) -> tf.data.Dat
     """Yields `(number, images, labels, account)` for each number.
 
     Images are (batch, height, width, 3) uint8: a quarter of the bytes of floats. Pixels of a pipeline that is not
-    composed are rounded. The graph holds no paths and no labels, which each worker lists for itself.
+    composed are rounded. Where the config has files served, they are the bytes of files, (batch,). The graph holds no
+    paths and no labels, which each worker lists for itself.
     """
     config = maker.config
     dataset = _composed_batches(numbers, maker, config) if config.composed else _batches(numbers, maker, config)
@@ -194,23 +199,55 @@ def _batches(numbers: tf.data.Dataset, maker: BatchMaker, config: PipelineConfig
         return tf.data.Dataset.from_tensor_slices((tf.fill((size,), number), *parts))
 
     def load(number: Any, path: Any, label: Any, matrix: Any) -> tuple[Any, ...]:
-        return number, read.resize(read.decode(tf.io.read_file(path), maker.formats, config), config), label, matrix
+        encoded = tf.io.read_file(path)
+        if config.served == "files":
+            return number, encoded, label, matrix
+        return number, read.resize(read.decode(encoded, maker.formats, config), config), label, matrix
 
     def finish(numbers: Any, images: Any, labels: Any, matrices: Any) -> tuple[Any, ...]:
-        if config.augmentation is not None and config.augment_at == "batch":
+        if augments and config.augment_at == "batch":
             images = augment.drawn(config)(images, matrices)
         number = numbers[0]
         left = tf.where(number % maker.batches == maker.batches - 1, maker.size_of(maker.batches - 1), size)
+        account = tf.ensure_shape(tf.numpy_function(maker.account, [number], tf.string, stateful=False), ())
+        if config.served == "files":
+            return number, images[:left], labels[:left], account
         images = tf.cast(tf.round(tf.clip_by_value(images[:left], 0.0, 255.0)), tf.uint8)
-        account = tf.numpy_function(maker.account, [number], tf.string, stateful=False)
-        return (number, *_shaped(images, labels[:left], config), tf.ensure_shape(account, ()))
+        return (number, *_shaped(images, labels[:left], config), account)
 
+    augments = config.augmentation is not None and config.served == "batches"
     dataset = output.mapped(numbers.flat_map(images_of), load, config)
-    if config.augmentation is not None and config.augment_at == "element":
+    if augments and config.augment_at == "element":
         apply = augment.one_image(augment.drawn(config))
         dataset = output.mapped(
             dataset, lambda number, image, label, matrix: (number, apply(image, matrix), label, matrix), config
         )
     dataset = dataset.batch(size, drop_remainder=True)
-    at_batch = config.augmentation is not None and config.augment_at == "batch"
+    at_batch = augments and config.augment_at == "batch"
     return output.mapped(dataset, finish, config) if at_batch else dataset.map(finish)
+
+
+def rest_of(dataset: tf.data.Dataset, maker: BatchMaker) -> tf.data.Dataset:
+    """Does what the workers have left to do: decodes files, and augments images.
+
+    Args:
+      dataset: `(number, files or images, labels)`.
+    Returns:
+      `(images, labels)`; images are (batch, height, width, 3) in [0, 255].
+    """
+    config = maker.config
+
+    def load(encoded: Any) -> Any:
+        return read.resize(read.decode(encoded, maker.formats, config), config)
+
+    def finish(number: Any, served: Any, labels: Any) -> tuple[Any, Any]:
+        images = served
+        if config.served == "files":
+            images = tf.map_fn(load, served, fn_output_signature=tf.TensorSpec((*config.image_size, 3), tf.float32))
+        if config.augmentation is not None and config.augment_at != "device":
+            matrices = tf.numpy_function(maker.maps, [number], tf.float32, stateful=False)
+            matrices.set_shape((None, 2, 3))
+            images = augment.drawn(config)(tf.cast(images, tf.float32), matrices)
+        return _shaped(images, labels, config)
+
+    return output.mapped(dataset, finish, config)

@@ -9,13 +9,12 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from pipeline.address import bracketed
+from pipeline.address import Place, bracketed
 from pipeline.errors import UnavailableError, first_line
 from pipeline.service.tf_private import dispatcher_config, port_of
 
@@ -26,26 +25,6 @@ _JOB_TIMEOUT_MS = 60_000
 _HEARTBEAT_MS = 500
 _LOOPBACK = b"lo\0"
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
-LOOPBACK_HOST = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a worker listens.
-
-    Attributes:
-      dispatcher: HOST:PORT.
-      host: the address under which clients reach this host.
-      port: 0 for a free one.
-      seen_as: HOST:PORT that clients use instead, such as that of a relay.
-      open_to_others: whether other hosts may connect.
-    """
-
-    dispatcher: str
-    host: str = LOOPBACK_HOST
-    port: int = 0
-    seen_as: str | None = None
-    open_to_others: bool = False
 
 
 def start_dispatcher(port: int, *, journal: Path | None = None, open_to_others: bool = False) -> Any:

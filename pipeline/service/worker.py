@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import numpy as np
 import tensorflow as tf
 
+from pipeline.address import Place
 from pipeline.config import PipelineConfig, config_from_dict, config_to_dict
 from pipeline.errors import UnavailableError, first_line
 from pipeline.service.account import Ledger, usable_cores
@@ -24,7 +25,7 @@ from pipeline.service.costs import stage_costs
 from pipeline.service.facts import WorkerFacts
 from pipeline.service.handshake import answering
 from pipeline.service.numbered import BatchMaker, chunks, numbered_batches
-from pipeline.service.server import Place, start_worker
+from pipeline.service.server import start_worker
 from pipeline.service.tf_private import named_functions
 from pipeline.sources.source import ImageSource
 

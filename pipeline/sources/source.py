@@ -119,6 +119,28 @@ class ImageSource:
             return self
         return self.part(np.linspace(0, self.images - 1, images).round().astype(int), str(images))
 
+    def shard(self, number: int, count: int) -> ImageSource:
+        """Returns one of `count` parts of the images, for one of as many processes that train one model.
+
+        Part k holds the images k, k + count, k + 2 count and so on: parts have no image in common, and hold all of
+        them together. All parts have the same number of images, so that all processes make the same number of steps:
+        where `count` does not divide the images, the parts that would be one shorter hold their first image twice.
+
+        Args:
+          number: of the part, from 0.
+          count: how many parts there are, at most as many as images.
+        Raises:
+          ValueError: if there is no such part.
+        """
+        if not 1 <= count <= self.images:
+            raise ValueError(f"`count` must be from 1 to the {self.images} images. Received: count={count}.")
+        if not 0 <= number < count:
+            raise ValueError(f"`number` must be from 0 to {count - 1}, below `count`. Received: number={number}.")
+        chosen = np.arange(number, self.images, count)
+        if len(chosen) * count < self.images:
+            chosen = np.append(chosen, number)
+        return self.part(chosen, f"{number}-of-{count}")
+
     def part(self, chosen: np.ndarray, name: str) -> ImageSource:
         """Returns a source of some of the images.
 

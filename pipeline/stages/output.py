@@ -44,7 +44,12 @@ def batch(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
 
 
 def from_python(
-    epoch: Callable[[], Iterator[Any]], batches: int, config: PipelineConfig, *, dtype: str
+    epoch: Callable[[], Iterator[Any]],
+    batches: int,
+    config: PipelineConfig,
+    *,
+    dtype: str,
+    rest: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
 ) -> tf.data.Dataset:
     """Returns batches that Python makes, as tf.data: rescaled and prefetched as the config says.
 
@@ -53,13 +58,19 @@ def from_python(
     Args:
       epoch: called by each iterator for the batches of the next epoch.
       batches: of an epoch.
-      dtype: of the images.
+      dtype: of the images; "string" for the bytes of their files.
+      rest: makes `(images, labels)` of what `epoch` yields, which begins with the batch's number then.
     """
-    spec = tf.TensorSpec((None, *config.image_size, 3), dtype), tf.TensorSpec((None,), tf.int32)
+    shape = (None,) if dtype == "string" else (None, *config.image_size, 3)
+    spec: tuple[tf.TensorSpec, ...] = tf.TensorSpec(shape, dtype), tf.TensorSpec((None,), tf.int32)
+    if rest is not None:
+        spec = tf.TensorSpec((), tf.int64), *spec
     with tf.device("/CPU:0"):
         dataset = tf.data.Dataset.from_generator(epoch, output_signature=spec)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
-        if dtype != config.output_dtype:
+        if rest is not None:
+            dataset = rest(dataset)
+        if rest is not None or dtype != config.output_dtype:
             dataset = rescale(dataset, config)
         options = tf.data.Options()
         options.autotune.enabled = False

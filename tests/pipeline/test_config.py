@@ -34,6 +34,7 @@ ODD = {
         augmentation=Augmentation(shear_degrees=1e-05, zoom_range=0, flip_probability=1, fill_mode="reflect")
     ),
     "to-device": PipelineConfig(prefetch=1, prefetch_to_device=True, output_dtype="uint8"),
+    "served": PipelineConfig(service="trainer:5050", served="files"),
     "processes": PipelineConfig(**PY_DATASET, workers=3, use_multiprocessing=True, decode="scaled", location="ram"),
 }
 
@@ -64,6 +65,7 @@ def test_a_value_that_is_no_choice_is_refused_with_the_choices(name):
         ("decode", "scale", "scaled"),
         ("location", "disc", "disk"),
         ("cache", "mem", "memory"),
+        ("served", "image", "images"),
     ],
 )
 def test_a_misspelt_choice_is_refused_with_the_nearest_one(name, typed, meant):
@@ -136,6 +138,7 @@ def test_an_image_size_that_is_not_two_whole_numbers_is_refused(value):
         ("one_iterator", 1, "bool"),
         ("rewrites", "off", "bool"),
         ("service", 2, "str"),
+        ("served", 2, "str"),
         ("shuffle_buffer", False, "int"),
         ("deterministic", None, "bool"),
         ("seed", 0.5, "int"),
@@ -167,6 +170,11 @@ def test_composed_is_only_what_has_a_draw_to_compose():
         ({"cache": "memory"}, "`cache` must be 'none' for resample='composed'. Received: cache='memory'"),
         ({"cache": "disk"}, "`cache` must be 'none' for resample='composed'. Received: cache='disk'"),
         ({"augment_at": "element"}, "`augment_at` must be 'batch' for resample='composed'. Received: "),
+        (
+            {"served": "files"},
+            "`served` must be 'batches' for resample='composed': one call .* Received: served='files'",
+        ),
+        ({"served": "images"}, "`served` must be 'batches' for resample='composed': .* Received: served='images'"),
     ],
 )
 def test_what_cannot_be_composed_is_refused(values, expected):
@@ -252,6 +260,7 @@ def test_without_augmentation_its_library_does_not_matter(loader):
         ("autotune", False, True),
         ("autotune_algorithm", "hill_climb", "default"),
         ("one_iterator", True, False),
+        ("served", "files", "batches"),
         ("deterministic", False, True),
     ],
 )
@@ -451,6 +460,7 @@ def test_toml_is_written_as_people_would_write_it():
         "rewrites = true",
         "shuffle_buffer = 512",
         'service = "none"',
+        'served = "batches"',
         "deterministic = true",
         "seed = 0",
         "",

@@ -68,6 +68,7 @@ VALUES = {
     "one_iterator": (False, True),
     "rewrites": (True, False),
     "service": ("none",),
+    "served": CHOICES["served"],  # nothing without a service
     "shuffle_buffer": (512, 8, 0),
     "deterministic": (True, False),
     "seed": (0, 7),

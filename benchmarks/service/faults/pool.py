@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import unstall
+from benchmarks.lab.ports import free_port
 from benchmarks.service.faults.relay import Relay
 from pipeline import ImageSource, PipelineConfig
-from pipeline.service import Address
+from pipeline.service import Address, Place
 from pipeline.service.handshake import check_reachable
 from pipeline.service.local import WorkerProcess
-from pipeline.service.server import Place
 from pipeline.service.worker import order_for
 
 _HOST = "127.0.0.1"
@@ -23,11 +22,6 @@ _DISPATCHER = (
     "import sys; sys.path.insert(0, {folder!r}); import unstall; "
     "sys.exit(unstall.of_ours('benchmarks.service.__main__:main')(sys.argv[1:]))"
 )
-
-
-def free_port() -> int:
-    with socket.create_server((_HOST, 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 class Pool:

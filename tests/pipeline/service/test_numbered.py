@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pipeline import VARIANTS, from_folder
 from pipeline.loaders.python_batches import PythonBatches
-from pipeline.service.numbered import BatchMaker, chunks, numbered_batches
+from pipeline.service.numbered import BatchMaker, chunks, numbered_batches, rest_of
 from pipeline.sources.source import ImageSource
 
 COMPOSED = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=16, output_dtype="uint8")
@@ -85,6 +85,37 @@ def test_native_draws_are_those_of_an_image_alone(photos):
     assert np.abs(images.astype(np.float32) - np.asarray(expected)).max() <= 1.5  # rounded to whole levels twice
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("tf-data-autotune", {}),
+        ("tf-data-autotune", {"augment_with": "opencv", "augment_at": "batch"}),
+        ("tf-data-scaled-decode", {"output_dtype": "uint8"}),
+        ("tf-data-no-augment", {}),
+    ],
+)
+@pytest.mark.parametrize("served", ["files", "images"])
+def test_what_workers_leave_is_done_behind_the_cut(photos, served, name, changes):
+    """Whole batches are rounded once: a pixel differs by half a level from one that the trainer made of files.
+
+    Of decoded images it differs by up to a level, as each is rounded before it is augmented.
+    """
+    config = dataclasses.replace(VARIANTS[name], batch_size=16, workers=2, **changes)
+    source = from_folder(photos)
+    whole = batches_of(BatchMaker(source, config), 4)
+    maker = BatchMaker(source, dataclasses.replace(config, served=served))
+    sent = numbered_batches(chunks(0).take(4), maker)
+    assert sent.element_spec[1].dtype == (tf.string if served == "files" else tf.uint8)
+    rest = rest_of(sent.map(lambda number, payload, labels, account: (number, payload, labels)), maker)
+    batches = [(images.numpy(), labels.numpy()) for images, labels in rest]
+    assert len(batches) == 4
+    for (_, expected, its_labels), (images, labels) in zip(whole, batches, strict=True):
+        np.testing.assert_array_equal(labels, its_labels)
+        assert images.shape == expected.shape
+        farthest = np.abs(images.astype(np.float32) - expected.astype(np.float32)).max()
+        assert farthest <= (0.501 if served == "files" else 1.001)
+
+
 def test_the_digest_is_of_what_changes_a_pixel(photos):
     source = from_folder(photos)
 
@@ -94,6 +125,8 @@ def test_the_digest_is_of_what_changes_a_pixel(photos):
     assert digest() == digest(workers=7, prefetch=3, service="local:3", output_dtype="float32", deterministic=False)
     for changes in ({"seed": 1}, {"batch_size": 8}, {"decode": "full"}, {"image_size": (32, 32)}):
         assert digest() != digest(**changes)
+    separate = {"resample": "separate", "augment_at": "batch"}
+    assert digest(**separate) != digest(**separate, served="files")
 
 
 def test_nor_of_the_folder_but_of_its_files(photos, tmp_path):

@@ -24,6 +24,7 @@ from pipeline.service import server
 from pipeline.service.client import ServiceClient
 from pipeline.service.handshake import check_same
 from pipeline.service.local import LocalService, WorkerProcess
+from pipeline.service.numbered import BatchMaker, numbered_batches
 from pipeline.sources.source import ImageSource
 from tests import PROJECT_ROOT
 from tests.checks import assert_gone, children
@@ -144,6 +145,36 @@ def test_a_worker_that_is_killed_costs_no_image(source):
     assert_gone(before)
 
 
+@pytest.mark.parametrize(("served", "levels"), [("files", 0.501), ("images", 1.001)])
+def test_a_cut_serves_the_same_pixels_even_if_its_worker_is_killed(source, served, levels, monkeypatch):
+    """Two epochs by a worker, with a short last batch; and, once it is dead, one that the client makes alone.
+
+    Workers round what they send to whole levels of 255: images before they are augmented, whole batches after it.
+    """
+    config = dataclasses.replace(VARIANTS["tf-data-autotune"], batch_size=16, workers=2, autotune=False, prefetch=0)
+    whole = BatchMaker(source, config)
+
+    def check(epoch: int) -> None:
+        batches = [(images.numpy(), labels.numpy()) for images, labels in loader.data]
+        assert [len(labels) for _, labels in batches] == [16, 16, 8]
+        expected = numbered_batches(tf.data.Dataset.range(3 * epoch, 3 * epoch + 3), whole)
+        for (images, labels), (_, its_images, its_labels, _) in zip(batches, expected, strict=True):
+            assert images.dtype == np.float32
+            np.testing.assert_array_equal(labels, its_labels)
+            assert np.abs(images * 255 - its_images.numpy().astype(np.float32)).max() <= levels
+
+    with build(dataclasses.replace(config, service="local:1", served=served), source) as loader:
+        client = loader.service.client
+        check(0)
+        check(1)
+        assert [counts.repaired for counts in client.counts] == [0, 0]
+        os.kill(loader.service._local.pids[0], signal.SIGKILL)
+        monkeypatch.setattr(client, "_patience_ns", 10**9)
+        while client.counts[-1].repaired < 3:  # what came before the worker died lies ready for some epochs
+            check(len(client.counts))
+        assert all(counts.exactly_once for counts in client.counts)
+
+
 def test_a_model_trains_on_it(source):
     import keras
 
@@ -176,6 +207,12 @@ def test_a_worker_ends_with_its_input():
     worker._sender.join()
     worker._pipe(worker._process.stdin).close()
     assert worker._process.wait(20) == 0
+    worker.close()
+
+
+def test_a_worker_is_run_by_the_words_before_its_command():
+    worker = WorkerProcess("", prefix=("echo", "before"))
+    assert worker._pipe(worker._process.stdout).readline().startswith(f"before {sys.executable} -c ")
     worker.close()
 
 
