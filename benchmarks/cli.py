@@ -52,6 +52,18 @@ VERBS = {
         "benchmarks.service.__main__:main",
         "tf.data service: its servers, whether worker processes pay, what limits them",
     ),
+    "trainers": (
+        "benchmarks.trainers.__main__:main",
+        "several trainers beside one: what they gain, decode in vain, and wait for",
+    ),
+    "scaleout": (
+        "benchmarks.scaleout.__main__:main",
+        "would workers on other hosts pay, how many, and where to cut the pipeline",
+    ),
+    "capacity": (
+        "benchmarks.capacity.__main__:main",
+        "hosts, cores, network, storage and caches for many accelerators, by a simulation",
+    ),
     "cache": ("pipeline.commands.cache:main", "what unstall keeps on this disk; --clear removes what no process uses"),
     "show": (
         "benchmarks.lab.show:show",

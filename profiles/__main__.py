@@ -140,8 +140,11 @@ class _Run:
 
     def watch_keras(self) -> None:
         if hasattr(sys.modules["keras"], "Model"):
+            from profiles.cluster import warning_for
             from profiles.script.profiler import Profiler
 
+            if warning := warning_for(sys.modules["keras"], os.environ):
+                _say(warning)
             profiler = Profiler(
                 ceilings=not self._arguments.no_ceilings,
                 max_steps=self._arguments.max_steps,

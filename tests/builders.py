@@ -27,6 +27,9 @@ from benchmarks.augmentation.results import AugmentationDocument
 from benchmarks.augmentation.samples import MeasuredAugmentation
 from benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
 from benchmarks.augmentation.samples import Sample as AugmentationSample
+from benchmarks.capacity.plan import Asked as CapacityAsked
+from benchmarks.capacity.results import CapacityDocument
+from benchmarks.capacity.samples import Measurements as CapacityMeasurements
 from benchmarks.devices.experiments import Case, Experiment, arrays
 from benchmarks.devices.fewer_bits.plan import Asked as BitsAsked
 from benchmarks.devices.fewer_bits.results import FewerBitsDocument
@@ -56,6 +59,16 @@ from benchmarks.peers.results import PeersDocument
 from benchmarks.peers.samples import Identity, MeasuredPeer, MeasuredWork, Survey
 from benchmarks.peers.samples import Measurements as PeersMeasurements
 from benchmarks.peers.samples import Sample as PeerSample
+from benchmarks.scaleout.check.plan import CheckAsked as PoolsAsked
+from benchmarks.scaleout.check.plan import CheckedPool
+from benchmarks.scaleout.check.results import CheckDocument as PoolsDocument
+from benchmarks.scaleout.check.samples import CheckSamples as PoolsSamples
+from benchmarks.scaleout.check.samples import MeasuredPool, PoolWindow
+from benchmarks.scaleout.model import Hosts
+from benchmarks.scaleout.plan import Asked as ScaleoutAsked
+from benchmarks.scaleout.results import ScaleoutDocument
+from benchmarks.scaleout.samples import Constants, Costs, CutCosts, Trainer
+from benchmarks.scaleout.samples import Measurements as ScaleoutMeasurements
 from benchmarks.scaling.plan import Asked as ScalingAsked
 from benchmarks.scaling.plan import MeasuredPlace, Measurement, PointResult
 from benchmarks.scaling.plan import Measurements as ScalingMeasurements
@@ -75,6 +88,10 @@ from benchmarks.service.results import ServiceDocument
 from benchmarks.service.samples import MeasuredService, WorkerWindow
 from benchmarks.service.samples import Measurements as ServiceMeasurements
 from benchmarks.service.samples import Window as ServiceWindow
+from benchmarks.trainers.plan import Asked as TrainersAsked
+from benchmarks.trainers.results import TrainersDocument
+from benchmarks.trainers.samples import MeasuredTrainers, ProcessEpoch
+from benchmarks.trainers.samples import Measurements as TrainersMeasurements
 from benchmarks.truth.plan import Asked as TruthAsked
 from benchmarks.truth.results import TruthDocument
 from benchmarks.truth.samples import Attempt, Figure, Group
@@ -886,6 +903,201 @@ def a_service_document(*subjects: MeasuredService, **changes: Any) -> ServiceDoc
         "samples": ServiceMeasurements(host="host", cores=2, subjects=subjects),
     }
     return Document(**(values | changes))
+
+
+def a_process_epoch(**changes: Any) -> ProcessEpoch:
+    """Returns an epoch of 4 steps of 10 images: 20 ms of waiting and 80 ms in each step, 50 ms of them its own."""
+    values: dict[str, Any] = {
+        "round": 0,
+        "process": 0,
+        "trained": 40,
+        "decoded": 40,
+        "wall_ns": 400 * MS,
+        "wait_ns": (20 * MS,) * 4,
+        "step_ns": (80 * MS,) * 4,
+        "alone_ns": 50 * MS,
+    }
+    return ProcessEpoch(**(values | changes))
+
+
+def a_measured_trainers(subject: str, processes: int = 1, rounds: int = 3, **changes: Any) -> MeasuredTrainers:
+    """Returns a subject whose processes all do the same in each round.
+
+    Args:
+      changes: to every epoch.
+    """
+    return MeasuredTrainers(
+        subject=subject,
+        epochs=tuple(
+            a_process_epoch(round=number, process=process, **changes)
+            for number in range(rounds)
+            for process in range(processes)
+        ),
+    )
+
+
+def a_trainers_document(*subjects: MeasuredTrainers, **changes: Any) -> TrainersDocument:
+    """Returns the document of a comparison with two trainers, with 10 images a step of each."""
+    asked = TrainersAsked(
+        subjects=tuple(subject.subject for subject in subjects),
+        config=replace(VARIANTS["tf-data-autotune"], batch_size=10),
+        model="cats-dogs-64",
+        trainers=2,
+        rounds=3,
+        data="photos",
+    )
+    values: dict[str, Any] = {
+        "command": "trainers",
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": asked,
+        "dataset": a_document([])["dataset"],
+        "samples": TrainersMeasurements(cores=2, subjects=subjects),
+    }
+    return Document(**(values | changes))
+
+
+# What sending and receiving costs: 100 us an image of a batch of ten, and 100 us more for 20 KB.
+CONSTANTS = Constants(
+    send_ms_per_megabyte=5.0,
+    send_ms_per_batch=1.0,
+    receive_ms_per_megabyte=5.0,
+    receive_ms_per_batch=1.0,
+    hand_over_ms_per_batch=0.5,
+    standing_cores=0.1,
+    worker_standing_cores=0.0,
+)
+# On a core, a worker makes and sends 2,000 images/sec of the first, 333 of the second and 250 of the third.
+CUTS = (
+    CutCosts(served="files", worker_us=100.0, trainer_us=3700.0, bytes_per_image=60_000.0),
+    CutCosts(served="images", worker_us=2800.0, trainer_us=1000.0, bytes_per_image=20_000.0),
+    CutCosts(served="batches", worker_us=3800.0, trainer_us=100.0, bytes_per_image=20_000.0),
+)
+
+
+def a_costs(*, cuts: Sequence[CutCosts] = CUTS, batch_size: int = 10, constants: Any = None, **trainer: Any) -> Costs:
+    """Returns costs of round numbers: a device of 1,000 images/sec, and a pipeline of 250 on each core.
+
+    Args:
+      constants: changes to `CONSTANTS`.
+      trainer: changes to the trainer.
+    """
+    values: dict[str, Any] = {
+        "device_images_per_sec": 1000.0,
+        "model_us": 0.0,
+        "loader_us": 4000.0,
+        "most_cores": None,
+    }
+    return Costs(
+        trainer=Trainer(**(values | trainer)),
+        cuts=tuple(cuts),
+        constants=replace(CONSTANTS, **(constants or {})),
+        batch_size=batch_size,
+    )
+
+
+def a_scaleout_document(costs: Costs | None = None, **changes: Any) -> ScaleoutDocument:
+    """Returns the document of a decision about workers with one core, for a trainer with one.
+
+    Args:
+      changes: to what was asked, or to the document.
+    """
+    values: dict[str, Any] = {
+        "config": replace(VARIANTS["tf-data-autotune"], batch_size=10),
+        "model": "cats-dogs-64",
+        "device": Device(kind="emulated", name="emulated:1000", images_per_sec=1000.0),
+        "hosts": Hosts(worker_cores=1.0, trainer_cores=1.0, worker_price=0.25, trainer_price=1.0),
+        "goal_ratio": 0.9,
+        "data": "photos",
+    }
+    asked = ScaleoutAsked(**(values | {name: value for name, value in changes.items() if name in values}))
+    document: dict[str, Any] = _document_of("scaleout", asked, ScaleoutMeasurements(costs=costs))
+    return Document(**(document | {name: value for name, value in changes.items() if name not in values}))
+
+
+def _document_of(command: str, asked: Any, samples: Any) -> dict[str, Any]:
+    return {
+        "command": command,
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": a_document([])["provenance"],
+        "plan": asked,
+        "dataset": a_document([])["dataset"],
+        "samples": samples,
+    }
+
+
+def a_checked_pool(name: str = "1 worker", **changes: Any) -> CheckedPool:
+    """Returns a pool that is measured: a worker with one core, which makes 250 images/sec, and a trainer with one."""
+    values: dict[str, Any] = {
+        "name": name,
+        "config": replace(COMPOSED, batch_size=10),
+        "worker_cores": (1.0,),
+        "trainer_cores": 1.0,
+        "link_bytes_per_sec": None,
+    }
+    return CheckedPool(**(values | changes))
+
+
+def a_measured_pool(name: str = "1 worker", rates: Sequence[float] = (250.0, 260.0, 240.0)) -> MeasuredPool:
+    """Returns a pool's windows of a second, at these rates."""
+    return MeasuredPool(
+        name=name,
+        cut=CUTS[2],
+        loader_us=4000.0,
+        windows=tuple(
+            PoolWindow(images=round(rate), wall_ns=10**9, client_cpu_ns=10**8, worker_us=(4000.0,)) for rate in rates
+        ),
+    )
+
+
+def a_scaleout_check_document(
+    *measured: MeasuredPool, pools: Sequence[CheckedPool] = (), **changes: Any
+) -> PoolsDocument:
+    """Returns the document of a check on this host's cores; `pools` are those of `a_checked_pool` by default."""
+    asked = PoolsAsked(
+        pools=tuple(pools) or tuple(a_checked_pool(pool.name) for pool in measured),
+        loopback=True,
+        rounds=3,
+        data="photos",
+    )
+    samples = PoolsSamples(constants=CONSTANTS if measured else None, pools=measured)
+    return Document(**(_document_of("scaleout check", asked, samples) | changes))
+
+
+def a_capacity_document(*runs: MeasuredPool, measured: bool = True, **changes: Any) -> CapacityDocument:
+    """Returns the document of a plan for two trainers' hosts of two devices; a worker makes 1,000 images/sec.
+
+    Args:
+      runs: of `a_checked_pool`.
+      measured: whether anything was.
+      changes: to what was asked, or to the document.
+    """
+    values: dict[str, Any] = {
+        "images": 1_000_000,
+        "epochs": 10,
+        "device": Device(kind="emulated", name="emulated:1000", images_per_sec=1000.0),
+        "accelerators": 4,
+        "per_host": 2,
+        "config": replace(VARIANTS["tf-data-autotune"], batch_size=10),
+        "hosts": Hosts(worker_cores=4.0, trainer_cores=4.0, worker_price=0.25, trainer_price=1.0),
+        "storage_bytes_per_sec": None,
+        "memory_bytes": 0.0,
+        "goal_ratio": 0.9,
+        "data": "photos",
+    }
+    asked = CapacityAsked(**(values | {name: value for name, value in changes.items() if name in values}))
+    samples = CapacityMeasurements(
+        cut=CUTS[2] if measured else None,
+        constants=CONSTANTS if measured else None,
+        loader_us=4000.0,
+        file_bytes=100_000.0,
+        pools=tuple(a_checked_pool(run.name) for run in runs),
+        runs=PoolsSamples(constants=CONSTANTS, pools=runs) if runs else None,
+    )
+    document: dict[str, Any] = _document_of("capacity", asked, samples)
+    return Document(**(document | {name: value for name, value in changes.items() if name not in values}))
 
 
 def a_fault_sample(

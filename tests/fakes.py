@@ -217,9 +217,12 @@ NOISY = (AUTOTUNE, "noisy")
 
 
 class FakeGroup:
-    """Measures nothing: each round gives every job its planted rate, noisy jobs 6 % more or less by turns."""
+    """Measures nothing: each round gives every job its planted rate, noisy jobs 6 % more or less by turns.
 
-    def __init__(self, rates: dict[Job, float], rounds: int) -> None:
+    A job for which several rates are planted has one after the other, as they are.
+    """
+
+    def __init__(self, rates: dict[Job, float | tuple[float, ...]], rounds: int) -> None:
         self._jobs, self.left_out = list(rates), []
         self.measured = {job: SimpleNamespace(samples=[], facts=SimpleNamespace(config=TUNED_BASE)) for job in rates}
         self._rates = rates
@@ -243,7 +246,11 @@ class FakeGroup:
         return [Turn(group=self, of=job, window="train") for job in self.jobs]
 
     def take_turn(self, turn: Turn, number: int, begin=None) -> None:
-        rate = self._rates[turn.of] * (1 + 0.06 * (-1) ** number * (turn.of.variant in NOISY))
+        planted = self._rates[turn.of]
+        if isinstance(planted, tuple):
+            rate = planted[number % len(planted)]
+        else:
+            rate = planted * (1 + 0.06 * (-1) ** number * (turn.of.variant in NOISY))
         sample = SimpleNamespace(window=turn.window, whole_s_per_image=lambda images: 1 / rate)
         self.measured[turn.of].samples.append(sample)
 

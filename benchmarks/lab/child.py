@@ -76,24 +76,35 @@ class Child:
       log: the file to which the child's output is appended.
       arguments: the arguments of the class.
       home: where to run the child; None to run the child with this process' interpreter, folder and import path.
+      environment: environment variables that the child gets in addition to its parent's and those of `home`.
+      prefix: words before the child's command, such as those that run it in another network namespace.
     Raises:
       ChildDied: if the child ends before it has read its arguments.
       OSError: if no process can be started.
     """
 
-    def __init__(self, session: str, device: Device, log: Path, *arguments: Any, home: Home | None = None) -> None:
+    def __init__(
+        self,
+        session: str,
+        device: Device,
+        log: Path,
+        *arguments: Any,
+        home: Home | None = None,
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self._log = log
         self._killed = False
         program = _PROGRAM.format(folder=str(Path(unstall.__file__).resolve().parent), main=_MAIN)
         self._connection, theirs = multiprocessing.Pipe()
         with theirs, log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable if home is None else home.python, "-c", program],
+                [*prefix, sys.executable if home is None else home.python, "-c", program],
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=output,
                 cwd=None if home is None else home.folder,
-                env=None if home is None else {**os.environ, **home.environment},
+                env={**os.environ, **({} if home is None else home.environment), **(environment or {})},
                 start_new_session=True,
             )
         try:

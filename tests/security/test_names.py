@@ -10,18 +10,27 @@ import pytest
 from rich.console import Console
 
 from benchmarks.accuracy import measure
+from benchmarks.capacity import measure as capacity_run
+from benchmarks.capacity.plan import Plan as CapacityPlan
 from benchmarks.devices import holder as devices_holder
 from benchmarks.lab import command, rounds
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import held_out
 from benchmarks.pipeline.plan import parser, read_plan
+from benchmarks.scaleout import measure as scaleout_run
+from benchmarks.scaleout.check import measure as pools_run
+from benchmarks.scaleout.check.plan import CheckPlan as PoolsPlan
+from benchmarks.scaleout.plan import Plan as ScaleoutPlan
 from benchmarks.scaling import measure as scaling_run
 from benchmarks.scaling.plan import Plan as ScalingPlan
 from benchmarks.service import measure as service_run
 from benchmarks.service.faults import measure as service_faults_run
 from benchmarks.service.faults.plan import FaultsPlan
 from benchmarks.service.plan import Plan as ServicePlan
+from benchmarks.trainers import measure as trainers_run
+from benchmarks.trainers import processes as trainers_processes
+from benchmarks.trainers.plan import Plan as TrainersPlan
 from benchmarks.tune.own import measure as advice_run
 from benchmarks.tune.plan import AdvicePlan
 from pipeline import SourceError, from_folder
@@ -34,11 +43,17 @@ from profiles.report.files import write_atomically
 from tests import bad_files
 from tests.builders import (
     ONE_VARIANT,
+    a_capacity_document,
     a_fault_sample,
     a_faults_document,
     a_gate_check_document,
+    a_measured_pool,
     a_measured_service,
+    a_measured_trainers,
+    a_scaleout_check_document,
+    a_scaleout_document,
     a_service_document,
+    a_trainers_document,
     an_advice_document,
 )
 from tests.builders import a_scaling_plan as plan
@@ -138,6 +153,10 @@ WRITES = {
     "benchmarks.devices --inference": ("results.json", "report.html"),
     "benchmarks.service local": ("results.json", "report.html"),
     "benchmarks.service faults": ("results.json", "report.html"),
+    "benchmarks.trainers": ("results.json", "report.html"),
+    "benchmarks.scaleout": ("results.json", "report.html"),
+    "benchmarks.scaleout --check --loopback": ("results.json", "report.html"),
+    "benchmarks.capacity": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("results.json", "report.html"),
     "benchmarks.scaling": ("results.json", "report.html"),
     "benchmarks.augmentation": ("results.json", "report.html"),
@@ -178,8 +197,9 @@ class Chatty:
     """A child that writes to its log, and fails."""
 
     error: Exception
+    _killed = True  # what `kill_all` asks
 
-    def __init__(self, session, device, log, *arguments):
+    def __init__(self, session, device, log, *arguments, environment=None):
         with open(log, "a") as file:
             file.write("said")
 
@@ -241,11 +261,41 @@ def service_faults(photos, folder):
     service_faults_run.Run(some, from_folder(photos), bar).measure(lambda: None)
 
 
+def trainers(photos, folder):
+    asked = a_trainers_document(a_measured_trainers("one-tensorflow")).plan
+    asked = dataclasses.replace(asked, config=dataclasses.replace(asked.config, batch_size=1))
+    some = TrainersPlan(asked=asked, data=str(photos), out=folder)
+    bar = command.progress_bar(Console(quiet=True))
+    trainers_run.Run(some, from_folder(photos), bar).measure(lambda: None)
+
+
+def scaleout(photos, folder):
+    some = ScaleoutPlan(asked=a_scaleout_document().plan, data=str(photos), out=folder)
+    scaleout_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
+
+
+def pools(photos, folder):
+    some = PoolsPlan(asked=a_scaleout_check_document(a_measured_pool()).plan, data=str(photos), out=folder)
+    pools_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
+
+
+def capacity(photos, folder):
+    some = CapacityPlan(asked=a_capacity_document().plan, data=str(photos), out=folder)
+    capacity_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
+
+
 LOGS = {
     "cpu.log": ((group, rounds), (holder, devices_holder)),
     "children.log": ((places, scaling_run), (ladder, measure)),
     "tune.log": ((advice, advice_run),),
-    "child.log": ((service, service_run), (service_faults, service_faults_run)),
+    "one-tensorflow-0.log": ((trainers, trainers_processes),),
+    "child.log": (
+        (service, service_run),
+        (service_faults, service_faults_run),
+        (scaleout, scaleout_run),
+        (pools, pools_run),
+        (capacity, capacity_run),
+    ),
 }
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from benchmarks.accuracy.report import KIND as ACCURACY
 from benchmarks.augmentation.report import KIND as AUGMENTATION
+from benchmarks.capacity.report import KIND as CAPACITY
 from benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
 from benchmarks.devices.report import KIND as DEVICES
 from benchmarks.devices.report import Measurements as DevicesMeasurements
@@ -27,14 +28,18 @@ from benchmarks.doctor.report import KIND as DOCTOR
 from benchmarks.doctor.results import TROUBLES, Finding
 from benchmarks.gate.report import COMPARISONS
 from benchmarks.peers.report import KIND as PEERS
+from benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
+from benchmarks.scaleout.report import KIND as SCALEOUT
 from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.scripts.report import KIND as SCRIPTS
 from benchmarks.service.faults.report import KIND as SERVICE_FAULTS
 from benchmarks.service.report import KIND as SERVICE
+from benchmarks.trainers.report import KIND as TRAINERS
 from benchmarks.truth.report import KIND as TRUTH
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
 from benchmarks.tune.report import KIND as TUNE
+from profiles.devices import Device
 from profiles.report.document import LeftOut
 from profiles.report.files import write_atomically
 from profiles.report.html import render, with_answer
@@ -47,8 +52,10 @@ from tests.builders import (
     GATE_INVARIANTS,
     GATE_QUESTION,
     ONE_VARIANT,
+    a_capacity_document,
     a_check_document,
     a_comparisons_document,
+    a_costs,
     a_counting_group,
     a_devices_document,
     a_doctor_document,
@@ -60,17 +67,22 @@ from tests.builders import (
     a_measured_case,
     a_measured_peer,
     a_measured_pipeline,
+    a_measured_pool,
     a_measured_service,
+    a_measured_trainers,
     a_measured_way,
     a_peer,
     a_peers_document,
     a_result,
+    a_scaleout_check_document,
+    a_scaleout_document,
     a_scaling_document,
     a_scripts_document,
     a_search_document,
     a_service_document,
     a_survey,
     a_telemetry,
+    a_trainers_document,
     a_truth_document,
     a_worker_window,
     all_trained,
@@ -251,6 +263,54 @@ def service_faults_report(text: str) -> str:
     return SERVICE_FAULTS.page(document, SERVICE_FAULTS.derive(document))
 
 
+def trainers_report(text: str) -> str:
+    document = a_trainers_document(
+        a_measured_trainers("one-jax"),
+        a_measured_trainers("jax-processes", 2),
+        dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
+        complete=False,
+        **hostile_parts(text),
+    )
+    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, model=text, data=text))
+    return TRAINERS.page(document, TRAINERS.derive(document))
+
+
+def scaleout_report(text: str) -> str:
+    document = a_scaleout_document(
+        a_costs(),
+        model=text,
+        device=Device(kind="gpu", name=text),
+        data=text,
+        dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
+        complete=False,
+        **hostile_parts(text),
+    )
+    return SCALEOUT.page(document, SCALEOUT.derive(document))
+
+
+def scaleout_check_report(text: str) -> str:
+    document = a_scaleout_check_document(
+        a_measured_pool(text),
+        dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
+        complete=False,
+        **hostile_parts(text),
+    )
+    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, data=text))
+    return SCALEOUT_CHECK.page(document, SCALEOUT_CHECK.derive(document))
+
+
+def capacity_report(text: str) -> str:
+    document = a_capacity_document(
+        a_measured_pool(text),
+        device=Device(kind="emulated", name=text, images_per_sec=1000.0),
+        data=text,
+        dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
+        complete=False,
+        **hostile_parts(text),
+    )
+    return CAPACITY.page(document, CAPACITY.derive(document))
+
+
 def gate_report(text: str) -> str:
     question = dataclasses.replace(GATE_QUESTION, a=text, b=text)
     changed = dataclasses.replace(GATE_INVARIANTS, stages=(text,))
@@ -320,6 +380,10 @@ PAGES = {
     "devices --inference": fewer_bits_report,
     "service local": service_report,
     "service faults": service_faults_report,
+    "trainers": trainers_report,
+    "scaleout": scaleout_report,
+    "scaleout check": scaleout_check_report,
+    "capacity": capacity_report,
     "doctor": doctor_report,
     "tune": tune_report,
     "tune --pipeline": advice_report,

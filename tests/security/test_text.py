@@ -15,6 +15,7 @@ import pytest
 from rich.progress import Progress
 
 from benchmarks.augmentation.report import KIND as AUGMENTATION
+from benchmarks.capacity.report import KIND as CAPACITY
 from benchmarks.cli import VERBS
 from benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
 from benchmarks.doctor.plan import Asked as DoctorAsked
@@ -27,9 +28,12 @@ from benchmarks.lab.options import UserError
 from benchmarks.lab.serve import one_line
 from benchmarks.lab.show import show
 from benchmarks.peers.report import KIND as PEERS
+from benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
+from benchmarks.scaleout.report import KIND as SCALEOUT
 from benchmarks.scaling.report import KIND as SCALING
 from benchmarks.service.faults.report import KIND as SERVICE_FAULTS
 from benchmarks.service.report import KIND as SERVICE
+from benchmarks.trainers.report import KIND as TRAINERS
 from benchmarks.truth.report import KIND as TRUTH
 from benchmarks.tune.check.report import KIND as CHECK
 from benchmarks.tune.own.report import KIND as ADVICE
@@ -52,8 +56,10 @@ from tests.builders import (
     COMPOSED,
     GATE_INVARIANTS,
     ONE_VARIANT,
+    a_capacity_document,
     a_check_document,
     a_comparisons_document,
+    a_costs,
     a_counting_group,
     a_doctor_document,
     a_fault_sample,
@@ -63,15 +69,20 @@ from tests.builders import (
     a_hostile_trial,
     a_measured_peer,
     a_measured_pipeline,
+    a_measured_pool,
     a_measured_service,
+    a_measured_trainers,
     a_measured_way,
     a_peer,
     a_peers_document,
     a_result,
+    a_scaleout_check_document,
+    a_scaleout_document,
     a_scaling_document,
     a_search_document,
     a_service_document,
     a_survey,
+    a_trainers_document,
     a_truth_document,
     a_worker_window,
     an_advice_document,
@@ -184,6 +195,28 @@ def show_service_faults(console: Terminal, text: str) -> None:
     SERVICE_FAULTS.print(console, document, SERVICE_FAULTS.derive(document))
 
 
+def show_trainers(console: Terminal, text: str) -> None:
+    document = a_trainers_document(a_measured_trainers("one-jax"), left_out=(LeftOut(who=text, reason=text),))
+    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, model=text, data=text))
+    TRAINERS.print(console, document, TRAINERS.derive(document))
+
+
+def show_scaleout(console: Terminal, text: str) -> None:
+    document = a_scaleout_document(a_costs(), model=text, device=Device(kind="gpu", name=text))
+    SCALEOUT.print(console, document, SCALEOUT.derive(document))
+
+
+def show_scaleout_check(console: Terminal, text: str) -> None:
+    document = a_scaleout_check_document(a_measured_pool(text), left_out=(LeftOut(who=text, reason=text),))
+    SCALEOUT_CHECK.print(console, document, SCALEOUT_CHECK.derive(document))
+
+
+def show_capacity(console: Terminal, text: str) -> None:
+    device = Device(kind="emulated", name=text, images_per_sec=1000.0)
+    document = a_capacity_document(a_measured_pool(text), device=device)
+    CAPACITY.print(console, document, CAPACITY.derive(document))
+
+
 def show_augmentation(console: Terminal, text: str) -> None:
     document = an_augmentation(a_measured(), left_out=(LeftOut(who="shear, opencv, batch", reason=text),))
     AUGMENTATION.print(console, document, AUGMENTATION.derive(document))
@@ -226,6 +259,10 @@ TERMINALS = {
     "devices --inference": show_fewer_bits,
     "service local": show_service,
     "service faults": show_service_faults,
+    "trainers": show_trainers,
+    "scaleout": show_scaleout,
+    "scaleout check": show_scaleout_check,
+    "capacity": show_capacity,
     "comparison": show_comparison,
     "gate check": show_gate_check,
     "left out": show_left_out,

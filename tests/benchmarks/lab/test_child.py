@@ -233,6 +233,29 @@ def test_a_child_with_a_home_has_none_of_its_parents_path(tmp_path, monkeypatch)
     assert str(tmp_path / "path") in path and not {"", folder, "/of/the/parent"} & set(path)
 
 
+def test_a_child_with_an_environment_keeps_the_path_of_its_parent(tmp_path, monkeypatch):
+    (tmp_path / "away.py").write_text(AWAY)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    child = Child("away:Session", CPU, tmp_path / "log", environment={"UNSTALL_TESTED": "yes"})
+    try:
+        environment, path, _ = child.ask("surroundings", timeout_s=60)
+    finally:
+        child.close()
+    assert environment["UNSTALL_TESTED"] == "yes" and environment["PATH"] == os.environ["PATH"]
+    assert str(tmp_path) in path
+
+
+def test_a_child_is_run_by_the_words_before_its_command(tmp_path, monkeypatch):
+    (tmp_path / "away.py").write_text(AWAY)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    child = Child("away:Session", CPU, tmp_path / "log", prefix=("env", "UNSTALL_TESTED=by a prefix"))
+    try:
+        environment, _, _ = child.ask("surroundings", timeout_s=60)
+    finally:
+        child.close()
+    assert environment["UNSTALL_TESTED"] == "by a prefix"
+
+
 def test_a_child_without_a_gpu_refuses_the_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))

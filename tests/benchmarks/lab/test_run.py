@@ -20,6 +20,7 @@ import pytest
 
 from benchmarks.accuracy.__main__ import COMMAND as ACCURACY
 from benchmarks.augmentation.__main__ import COMMAND as AUGMENTATION
+from benchmarks.capacity.__main__ import COMMAND as CAPACITY
 from benchmarks.devices.__main__ import COMMAND as DEVICES
 from benchmarks.devices.__main__ import INFERENCE
 from benchmarks.gate.__main__ import CHECK as GATE_CHECK
@@ -29,9 +30,12 @@ from benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from benchmarks.lab.options import UserError
 from benchmarks.peers.__main__ import COMMAND as PEERS
 from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
+from benchmarks.scaleout.__main__ import CHECK as SCALEOUT_CHECK
+from benchmarks.scaleout.__main__ import COMMAND as SCALEOUT
 from benchmarks.scaling.__main__ import COMMAND as SCALING
 from benchmarks.scripts.__main__ import COMMAND as SCRIPTS
 from benchmarks.service.__main__ import FAULTS, LOCAL
+from benchmarks.trainers.__main__ import COMMAND as TRAINERS
 from benchmarks.truth.__main__ import COMMANDS as TRUTH
 from benchmarks.tune.__main__ import ADVICE, CHECK
 from benchmarks.tune.__main__ import SEARCH as TUNE
@@ -44,8 +48,10 @@ from profiles.text import Terminal
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
+    a_capacity_document,
     a_check_document,
     a_comparisons_document,
+    a_costs,
     a_counting_group,
     a_devices_document,
     a_fault_sample,
@@ -55,16 +61,21 @@ from tests.builders import (
     a_measured_augmentation,
     a_measured_peer,
     a_measured_pipeline,
+    a_measured_pool,
     a_measured_service,
+    a_measured_trainers,
     a_measured_way,
     a_measurement_document,
     a_peers_document,
     a_result,
+    a_scaleout_check_document,
+    a_scaleout_document,
     a_scaling_document,
     a_scaling_plan,
     a_scripts_document,
     a_search_document,
     a_service_document,
+    a_trainers_document,
     a_trial,
     a_truth_document,
     a_worker_window,
@@ -133,6 +144,18 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         a_faults_document(a_fault_sample(), a_fault_sample((0, 1, 2), policy="off", end="waited")),
         a_faults_document(),
     ),
+    "trainers": (
+        TRAINERS,
+        a_trainers_document(a_measured_trainers("one-jax"), a_measured_trainers("jax-processes", 2)),
+        a_trainers_document(),
+    ),
+    "scaleout": (SCALEOUT, a_scaleout_document(a_costs()), a_scaleout_document()),
+    "scaleout check": (
+        SCALEOUT_CHECK,
+        a_scaleout_check_document(a_measured_pool(), a_measured_pool("another")),
+        a_scaleout_check_document(),
+    ),
+    "capacity": (CAPACITY, a_capacity_document(a_measured_pool()), a_capacity_document(measured=False)),
     "truth": (TRUTH["planted"], a_truth_document(a_counting_group(1001.0, 999.0)), a_truth_document()),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
     "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=Trial())),

@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 
+from benchmarks.lab.ports import free_port
 from benchmarks.service.child import ServiceSession
-from benchmarks.service.faults.pool import free_port
 from benchmarks.service.faults.relay import Relay
 from benchmarks.service.plan import Asked
 from benchmarks.service.results import ServiceResult, derive
 from benchmarks.service.samples import Measurements
 from pipeline import VARIANTS, from_folder
-from pipeline.address import Address
+from pipeline.address import Address, Place
 from pipeline.service import server
 from pipeline.service.local import WorkerProcess
-from pipeline.service.server import Place
 from pipeline.service.worker import order_for
 from pipeline.sources.source import ImageSource
 from tests.builders import a_service_document

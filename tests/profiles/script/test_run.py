@@ -500,6 +500,24 @@ def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps
     assert "Array has been deleted" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ('{"cluster": {"worker": ["a:1", "b:1"]}}', "TF_CONFIG names 2 workers: Keras 3 does not work with "),
+        ("{x", "TF_CONFIG must be JSON. Received: TF_CONFIG={x"),
+        ('{"cluster": {"worker": ["a:1"]}}', None),
+    ],
+    ids=["two hosts", "malformed", "one host"],
+)
+def test_hosts_that_keras_cannot_train_on_are_said_in_one_line(tmp_path, cluster, said):
+    script = write(tmp_path, "print(len(images))")
+    ended = run(tmp_path, "--out", "out", script, TF_CONFIG=cluster)
+    assert ended.returncode == 0 and "Traceback" not in ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if "TF_CONFIG" in line]
+    assert len(lines) == (0 if said is None else 1)
+    assert said is None or said in lines[0]
+
+
 @pytest.mark.needs("torch")
 def test_a_fit_on_pytorch_is_watched_and_comes_to_the_same(tmp_path):
     script = write(

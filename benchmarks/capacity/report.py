@@ -1,0 +1,172 @@
+"""Prints and renders the hosts of a training, and how well the simulation reproduces small runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.capacity.plan import Asked
+from benchmarks.capacity.results import CapacityDocument, Fleet, Results, SmallRun, derive
+from benchmarks.capacity.samples import Measurements
+from benchmarks.scaleout.check.results import NEAR_RATIO
+from benchmarks.scaleout.report import counted, rate_text, table
+from profiles.report import Kind, html
+
+RUN_COLUMNS = ("small run", "simulated", "measured", "ratio")
+FLEET_COLUMNS = ("workers a host", "in all", "their cores", "img/s", "devices", "link", "1st epoch", "hours", "price")
+
+
+def run_cells(run: SmallRun) -> tuple[str, ...]:
+    return (
+        run.name,
+        f"{run.simulated_images_per_sec:,.0f}",
+        f"{run.images_per_sec:,.0f}",
+        f"{run.ratio:.2f}{' !' if run.missed else ''}",
+    )
+
+
+def fleet_cells(fleet: Fleet, document: CapacityDocument, results: Results) -> tuple[str, ...]:
+    in_all = fleet.workers * results.trainer_hosts
+    mark = " (chosen)" if fleet == results.chosen else ""
+    return (
+        (str(fleet.workers) if fleet.workers else "own cores") + mark,
+        f"{in_all:,}",
+        f"{in_all * document.plan.hosts.worker_cores:,.0f}",
+        f"{fleet.images_per_sec:,.0f}",
+        f"{fleet.device_ratio:.0%}",
+        "-" if fleet.link_ratio is None else f"{fleet.link_ratio:.0%}",
+        f"{document.plan.images / fleet.cold_images_per_sec / 60:,.1f} min",
+        f"{fleet.hours:,.1f}",
+        "-" if fleet.price is None else f"{fleet.price:,.0f}",
+    )
+
+
+def sentences(document: CapacityDocument, results: Results) -> list[str]:
+    """Returns the demand, the answer, network, storage and caches, and what is assumed."""
+    asked, alone, chosen = document.plan, results.alone, results.chosen
+    assert alone is not None and document.samples.cut is not None
+    per_host = results.demand_images_per_sec / results.trainer_hosts
+    lines = [
+        f"{counted(asked.accelerators, 'accelerator')} on {counted(results.trainer_hosts, 'host')} "
+        f"consume{'s' if asked.accelerators == 1 else ''} {results.demand_images_per_sec:,.0f} images/sec, "
+        f"{per_host:,.0f} a host; an epoch of {asked.images:,} images takes "
+        f"{asked.images / results.demand_images_per_sec / 60:.1f} minutes at best.",
+        f"Files: {results.dataset_bytes / 1e9:,.0f} GB an epoch, read at "
+        f"{rate_text(results.demand_images_per_sec * document.samples.file_bytes)} at best.",
+        _answer(document, results),
+    ]
+    fleet = chosen or results.fleets[-1]
+    received = fleet.images_per_sec * document.samples.cut.bytes_per_image / results.trainer_hosts
+    lines.append(f"Batches come at {rate_text(received)} a trainer's host.")
+    if asked.memory_bytes:
+        held = "holds all files" if fleet.cached else "does not hold all files, so that every epoch reads the storage"
+        lines.append(f"The memory of the workers' hosts {held}.")
+    lines.append(
+        "Assumed: cores like those here, photos like those measured, one worker a host that does nothing else, each "
+        "trainer's host with workers of its own, steps that all accelerators begin together, steps of the stated rate "
+        "whatever the batch, no time for gradients to cross the network."
+    )
+    return lines
+
+
+def _answer(document: CapacityDocument, results: Results) -> str:
+    asked, alone, chosen = document.plan, results.alone, results.chosen
+    assert alone is not None
+    if alone.device_ratio >= asked.goal_ratio:
+        return (
+            f"The cores of the trainers' hosts, {asked.hosts.trainer_cores:g} each, use the accelerators "
+            f"{alone.device_ratio:.0%}: no workers are needed."
+        )
+    if chosen is None:
+        return f"No number of workers uses the accelerators {asked.goal_ratio:.0%}: {_why_none(document, results)}."
+    in_all = chosen.workers * results.trainer_hosts
+    return (
+        f"{counted(chosen.workers, 'worker')} of {counted(asked.hosts.worker_cores, 'core')} for each trainer's host, "
+        f"{in_all:,} in all: the accelerators are used {chosen.device_ratio:.0%}; by the trainers' own cores, "
+        f"{asked.hosts.trainer_cores:g} each, {alone.device_ratio:.0%}."
+    )
+
+
+def _why_none(document: CapacityDocument, results: Results) -> str:
+    asked, constants, last = document.plan, document.samples.constants, results.fleets[-1]
+    assert constants is not None and asked.device.images_per_sec is not None
+    step_s = asked.config.batch_size / asked.device.images_per_sec
+    most_ratio = step_s / (step_s + constants.hand_over_ms_per_batch / 1e3)
+    if most_ratio < asked.goal_ratio:
+        return f"while a batch that is ready is handed over they wait, and are used {most_ratio:.0%} at best"
+    if last.link_ratio is not None and last.link_ratio > 1 - NEAR_RATIO:
+        return "the trainers' links are full"
+    return "the storage or the trainers' cores are the limit"
+
+
+def run_sentence(results: Results) -> str:
+    if not results.runs:
+        return "Not held against small runs: unstall scaleout --check measures them, and --runs FILE names them."
+    near = len(results.runs) - len(results.missed)
+    return f"The simulation reproduces {near} of {len(results.runs)} small runs within {NEAR_RATIO:.0%}."
+
+
+def _title(document: CapacityDocument) -> str:
+    asked = document.plan
+    height, width = asked.config.image_size
+    return f"{asked.accelerators} x {asked.device.name}, {height}x{width} px, batches of {asked.config.batch_size}"
+
+
+_LEGEND = (
+    "devices: how far the accelerators are used. link: how far each trainer's link is used. 1st epoch: with all files "
+    "read from the storage. hours, price: of the whole training. Simulated, not measured."
+)
+
+
+def _fleets(document: CapacityDocument, results: Results) -> list[tuple[str, ...]]:
+    if results.alone is None:
+        raise ValueError("no costs were measured")
+    return [fleet_cells(fleet, document, results) for fleet in (results.alone, *results.fleets)]
+
+
+def _print(console: Console, document: CapacityDocument, results: Results) -> None:
+    if results.runs:
+        console.print(Text("Small runs, simulated and measured", style="bold"))
+        console.print(table(RUN_COLUMNS, [run_cells(run) for run in results.runs]))
+    console.print(Text(run_sentence(results)))
+    console.print()
+    console.print(Text(_title(document), style="bold"))
+    console.print(table(FLEET_COLUMNS, _fleets(document, results)))
+    console.print()
+    for line in sentences(document, results):
+        console.print(Text(line))
+    console.print(Text(_LEGEND, style="dim"))
+
+
+def _page(document: CapacityDocument, results: Results) -> str:
+    tables: list[tuple[Sequence[str], Sequence[Sequence[str]]]] = [(FLEET_COLUMNS, _fleets(document, results))]
+    if results.runs:
+        tables.append((RUN_COLUMNS, [run_cells(run) for run in results.runs]))
+    return (
+        html.environment(Path(__file__).parent)
+        .get_template("capacity.html.j2")
+        .render(
+            document=document,
+            title=_title(document),
+            tables=tables,
+            sentences=[*sentences(document, results), run_sentence(results)],
+            legend=_LEGEND,
+        )
+    )
+
+
+def _copies(document: CapacityDocument, results: Results) -> dict[str, Any]:
+    return {"results": results.to_dict()}
+
+
+def _rows(results: Results) -> Sequence[Mapping[str, Any]]:
+    fleets = [results.alone, *results.fleets]
+    return [asdict(fleet) for fleet in fleets if fleet is not None]
+
+
+KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows)

@@ -1,0 +1,49 @@
+"""Predicts whether workers on other hosts pay, how many, and where to cut the pipeline; and checks its predictions.
+
+python -m benchmarks.scaleout --data photos/train --worker-cores 4 --worker-price 0.2 --trainer-price 3 --network 10gbit
+python -m benchmarks.scaleout --check
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from benchmarks.lab.command import Command, add_json_option, exit_code_of, new_folder, run_plan
+from benchmarks.scaleout.parser import parser
+from benchmarks.scaleout.plan import read_plan
+from profiles.text import Terminal
+
+COMMAND = Command(
+    parser=parser,
+    plan=read_plan,
+    lab="benchmarks.scaleout.measure:open_run",
+    kind="benchmarks.scaleout.report:KIND",
+)
+CHECK = Command(
+    parser=parser,
+    plan=read_plan,
+    lab="benchmarks.scaleout.check.measure:open_run",
+    kind="benchmarks.scaleout.check.report:KIND",
+    exit_code=lambda document, results: 1 if results.missed else 0,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Returns 0; 1 if a prediction misses; 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped.
+    """
+    options = parser()
+    add_json_option(options)
+    arguments = options.parse_args(argv)
+    console, errors = Terminal(), Terminal(stderr=True)
+    out = arguments.out or new_folder()
+    command = CHECK if arguments.check else COMMAND
+    return exit_code_of(
+        lambda: run_plan(command, read_plan(arguments, out), console, errors, as_json=arguments.json), errors, out
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

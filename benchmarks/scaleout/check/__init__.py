@@ -1,0 +1,1 @@
+"""Holds the predictions of scaleout against pools of hosts that this host emulates."""

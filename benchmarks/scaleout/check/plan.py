@@ -1,0 +1,175 @@
+"""Reads what `python -m benchmarks.scaleout --check` is asked to do, and lists the pools that it measures."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.lab.options import UserError, split_names
+from benchmarks.scaleout.parser import ROUNDS
+from pipeline import VARIANTS, PipelineConfig
+from profiles.provenance import without_folder
+
+_COMPOSED = replace(VARIANTS["tf-data-composed"], workers=2, autotune=False, prefetch=2)
+_SEPARATE = replace(VARIANTS["tf-data-autotune"], workers=2, autotune=False, prefetch=2)
+_FAST = 20_000.0
+_MBIT_100, _GBIT = 100e6 / 8, 1e9 / 8
+_COMMANDS = ("ip", "tc", "nsenter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedPool:
+    """A pool that is measured.
+
+    Attributes:
+      name: in words.
+      config: the pipeline, with what workers send.
+      worker_cores: the quota of each worker's host; none for the trainer alone.
+      trainer_cores: the quota of the trainer's host.
+      link_bytes_per_sec: of each link; None where nothing limits it.
+      device_images_per_sec: what the emulated device consumes.
+    """
+
+    name: str
+    config: PipelineConfig
+    worker_cores: tuple[float, ...]
+    trainer_cores: float
+    link_bytes_per_sec: float | None = _GBIT
+    device_images_per_sec: float = _FAST
+
+
+def _sized(config: PipelineConfig, size: int, served: str = "batches") -> PipelineConfig:
+    return replace(config, image_size=(size, size), served=served)
+
+
+def _goal_pools() -> tuple[CheckedPool, ...]:
+    """Returns one pool less than the smallest for 0.9 of a device, that pool, and one more, for slow worker hosts."""
+    return tuple(
+        CheckedPool(
+            name=f"goal, {workers} of 0.25",
+            config=_sized(_COMPOSED, 64),
+            worker_cores=(0.25,) * workers,
+            trainer_cores=0.6,
+            device_images_per_sec=1500.0,
+        )
+        for workers in (1, 2, 3, 4)
+    )
+
+
+# The constants are measured on batches of 96 and 192 px, which no pool has.
+CONSTANTS_CONFIG = _sized(_COMPOSED, 96)
+
+# All quotas of a pool together leave room on two cores for this process and for the system: at most 1.6 cores.
+POOLS = (
+    CheckedPool(name="alone", config=_sized(_COMPOSED, 64), worker_cores=(), trainer_cores=0.6),
+    CheckedPool(name="1 of 0.4", config=_sized(_COMPOSED, 64), worker_cores=(0.4,), trainer_cores=0.6),
+    CheckedPool(name="2 of 0.4", config=_sized(_COMPOSED, 64), worker_cores=(0.4, 0.4), trainer_cores=0.6),
+    CheckedPool(name="3 of 0.3", config=_sized(_COMPOSED, 64), worker_cores=(0.3, 0.3, 0.3), trainer_cores=0.6),
+    CheckedPool(name="0.2 and 0.5", config=_sized(_COMPOSED, 64), worker_cores=(0.2, 0.5), trainer_cores=0.6),
+    CheckedPool(name="128 px", config=_sized(_COMPOSED, 128), worker_cores=(0.4, 0.4), trainer_cores=0.6),
+    CheckedPool(
+        name="128 px, 100 mbit",
+        config=_sized(_COMPOSED, 128),
+        worker_cores=(0.5, 0.5),
+        trainer_cores=0.6,
+        link_bytes_per_sec=_MBIT_100,
+    ),
+    CheckedPool(
+        name="files, 100 mbit",
+        config=_sized(_SEPARATE, 64, "files"),
+        worker_cores=(0.4,),
+        trainer_cores=1.0,
+        link_bytes_per_sec=_MBIT_100,
+    ),
+    CheckedPool(name="files", config=_sized(_SEPARATE, 64, "files"), worker_cores=(0.4,), trainer_cores=0.6),
+    CheckedPool(name="images", config=_sized(_SEPARATE, 64, "images"), worker_cores=(0.4, 0.4), trainer_cores=0.6),
+    CheckedPool(name="batches", config=_sized(_SEPARATE, 64), worker_cores=(0.4, 0.4), trainer_cores=0.6),
+    *_goal_pools(),
+)
+
+# One core each, by affinity, which needs no rights; and the link is a relay. Its batches are small: the relay carries
+# both ways in turns, and lets the sender of a large batch wait for leave to go on.
+LOOPBACK_POOLS = (
+    CheckedPool(
+        name="1 worker", config=_sized(_COMPOSED, 64), worker_cores=(1.0,), trainer_cores=1.0, link_bytes_per_sec=None
+    ),
+    CheckedPool(
+        name="1 worker, 40 mbit",
+        config=replace(_sized(_COMPOSED, 64), batch_size=8),
+        worker_cores=(1.0,),
+        trainer_cores=1.0,
+        link_bytes_per_sec=40e6 / 8,
+    ),
+    CheckedPool(
+        name="1 worker, 600 img/s",
+        config=_sized(_COMPOSED, 64),
+        worker_cores=(1.0,),
+        trainer_cores=1.0,
+        link_bytes_per_sec=None,
+        device_images_per_sec=600.0,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckAsked:
+    """What is checked; kept in the document of a run.
+
+    Attributes:
+      loopback: whether the hosts are cores of this one, and the link a relay; else namespaces with quotas and rates.
+      rounds: windows of each pool.
+      data: the photos' name, without folders.
+    """
+
+    pools: tuple[CheckedPool, ...]
+    loopback: bool
+    rounds: int
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPlan:
+    """A check: what was asked, which photos are used, and where the files of the run go."""
+
+    asked: CheckAsked
+    data: str
+    out: Path
+    skip_list: Path | None = None
+
+
+def read_check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
+    """Checks all options that can be checked before anything is opened.
+
+    Raises:
+      UserError: if an option is wrong, or this host cannot emulate others; the message has one line.
+    """
+    rounds = ROUNDS if arguments.rounds is None else arguments.rounds
+    if rounds < 1:
+        raise UserError(f"--rounds must be at least 1. Received: {rounds}.")
+    pools = LOOPBACK_POOLS if arguments.loopback else POOLS
+    if arguments.only is not None:
+        texts = split_names(arguments.only, "--only")
+        pools = tuple(pool for pool in pools if any(text in pool.name for text in texts))
+        if not pools:
+            raise UserError(f"--only: no pool's name holds one of these texts. Received: {arguments.only}.")
+    if not arguments.loopback:
+        _check_rights()
+    elif not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+        raise UserError("--loopback needs two cores: one for a worker, one for the trainer.", exit_code=3)
+    asked = CheckAsked(pools=pools, loopback=arguments.loopback, rounds=rounds, data=without_folder(arguments.data))
+    return CheckPlan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
+
+
+def _check_rights() -> None:
+    if os.geteuid() != 0:
+        raise UserError(
+            "--check needs the rights of root: it makes network namespaces and control groups, and removes them. "
+            "--loopback needs none.",
+            exit_code=3,
+        )
+    missing = [command for command in _COMMANDS if shutil.which(command) is None]
+    if missing:
+        raise UserError(f"--check needs the commands ip, tc and nsenter. Missing: {', '.join(missing)}.", exit_code=3)

@@ -1,0 +1,95 @@
+"""Prints and renders predictions of pools beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.scaleout.check.plan import CheckAsked
+from benchmarks.scaleout.check.results import NEAR_RATIO, CheckDocument, CheckResults, PoolResult, derive
+from benchmarks.scaleout.check.samples import CheckSamples
+from benchmarks.scaleout.report import table
+from profiles.report import Kind, html
+from profiles.statistics import range_cell
+
+COLUMNS = ("pool", "predicted", "measured", "ratio", "95 %", "device", "limit")
+
+
+def cells(result: PoolResult) -> tuple[str, ...]:
+    return (
+        result.name,
+        f"{result.predicted.images_per_sec:,.0f}",
+        f"{result.images_per_sec:,.0f}",
+        f"{result.ratio:.2f}{' !' if result.missed else ''}",
+        range_cell(result.interval),
+        f"{result.device_ratio:.0%}",
+        result.predicted.limit,
+    )
+
+
+def sentences(document: CheckDocument, results: CheckResults) -> list[str]:
+    """Returns how many predictions are near, and how the hosts are emulated."""
+    near = len(results.pools) - len(results.missed)
+    how = (
+        "Hosts: cores of this one; links: relays."
+        if document.plan.loopback
+        else "Hosts: network namespaces with a quota of CPU time each; links: 1 Gbit/s, or 100 where the name says so."
+    )
+    return [
+        f"{near} of {len(results.pools)} predictions are within {NEAR_RATIO:.0%} of what was measured."
+        + (f" Not: {', '.join(results.missed)}." if results.missed else ""),
+        how,
+    ]
+
+
+_LEGEND = (
+    "ratio: predicted over measured images/sec. Predicted from costs that were measured without quotas and links; the "
+    "constants of sending and receiving from batches of 96 and 192 px."
+)
+
+
+def _title(document: CheckDocument) -> str:
+    images = (document.dataset or {}).get("images", 0)
+    return f"Pools, predicted and measured, {images:,} images"
+
+
+def _print(console: Console, document: CheckDocument, results: CheckResults) -> None:
+    console.print(Text(_title(document), style="bold"))
+    console.print(table(COLUMNS, [cells(result) for result in results.pools]))
+    console.print()
+    for line in sentences(document, results):
+        console.print(Text(line))
+    console.print(Text(_LEGEND, style="dim"))
+    for left_out in document.left_out:
+        console.print(Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}"), soft_wrap=True)
+
+
+def _page(document: CheckDocument, results: CheckResults) -> str:
+    return (
+        html.environment(Path(__file__).parents[1])
+        .get_template("scaleout.html.j2")
+        .render(
+            document=document,
+            title=_title(document),
+            tables=[(COLUMNS, [cells(result) for result in results.pools])],
+            sentences=sentences(document, results),
+            legend=_LEGEND,
+        )
+    )
+
+
+def _copies(document: CheckDocument, results: CheckResults) -> dict[str, Any]:
+    return {"results": results.to_dict()}
+
+
+def _rows(results: CheckResults) -> Sequence[Mapping[str, Any]]:
+    return results.to_dict()
+
+
+KIND = Kind(
+    plan=CheckAsked, samples=CheckSamples, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows
+)

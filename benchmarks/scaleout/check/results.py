@@ -1,0 +1,98 @@
+"""Derives how near the predictions of pools are to what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.scaleout import model
+from benchmarks.scaleout.check.plan import CheckAsked, CheckedPool
+from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool
+from benchmarks.scaleout.model import Hosts, Pool
+from benchmarks.scaleout.samples import Constants, Costs, Trainer
+from profiles.report import Document
+from profiles.statistics import Interval, geometric_mean, ratio_interval
+
+CheckDocument = Document[CheckAsked, CheckSamples]
+
+# A prediction is to be so near to what is measured.
+NEAR_RATIO = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolResult:
+    """A pool, predicted and measured.
+
+    Attributes:
+      images_per_sec: measured; geometric mean over the windows.
+      ratio, interval: predicted over measured, and the 95 % interval; None for too few windows.
+      device_ratio: how far the emulated device was used.
+      missed: whether the prediction is further than 10 % from what was measured.
+    """
+
+    name: str
+    predicted: Pool
+    images_per_sec: float
+    ratio: float
+    interval: Interval | None
+    device_ratio: float
+    missed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResults:
+    """All pools; `missed` names those whose prediction is too far off."""
+
+    pools: tuple[PoolResult, ...]
+    missed: tuple[str, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        return [asdict(pool) for pool in self.pools]
+
+
+def derive(document: CheckDocument) -> CheckResults:
+    """Predicts every pool that was measured."""
+    constants = document.samples.constants
+    asked = {pool.name: pool for pool in document.plan.pools}
+    pools = tuple(
+        _result(asked[measured.name], measured, constants)
+        for measured in document.samples.pools
+        if measured.windows and constants is not None
+    )
+    return CheckResults(pools=pools, missed=tuple(pool.name for pool in pools if pool.missed))
+
+
+def predicted(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> Pool:
+    """Predicts a pool from costs that were measured without quotas."""
+    costs = Costs(
+        trainer=Trainer(
+            device_images_per_sec=pool.device_images_per_sec,
+            model_us=0.0,
+            loader_us=measured.loader_us,
+            most_cores=None,
+        ),
+        cuts=(measured.cut,),
+        constants=constants,
+        batch_size=pool.config.batch_size,
+    )
+    hosts = Hosts(worker_cores=1.0, trainer_cores=pool.trainer_cores, link_bytes_per_sec=pool.link_bytes_per_sec)
+    return (
+        model.pool(costs, hosts, pool.config.served, pool.worker_cores)
+        if pool.worker_cores
+        else model.alone(costs, hosts)
+    )
+
+
+def _result(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> PoolResult:
+    prediction = predicted(pool, measured, constants)
+    rates = [window.images_per_sec for window in measured.windows]
+    ratio, interval = ratio_interval([prediction.images_per_sec] * len(rates), rates)
+    return PoolResult(
+        name=pool.name,
+        predicted=prediction,
+        images_per_sec=geometric_mean(rates),
+        ratio=ratio,
+        interval=interval,
+        device_ratio=geometric_mean(rates) / pool.device_images_per_sec,
+        missed=abs(ratio - 1) > NEAR_RATIO,
+    )

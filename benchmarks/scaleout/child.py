@@ -1,0 +1,242 @@
+"""Measures in a child process what a cut pipeline costs on either side, and what it costs to send and to receive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from benchmarks.lab.backend import Refused
+from benchmarks.lab.session import Session, noise_batch
+from benchmarks.scaleout.samples import Constants, Costs, CutCosts, Trainer
+from pipeline import ImageSource, PipelineConfig, build
+from pipeline.errors import UnavailableError
+from pipeline.service.local import LocalService
+from pipeline.service.numbered import BatchMaker, numbered_batches, rest_of
+from pipeline.service.tf_private import distributed
+from pipeline.stages import output
+from profiles import clock
+from profiles.measure import LOADER_ROUNDS, TRIAL_STEPS, steps_for
+from profiles.measure.windows import Windows
+from profiles.provenance import usable_cores
+from profiles.statistics import median
+
+# A run lasts at least so long; the median of so many runs counts.
+_RUN_NS, _RUNS = 700_000_000, 5
+# Batches whose hand-over is timed, each after so long a pause that it lies ready.
+_READY_BATCHES, _READY_NS = 20, 30_000_000
+# A worker that nobody reads from is watched for so long: the system counts its time in hundredths of a second.
+_IDLE_NS = 2_000_000_000
+# A pipeline that keeps fewer of the cores busy than this part of them is limited by something else.
+_BUSY_RATIO = 0.9
+_LABEL_BYTES = 4
+
+
+class ScaleoutSession(Session):
+    """Answers the parent's requests, and those of every measurement."""
+
+    def costs(self, config: PipelineConfig, model: str) -> Costs:
+        """Measures all costs of a pipeline and of a model that is open.
+
+        Raises:
+          Refused: if no service can serve the pipeline.
+        """
+        config = replace(config, image_size=self.image_size(model))
+        try:
+            cuts = tuple(cut_costs(self._source, config, served) for served in legal_cuts(config))
+            return Costs(
+                trainer=self._trainer(config, model),
+                cuts=cuts,
+                constants=constants(self._source, config),
+                batch_size=config.batch_size,
+            )
+        except UnavailableError as error:
+            raise Refused(str(error)) from error
+
+    def constants(self, config: PipelineConfig) -> Constants:
+        """Measures what sending and receiving costs, on batches of one pipeline."""
+        return constants(self._source, config)
+
+    def cut(self, config: PipelineConfig) -> CutCosts:
+        """Measures the costs of the cut that a config states."""
+        return cut_costs(self._source, config, config.served)
+
+    def loader_us(self, config: PipelineConfig) -> float:
+        """Measures the microseconds of a core that an image takes in a pipeline without a service."""
+        with build(config, self._source) as loader:
+            return _cost(loader.data, lambda element: int(element[1].shape[0]))[0]
+
+    def image_size(self, model: str) -> tuple[int, int]:
+        height, width = self._models[model].input_shape[1:3]
+        return int(height), int(width)
+
+    def _trainer(self, config: PipelineConfig, model: str) -> Trainer:
+        batch = noise_batch(config.batch_size, config.image_size)
+        windows = Windows(self._models[model], self._device)
+        windows.prepare([batch])
+        steps = steps_for(windows.resident(batch, steps=TRIAL_STEPS, round_=0))
+        samples = [windows.resident(batch, steps=steps, round_=number) for number in range(LOADER_ROUNDS)]
+        with build(config, self._source) as loader:
+            cpu_us, busy = _cost(loader.data, lambda element: int(element[1].shape[0]))
+        return Trainer(
+            device_images_per_sec=1 / median([sample.s_per_image for sample in samples]),
+            model_us=0.0 if self._device.accelerator else 1e6 * median([sample.cpu_s_per_image for sample in samples]),
+            loader_us=cpu_us,
+            most_cores=busy if busy < _BUSY_RATIO * usable_cores() else None,
+        )
+
+
+def legal_cuts(config: PipelineConfig) -> tuple[str, ...]:
+    """Returns where a pipeline can be cut: the values of the config's `served`."""
+    if config.composed:
+        return ("batches",)  # one call reads, decodes and augments
+    augments = config.augmentation is not None and config.augment_at != "device"
+    return ("files", "images", "batches") if augments else ("files", "batches")
+
+
+def cut_costs(source: ImageSource, config: PipelineConfig, served: str) -> CutCosts:
+    """Measures the costs of a pipeline before a cut and behind it."""
+    config = replace(config, served=served)
+    maker = BatchMaker(source, config)
+    batches = numbered_batches(tf.data.Dataset.range(maker.batches), maker)
+    sizes = [_bytes(element[1]) / int(element[2].shape[0]) for element in batches]
+    worker_us, _ = _cost(batches, lambda element: int(element[2].shape[0]))
+    number, first, labels, _ = next(iter(batches.take(1)))
+    ready = tf.data.Dataset.from_tensors((number, first, labels)).repeat(maker.batches)
+    behind = output.rescale(rest_of(ready, maker), config) if served != "batches" else _cast(ready, config)
+    trainer_us, _ = _cost(behind, lambda element: int(element[1].shape[0]))
+    return CutCosts(
+        served=served,
+        worker_us=worker_us,
+        trainer_us=trainer_us,
+        bytes_per_image=float(np.mean(sizes)) + _LABEL_BYTES,
+    )
+
+
+def _cast(ready: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
+    return output.rescale(ready.map(lambda number, images, labels: (images, labels)), config)
+
+
+def _bytes(payload: Any) -> int:
+    """Returns the bytes of images, or of the contents of files."""
+    array = payload.numpy()
+    return sum(map(len, array)) if array.dtype == object else int(array.nbytes)
+
+
+def constants(source: ImageSource, config: PipelineConfig) -> Constants:
+    """Measures what sending and receiving costs: batches of two sizes, from one worker process of this host."""
+    config = replace(config, served="batches")
+    height, width = config.image_size
+    sizes = ((height, width), (2 * height, 2 * width))
+    received = [_Received(source, replace(config, image_size=size)) for size in sizes]
+    sent, worker_standing_cores = _sent_ms(source, config, sizes)
+    megabytes = [point.megabytes for point in received]
+    receive_ms_per_megabyte, receive_ms_per_batch = _line(megabytes, [point.ms for point in received])
+    send_ms_per_megabyte, send_ms_per_batch = _line(megabytes, sent)
+    return Constants(
+        send_ms_per_megabyte=send_ms_per_megabyte,
+        send_ms_per_batch=send_ms_per_batch,
+        receive_ms_per_megabyte=receive_ms_per_megabyte,
+        receive_ms_per_batch=receive_ms_per_batch,
+        hand_over_ms_per_batch=received[0].hand_over_ms,
+        standing_cores=median([point.standing_cores for point in received]),
+        worker_standing_cores=worker_standing_cores,
+    )
+
+
+def _line(megabytes: Sequence[float], ms: Sequence[float]) -> tuple[float, float]:
+    """Returns the cost of a megabyte and of a batch, neither below 0, from those of batches of two sizes."""
+    slope = max(0.0, (ms[1] - ms[0]) / (megabytes[1] - megabytes[0]))
+    return slope, max(0.0, ms[0] - slope * megabytes[0])
+
+
+def _sent_ms(
+    source: ImageSource, config: PipelineConfig, sizes: Sequence[tuple[int, int]]
+) -> tuple[list[float], float]:
+    """Returns a worker's CPU time for a batch of each size that takes no time to make, and its cores while idle."""
+    service = LocalService(source, config, 1)
+    try:
+        worker = psutil.Process(service.pids[0])
+        costs = []
+        for height, width in sizes:
+            batch = tf.zeros((config.batch_size, height, width, 3), tf.uint8)
+            ready = tf.data.Dataset.from_tensors(batch).repeat()
+            batches = iter(distributed(ready, service.address.target, sharding="off"))
+            runs = []
+            for _ in range(_RUNS + 1):  # the first begins the job
+                before_s, started_ns, taken = _cpu_s(worker), clock.now_ns(), 0
+                while clock.now_ns() - started_ns < _RUN_NS:
+                    next(batches)
+                    taken += 1
+                runs.append(1e3 * (_cpu_s(worker) - before_s) / taken)
+            costs.append(median(runs[1:]))
+            before_s, started_ns = _cpu_s(worker), clock.now_ns()
+            clock.sleep_until_ns(started_ns + _IDLE_NS)
+            idle_cores = (_cpu_s(worker) - before_s) / ((clock.now_ns() - started_ns) / 1e9)
+            del batches
+        return costs, idle_cores
+    finally:
+        service.close()
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+class _Received:
+    """What it costs to receive a batch of one size.
+
+    Attributes:
+      megabytes: of a batch.
+      ms: CPU time of this process, without the conversion of a batch.
+      hand_over_ms: time in which a device waits for a batch that is ready.
+      standing_cores: cores that this process keeps busy while it receives nothing.
+    """
+
+    def __init__(self, source: ImageSource, config: PipelineConfig) -> None:
+        costs = cut_costs(source, config, "batches")
+        images = min(config.batch_size, source.images)
+        self.megabytes = images * costs.bytes_per_image / 1e6
+        with build(replace(config, service="local:1"), source) as loader:
+            for _ in loader.data:
+                pass
+            received_us, busy = _cost(loader.data, lambda element: int(element[1].shape[0]))
+            self.hand_over_ms = _hand_over_ms(iter(loader.data))
+            cpu_ns, started_ns = clock.own_cpu_ns(), clock.now_ns()
+            clock.sleep_until_ns(started_ns + _RUN_NS)
+            self.standing_cores = (clock.own_cpu_ns() - cpu_ns) / (clock.now_ns() - started_ns)
+        received_us *= max(0.0, 1 - self.standing_cores / busy)
+        self.ms = images * (received_us - costs.trainer_us) / 1e3
+
+
+def _hand_over_ms(batches: Iterator[Any]) -> float:
+    """Returns the milliseconds in which the next batch comes, if it was ready long before."""
+    waits = []
+    for _ in range(_READY_BATCHES):
+        clock.sleep_until_ns(clock.now_ns() + _READY_NS)
+        asked_ns = clock.now_ns()
+        if next(batches, None) is None:
+            break
+        waits.append((clock.now_ns() - asked_ns) / 1e6)
+    return median(waits)
+
+
+def _cost(dataset: Iterable[Any], images: Any) -> tuple[float, float]:
+    """Returns the CPU time of an image in microseconds, and how many cores were busy: medians over runs."""
+    for _ in dataset:  # traces the functions, and loads what they need
+        pass
+    costs, busy = [], []
+    for _ in range(_RUNS):
+        taken = 0
+        cpu_ns, started_ns = clock.own_cpu_ns(), clock.now_ns()
+        while clock.now_ns() - started_ns < _RUN_NS:
+            taken += sum(images(element) for element in dataset)
+        used_ns = clock.own_cpu_ns() - cpu_ns
+        costs.append(used_ns / 1e3 / taken)
+        busy.append(used_ns / (clock.now_ns() - started_ns))
+    return median(costs), median(busy)

@@ -1,0 +1,128 @@
+"""Measures subjects in their own processes, in rounds over the subjects."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.lab.command import read_source
+from benchmarks.lab.options import UserError
+from benchmarks.trainers.plan import Plan
+from benchmarks.trainers.processes import Trainers, TrainersFailed
+from benchmarks.trainers.results import TrainersDocument
+from benchmarks.trainers.samples import MeasuredTrainers, Measurements
+from benchmarks.trainers.subjects import SUBJECTS
+from pipeline import ImageSource
+from profiles.provenance import machine, usable_threads
+from profiles.report import Document, LeftOut, now
+
+# A start imports, compiles, and trains two epochs. A process that waits for another one hangs until the time is over.
+_START_TIMEOUT_S, _TIMEOUT_S = 300.0, 300.0
+
+
+def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
+    """Opens the photos, and gets ready to measure."""
+    return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
+
+
+class Run:
+    """Measures what a plan asks for.
+
+    Raises:
+      UserError: if there are too few photos for a step of all trainers.
+    """
+
+    def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
+        self._plan, self._progress = plan, progress
+        self._source = whole_steps(source, plan.asked.config.batch_size * plan.asked.trainers)
+        self._created, self._provenance = now(), machine()
+        self._measured: dict[str, MeasuredTrainers] = {}
+        self._left_out: list[LeftOut] = []
+        self._trainers: dict[str, Trainers] = {}
+
+    def document(self, *, complete: bool) -> TrainersDocument:
+        """Returns the document of what was measured so far."""
+        return Document(
+            command="trainers",
+            created=self._created,
+            complete=complete,
+            provenance=self._provenance,
+            plan=self._plan.asked,
+            dataset=self._source.to_dict(),
+            samples=Measurements(cores=usable_threads(), subjects=tuple(self._measured.values())),
+            left_out=tuple(self._left_out),
+        )
+
+    def measure(self, after_round: Callable[[], object]) -> None:
+        """Starts the processes of every subject, and measures epochs in rounds over the subjects.
+
+        A subject that fails is left out; what was measured of it before stays.
+        """
+        asked = self._plan.asked
+        task = self._progress.add_task("starting", total=asked.rounds)
+        for name in asked.subjects:
+            self._progress.update(task, description=f"starting {name}", refresh=True)
+            self._start(name)
+        order = random.Random()
+        for number in range(asked.rounds):
+            for name in order.sample(list(self._trainers), len(self._trainers)):
+                self._progress.update(task, description=name, refresh=True)
+                self._epoch(name, number)
+            self._progress.update(task, advance=1, refresh=True)
+            after_round()
+        self._progress.remove_task(task)
+
+    def _start(self, name: str) -> None:
+        if SUBJECTS[name].backend == "jax" and importlib.util.find_spec("jax") is None:
+            self._left_out.append(LeftOut(who=name, reason="JAX is not installed: pip install jax"))
+            return
+        try:
+            trainers = Trainers(name, self._plan.asked, self._source, self._plan.out)
+            self._trainers[name] = trainers
+            [auto_shard, *_] = trainers.ask("start", timeout_s=_START_TIMEOUT_S)
+        except TrainersFailed as error:
+            self._leave_out(name, error)
+            return
+        self._measured[name] = MeasuredTrainers(subject=name, auto_shard=auto_shard)
+
+    def _epoch(self, name: str, number: int) -> None:
+        try:
+            epochs = self._trainers[name].ask("epoch", number, timeout_s=_TIMEOUT_S)
+        except TrainersFailed as error:
+            self._leave_out(name, error)
+            return
+        subject = self._measured[name]
+        self._measured[name] = replace(subject, epochs=(*subject.epochs, *epochs))
+
+    def _leave_out(self, name: str, error: TrainersFailed) -> None:
+        """Leaves a subject out, whose processes have ended; their logs stay."""
+        self._left_out.append(LeftOut(who=name, reason=str(error)))
+        self._trainers.pop(name, None)
+
+    def close(self) -> None:
+        for trainers in self._trainers.values():
+            trainers.close()
+
+    def kill(self) -> None:
+        for trainers in self._trainers.values():
+            trainers.kill()
+
+
+def whole_steps(source: ImageSource, step_images: int) -> ImageSource:
+    """Returns as many of the images as make whole steps of all trainers.
+
+    Raises:
+      UserError: if there are too few for one.
+    """
+    steps = source.images // step_images
+    if not steps:
+        raise UserError(
+            f"A step of all trainers takes {step_images} images, and there are {source.images}: "
+            "give more images, or a smaller --batch-size."
+        )
+    return source.take(steps * step_images)

@@ -1,0 +1,159 @@
+"""Reads what several trainers are asked to do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import models
+from benchmarks.lab.options import MODEL, UserError, config_from_file, known_names, settings
+from benchmarks.trainers.subjects import SUBJECTS
+from pipeline import VARIANTS, ConfigError, PipelineConfig
+from pipeline.commands import ArgumentParser
+from pipeline.config import config_from_dict
+from pipeline.service import NO_SERVICE
+from pipeline.sources import add_skip_list_option
+from pipeline.variants import TF_DATA
+from profiles.cluster import TfConfigError, read_tf_config
+from profiles.provenance import without_folder
+
+VARIANT, DATA, ROUNDS, PROCESSES = "tf-data-autotune", "generated:640", 5, 2
+# Each is a process with Keras, TensorFlow and JAX in it, or a device that shares this host's cores with the others.
+_MOST_PROCESSES = 8
+_LONGEST_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """A fault of a known size: the loader of one process takes longer for each batch."""
+
+    process: int
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is compared; kept in the document of a run.
+
+    Attributes:
+      subjects: names of `SUBJECTS`.
+      config: the pipeline; `batch_size` is that of one trainer.
+      model: the network.
+      trainers: how many trainers the subjects with several of them have.
+      rounds: epochs of each subject.
+      data: the photos' name, without folders.
+      hosts: how many workers this process' TF_CONFIG names; 0 without one.
+      planted: a delay in one process, or None.
+    """
+
+    subjects: tuple[str, ...]
+    config: PipelineConfig
+    model: str
+    trainers: int
+    rounds: int
+    data: str
+    hosts: int = 0
+    planted: Planted | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A comparison: what was asked, which photos are used, and where the files of the run go."""
+
+    asked: Asked
+    data: str
+    out: Path
+    skip_list: Path | None = None
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.trainers",
+        description="Trains one model with several trainers, on logical devices and in processes of this host's CPU: "
+        "what they gain over one, how many images are decoded in vain, who waits for whom.",
+        epilog=f"Subjects: {', '.join(SUBJECTS)}.",
+    )
+    add = arguments.add_argument
+    add("--data", default=DATA, metavar="DIR|generated:N", help=f"a folder of photos (default: {DATA})")
+    add_skip_list_option(arguments)
+    add("--model", default=MODEL, metavar="NAME", help=f"a name, module:function or .keras file (default: {MODEL})")
+    which = arguments.add_mutually_exclusive_group()
+    which.add_argument("--variant", metavar="NAME", help=f"a pipeline of tf.data's (default: {VARIANT})")
+    which.add_argument("--config", type=Path, metavar="FILE.toml", help="of benchmarks.tune, or your own")
+    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes the pipeline; may be repeated")
+    add("--processes", type=int, default=PROCESSES, metavar="N", help=f"how many trainers (default: {PROCESSES})")
+    add("--batch-size", type=int, metavar="N", help="images a step of each trainer (default: the pipeline's)")
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"epochs of each subject (default: {ROUNDS})")
+    add("--only", metavar="NAME,...", help="these subjects only (default: all)")
+    add("--plant", metavar="PROCESS:MS", help="makes a process slower by so much a batch, to see that it is named")
+    add("--out", type=Path, metavar="DIR", help="folder for results.json and report.html (default: runs/TIME)")
+    return arguments
+
+
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
+    """Checks all options that can be checked before anything is opened.
+
+    Raises:
+      UserError: if an option, or the environment's TF_CONFIG, is wrong; the message has one line.
+    """
+    if arguments.rounds < 1:
+        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
+    if not 2 <= arguments.processes <= _MOST_PROCESSES:
+        raise UserError(f"--processes must be from 2 to {_MOST_PROCESSES}. Received: {arguments.processes}.")
+    try:
+        models.check_name(arguments.model)
+    except models.ModelError as error:
+        raise UserError(f"--model {error}") from error
+    try:
+        cluster = read_tf_config(os.environ)
+    except TfConfigError as error:
+        raise UserError(str(error)) from error
+    asked = Asked(
+        subjects=tuple(SUBJECTS) if arguments.only is None else known_names(arguments.only, "--only", SUBJECTS),
+        config=_config(arguments),
+        model=arguments.model,
+        trainers=arguments.processes,
+        rounds=arguments.rounds,
+        data=without_folder(arguments.data),
+        hosts=cluster.workers if cluster else 0,
+        planted=_planted(arguments),
+    )
+    return Plan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
+
+
+def _config(arguments: argparse.Namespace) -> PipelineConfig:
+    if arguments.config is not None:
+        config = config_from_file(arguments.config)
+    else:
+        [name] = known_names(arguments.variant or VARIANT, "--variant", TF_DATA)[:1]
+        config = VARIANTS[name]
+    changes = settings(arguments.set)
+    if arguments.batch_size is not None:
+        changes["batch_size"] = arguments.batch_size
+    try:
+        config = config_from_dict(changes, config)
+    except ConfigError as error:
+        raise UserError(str(error)) from error
+    if config.loader != "tf_data":
+        raise UserError(f"Several trainers are fed by tf.data here: loader must be tf_data. Received: {config.loader}.")
+    if config.service != NO_SERVICE:
+        raise UserError(f"A service decodes elsewhere: service must be none. Received: {config.service}.")
+    if config.cache != "none":
+        raise UserError(f"A cache hides what is decoded in vain: cache must be none. Received: {config.cache}.")
+    # One iterator for all epochs reads on at the end of an epoch, so that no epoch's images could be counted.
+    return replace(config, one_iterator=False)
+
+
+def _planted(arguments: argparse.Namespace) -> Planted | None:
+    if arguments.plant is None:
+        return None
+    match = re.fullmatch(r"(\d{1,3}):(\d{1,6})", arguments.plant, re.ASCII)
+    if match is None or int(match[1]) >= arguments.processes or not 1 <= int(match[2]) <= _LONGEST_MS:
+        raise UserError(
+            f"--plant must be PROCESS:MS, a process from 0 to {arguments.processes - 1} and 1 to {_LONGEST_MS} "
+            f"milliseconds. Received: {arguments.plant}."
+        )
+    return Planted(process=int(match[1]), delay_ms=int(match[2]))

@@ -1,0 +1,100 @@
+"""Starts the processes of a subject, and asks all of them at the same time. Where one ends, the others are ended."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
+from benchmarks.lab.command import new_log
+from benchmarks.lab.ports import free_port
+from benchmarks.trainers.place import HOST, Place, environment_of
+from benchmarks.trainers.plan import Asked
+from benchmarks.trainers.subjects import SUBJECTS
+from pipeline import ImageSource
+from profiles import Device
+
+_SESSION = "benchmarks.trainers.child:TrainerSession"
+_CPU = Device(kind="cpu", name="cpu")
+# Where a process ends, others soon fail with errors of their own connections: wait so long for the end of that process.
+_SETTLE_S = 2.0
+
+
+class TrainersFailed(Exception):
+    """The processes of a subject were ended; the message says which of them failed, and why."""
+
+
+class Trainers:
+    """The processes of a subject.
+
+    Args:
+      name: of the subject.
+      out: the folder of their logs.
+    Raises:
+      TrainersFailed: if a process cannot be started.
+    """
+
+    def __init__(self, name: str, asked: Asked, source: ImageSource, out: Path) -> None:
+        processes = asked.trainers if SUBJECTS[name].processes else 1
+        port = free_port() if processes > 1 else 0
+        environment = environment_of(name, asked.trainers)
+        self._logs: list[Path] = []
+        self._children: list[Child] = []
+        try:
+            for process in range(processes):
+                place = Place(subject=name, process=process, host=HOST, port=port)
+                self._logs.append(new_log(out / f"{name}-{process}.log"))
+                child = Child(_SESSION, _CPU, self._logs[-1], asked, source, place, environment=environment)
+                self._children.append(child)
+        except ChildDied as error:
+            self.kill()
+            raise TrainersFailed(str(error)) from error
+
+    def ask(self, method: str, *arguments: Any, timeout_s: float) -> list[Any]:
+        """Calls a method of all sessions. Returns the answers in the order of the processes.
+
+        Without one process the others would wait for its gradients until their frameworks give up, after minutes.
+
+        Raises:
+          TrainersFailed: if a process refuses, fails, ends, or does not answer in time. All of them are ended.
+        """
+        with ThreadPoolExecutor(len(self._children)) as pool:
+            answers = [pool.submit(child.ask, method, *arguments, timeout_s=timeout_s) for child in self._children]
+            try:
+                wait(answers, return_when=FIRST_EXCEPTION)
+                failed = self._failed(answers)
+                if failed is not None:
+                    wait(answers, timeout=_SETTLE_S)
+                    failed = self._failed(answers)
+                    self.kill()
+            except BaseException:
+                self.kill()
+                raise
+        if failed is not None:
+            raise failed
+        return [answer.result() for answer in answers]
+
+    def _failed(self, answers: list[Future[Any]]) -> TrainersFailed | None:
+        """Returns why the answers failed: that a process has ended before what others say; None if none failed yet."""
+        errors = {
+            number: error
+            for number, answer in enumerate(answers)
+            if answer.done() and (error := answer.exception()) is not None
+        }
+        for number, error in sorted(errors.items(), key=lambda item: not isinstance(item[1], ChildDied)):
+            if isinstance(error, ChildDied) and len(self._children) > 1:
+                return TrainersFailed(f"process {number} of {len(self._children)}: {error}")
+            if isinstance(error, ChildDied | JobRefused):
+                return TrainersFailed(str(error))
+            raise error
+        return None
+
+    def close(self) -> None:
+        """Ends the processes, and removes their logs."""
+        self.kill()
+        for log in self._logs:
+            log.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        kill_all(self._children)

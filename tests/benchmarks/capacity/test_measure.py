@@ -1,0 +1,70 @@
+"""What a plan of capacity measures, by a child that answers at once; and what it refuses to measure on."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from benchmarks.capacity import measure
+from benchmarks.capacity.plan import Plan
+from benchmarks.lab import command
+from benchmarks.lab.child import JobRefused
+from benchmarks.lab.options import UserError
+from pipeline import from_arrays, from_folder
+from tests.builders import CONSTANTS, CUTS, a_capacity_document, a_measured_pool, a_scaleout_check_document
+
+BAR = command.progress_bar(Console(quiet=True))
+
+
+class FakeChild:
+    error: Exception | None = None
+
+    def __init__(self, *arguments):
+        pass
+
+    def ask(self, method, *arguments, timeout_s):
+        if self.error is not None:
+            raise self.error
+        return {"cut": CUTS[2], "constants": CONSTANTS, "loader_us": 4000.0}[method]
+
+    def close(self):
+        pass
+
+    kill = close
+
+
+@pytest.fixture
+def plan(photos, tmp_path, monkeypatch) -> Plan:
+    monkeypatch.setattr(measure, "Child", type("Child", (FakeChild,), {}))
+    runs = a_scaleout_check_document(a_measured_pool())
+    return Plan(asked=a_capacity_document().plan, data=str(photos), out=tmp_path, runs=runs)
+
+
+def test_costs_and_files_are_measured_and_small_runs_are_kept(plan, photos, tmp_path):
+    source = from_folder(photos)
+    run = measure.Run(plan, source, BAR)
+    assert run.document(complete=False).samples.cut is None
+    run.measure(lambda: None)
+    samples = run.document(complete=True).samples
+    assert (samples.cut, samples.constants, samples.loader_us) == (CUTS[2], CONSTANTS, 4000.0)
+    assert samples.file_bytes == pytest.approx(np.mean([os.path.getsize(path) for path in source.paths]))
+    assert plan.runs is not None
+    assert (samples.pools, samples.runs) == (plan.runs.plan.pools, plan.runs.samples)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipeline_that_no_service_can_serve_is_one_line(plan, photos, monkeypatch):
+    monkeypatch.setattr(measure.Child, "error", JobRefused("a service reads folders of files only"))
+    with pytest.raises(UserError, match="^capacity: a service reads folders of files only$") as caught:
+        measure.Run(plan, from_folder(photos), BAR).measure(lambda: None)
+    assert caught.value.exit_code == 3
+
+
+def test_images_that_are_no_files_are_refused(plan, monkeypatch):
+    arrays = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
+    monkeypatch.setattr(measure, "read_source", lambda *arguments, **options: arrays)
+    with pytest.raises(UserError, match=r"^--data must be a folder of files, or generated:N\. Received: .*photos"):
+        measure.open_run(plan, BAR, Console(quiet=True))

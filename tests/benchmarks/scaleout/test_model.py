@@ -1,0 +1,134 @@
+"""The predicted rate of a pool, by hand: each part in turn is the slowest."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.scaleout import model
+from benchmarks.scaleout.model import LIMITS, PAYLOAD_RATIO, Hosts
+from tests.builders import CUTS, a_costs
+
+
+def hosts(**changes: float | None) -> Hosts:
+    values: dict[str, float | None] = {"worker_cores": 1.0, "trainer_cores": 1.0}
+    return Hosts(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_a_worker_makes_and_sends():
+    """3,800 us to make an image, 1 ms for a batch of ten, and 5 ms a megabyte for its 20 KB: 4,000 us."""
+    costs = a_costs()
+    assert model.worker_rate(costs, CUTS[2], 1.0) == pytest.approx(250.0)
+    assert model.worker_rate(costs, CUTS[2], 0.5) == pytest.approx(125.0)
+    assert model.worker_rate(a_costs(batch_size=20), CUTS[2], 1.0) == pytest.approx(1e6 / 3950)
+
+
+def test_a_pipeline_that_cannot_use_more_cores_uses_no_more_on_a_worker():
+    costs = a_costs(most_cores=1.5)
+    assert model.worker_rate(costs, CUTS[2], 4.0) == pytest.approx(375.0)
+    assert model.worker_rate(costs, CUTS[2], 1.0) == pytest.approx(250.0)
+
+
+def test_a_worker_keeps_a_part_of_its_cores_busy_with_nothing():
+    costs = a_costs(constants={"worker_standing_cores": 0.2})
+    assert model.worker_rate(costs, CUTS[2], 1.0) == pytest.approx(200.0)
+    assert model.worker_rate(costs, CUTS[2], 0.1) == pytest.approx(2.5)  # a hundredth of a core at least
+
+
+def test_a_trainer_receives_by_the_batch_and_by_the_byte():
+    """1 ms for a batch of ten, and 5 ms a megabyte for 20 KB or 60 KB."""
+    assert model.receive_us_per_image(a_costs(), CUTS[2]) == pytest.approx(200.0)
+    assert model.receive_us_per_image(a_costs(), CUTS[0]) == pytest.approx(400.0)
+
+
+def test_workers_add_up_even_where_they_are_unequal():
+    pool = model.pool(a_costs(), hosts(), "batches", [0.2, 0.5, 1.0])
+    assert (pool.limit, pool.workers, pool.served) == ("workers", 3, "batches")
+    assert pool.images_per_sec == pytest.approx(250.0 * 1.7)
+    assert pool.device_ratio == pytest.approx(0.425)
+    assert pool.network_bytes_per_sec == pytest.approx(250.0 * 1.7 * 20_000)
+
+
+def test_a_device_is_the_limit_and_waits_for_each_batch():
+    """Ten images take 10 ms, and the next batch comes 0.5 ms later."""
+    pool = model.pool(a_costs(), hosts(), "batches", [1.0] * 8)
+    assert pool.limit == "device"
+    assert pool.images_per_sec == pytest.approx(10 / 0.0105)
+    assert pool.device_ratio == pytest.approx(10 / 10.5)
+
+
+def test_a_link_is_the_limit():
+    link = 400 * 20_000 / PAYLOAD_RATIO
+    pool = model.pool(a_costs(), hosts(link_bytes_per_sec=link), "batches", [1.0] * 4)
+    assert pool.limit == "network" and pool.images_per_sec == pytest.approx(400.0)
+    assert pool.network_bytes_per_sec == pytest.approx(400 * 20_000)
+    # A link that carries more than the workers send changes nothing.
+    assert model.pool(a_costs(), hosts(link_bytes_per_sec=link), "batches", [1.0]).limit == "workers"
+
+
+@pytest.mark.parametrize(
+    ("served", "trainer_cores", "model_us", "expected"),
+    [
+        ("images", 1.0, 0.0, 0.9 / 1200e-6),  # 200 us to receive, 1,000 us behind the cut; 0.1 cores stand
+        ("images", 0.5, 0.0, 0.4 / 1200e-6),
+        ("batches", 0.4, 700.0, 0.3 / 1000e-6),  # 200 us, 100 us, and 700 us of the model
+        ("batches", 0.05, 0.0, 0.01 / 300e-6),  # less than its client keeps busy
+    ],
+)
+def test_a_trainers_cores_are_the_limit(served, trainer_cores, model_us, expected):
+    pool = model.pool(a_costs(model_us=model_us), hosts(trainer_cores=trainer_cores), served, [10.0] * 10)
+    assert pool.limit == "trainer" and pool.images_per_sec == pytest.approx(expected)
+
+
+def test_one_thread_receives_however_many_cores_a_trainer_has():
+    costs = a_costs(constants={"receive_ms_per_batch": 20.0})  # 2,000 us an image, and 100 us for its bytes
+    pool = model.pool(costs, hosts(trainer_cores=64.0), "batches", [10.0] * 10)
+    assert pool.limit == "receive" and pool.images_per_sec == pytest.approx(1e6 / 2100)
+
+
+def test_a_trainer_alone_loads_with_all_its_cores():
+    pool = model.alone(a_costs(), hosts(trainer_cores=2.0))
+    assert (pool.limit, pool.served, pool.workers, pool.network_bytes_per_sec) == ("loader", "", 0, 0.0)
+    assert pool.images_per_sec == pytest.approx(500.0) and pool.device_ratio == pytest.approx(0.5)
+
+
+def test_a_trainer_alone_shares_its_cores_with_its_model():
+    pool = model.alone(a_costs(model_us=1000.0), hosts(trainer_cores=2.0))
+    assert pool.limit == "trainer" and pool.images_per_sec == pytest.approx(2 / 5000e-6)
+
+
+def test_a_trainer_alone_with_many_cores_is_limited_by_what_its_pipeline_can_use_or_by_its_device():
+    pool = model.alone(a_costs(most_cores=1.5), hosts(trainer_cores=8.0))
+    assert pool.limit == "loader" and pool.images_per_sec == pytest.approx(375.0)
+    pool = model.alone(a_costs(), hosts(trainer_cores=8.0))
+    assert pool.limit == "device" and pool.images_per_sec == 1000.0
+
+
+def test_a_million_images_cost_what_the_hosts_cost_for_the_time_that_they_take():
+    priced = hosts(worker_price=0.5, trainer_price=2.0)
+    pool = model.pool(a_costs(), priced, "batches", [1.0, 1.0])
+    assert pool.images_per_sec == pytest.approx(500.0)  # a million in 2,000 s
+    assert pool.price == pytest.approx((2.0 + 2 * 0.5) * 2000 / 3600)
+    alone = model.alone(a_costs(), priced)
+    assert alone.price == pytest.approx(2.0 * 4000 / 3600)
+    assert model.pool(a_costs(), hosts(), "batches", [1.0]).price is None
+
+
+@pytest.mark.parametrize(("worker_cores", "workers"), [(1.0, 4), (0.5, 8), (0.9, 5), (4.0, 1), (5.0, 1)])
+def test_tensorflows_formula_divides_the_trainers_rate_by_a_workers(worker_cores, workers):
+    assert model.by_tensorflow(a_costs(), hosts(worker_cores=worker_cores), "batches") == workers
+
+
+def test_tensorflows_formula_knows_no_link():
+    assert model.by_tensorflow(a_costs(), hosts(link_bytes_per_sec=1.0), "batches") == 4
+
+
+def test_every_limit_has_its_words():
+    limited = {
+        model.alone(a_costs(), hosts()).limit,
+        model.alone(a_costs(model_us=1.0), hosts()).limit,
+        model.pool(a_costs(), hosts(), "batches", [1.0]).limit,
+        model.pool(a_costs(), hosts(), "batches", [9.0]).limit,
+        model.pool(a_costs(), hosts(link_bytes_per_sec=1.0), "batches", [1.0]).limit,
+        model.pool(a_costs(constants={"receive_ms_per_batch": 99.0}), hosts(trainer_cores=9.0), "batches", [9.0]).limit,
+    }
+    assert limited == set(LIMITS)

@@ -1,0 +1,190 @@
+"""How processes of a subject are asked, and what becomes of the others where one of them fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import signal
+import threading
+from typing import Any, ClassVar
+
+import pytest
+from rich.console import Console
+
+from benchmarks.lab import command
+from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
+from benchmarks.lab.options import UserError
+from benchmarks.trainers import measure, processes
+from benchmarks.trainers.measure import Run, whole_steps
+from benchmarks.trainers.place import Place
+from benchmarks.trainers.plan import Plan
+from benchmarks.trainers.processes import Trainers, TrainersFailed
+from pipeline import from_folder
+from tests.builders import a_measured_trainers, a_process_epoch, a_trainers_document
+
+KILLED = "the process was killed; most likely the machine ran out of memory"
+
+
+class FakeChild:
+    """Answers at once, or as its `trouble` says; one that hangs waits until it is killed."""
+
+    trouble: ClassVar[dict[tuple[str, int], Exception | str]] = {}
+    living: ClassVar[list[FakeChild]] = []
+    places: ClassVar[list[Place]] = []
+    environments: ClassVar[list[dict[str, str]]] = []
+
+    def __init__(self, session, device, log, asked, source, place, *, environment):
+        self._place, self._killed = place, threading.Event()
+        FakeChild.living.append(self)
+        FakeChild.places.append(place)
+        FakeChild.environments.append(environment)
+        log.write_text("said")
+
+    def ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        trouble = self.trouble.get((method, self._place.process))
+        if trouble == "hang":
+            assert self._killed.wait(30)
+            raise ChildDied("the process died of signal SIGTERM")
+        if isinstance(trouble, Exception):
+            raise trouble
+        return None if method == "start" else a_process_epoch(round=arguments[0], process=self._place.process)
+
+    def kill(self) -> None:
+        self._killed.set()
+        if self in FakeChild.living:
+            FakeChild.living.remove(self)
+
+
+def kill_fakes(children) -> None:
+    for child in children:
+        child.kill()
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "Child", FakeChild)
+    monkeypatch.setattr(processes, "kill_all", kill_fakes)
+    monkeypatch.setattr(processes, "_SETTLE_S", 0.05)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    FakeChild.trouble, FakeChild.living, FakeChild.places, FakeChild.environments = {}, [], [], []
+
+
+def a_run(photos, out, *subjects: str) -> Run:
+    asked = a_trainers_document(*(a_measured_trainers(subject) for subject in subjects)).plan
+    asked = dataclasses.replace(asked, config=dataclasses.replace(asked.config, batch_size=1))
+    plan = Plan(asked=asked, data=str(photos), out=out)
+    return Run(plan, from_folder(photos), command.progress_bar(Console(quiet=True)))
+
+
+def test_every_subject_is_measured_once_a_round_in_all_of_its_processes(photos, tmp_path):
+    run = a_run(photos, tmp_path, "one-jax", "jax-processes")
+    rounds = []
+    run.measure(lambda: rounds.append(len(run.document(complete=False).samples.subjects[0].epochs)))
+    run.close()
+    document = run.document(complete=True)
+    assert rounds == [1, 2, 3]
+    assert [len(subject.epochs) for subject in document.samples.subjects] == [3, 6]
+    assert not document.left_out and not FakeChild.living and not list(tmp_path.iterdir())
+
+
+def test_the_processes_of_a_subject_meet_at_one_port(photos, tmp_path):
+    a_run(photos, tmp_path, "one-jax", "jax-processes").measure(lambda: None)
+    one, *several = FakeChild.places
+    assert (one.process, one.port) == (0, 0)
+    assert [place.process for place in several] == [0, 1]
+    assert len({place.port for place in several}) == 1 and several[0].port
+    assert {environment["KERAS_BACKEND"] for environment in FakeChild.environments} == {"jax"}
+
+
+@pytest.mark.parametrize("method", ["start", "epoch"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_process_that_ends_ends_those_that_wait_for_it(method, number, photos, tmp_path):
+    FakeChild.trouble = {
+        (method, number): ChildDied(KILLED),
+        (method, 1 - number): "hang",
+    }
+    run = a_run(photos, tmp_path, "jax-processes")
+    run.measure(lambda: None)
+    assert not FakeChild.living
+    [left_out] = run.document(complete=True).left_out
+    assert left_out.who == "jax-processes"
+    assert left_out.reason == f"process {number} of 2: {KILLED}"
+    run.close()
+    assert len(list(tmp_path.iterdir())) == 2  # its logs stay
+
+
+def test_a_process_that_ended_is_named_before_the_error_that_its_end_is_for_others(photos, tmp_path):
+    FakeChild.trouble = {("epoch", 0): JobRefused("connection closed by peer"), ("epoch", 1): ChildDied(KILLED)}
+    run = a_run(photos, tmp_path, "jax-processes")
+    run.measure(lambda: None)
+    [left_out] = run.document(complete=True).left_out
+    assert left_out.reason == f"process 1 of 2: {KILLED}"
+
+
+def test_the_other_subjects_go_on(photos, tmp_path):
+    FakeChild.trouble = {("epoch", 1): ChildHung("no answer within 300 s: it hung and was ended")}
+    run = a_run(photos, tmp_path, "one-jax", "jax-processes")
+    run.measure(lambda: None)
+    run.close()
+    one, several = run.document(complete=True).samples.subjects
+    assert (len(one.epochs), len(several.epochs)) == (3, 0)
+
+
+def test_a_refusal_of_all_processes_is_said_once(photos, tmp_path):
+    FakeChild.trouble = dict.fromkeys([("start", 0), ("start", 1)], JobRefused("the model takes no photos"))
+    run = a_run(photos, tmp_path, "jax-processes")
+    run.measure(lambda: None)
+    [left_out] = run.document(complete=True).left_out
+    assert left_out.reason == "the model takes no photos"
+
+
+def test_a_process_that_cannot_be_started_ends_the_others(photos, tmp_path, monkeypatch):
+    class Second(FakeChild):
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            if self._place.process:
+                raise ChildDied("the process ended with exit code 1")
+
+    monkeypatch.setattr(processes, "Child", Second)
+    with pytest.raises(TrainersFailed, match="exit code 1"):
+        Trainers("jax-processes", a_run(photos, tmp_path)._plan.asked, from_folder(photos), tmp_path)
+    assert [child._place.process for child in FakeChild.living] == [1]  # of the fakes only: it never began
+
+
+def test_a_signal_ends_processes_that_wait(photos, tmp_path):
+    FakeChild.trouble = {("epoch", 0): "hang"}
+    run = a_run(photos, tmp_path, "one-jax")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run.measure(lambda: None)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert not FakeChild.living
+
+
+def test_without_jax_its_subjects_are_left_out(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(measure.importlib.util, "find_spec", lambda name: None)
+    run = a_run(photos, tmp_path, "one-tensorflow", "one-jax")
+    run.measure(lambda: None)
+    [left_out] = run.document(complete=True).left_out
+    assert (left_out.who, left_out.reason) == ("one-jax", "JAX is not installed: pip install jax")
+
+
+def test_an_epoch_has_whole_steps_of_all_trainers(photos):
+    source = from_folder(photos)
+    assert whole_steps(source, 3).images == source.images // 3 * 3
+
+
+def test_too_few_photos_for_a_step_are_refused(photos):
+    source = from_folder(photos)
+    with pytest.raises(UserError, match=f"takes {source.images + 1} images, and there are {source.images}: give more"):
+        whole_steps(source, source.images + 1)

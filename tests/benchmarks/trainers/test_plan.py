@@ -1,0 +1,112 @@
+"""What several trainers are asked to do: every refusal in one line before anything starts, and what a plan holds."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.lab.options import UserError
+from benchmarks.trainers.place import Place, environment_of
+from benchmarks.trainers.plan import VARIANT, Plan, Planted, parser, read_plan
+from benchmarks.trainers.subjects import SUBJECTS
+from pipeline import VARIANTS
+from pipeline.config import config_to_toml
+
+
+def a_plan(*words: str) -> Plan:
+    return read_plan(parser().parse_args(["--data", "photos", *words]), Path("out"))
+
+
+REFUSED = {
+    ("--rounds", "0"): "--rounds must be at least 1. Received: 0.",
+    ("--processes", "1"): "--processes must be from 2 to 8. Received: 1.",
+    ("--processes", "9"): "--processes must be from 2 to 8. Received: 9.",
+    ("--model", "cats"): "--model 'cats' is not a model.",
+    ("--only", "mirror"): "--only: 'mirror' is not known. Did you mean 'mirrored'?",
+    ("--only", ","): "--only needs at least one name. Received: ','.",
+    ("--variant", "generator"): "--variant: 'generator' is not known.",
+    ("--config", "nowhere.toml"): "--config nowhere.toml cannot be read: No such file or directory.",
+    ("--batch-size", "0"): "`batch_size` must be",
+    ("--set", "workers"): "--set needs FIELD=VALUE, such as workers=4. Received: 'workers'.",
+    ("--set", "service=local:1"): "service must be none. Received: local:1.",
+    ("--set", "cache=memory"): "cache must be none. Received: memory.",
+    ("--plant", "1"): "--plant must be PROCESS:MS, a process from 0 to 1 and 1 to 10000 milliseconds. Received: 1.",
+    ("--plant", "2:50"): "--plant must be PROCESS:MS, a process from 0 to 1",
+    ("--plant", "0:0"): "--plant must be PROCESS:MS, a process from 0 to 1",
+    ("--plant", "0:10001"): "--plant must be PROCESS:MS, a process from 0 to 1",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_what_is_wrong_is_refused_in_one_line(words):
+    with pytest.raises(UserError, match=re.escape(REFUSED[words])) as refused:
+        a_plan(*words)
+    assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+def test_a_file_with_another_loader_is_refused(tmp_path):
+    (tmp_path / "other.toml").write_text(config_to_toml(VARIANTS["py-dataset"]))
+    with pytest.raises(UserError, match=r"loader must be tf_data\. Received: py_dataset\."):
+        a_plan("--config", str(tmp_path / "other.toml"))
+
+
+def test_a_variant_and_a_file_are_not_both_taken(capsys):
+    with pytest.raises(SystemExit):
+        a_plan("--variant", VARIANT, "--config", "tuned.toml")
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def test_a_plan_without_options_has_all_subjects_and_two_trainers():
+    asked = a_plan().asked
+    assert asked.subjects == tuple(SUBJECTS)
+    assert (asked.trainers, asked.rounds, asked.planted, asked.hosts) == (2, 5, None, 0)
+    assert asked.config == VARIANTS[VARIANT]
+
+
+def test_options_are_in_the_plan():
+    words = ("--only", "one-jax,jax-processes", "--batch-size", "8", "--processes", "3", "--plant", "2:50")
+    asked = a_plan(*words, "--set", "decode=scaled").asked
+    assert asked.subjects == ("one-jax", "jax-processes")
+    assert (asked.config.batch_size, asked.config.decode, asked.trainers) == (8, "scaled", 3)
+    assert asked.planted == Planted(process=2, delay_ms=50)
+
+
+def test_one_iterator_for_all_epochs_is_not_taken_as_its_images_are_of_no_epoch():
+    assert not a_plan("--set", "one_iterator=true").asked.config.one_iterator
+
+
+def test_the_hosts_of_tf_config_are_in_the_plan(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1", "b:1"]}}))
+    assert a_plan().asked.hosts == 2
+
+
+def test_a_malformed_tf_config_is_refused(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{x")
+    with pytest.raises(UserError, match="TF_CONFIG must be JSON") as refused:
+        a_plan()
+    assert "\n" not in str(refused.value)
+
+
+def test_every_subject_with_several_trainers_is_compared_with_one_on_its_backend():
+    for subject in SUBJECTS.values():
+        assert subject.several == bool(subject.baseline)
+        if subject.baseline:
+            assert SUBJECTS[subject.baseline].backend == subject.backend
+
+
+@pytest.mark.parametrize(("name", "devices"), [("one-jax", 1), ("jax-devices", 3), ("jax-processes", 1)])
+def test_a_process_on_jax_has_its_devices_and_none_of_the_users_hosts(name, devices, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_mine=1")
+    assert environment_of(name, 3) == {
+        "KERAS_BACKEND": "jax",
+        "TF_CONFIG": "{}",
+        "XLA_FLAGS": f"--xla_mine=1 --xla_force_host_platform_device_count={devices}",
+    }
+
+
+def test_processes_meet_on_this_host_only():
+    assert Place(subject="jax-processes").host == "127.0.0.1"
