@@ -1,4 +1,4 @@
-"""A relay between a client and a server on this host: carries bytes, at a rate, until it is told to carry none.
+"""A relay between a client and a server on this host: carries bytes, at a rate and late, until it is to carry none.
 
 In place of a slow network, or a network's fault, which need the rights of root.
 """
@@ -9,6 +9,7 @@ import contextlib
 import selectors
 import socket
 import threading
+from collections import deque
 
 from profiles import clock
 
@@ -26,10 +27,14 @@ class Relay:
 
     Args:
       bytes_per_sec: the most that it carries, both ways together; None for no limit.
+      delay_s: how long bytes take one way.
     """
 
-    def __init__(self, bytes_per_sec: float | None = None) -> None:
+    def __init__(self, bytes_per_sec: float | None = None, *, delay_s: float = 0.0) -> None:
         self._target, self._bytes_per_sec, self._free_ns = 0, bytes_per_sec, 0
+        self._delay_ns = int(delay_s * 1e9)
+        # When to send, from whom, to whom, and what; no bytes where the sender has closed.
+        self._held: deque[tuple[int, socket.socket, socket.socket, bytes]] = deque()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -60,11 +65,17 @@ class Relay:
                 if self._down.is_set():
                     self._ended.wait(_LISTEN_TIMEOUT_S)
                     continue
-                for key, _ in selector.select(_LISTEN_TIMEOUT_S):
+                for key, _ in selector.select(self._timeout_s()):
                     if key.data is None:
                         self._accept(selector, sockets)
                     else:
-                        self._carry(selector, key)
+                        self._take(selector, key)
+                self._send_due(selector)
+
+    def _timeout_s(self) -> float:
+        if not self._held:
+            return _LISTEN_TIMEOUT_S
+        return min(_LISTEN_TIMEOUT_S, max(0.0, (self._held[0][0] - clock.now_ns()) / 1e9))
 
     def _accept(self, selector: selectors.BaseSelector, sockets: contextlib.ExitStack) -> None:
         client, _ = self._listener.accept()
@@ -77,12 +88,12 @@ class Relay:
             sockets.enter_context(one_end)
             selector.register(one_end, selectors.EVENT_READ, other_end)
 
-    def _carry(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+    def _take(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+        """Reads a piece, and holds it until it is due."""
         one_end, other_end = key.fileobj, key.data
         assert isinstance(one_end, socket.socket)
         try:
             piece = one_end.recv(_PIECE_BYTES)
-            other_end.sendall(piece)
         except OSError:
             piece = b""
         if self._bytes_per_sec is not None:
@@ -90,7 +101,18 @@ class Relay:
             self._free_ns = free_ns + int(len(piece) / self._bytes_per_sec * 1e9)
             clock.sleep_until_ns(self._free_ns)
         if not piece:
-            for end in (one_end, other_end):
-                with contextlib.suppress(KeyError, ValueError):
-                    selector.unregister(end)
-                end.close()
+            selector.unregister(one_end)
+        self._held.append((clock.now_ns() + self._delay_ns, one_end, other_end, piece))
+
+    def _send_due(self, selector: selectors.BaseSelector) -> None:
+        while self._held and self._held[0][0] <= clock.now_ns():
+            _, one_end, other_end, piece = self._held.popleft()
+            try:
+                other_end.sendall(piece)
+            except OSError:
+                piece = b""
+            if not piece:
+                for end in (one_end, other_end):
+                    with contextlib.suppress(KeyError, ValueError):
+                        selector.unregister(end)
+                    end.close()

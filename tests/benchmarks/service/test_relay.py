@@ -164,3 +164,23 @@ def test_a_closed_relay_has_no_thread_and_no_port(is_cut):
     assert not closing.is_alive()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", relay.port), timeout=_SOON_S)
+
+
+def test_bytes_come_as_late_as_is_asked_for_and_in_order_both_ways(listener):
+    relay = Relay(delay_s=3 * _QUIET_S)
+    relay.lead_to(listener.getsockname()[1])
+    try:
+        with socket.create_connection(("127.0.0.1", relay.port), timeout=_SOON_S) as client:
+            server, _ = listener.accept()
+            with server:
+                server.settimeout(_SOON_S)
+                for sender, receiver in ((client, server), (server, client)):
+                    sender.sendall(b"first,")
+                    sender.sendall(b"then")
+                    assert comes_within(receiver, _QUIET_S) == b""
+                    receiver.settimeout(_SOON_S)
+                    assert read(receiver, 10) == b"first,then"
+                client.close()
+                assert server.recv(1) == b""
+    finally:
+        relay.close()

@@ -56,7 +56,7 @@ def expected_of(source: ImageSource, epochs: int) -> list[Counter[bytes]]:
 
 
 def test_its_epochs_have_the_images_and_draws_of_an_epoch_without_a_service(service, source):
-    client = ServiceClient(service.address, source, CONFIG)
+    client = ServiceClient(service.address, source, CONFIG, patience_s=60)  # on a busy machine, too
     assert [images_of(client.epoch()) for _ in range(3)] == expected_of(source, 3)
     assert [(counts.served, counts.repaired, counts.twice) for counts in client.counts] == [(10, 0, 0)] * 3
     client.close()
@@ -165,6 +165,7 @@ def test_a_cut_serves_the_same_pixels_even_if_its_worker_is_killed(source, serve
 
     with build(dataclasses.replace(config, service="local:1", served=served), source) as loader:
         client = loader.service.client
+        monkeypatch.setattr(client, "_patience_ns", 60 * 10**9)  # on a busy machine, too
         check(0)
         check(1)
         assert [counts.repaired for counts in client.counts] == [0, 0]
