@@ -19,7 +19,7 @@ from profiles.provenance import without_folder
 from profiles.report import DocumentError, load
 
 _IMAGE_SIZE = 224
-MOST_ACCELERATORS = 4096
+MOST_ACCELERATORS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,6 +147,8 @@ def _costs(asked: Asked, measured: Measurements) -> Costs:
 def _least_workers(asked: Asked, costs: Costs) -> int:
     """Returns the number of workers a host from which the search begins: what they make is what the devices take."""
     rate = model.worker_rate(costs, costs.cuts[0], asked.hosts.worker_cores)
+    if asked.hosts.delay_s:
+        rate = min(rate, costs.batch_size / model.trip_s(costs, asked.hosts, costs.cuts[0]))
     needed = math.ceil(asked.goal_ratio * asked.per_host * _device_rate(asked) / rate)
     return min(_MOST_WORKERS, max(1, needed))
 
@@ -160,9 +162,11 @@ def simulated_host(costs: Costs, hosts: model.Hosts, worker_cores: tuple[float, 
     receive_us = model.receive_us_per_image(costs, cut)
     cores = max(hosts.trainer_cores - costs.constants.standing_cores, 0.01)
     link = hosts.link_bytes_per_sec
+    trip_s = model.trip_s(costs, hosts, cut) if hosts.delay_s else 0.0
     return SimulatedHost(
         devices=devices,
-        worker_s=tuple(batch / model.worker_rate(costs, cut, cores_of_one) for cores_of_one in worker_cores),
+        # Where batches are long under way, the next is made meanwhile, but not asked for.
+        worker_s=tuple(max(batch / model.worker_rate(costs, cut, of_one), trip_s) for of_one in worker_cores),
         link_s=0.0 if link is None else batch * cut.bytes_per_image / (link * model.PAYLOAD_RATIO),
         trainer_s=batch * max((receive_us + cut.trainer_us) / cores, receive_us) / 1e6,
     )
@@ -224,8 +228,7 @@ def _small_run(pool: CheckedPool, run: MeasuredPool, constants: Constants) -> Sm
         constants=constants,
         batch_size=pool.config.batch_size,
     )
-    hosts = model.Hosts(worker_cores=1.0, trainer_cores=pool.trainer_cores, link_bytes_per_sec=pool.link_bytes_per_sec)
-    host = simulated_host(costs, hosts, pool.worker_cores, 1)
+    host = simulated_host(costs, pool.hosts, pool.worker_cores, 1)
     simulated = simulate(
         (host,),
         step_s=pool.config.batch_size / pool.device_images_per_sec,

@@ -6,6 +6,7 @@ It assumes the following:
 - A worker spends the time before the cut and the time to send; the trainer the time to receive, the time behind the
   cut, and that of its model where this computes on the same cores. One thread of the trainer receives all batches.
 - All that workers send comes over one link, the trainer's; each worker's own link carries as much.
+- The trainer asks each worker for one batch at a time, which takes the way there and back.
 - Loading and training overlap, but for the hand-over of a batch that is ready.
 """
 
@@ -24,6 +25,7 @@ LIMITS = {
     "device": "the model's device is the limit",
     "workers": "the workers' cores are the limit",
     "network": "the trainer's link is full",
+    "delay": "each worker waits for one batch to arrive before it sends the next",
     "trainer": "the trainer's cores are full",
     "receive": "the thread that receives batches is busy all the time",
     "loader": "the trainer's own pipeline is the limit",
@@ -39,6 +41,7 @@ class Hosts:
       trainer_cores: of the trainer's host.
       worker_price, trainer_price: of a host for an hour, in any currency; None where not given.
       link_bytes_per_sec: of each host's link; None where it is no limit.
+      delay_s: that bytes take from a worker to the trainer, or back.
     """
 
     worker_cores: float
@@ -46,6 +49,7 @@ class Hosts:
     worker_price: float | None = None
     trainer_price: float | None = None
     link_bytes_per_sec: float | None = None
+    delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +107,17 @@ def pool(costs: Costs, hosts: Hosts, served: str, worker_cores: Sequence[float])
     }
     if hosts.link_bytes_per_sec is not None:
         limits["network"] = hosts.link_bytes_per_sec * PAYLOAD_RATIO / cut.bytes_per_image
+    if hosts.delay_s:
+        limits["delay"] = len(worker_cores) * costs.batch_size / trip_s(costs, hosts, cut)
     return _pool(costs, hosts, limits, workers=len(worker_cores), cut=cut)
+
+
+def trip_s(costs: Costs, hosts: Hosts, cut: CutCosts) -> float:
+    """Returns the seconds from the request for a batch that is ready until it is received.
+
+    TensorFlow's client asks each worker for one batch at a time.
+    """
+    return 2 * hosts.delay_s + costs.batch_size * receive_us_per_image(costs, cut) / 1e6
 
 
 def worker_rate(costs: Costs, cut: CutCosts, cores: float) -> float:

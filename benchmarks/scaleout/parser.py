@@ -47,4 +47,5 @@ def add_hosts(arguments: argparse.ArgumentParser) -> None:
     add("--trainer-cores", type=float, metavar="N", help="of the trainer's host (default: as many as here)")
     add("--worker-price", type=float, metavar="P", help="of a worker's host for an hour, in any currency")
     add("--trainer-price", type=float, metavar="P", help="of the trainer's host for an hour")
+    add("--delay", type=float, default=0.0, metavar="MS", help="that bytes take from worker to trainer (default: 0)")
     add("--network", metavar="RATE", help="of each host's link, such as 10gbit (default: no limit)")

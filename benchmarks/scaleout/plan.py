@@ -97,6 +97,7 @@ def read_hosts(arguments: argparse.Namespace) -> Hosts:
         worker_price=_price(arguments.worker_price, "--worker-price"),
         trainer_price=_price(arguments.trainer_price, "--trainer-price"),
         link_bytes_per_sec=link_bytes_per_sec(arguments.network),
+        delay_s=_at_least_0(arguments.delay, "--delay") / 1e3,
     )
 
 
@@ -109,7 +110,11 @@ def positive(value: float | None, option: str, default: float) -> float:
 
 
 def _price(value: float | None, option: str) -> float | None:
-    if value is not None and not (value >= 0 and math.isfinite(value)):
+    return None if value is None else _at_least_0(value, option)
+
+
+def _at_least_0(value: float, option: str) -> float:
+    if not (value >= 0 and math.isfinite(value)):
         raise UserError(f"{option} must be a number of at least 0. Received: {value}.")
     return value
 

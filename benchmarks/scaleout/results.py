@@ -77,7 +77,7 @@ def _cut(asked: Asked, costs: Costs, served: str) -> CutResult:
     pools: list[Pool] = []
     for workers in range(1, MOST_WORKERS + 1):
         pools.append(model.pool(costs, asked.hosts, served, [asked.hosts.worker_cores] * workers))
-        if pools[-1].limit != "workers":
+        if pools[-1].limit not in ("workers", "delay"):
             break  # one more changes nothing but the price
     cut = next(cut for cut in costs.cuts if cut.served == served)
     return CutResult(

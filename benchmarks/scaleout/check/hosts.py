@@ -104,12 +104,14 @@ class Cores:
 
     Args:
       hosts: how many; the first is the trainer's.
-      link_bytes_per_sec: None for no relay.
+      link_bytes_per_sec: None for no limit.
+      delay_s: that bytes take one way. Without a limit and a delay there is no relay.
     """
 
-    def __init__(self, hosts: int, link_bytes_per_sec: float | None) -> None:
+    def __init__(self, hosts: int, link_bytes_per_sec: float | None, delay_s: float = 0.0) -> None:
         self._cores = sorted(os.sched_getaffinity(0))[:hosts]
-        self.relay = Relay(link_bytes_per_sec) if link_bytes_per_sec is not None else None
+        relayed = link_bytes_per_sec is not None or delay_s > 0
+        self.relay = Relay(link_bytes_per_sec, delay_s=delay_s) if relayed else None
 
     def address(self, number: int) -> str:
         return LOOPBACK

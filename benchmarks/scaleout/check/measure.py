@@ -104,8 +104,9 @@ class Run:
             self.close()
 
     def _measure_pool(self, pool: CheckedPool) -> None:
-        emulate = Cores if self._plan.asked.loopback else EmulatedHosts
-        self._hosts = hosts = emulate(1 + len(pool.worker_cores), pool.link_bytes_per_sec)
+        count, link = 1 + len(pool.worker_cores), pool.link_bytes_per_sec
+        hosts = Cores(count, link, pool.delay_s) if self._plan.asked.loopback else EmulatedHosts(count, link)
+        self._hosts = hosts
         self._child = Child(_TRAINER, _CPU, self._log, pool, self._source, prefix=hosts.prefix(0))
         numbers = range(1, 1 + len(pool.worker_cores))
         self._ask(

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.lab.options import UserError, split_names
-from benchmarks.scaleout.parser import ROUNDS
+from benchmarks.scaleout.model import Hosts
+from benchmarks.scaleout.parser import ROUNDS, parser
 from pipeline import VARIANTS, PipelineConfig
 from profiles.provenance import without_folder
 
@@ -17,6 +18,7 @@ _COMPOSED = replace(VARIANTS["tf-data-composed"], workers=2, autotune=False, pre
 _SEPARATE = replace(VARIANTS["tf-data-autotune"], workers=2, autotune=False, prefetch=2)
 _FAST = 20_000.0
 _MBIT_100, _GBIT = 100e6 / 8, 1e9 / 8
+_OWN_OPTIONS = ("check", "loopback", "only", "rounds", "data", "skip_list", "out")
 _COMMANDS = ("ip", "tc", "nsenter")
 
 
@@ -31,6 +33,7 @@ class CheckedPool:
       trainer_cores: the quota of the trainer's host.
       link_bytes_per_sec: of each link; None where nothing limits it.
       device_images_per_sec: what the emulated device consumes.
+      delay_s: that bytes take one way; of hosts that are cores only.
     """
 
     name: str
@@ -39,6 +42,17 @@ class CheckedPool:
     trainer_cores: float
     link_bytes_per_sec: float | None = _GBIT
     device_images_per_sec: float = _FAST
+    delay_s: float = 0.0
+
+    @property
+    def hosts(self) -> Hosts:
+        """The hosts as a prediction takes them; each worker's cores are its own."""
+        return Hosts(
+            worker_cores=1.0,
+            trainer_cores=self.trainer_cores,
+            link_bytes_per_sec=self.link_bytes_per_sec,
+            delay_s=self.delay_s,
+        )
 
 
 def _sized(config: PipelineConfig, size: int, served: str = "batches") -> PipelineConfig:
@@ -104,6 +118,14 @@ LOOPBACK_POOLS = (
         link_bytes_per_sec=40e6 / 8,
     ),
     CheckedPool(
+        name="1 worker, 20 ms away",
+        config=_sized(_COMPOSED, 64),
+        worker_cores=(1.0,),
+        trainer_cores=1.0,
+        link_bytes_per_sec=None,
+        delay_s=0.02,
+    ),
+    CheckedPool(
         name="1 worker, 600 img/s",
         config=_sized(_COMPOSED, 64),
         worker_cores=(1.0,),
@@ -146,6 +168,9 @@ def read_check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
     Raises:
       UserError: if an option is wrong, or this host cannot emulate others; the message has one line.
     """
+    for name, default in vars(parser().parse_args([])).items():
+        if name not in _OWN_OPTIONS and getattr(arguments, name, default) != default:
+            raise UserError(f"--{name.replace('_', '-')} is of a decision: a check has pools of its own. Leave it out.")
     rounds = ROUNDS if arguments.rounds is None else arguments.rounds
     if rounds < 1:
         raise UserError(f"--rounds must be at least 1. Received: {rounds}.")

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.scaleout import model
 from benchmarks.scaleout.check.plan import CheckAsked, CheckedPool
 from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool
-from benchmarks.scaleout.model import Hosts, Pool
+from benchmarks.scaleout.model import Pool
 from benchmarks.scaleout.samples import Constants, Costs, Trainer
 from profiles.report import Document
 from profiles.statistics import Interval, geometric_mean, ratio_interval
@@ -75,12 +75,9 @@ def predicted(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -
         constants=constants,
         batch_size=pool.config.batch_size,
     )
-    hosts = Hosts(worker_cores=1.0, trainer_cores=pool.trainer_cores, link_bytes_per_sec=pool.link_bytes_per_sec)
-    return (
-        model.pool(costs, hosts, pool.config.served, pool.worker_cores)
-        if pool.worker_cores
-        else model.alone(costs, hosts)
-    )
+    if not pool.worker_cores:
+        return model.alone(costs, pool.hosts)
+    return model.pool(costs, pool.hosts, pool.config.served, pool.worker_cores)
 
 
 def _result(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> PoolResult:

@@ -26,7 +26,7 @@ REFUSED = {
     ("--device", "tpu"): "--device: A device must be",
     ("--device", "gpu"): "--device must be emulated:RATE: the accelerators are not here. Received: gpu.",
     ("--accelerators", "0"): "--accelerators must be at least 1. Received: 0.",
-    ("--accelerators", "4097"): "--accelerators must be at most 4,096. Received: 4097.",
+    ("--accelerators", "1025"): "--accelerators must be at most 1,024. Received: 1025.",
     ("--accelerators", "12"): "--accelerators must be a multiple of --per-host. Received: 12 and 8.",
     ("--per-host", "0"): "--per-host must be at least 1. Received: 0.",
     ("--epochs", "0"): "--epochs must be at least 1. Received: 0.",

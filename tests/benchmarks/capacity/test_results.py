@@ -52,6 +52,13 @@ def test_a_link_is_full_before_the_devices_are_used():
     assert results.alone is not None and results.alone.link_ratio is None  # nothing is sent
 
 
+def test_far_workers_are_as_many_as_the_way_takes():
+    """10 ms there, 10 ms back, 2 ms to receive: ten images each 22 ms of each worker; a host takes 2,000 a second."""
+    results = derived(delay_s=0.01, goal_ratio=0.88)
+    assert results.chosen is not None and results.chosen.workers == 4
+    assert results.fleets[0].device_ratio == pytest.approx(3 * 10 / 0.022 / 2000, rel=NEAR)
+
+
 def test_storage_limits_the_first_epoch_and_the_others_where_memory_does_not_hold_the_files():
     """100 GB of files, read at 200 MB/s: 2,000 images/sec. Four workers hold a quarter each, or too little."""
     for memory_bytes, cached in ((0.0, False), (8e9, False), (25e9, True)):

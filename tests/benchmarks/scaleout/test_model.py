@@ -65,6 +65,15 @@ def test_a_link_is_the_limit():
     assert model.pool(a_costs(), hosts(link_bytes_per_sec=link), "batches", [1.0]).limit == "workers"
 
 
+def test_a_far_worker_sends_ten_images_each_time_that_it_is_asked():
+    """50 ms to ask and 50 ms to come; then 200 us to receive each of ten."""
+    far = hosts(delay_s=0.05)
+    pool = model.pool(a_costs(), far, "batches", [1.0])
+    assert pool.limit == "delay" and pool.images_per_sec == pytest.approx(10 / 0.102)
+    assert model.pool(a_costs(), far, "batches", [1.0] * 3).images_per_sec == pytest.approx(3 * 10 / 0.102)
+    assert model.pool(a_costs(), hosts(delay_s=0.01), "batches", [1.0]).limit == "workers"
+
+
 @pytest.mark.parametrize(
     ("served", "trainer_cores", "model_us", "expected"),
     [
@@ -129,6 +138,7 @@ def test_every_limit_has_its_words():
         model.pool(a_costs(), hosts(), "batches", [1.0]).limit,
         model.pool(a_costs(), hosts(), "batches", [9.0]).limit,
         model.pool(a_costs(), hosts(link_bytes_per_sec=1.0), "batches", [1.0]).limit,
+        model.pool(a_costs(), hosts(delay_s=9.0), "batches", [1.0]).limit,
         model.pool(a_costs(constants={"receive_ms_per_batch": 99.0}), hosts(trainer_cores=9.0), "batches", [9.0]).limit,
     }
     assert limited == set(LIMITS)

@@ -23,6 +23,8 @@ def planned(*words: str) -> Plan | CheckPlan:
 REFUSED = {
     ("--goal", "0"): "--goal must be above 0 and at most 1. Received: 0.0.",
     ("--goal", "1.1"): "--goal must be above 0 and at most 1. Received: 1.1.",
+    ("--delay", "-1"): "--delay must be a number of at least 0. Received: -1.0.",
+    ("--delay", "inf"): "--delay must be a number of at least 0. Received: inf.",
     ("--goal", "nan"): "--goal must be above 0 and at most 1. Received: nan.",
     ("--model", "cats-dog-64"): "--model ",
     ("--device", "tpu"): "--device: A device must be",
@@ -44,6 +46,8 @@ REFUSED = {
     ("--only", "1 worker"): "--only needs --check.",
     ("--loopback",): "--loopback needs --check.",
     ("--rounds", "0"): "--rounds needs --check.",
+    ("--check", "--device", "cpu"): "--device is of a decision: a check has pools of its own. Leave it out.",
+    ("--check", "--worker-cores", "4"): "--worker-cores is of a decision: a check has pools of its own. Leave it out.",
     ("--check", "--loopback", "--rounds", "0"): "--rounds must be at least 1. Received: 0.",
     ("--check", "--loopback", "--only", ","): "--only needs at least one name. Received: ','.",
     (

@@ -36,7 +36,7 @@ class FakeHosts:
 
     relay = None
 
-    def __init__(self, notes: list[str], hosts: int, link_bytes_per_sec: float | None) -> None:
+    def __init__(self, notes: list[str], hosts: int, link_bytes_per_sec: float | None, delay_s: float) -> None:
         self._notes = notes
         notes.append(f"{hosts} hosts, {link_bytes_per_sec}")
 
