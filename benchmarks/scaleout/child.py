@@ -27,12 +27,13 @@ from profiles.statistics import median
 
 # A run lasts at least so long; the median of so many runs counts.
 _RUN_NS, _RUNS = 700_000_000, 5
-# Batches whose hand-over is timed, each after so long a pause that it lies ready.
-_READY_BATCHES, _READY_NS = 20, 30_000_000
+# Batches whose hand-over is timed, each after so long a pause that it lies ready: at least so many nanoseconds, and so
+# many times as long as a batch takes to come.
+_READY_BATCHES, _READY_NS, _READY_RATIO = 20, 30_000_000, 3
 # A worker that nobody reads from is watched for so long: the system counts its time in hundredths of a second.
 _IDLE_NS = 2_000_000_000
-# A pipeline that keeps fewer of the cores busy than this part of them is limited by something else.
-_BUSY_RATIO = 0.9
+# A pipeline that runs Python, and keeps fewer of the cores busy than this part, is limited by Python's lock.
+_BUSY_RATIO = 0.75
 _LABEL_BYTES = 4
 
 
@@ -86,8 +87,13 @@ class ScaleoutSession(Session):
             device_images_per_sec=1 / median([sample.s_per_image for sample in samples]),
             model_us=0.0 if self._device.accelerator else 1e6 * median([sample.cpu_s_per_image for sample in samples]),
             loader_us=cpu_us,
-            most_cores=busy if busy < _BUSY_RATIO * usable_cores() else None,
+            most_cores=busy if _runs_python(config) and busy < _BUSY_RATIO * usable_cores() else None,
         )
+
+
+def _runs_python(config: PipelineConfig) -> bool:
+    """Whether images pass Python code, whose lock may keep cores from being busy."""
+    return config.augmentation is not None and config.augment_with in ("opencv", "albumentations")
 
 
 def legal_cuts(config: PipelineConfig) -> tuple[str, ...]:
@@ -206,7 +212,8 @@ class _Received:
             for _ in loader.data:
                 pass
             received_us, busy = _cost(loader.data, lambda element: int(element[1].shape[0]))
-            self.hand_over_ms = _hand_over_ms(iter(loader.data))
+            batch_ns = int(images * received_us / busy * 1e3)
+            self.hand_over_ms = _hand_over_ms(iter(loader.data), pause_ns=max(_READY_NS, _READY_RATIO * batch_ns))
             cpu_ns, started_ns = clock.own_cpu_ns(), clock.now_ns()
             clock.sleep_until_ns(started_ns + _RUN_NS)
             self.standing_cores = (clock.own_cpu_ns() - cpu_ns) / (clock.now_ns() - started_ns)
@@ -214,11 +221,11 @@ class _Received:
         self.ms = images * (received_us - costs.trainer_us) / 1e3
 
 
-def _hand_over_ms(batches: Iterator[Any]) -> float:
-    """Returns the milliseconds in which the next batch comes, if it was ready long before."""
+def _hand_over_ms(batches: Iterator[Any], *, pause_ns: int) -> float:
+    """Returns the milliseconds in which the next batch comes, if it was ready long before: after a pause."""
     waits = []
     for _ in range(_READY_BATCHES):
-        clock.sleep_until_ns(clock.now_ns() + _READY_NS)
+        clock.sleep_until_ns(clock.now_ns() + pause_ns)
         asked_ns = clock.now_ns()
         if next(batches, None) is None:
             break

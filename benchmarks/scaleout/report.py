@@ -101,7 +101,8 @@ def sentences(document: ScaleoutDocument, results: Results) -> list[str]:
             line += f", at {chosen.price / alone.price:.2f} times the price of an image"
         lines.append(f"{line}; the device is used {chosen.device_ratio:.0%}, alone {alone.device_ratio:.0%}.")
         if chosen.device_ratio < asked.goal_ratio:
-            lines.append(f"No pool uses the device {asked.goal_ratio:.0%}: {LIMITS[chosen.limit]}.")
+            why = "the hand-over of batches takes the rest" if chosen.limit == "device" else LIMITS[chosen.limit]
+            lines.append(f"No pool uses the device {asked.goal_ratio:.0%}: {why}.")
     lines.append(
         "Assumed: cores like those here, one worker a host and no other work there, photos as near to the workers as "
         "to this host. Predicted, not measured: start the pool (unstall service), and unstall service local --service "

@@ -81,6 +81,8 @@ def test_what_keeps_every_pool_from_the_goal_is_said():
     said = said_of(a_scaleout_document(a_costs(cuts=CUTS[:2])))
     assert "3 workers that send decoded images make 3.00 times" in said
     assert "No pool uses the device 90%: the trainer's cores are full." in said
+    said = said_of(a_scaleout_document(a_costs(constants={"hand_over_ms_per_batch": 5.0})))
+    assert "No pool uses the device 90%: the hand-over of batches takes the rest." in said
 
 
 def test_why_a_pool_does_not_pay_is_said():
