@@ -101,7 +101,7 @@ def _why_none(document: CapacityDocument, results: Results) -> str:
         return f"while a batch that is ready is handed over they wait, and are used {most_ratio:.0%} at best"
     if last.link_ratio is not None and last.link_ratio > 1 - NEAR_RATIO:
         return "the trainers' links are full"
-    return "the storage or the trainers' cores are the limit"
+    return "the storage, the trainers' cores, or the thread that receives batches is the limit"
 
 
 def run_sentence(results: Results) -> str:

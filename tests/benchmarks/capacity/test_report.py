@@ -80,7 +80,10 @@ def test_why_no_number_of_workers_is_enough_is_said():
     said = said_of(a_capacity_document(hosts=hosts(link_bytes_per_sec=20e6 / PAYLOAD_RATIO)))
     assert "No number of workers uses the accelerators 90%: the trainers' links are full." in said
     said = said_of(a_capacity_document(storage_bytes_per_sec=200e6))
-    assert "No number of workers uses the accelerators 90%: the storage or the trainers' cores are the limit." in said
+    assert (
+        "No number of workers uses the accelerators 90%: the storage, the trainers' cores, or the thread that receives batches is the limit."
+        in said
+    )
     said = said_of(a_capacity_document(goal_ratio=0.96))
     assert "accelerators 96%: while a batch that is ready is handed over they wait, and are used 95% at best." in said
 
