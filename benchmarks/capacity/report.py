@@ -13,8 +13,9 @@ from rich.text import Text
 from benchmarks.capacity.plan import Asked
 from benchmarks.capacity.results import CapacityDocument, Fleet, Results, SmallRun, derive
 from benchmarks.capacity.samples import Measurements
+from benchmarks.lab.tables import table
 from benchmarks.scaleout.check.results import NEAR_RATIO
-from benchmarks.scaleout.report import counted, rate_text, table
+from benchmarks.scaleout.report import counted, rate_text
 from profiles.report import Kind, html
 
 RUN_COLUMNS = ("small run", "simulated", "measured", "ratio")

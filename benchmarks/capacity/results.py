@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from benchmarks.capacity.samples import Measurements
 from benchmarks.capacity.simulation import Simulated, SimulatedHost, simulate
 from benchmarks.scaleout import model
 from benchmarks.scaleout.check.plan import CheckedPool
-from benchmarks.scaleout.check.results import NEAR_RATIO
+from benchmarks.scaleout.check.results import NEAR_RATIO, costs_of
 from benchmarks.scaleout.check.samples import MeasuredPool
 from benchmarks.scaleout.samples import Constants, Costs, Trainer
 from profiles.report import Document
@@ -104,24 +105,25 @@ def derive(document: CapacityDocument) -> Results:
     if not 1 <= asked.per_host <= asked.accelerators <= MOST_ACCELERATORS:  # an edited file: no end, or no memory
         raise ValueError(f"{asked.accelerators} accelerators, {asked.per_host} a host")
     costs = _costs(asked, measured)
-    alone = _fleet(asked, measured, costs, 0)
+
+    @functools.cache
+    def fleet(workers: int) -> Fleet:
+        return _fleet(asked, measured, costs, workers)
+
+    alone = fleet(0)
     least = _least_workers(asked, costs)
     chosen = None
     if alone.device_ratio < asked.goal_ratio:
-        for workers in range(max(1, least - 1), min(_MOST_WORKERS, least + 4) + 1):
-            fleet = _fleet(asked, measured, costs, workers)
-            if fleet.device_ratio >= asked.goal_ratio:
-                chosen = fleet
-                break
+        numbers = range(max(1, least - 1), min(_MOST_WORKERS, least + 4) + 1)
+        chosen = next((fleet(number) for number in numbers if fleet(number).device_ratio >= asked.goal_ratio), None)
     around = chosen.workers if chosen is not None else least
-    numbers = [workers for workers in (around - 1, around, around + 1) if workers >= 1]
     return Results(
         runs=small_runs(measured),
         trainer_hosts=asked.accelerators // asked.per_host,
         demand_images_per_sec=asked.accelerators * _device_rate(asked),
         dataset_bytes=asked.images * measured.file_bytes,
         alone=alone,
-        fleets=tuple(_fleet(asked, measured, costs, workers) for workers in numbers),
+        fleets=tuple(fleet(number) for number in (around - 1, around, around + 1) if number >= 1),
         chosen=chosen,
     )
 
@@ -220,14 +222,7 @@ def small_runs(measured: Measurements) -> tuple[SmallRun, ...]:
 
 
 def _small_run(pool: CheckedPool, run: MeasuredPool, constants: Constants) -> SmallRun:
-    costs = Costs(
-        trainer=Trainer(
-            device_images_per_sec=pool.device_images_per_sec, model_us=0.0, loader_us=run.loader_us, most_cores=None
-        ),
-        cuts=(run.cut,),
-        constants=constants,
-        batch_size=pool.config.batch_size,
-    )
+    costs = costs_of(pool, run, constants)
     host = simulated_host(costs, pool.hosts, pool.worker_cores, 1)
     simulated = simulate(
         (host,),

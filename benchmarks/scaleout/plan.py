@@ -92,8 +92,8 @@ def read_hosts(arguments: argparse.Namespace) -> Hosts:
     if (arguments.worker_price is None) != (arguments.trainer_price is None):
         raise UserError("--worker-price and --trainer-price must be given together.")
     return Hosts(
-        worker_cores=positive(arguments.worker_cores, "--worker-cores", usable_cores()),
-        trainer_cores=positive(arguments.trainer_cores, "--trainer-cores", usable_cores()),
+        worker_cores=_positive(arguments.worker_cores, "--worker-cores", usable_cores()),
+        trainer_cores=_positive(arguments.trainer_cores, "--trainer-cores", usable_cores()),
         worker_price=_price(arguments.worker_price, "--worker-price"),
         trainer_price=_price(arguments.trainer_price, "--trainer-price"),
         link_bytes_per_sec=link_bytes_per_sec(arguments.network),
@@ -101,7 +101,7 @@ def read_hosts(arguments: argparse.Namespace) -> Hosts:
     )
 
 
-def positive(value: float | None, option: str, default: float) -> float:
+def _positive(value: float | None, option: str, default: float) -> float:
     if value is None:
         return default
     if not (value > 0 and math.isfinite(value)):

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from benchmarks.lab.tables import table
 from benchmarks.scaleout.model import LIMITS, Hosts, Pool
 from benchmarks.scaleout.plan import Asked
 from benchmarks.scaleout.results import CutResult, Results, ScaleoutDocument, derive
@@ -164,17 +164,6 @@ def _print(console: Console, document: ScaleoutDocument, results: Results) -> No
     for line in sentences(document, results):
         console.print(Text(line))
     console.print(Text(_LEGEND, style="dim"))
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Returns a table; the first column and `limit` are text, the others are numbers."""
-    drawn = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for number, column in enumerate(columns):
-        text = number == 0 or column == "limit"
-        drawn.add_column(column, justify="left" if text else "right", no_wrap=not text)
-    for row in rows:
-        drawn.add_row(*map(Text, row))
-    return drawn
 
 
 def _page(document: ScaleoutDocument, results: Results) -> str:

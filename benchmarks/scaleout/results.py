@@ -68,9 +68,7 @@ def derive(document: ScaleoutDocument) -> Results:
     pools = [pool for cut in cuts for pool in cut.pools]
     priced = [pool for pool in (alone, *pools) if pool.price is not None]
     cheapest = min(priced, key=lambda pool: (pool.price or 0.0, pool.workers), default=None)
-    return Results(
-        alone=alone, cuts=cuts, chosen=chosen, cheapest=cheapest, verdict=_verdict(alone, chosen, asked.goal_ratio)
-    )
+    return Results(alone=alone, cuts=cuts, chosen=chosen, cheapest=cheapest, verdict=_verdict(alone, chosen))
 
 
 def _cut(asked: Asked, costs: Costs, served: str) -> CutResult:
@@ -100,7 +98,7 @@ def _chosen(alone: Pool, cuts: tuple[CutResult, ...], goal_ratio: float) -> Pool
     return fastest if fastest.images_per_sec >= _GAIN_RATIO * alone.images_per_sec else None
 
 
-def _verdict(alone: Pool, chosen: Pool | None, goal_ratio: float) -> str:
+def _verdict(alone: Pool, chosen: Pool | None) -> str:
     if chosen is None:
         return "does not pay"
     if chosen.price is None or alone.price is None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from benchmarks.lab.tables import table
 from benchmarks.service.plan import Asked
 from benchmarks.service.results import CAUSES, Results, ServiceDocument, ServiceResult, WorkerResult, derive
 from benchmarks.service.samples import Measurements
@@ -96,11 +96,11 @@ def _title(document: ServiceDocument) -> str:
 
 def _print(console: Console, document: ServiceDocument, results: Results) -> None:
     console.print(Text(_title(document), style="bold"))
-    console.print(_table(COLUMNS, [cells(result) for result in results.subjects]))
+    console.print(table(COLUMNS, [cells(result) for result in results.subjects]))
     for result in results.subjects:
         if result.workers:
             console.print(Text(f"\n{_name(result.service)}", style="bold"))
-            console.print(_table(WORKER_COLUMNS[:-1], [worker_cells(worker)[:-1] for worker in result.workers]))
+            console.print(table(WORKER_COLUMNS[:-1], [worker_cells(worker)[:-1] for worker in result.workers]))
             for worker in result.workers:
                 console.print(Text(f"{worker.worker}: {worker_cells(worker)[-1]} us of a core an image", style="dim"))
     console.print()
@@ -110,15 +110,6 @@ def _print(console: Console, document: ServiceDocument, results: Results) -> Non
     for left_out in document.left_out:
         line_out = Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}")
         console.print(line_out, soft_wrap=True)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number in (0, 8) else "right", no_wrap=number not in (0, 8))
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
 
 
 def _page(document: ServiceDocument, results: Results) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.lab.tables import table
 from benchmarks.scaleout.check.plan import CheckAsked
 from benchmarks.scaleout.check.results import NEAR_RATIO, CheckDocument, CheckResults, PoolResult, derive
 from benchmarks.scaleout.check.samples import CheckSamples
-from benchmarks.scaleout.report import table
 from profiles.report import Kind, html
 from profiles.statistics import range_cell
 

@@ -62,9 +62,9 @@ def derive(document: CheckDocument) -> CheckResults:
     return CheckResults(pools=pools, missed=tuple(pool.name for pool in pools if pool.missed))
 
 
-def predicted(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> Pool:
-    """Predicts a pool from costs that were measured without quotas."""
-    costs = Costs(
+def costs_of(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> Costs:
+    """Returns what a prediction of a pool is made from; all of it was measured without quotas."""
+    return Costs(
         trainer=Trainer(
             device_images_per_sec=pool.device_images_per_sec,
             model_us=0.0,
@@ -75,6 +75,11 @@ def predicted(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -
         constants=constants,
         batch_size=pool.config.batch_size,
     )
+
+
+def predicted(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> Pool:
+    """Predicts a pool."""
+    costs = costs_of(pool, measured, constants)
     if not pool.worker_cores:
         return model.alone(costs, pool.hosts)
     return model.pool(costs, pool.hosts, pool.config.served, pool.worker_cores)
