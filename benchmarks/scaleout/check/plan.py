@@ -60,7 +60,7 @@ def _sized(config: PipelineConfig, size: int, served: str = "batches") -> Pipeli
 
 
 def _goal_pools() -> tuple[CheckedPool, ...]:
-    """Returns one pool less than the smallest for 0.9 of a device, that pool, and one more, for slow worker hosts."""
+    """Returns pools of slow workers around the smallest that uses 0.9 of a device, which has two workers."""
     return tuple(
         CheckedPool(
             name=f"goal, {workers} of 0.25",
