@@ -165,7 +165,8 @@ class ServiceClient:
 
     def _begin_job(self, first: int) -> _Job:
         """Begins to read batches from number `first` on."""
-        self._job = job = _Job(stream=self._new_stream(first), begun_ns=now_ns())
+        workers = [facts.worker for facts in self.workers]
+        self._job = job = _Job(stream=self._new_stream(first), workers=workers)
         self._end_job = weakref.finalize(self, job.close)
         return job
 
@@ -268,19 +269,28 @@ class _Job:
 
     Attributes:
       stream: of its batches.
+      workers: names of those that may have been given a chunk before they have sent anything.
       begun_ns: when the stream was begun.
       failed: whether the stream has ended with an error, and gives nothing more.
       next_epoch: the epoch that may begin without a new job; -1 while an epoch is being served.
       early: batches of a later epoch than the one that is being served.
-      newest: the number and the time of the newest batch of each worker.
+      newest: the number and the time of the newest batch of each worker; number -1 for one that has sent nothing.
     """
 
     stream: Stream[Received]
-    begun_ns: int
+    workers: list[str]
+    begun_ns: int = field(init=False)
     failed: bool = False
     next_epoch: int = -1
     early: list[Received] = field(default_factory=list)
-    newest: dict[str, tuple[int, int]] = field(default_factory=dict)
+    newest: dict[str, tuple[int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self.begun_ns = now_ns()
+        self.newest = {worker: (-1, self.begun_ns) for worker in self.workers}
 
     def next(self, wait_ns: int) -> Received | None:
         came = self.stream.next(wait_ns=wait_ns)
@@ -295,7 +305,8 @@ class _Job:
     def all_beyond(self, number: int, patience_ns: int) -> bool:
         """Whether each worker that has sent anything lately has sent a batch of a later chunk than that of `number`.
 
-        A worker makes the chunks that it gets one after the other, so that none of these still has the batch.
+        A worker makes the chunks that it gets one after the other, so that none of these still has the batch. One that
+        has sent nothing yet may be slow to begin with the first.
         """
         now = now_ns()
         lately = [newest for newest, at_ns in self.newest.values() if now - at_ns < patience_ns]
@@ -303,8 +314,8 @@ class _Job:
 
     def begin_again(self, stream: Stream[Received]) -> None:
         self.stream.close()
-        self.stream, self.begun_ns, self.failed = stream, now_ns(), False
-        self.newest.clear()
+        self.stream, self.failed = stream, False
+        self._begin()
 
     def close(self) -> None:
         self.stream.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def client(photos, monkeypatch) -> Any:
     """A client of whose service only the stream is planted; batches that it makes have the label -1."""
     time = [0]
     monkeypatch.setattr(module, "check_reachable", lambda address: None)
-    monkeypatch.setattr(module, "ask_workers", lambda target: ("a worker",))
+    monkeypatch.setattr(module, "ask_workers", lambda target: [SimpleNamespace(worker="a:1")])
     monkeypatch.setattr(module, "check_same", lambda *arguments: None)
     monkeypatch.setattr(module, "now_ns", lambda: time[0])
     made = ServiceClient(Address(host="here", port=1), from_folder(photos), CONFIG, patience_s=3)
@@ -113,6 +114,15 @@ def test_a_worker_that_is_slow_is_waited_for(client):
     client.planted += [batch(2, "b:1"), *rest, *later, A_SECOND, batch(3, "b:1")]
     assert numbers(client.numbered_epoch())[-1] == 3
     assert client.counts[0].repaired == 0
+
+
+def test_so_is_one_that_has_sent_nothing_yet(client):
+    """Worker b was given the first chunk, and a has sent all of the second before b begins."""
+    client.workers.append(SimpleNamespace(worker="b:1"))
+    later = [batch(number) for number in range(CHUNK_BATCHES, 2 * CHUNK_BATCHES)]
+    client.planted += [*later, A_SECOND, *(batch(number, "b:1") for number in range(CHUNK_BATCHES))]
+    assert sorted(numbers(client.numbered_epoch())) == list(range(BATCHES))
+    assert (client.counts[0].repaired, client.counts[0].twice) == (0, 0)
 
 
 def test_but_no_longer_than_its_patience(client):
