@@ -7,11 +7,14 @@ It assumes the following; the tuner measures the best pipelines, to catch where 
   core share that core's units. In the bound of one stage the factor grows with that stage's own calls; in the bound of
   all cores it is whole. Sequential stages have none.
 - Parallel calls multiply a stage's rate, up to the number of cores; for a stage that runs Python, up to a measured
-  number of calls.
+  number of calls. With one call at a time all stages run one after the other, in one thread.
 - The CPU times of all stages add up on the cores, with that of a consumer that computes there. Nothing else runs there.
+- A loader slows its consumer down by more than that: the threads of a model wait for one another, and each batch waits
+  for a core to be handed over. By how much was measured beside a loader that always had work; with less work it is in
+  proportion.
 - Loading and computing overlap completely if batches are made ahead, and not at all if not. Without a buffer at its
   end, a pipeline makes its last sequential stage while the consumer waits.
-- Caches are full, and files are in the page cache: the first epoch is not predicted.
+- Caches are full, and files are in the page cache: the first epoch is not predicted. Nor are the edges of epochs.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from pipeline.prepared.index import estimated_bytes
 StageKey = tuple[str, ...]
 
 _FLOAT32_BYTES, _UINT8_BYTES = 4, 1
+# A consumer that takes this many times as long for an image as alone is limited by the cores.
+_SLOWED_RATIO = 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +61,34 @@ class Consumer:
     """The measured cost of what takes the batches, such as a training step.
 
     Attributes:
-      us_per_image: microseconds per image of a step, fed with a batch that is ready.
-      cpu_us_per_image: the CPU time of that on the loader's cores; 0 for an accelerator.
+      us_per_image: microseconds per image, fed with batches that are ready: a step, and the hand-over of a batch.
+      cpu_us_per_image: the CPU time of that on the loader's cores.
+      crowded_us_per_image: the same as `us_per_image` beside a loader that always has work for all other cores, but for
+        one at least.
+      crowd_us_per_image: the CPU time that this loader took meanwhile, per image of the consumer.
+      crowd_calls: how many calls at once this loader made; 0 where there was none.
     """
 
     us_per_image: float
     cpu_us_per_image: float
+    crowded_us_per_image: float = 0.0
+    crowd_us_per_image: float = 0.0
+    crowd_calls: int = 0
+
+    def beside_us(self, loader_us: float, cores: float) -> float:
+        """Returns the microseconds per image beside a loader that takes so much CPU time for an image."""
+        if not self.crowd_calls:
+            return self.us_per_image
+        slowed_us = max(self.crowded_us_per_image - self.us_per_image, 0.0)
+        part = min(loader_us / self.crowd_us_per_image, 1.0)
+        return self.us_per_image + slowed_us * part + max(loader_us - self.crowd_us_per_image, 0.0) / cores
+
+    def delay_us(self, loader_us: float, cores: float) -> float:
+        """Returns the microseconds per image for which a loader that makes one call at a time waits for a core."""
+        if not self.crowd_calls:
+            return 0.0
+        waiting_ratio = max(1 - self.crowd_us_per_image / (self.crowded_us_per_image * self.crowd_calls), 0.0)
+        return waiting_ratio * self.beside_us(loader_us, cores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +100,7 @@ class Prediction:
       loader_images_per_sec: rate of the loader alone.
       loader_us_per_image: microseconds that the stages take for an image, one call at a time: the CPU time that the
         loader takes from a model on the same cores, without what it takes more while all cores are busy.
-      limit: what limits training: a stage's name, "cores" or "compute".
+      limit: what limits training: a stage's name, "one call", "cores" or "compute".
       memory_bytes: the cache and the buffers of the whole run.
       disk_bytes: the cache or the prepared copy.
     """
@@ -129,24 +156,25 @@ def predict(
     total_us = sum(costs[key].us_per_image for key, _ in stages)
     crowded_us = sum(costs[key].busy_us(cores, cores) for key, _ in stages)
     limits: dict[str, float] = {"cores": crowded_us / cores}
-    one_at_a_time = workers == 1 and config.prefetch == 0
-    if one_at_a_time:
-        limits = {"cores": total_us}
+    if workers == 1:
+        limits = {"one call": total_us}
     else:
         for key, parallel in stages:
             calls = min(workers, costs[key].most_calls or math.inf, cores) if parallel else 1
             limits[" ".join(key)] = costs[key].busy_us(calls, cores) / calls
     loader_us = max(limits.values())
     slowest = max(limits, key=lambda name: limits[name])
-    if one_at_a_time:
+    if workers == 1 and not _makes_ahead(config):
         train_us, limit = loader_us + consumer.us_per_image, slowest
     else:
         shared_us = (crowded_us + consumer.cpu_us_per_image) / cores
         last, last_us = _last_stage(config, costs)
-        consumed_us = consumer.us_per_image + last_us
-        consumed = "compute" if consumer.us_per_image >= last_us else " ".join(last)
-        train_us = max(loader_us, consumed_us, shared_us)
-        limit = slowest if train_us == loader_us else consumed if train_us == consumed_us else "cores"
+        consumed_us = consumer.beside_us(crowded_us, cores) + last_us
+        slowed = consumer.beside_us(crowded_us, cores) > _SLOWED_RATIO * consumer.us_per_image
+        consumed = " ".join(last) if last_us > consumer.us_per_image else "cores" if slowed else "compute"
+        loaded_us = loader_us + (consumer.delay_us(total_us, cores) if workers == 1 else 0.0)
+        train_us = max(loaded_us, consumed_us, shared_us)
+        limit = slowest if train_us == loaded_us else consumed if train_us == consumed_us else "cores"
     memory_bytes, disk_bytes = needs(config, images, source_bytes)
     return Prediction(
         images_per_sec=1e6 / train_us,
@@ -162,7 +190,18 @@ def _last_stage(config: PipelineConfig, costs: Mapping[StageKey, StageCost]) -> 
     """Returns the sequential stage at the end, and its microseconds per image while the consumer waits for it."""
     behind_augmentation = config.augment_at == "batch" and not config.composed
     key = ("batch", "batches", config.output_dtype) if behind_augmentation else stages_of(config)[-1][0]
-    return key, costs[key].us_per_image if config.prefetch == 0 and key in costs else 0.0
+    return key, costs[key].us_per_image if key in costs and not _makes_ahead(config) else 0.0
+
+
+def _makes_ahead(config: PipelineConfig) -> bool:
+    """Whether a pipeline makes a batch while the consumer works on the one before.
+
+    Without `prefetch`, too, if TensorFlow's rewrites make one operation of `batch` and of a function of one image in
+    front of it: that operation makes a batch ahead, also where calls are made one at a time.
+    """
+    per_image = config.augmentation is not None and config.augment_at == "element"
+    only_loads = config.cache == "none" and (config.augmentation is None or config.augment_at == "device")
+    return config.prefetch != 0 or (config.rewrites and (per_image or only_loads))
 
 
 def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, int]:

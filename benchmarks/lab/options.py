@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pipeline import ConfigError, PipelineConfig
-from pipeline.config import config_from_toml
+from pipeline.address import NO_SERVICE
+from pipeline.config import config_from_dict, config_from_toml
 from pipeline.text import did_you_mean
 
 DATA = "generated:2000"
@@ -82,6 +83,49 @@ def settings(pairs: Sequence[str]) -> dict[str, object]:
             raise UserError("--set image_size: the size is the model's. Choose another --model.")
         changes[field] = _value(value)
     return changes
+
+
+def config_of(
+    path: Path | None,
+    pairs: Sequence[str],
+    otherwise: PipelineConfig,
+    *,
+    batch_size: int | None = None,
+    refused: Mapping[str, str] | None = None,
+) -> PipelineConfig:
+    """Reads a pipeline from --config, --set and --batch-size.
+
+    Args:
+      path: of the TOML file; None for `otherwise`.
+      batch_size: None for the pipeline's own.
+      refused: fields that the command chooses, and what to do in the place of setting them.
+    Raises:
+      UserError: if an option is wrong; the message has one line.
+    """
+    config = otherwise if path is None else config_from_file(path)
+    changes = settings(pairs)
+    for field, instead in (refused or {}).items():
+        if field in changes:
+            raise UserError(f"--set {field}: {instead}")
+    if batch_size is not None:
+        changes["batch_size"] = batch_size
+    try:
+        return config_from_dict(changes, config)
+    except ConfigError as error:
+        raise UserError(str(error)) from error
+
+
+def servable(config: PipelineConfig) -> PipelineConfig:
+    """Returns a pipeline without a service, of which a service can make one.
+
+    Raises:
+      UserError: if no service can; the message has one line.
+    """
+    try:
+        replace(config, service="local:1")
+        return replace(config, service=NO_SERVICE)
+    except ConfigError as error:
+        raise UserError(str(error)) from error
 
 
 def _value(text: str) -> object:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import models
-from benchmarks.lab.options import UserError, config_from_file, link_bytes_per_sec, settings
+from benchmarks.lab.options import UserError, config_of, link_bytes_per_sec, servable
 from benchmarks.scaleout.check.plan import CheckPlan, read_check
 from benchmarks.scaleout.model import Hosts
 from benchmarks.scaleout.parser import VARIANT
-from pipeline import VARIANTS, ConfigError, PipelineConfig
-from pipeline.config import config_from_dict
+from pipeline import VARIANTS, PipelineConfig
 from profiles import Device
 from profiles.devices import parse_device
 from profiles.provenance import usable_cores, without_folder
@@ -125,14 +124,5 @@ def read_config(arguments: argparse.Namespace) -> PipelineConfig:
     Raises:
       UserError: if an option is wrong; the message has one line.
     """
-    config = VARIANTS[VARIANT] if arguments.config is None else config_from_file(arguments.config)
-    changes = settings(arguments.set)
-    for name in ("service", "served"):
-        if name in changes:
-            raise UserError(f"--set {name}: this command chooses it.")
-    try:
-        config = config_from_dict(changes, config)
-        replace(config, service="local:1")  # refuses what no service can serve
-    except ConfigError as error:
-        raise UserError(str(error)) from error
-    return config
+    refused = dict.fromkeys(("service", "served"), "this command chooses it.")
+    return servable(config_of(arguments.config, arguments.set, VARIANTS[VARIANT], refused=refused))

@@ -6,11 +6,10 @@ import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, config_from_file, link_bytes_per_sec, settings, split_names
+from benchmarks.lab.options import UserError, config_of, link_bytes_per_sec, servable, split_names
 from benchmarks.service.faults.plan import FaultsPlan, read_faults
 from benchmarks.service.parser import VARIANT
 from pipeline import VARIANTS, ConfigError, PipelineConfig
-from pipeline.config import config_from_dict
 from pipeline.service import NO_SERVICE, Address, parse_address
 from profiles import Device
 from profiles.devices import parse_device
@@ -147,19 +146,9 @@ def _local(arguments: argparse.Namespace, out: Path) -> Plan:
 def _config(arguments: argparse.Namespace) -> PipelineConfig:
     if arguments.image_size < 1:
         raise UserError(f"--image-size must be at least 1. Received: {arguments.image_size}.")
-    config = VARIANTS[VARIANT] if arguments.config is None else config_from_file(arguments.config)
-    changes = settings(arguments.set)
-    if "service" in changes:
-        raise UserError(
-            "--set service: this command starts its services itself. Use --workers, or --service HOST:PORT."
-        )
-    try:
-        config = config_from_dict(changes, config)
-        size = (arguments.image_size, arguments.image_size)
-        replace(config, service="local:1")  # refuses what no service can serve
-        return replace(config, image_size=size, service=NO_SERVICE)
-    except ConfigError as error:
-        raise UserError(str(error)) from error
+    refused = {"service": "this command starts its services itself. Use --workers, or --service HOST:PORT."}
+    config = servable(config_of(arguments.config, arguments.set, VARIANTS[VARIANT], refused=refused))
+    return replace(config, image_size=(arguments.image_size, arguments.image_size))
 
 
 def _address(text: str, option: str) -> Address:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import models
-from benchmarks.lab.options import MODEL, UserError, config_from_file, known_names, settings
+from benchmarks.lab.options import MODEL, UserError, config_of, known_names
 from benchmarks.trainers.subjects import SUBJECTS
-from pipeline import VARIANTS, ConfigError, PipelineConfig
+from pipeline import VARIANTS, PipelineConfig
 from pipeline.commands import ArgumentParser
-from pipeline.config import config_from_dict
 from pipeline.service import NO_SERVICE
 from pipeline.sources import add_skip_list_option
 from pipeline.variants import TF_DATA
@@ -125,18 +124,8 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
 
 
 def _config(arguments: argparse.Namespace) -> PipelineConfig:
-    if arguments.config is not None:
-        config = config_from_file(arguments.config)
-    else:
-        [name] = known_names(arguments.variant or VARIANT, "--variant", TF_DATA)[:1]
-        config = VARIANTS[name]
-    changes = settings(arguments.set)
-    if arguments.batch_size is not None:
-        changes["batch_size"] = arguments.batch_size
-    try:
-        config = config_from_dict(changes, config)
-    except ConfigError as error:
-        raise UserError(str(error)) from error
+    [name] = known_names(arguments.variant or VARIANT, "--variant", TF_DATA)[:1]
+    config = config_of(arguments.config, arguments.set, VARIANTS[name], batch_size=arguments.batch_size)
     if config.loader != "tf_data":
         raise UserError(f"Several trainers are fed by tf.data here: loader must be tf_data. Received: {config.loader}.")
     if config.service != NO_SERVICE:

@@ -10,12 +10,11 @@ from pathlib import Path
 import psutil
 
 import models
-from benchmarks.lab.options import DATA, MODEL, UserError, config_from_file, settings, size_bytes
+from benchmarks.lab.options import DATA, MODEL, UserError, config_of, size_bytes
 from benchmarks.tune.exactness import CLASSES
-from pipeline import ConfigError, PipelineConfig
+from pipeline import PipelineConfig
 from pipeline.cache import cache_root
 from pipeline.commands import ArgumentParser
-from pipeline.config import config_from_dict
 from pipeline.sources import add_skip_list_option
 from profiles import Device
 from profiles.devices import parse_device
@@ -288,20 +287,13 @@ def _base(arguments: argparse.Namespace) -> PipelineConfig:
 
     All other settings are left out: the search chooses them.
     """
-    base = config_from_file(arguments.config) if arguments.config else PipelineConfig()
-    changes = settings(arguments.set)
-    if arguments.batch_size is not None:
-        changes["batch_size"] = arguments.batch_size
-    try:
-        base = config_from_dict(changes, base)
-        return PipelineConfig(
-            batch_size=base.batch_size,
-            augmentation=base.augmentation,
-            shuffle_buffer=base.shuffle_buffer,
-            seed=base.seed,
-        )
-    except ConfigError as error:
-        raise UserError(str(error)) from error
+    base = config_of(arguments.config, arguments.set, PipelineConfig(), batch_size=arguments.batch_size)
+    return PipelineConfig(
+        batch_size=base.batch_size,
+        augmentation=base.augmentation,
+        shuffle_buffer=base.shuffle_buffer,
+        seed=base.seed,
+    )
 
 
 def _limits(arguments: argparse.Namespace) -> Limits:

@@ -284,7 +284,11 @@ def _of_algorithms(results: Results) -> list[str]:
 
 def _limit(chosen: Result) -> str:
     prediction = chosen.subject.prediction
-    limits = {"compute": "the model itself", "cores": "the cores, which loader and model share"}
+    limits = {
+        "compute": "the model itself",
+        "cores": "the cores, which loader and model share",
+        "one call": "the loader, which makes one call at a time",
+    }
     megabytes = f"{prediction.memory_bytes / 1e6:,.0f} MB"
     if (ratio := chosen.rate / prediction.images_per_sec) < _PREDICTED_RATIO:
         return (

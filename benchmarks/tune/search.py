@@ -43,7 +43,7 @@ from profiles.report import LeftOut
 # Pipelines that are measured beside naive, heuristic and AUTOTUNE, and by a quick search beside AUTOTUNE.
 SHORTLIST, QUICK_SHORTLIST = 5, 3
 # Images, spread over the source, that are read to measure the costs of stages, and those of a quick search.
-_COST_IMAGES, _QUICK_COST_IMAGES = 256, 128
+COST_IMAGES, _QUICK_COST_IMAGES = 256, 128
 # Where fewer rounds than this have not decided which pipeline is the fastest, so many more rounds are measured of those
 # that may be; and so many rounds measure the choice again.
 _DECIDING_ROUNDS = 8
@@ -76,7 +76,7 @@ class Tuner:
         self._device = plan.asked.device
         self._limits = plan.asked.limits
         self._thorough = plan.thorough
-        self._cost_images = _COST_IMAGES if plan.thorough else _QUICK_COST_IMAGES
+        self._cost_images = COST_IMAGES if plan.thorough else _QUICK_COST_IMAGES
         self._say = say
         self._space = space or self._all
         self._base = plan.asked.base

@@ -290,7 +290,7 @@ class _Job:
 
     def _begin(self) -> None:
         self.begun_ns = now_ns()
-        self.newest = {worker: (-1, self.begun_ns) for worker in self.workers}
+        self.newest = dict.fromkeys(self.workers, (-1, self.begun_ns))
 
     def next(self, wait_ns: int) -> Received | None:
         came = self.stream.next(wait_ns=wait_ns)

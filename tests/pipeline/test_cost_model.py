@@ -6,7 +6,7 @@ import pytest
 
 from pipeline import Augmentation, PipelineConfig, from_folder
 from pipeline.config import AUTO
-from pipeline.cost_model import Consumer, StageCost, candidates, kind_of, needs, predict, stages_of
+from pipeline.cost_model import Consumer, Prediction, StageCost, candidates, kind_of, needs, predict, stages_of
 from pipeline.prepared.index import bytes_of
 from pipeline.prepared.write import materialize
 
@@ -16,6 +16,7 @@ COSTS = {
     ("load", "files", "full"): StageCost(us_per_image=600.0),
     ("load", "files", "scaled"): StageCost(us_per_image=300.0),
     ("augment", "tf_ops", "element"): StageCost(us_per_image=150.0),
+    ("augment", "tf_ops", "batch"): StageCost(us_per_image=100.0),
     ("augment", "albumentations", "element"): StageCost(us_per_image=200.0, most_calls=1.0),
     ("composed", "files", "scaled"): StageCost(us_per_image=280.0),
     ("cached", "memory"): StageCost(us_per_image=10.0),
@@ -25,8 +26,12 @@ COSTS = {
 FAST = Consumer(us_per_image=1.0, cpu_us_per_image=0.0)
 
 
+def predict_of(config: PipelineConfig, consumer: Consumer, cores: float = 4) -> Prediction:
+    return predict(config, COSTS, consumer, cores=cores, images=1000, source_bytes=0)
+
+
 def rate(config: PipelineConfig, consumer: Consumer = FAST, cores: float = 4) -> tuple[float, str]:
-    prediction = predict(config, COSTS, consumer, cores=cores, images=1000, source_bytes=0)
+    prediction = predict_of(config, consumer, cores)
     return round(1e6 / prediction.images_per_sec, 6), prediction.limit
 
 
@@ -34,7 +39,10 @@ def rate(config: PipelineConfig, consumer: Consumer = FAST, cores: float = 4) ->
     ("values", "expected"),
     [
         # One thing at a time: everything adds up, and the model's step comes behind it.
-        ({"workers": 1, "prefetch": 0}, (801.0, "cores")),
+        ({"workers": 1, "prefetch": 0, "rewrites": False}, (801.0, "one call")),
+        # TensorFlow's rewrites, or a buffer, let the step run beside that.
+        ({"workers": 1, "prefetch": 0}, (800.0, "one call")),
+        ({"workers": 1, "rewrites": False}, (800.0, "one call")),
         # A stage's calls share its work; the slowest stage sets the rate.
         ({"workers": 2}, (300.0, "load files full")),
         ({"workers": 4}, (200.0, "cores")),
@@ -52,13 +60,27 @@ def test_the_rate_is_that_of_the_slowest_resource(values, expected):
     assert rate(replace(BASE, **values)) == expected
 
 
-def test_prefetch_alone_lets_stages_that_are_sequential_meet_the_consumer():
-    sequential = replace(BASE, workers=1, prefetch=2)
-    assert rate(sequential, Consumer(us_per_image=500.0, cpu_us_per_image=0.0)) == (600.0, "load files full")
-    assert rate(replace(sequential, prefetch=0), Consumer(us_per_image=500.0, cpu_us_per_image=0.0)) == (
-        1300.0,
-        "cores",
-    )
+@pytest.mark.parametrize(
+    ("values", "ahead"),
+    [
+        ({}, True),
+        ({"rewrites": False}, False),
+        ({"prefetch": 2, "rewrites": False}, True),
+        # The rewrite needs a function of one image in front of `batch`.
+        ({"cache": "memory"}, True),
+        ({"cache": "memory", "augmentation": None}, False),
+        ({"augmentation": None}, True),
+        ({"cache": "memory", "augment_with": "keras_layers", "augment_at": "device"}, False),
+        ({"augment_with": "keras_layers", "augment_at": "device"}, True),
+        ({"augment_at": "batch"}, False),
+        ({"decode": "scaled", "resample": "composed", "augment_with": "opencv", "augment_at": "batch"}, False),
+    ],
+)
+def test_one_call_at_a_time_meets_the_consumer_only_where_batches_are_made_ahead(values, ahead):
+    config = replace(BASE, **{"workers": 1, "prefetch": 0, **values})
+    loader_us = 1e6 / predict_of(config, FAST).loader_images_per_sec
+    expected = max(loader_us, 500.0) if ahead else loader_us + 500.0
+    assert rate(config, Consumer(us_per_image=500.0, cpu_us_per_image=0.0))[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(16, 60.0 * 1.6), (4, 240 * (1 + 0.6 * 3 / 15))])
@@ -78,7 +100,8 @@ def test_without_a_buffer_a_fast_consumer_waits_for_the_last_stage():
     config = replace(BASE, workers=4, cache="memory")
     consumer = Consumer(us_per_image=40.0, cpu_us_per_image=0.0)
     assert rate(config, consumer) == (52.5, "cores")
-    assert rate(replace(config, prefetch=0), consumer) == (40.0 + 50.0, "batch elements float32")
+    without = replace(config, prefetch=0, rewrites=False)
+    assert rate(without, consumer) == (40.0 + 50.0, "batch elements float32")
 
 
 def test_a_model_on_the_same_cores_shares_them():
@@ -87,6 +110,39 @@ def test_a_model_on_the_same_cores_shares_them():
     consumer = Consumer(us_per_image=260.0, cpu_us_per_image=500.0)
     assert rate(config, consumer, cores=2) == (400.0, "cores")
     assert rate(config, replace(consumer, cpu_us_per_image=0.0), cores=2) == (260.0, "compute")
+
+
+# Alone 300 us an image; 600 us beside a loader that takes 500 us of CPU time meanwhile, of one core.
+CROWDED = Consumer(
+    us_per_image=300.0,
+    cpu_us_per_image=0.0,
+    crowded_us_per_image=600.0,
+    crowd_us_per_image=500.0,
+    crowd_calls=1,
+)
+
+
+@pytest.mark.parametrize(
+    ("loader_us", "expected"), [(0.0, 300.0), (250.0, 450.0), (500.0, 600.0), (900.0, 600.0 + 400.0 / 2)]
+)
+def test_a_loader_slows_its_consumer_in_proportion_to_its_work(loader_us, expected):
+    """Beyond the work of the loader beside which that was measured, all cores are busy: the rest is shared by two."""
+    assert CROWDED.beside_us(loader_us, cores=2) == pytest.approx(expected)
+    assert FAST.beside_us(loader_us, cores=2) == 1.0
+
+
+def test_what_slows_a_consumer_limits_the_rate():
+    config = replace(BASE, workers=2, cache="memory")  # 10 + 150 + 50 us
+    assert rate(config, CROWDED, cores=2) == (300.0 + 300.0 * 210 / 500, "cores")
+    assert rate(config, replace(CROWDED, crowded_us_per_image=310.0), cores=2) == (304.2, "compute")
+
+
+def test_a_loader_of_one_call_waits_for_a_core_while_the_consumer_computes():
+    """The other loader had 500 of 600 us of a core, so that one call waits a sixth of the consumer's time."""
+    config = replace(BASE, workers=1)
+    waiting_us = (600.0 + 300.0 / 2) / 6
+    assert rate(config, CROWDED, cores=2) == (pytest.approx(800.0 + waiting_us), "one call")
+    assert rate(replace(config, workers=2), CROWDED, cores=2)[0] < 800.0
 
 
 def test_auto_is_as_many_calls_as_cores():

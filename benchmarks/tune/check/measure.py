@@ -16,12 +16,14 @@ from benchmarks.lab.options import UserError
 from benchmarks.lab.rounds import Group, run_round
 from benchmarks.lab.session import Job
 from benchmarks.tune.check.results import CheckDocument, best_of, chosen_of
-from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredTarget
+from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget
 from benchmarks.tune.plan import Asked, CheckPlan, Plan, Target
 from benchmarks.tune.results import Result, name_of
-from benchmarks.tune.rounds import Say, say_beside
-from benchmarks.tune.search import Tuner
+from benchmarks.tune.rounds import SESSION, Say, say_beside
+from benchmarks.tune.samples import MeasuredStage
+from benchmarks.tune.search import COST_IMAGES, Tuner
 from pipeline import ImageSource, PipelineConfig
+from pipeline.cost_model import stages_of
 from profiles.provenance import machine, usable_cores
 from profiles.report import Document, now
 
@@ -40,7 +42,7 @@ def small_space(base: PipelineConfig) -> Iterator[PipelineConfig]:
         replace(composed, storage="raw"),
     ):
         for workers, prefetch in ((1, 0), (max(2, round(usable_cores())), 2)):
-            yield replace(work, workers=workers, prefetch=prefetch)
+            yield replace(work, workers=workers, prefetch=prefetch, one_iterator=prefetch > 0)
 
 
 def open_run(plan: CheckPlan, progress: Progress, errors: Console) -> Run:
@@ -122,15 +124,22 @@ class Run:
             raise
 
     def _measure_everything(self, target: Target, after_round: Callable[[], object]) -> None:
-        chosen = self._chosen(target)
-        space = small_space(PipelineConfig(image_size=chosen.config.image_size))
+        base = PipelineConfig(image_size=self._chosen(target).config.image_size)
+        space = {name_of(config): config for config in small_space(base)}
+        keys = tuple(dict.fromkeys(key for config in space.values() for key, _ in stages_of(config)))
+        costs: list[MeasuredCosts] = []
         self._say_of(target, "exhaustive search")
 
+        def measure_costs(group: Group) -> None:
+            stages, consumer = group.ask("stage_costs", keys, base, target.model, COST_IMAGES)
+            measured = tuple(MeasuredStage(stage=stage, cost=cost) for stage, cost in stages.items())
+            costs.append(MeasuredCosts(stages=measured, consumer=consumer))
+
         def keep(everything: tuple[MeasuredConfig, ...]) -> None:
-            self._measured[target] = replace(self._measured[target], everything=everything)
+            self._measured[target] = replace(self._measured[target], everything=everything, costs=tuple(costs))
             after_round()
 
-        self._measure(target, {name_of(config): config for config in space}, _ROUNDS, keep)
+        self._measure(target, space, _ROUNDS, keep, measure_costs)
 
     def _measure_duel(self, target: Target, after_round: Callable[[], object]) -> None:
         chosen, best = self._chosen(target), best_of(self._measured[target], self._source.images)
@@ -155,23 +164,26 @@ class Run:
         configs: Mapping[str, PipelineConfig],
         rounds: int,
         keep: Callable[[tuple[MeasuredConfig, ...]], None],
+        before_round: Callable[[Group], object] = lambda group: None,
     ) -> None:
         """Measures pipelines side by side.
 
         Args:
           configs: by name.
           keep: called after each round with all that was measured so far.
+          before_round: measures something else, too.
         Raises:
           UserError: if one of them cannot be measured.
         """
         jobs = [Job(variant=name, config=config, model=target.model) for name, config in configs.items()]
-        group = Group(target.device, self._source, jobs, self._plan.out / "check.log", {})
+        group = Group(target.device, self._source, jobs, self._plan.out / "check.log", {}, SESSION)
         try:
             group.open()
             for job in group.jobs:
                 group.prepare(job)
             order = random.Random()
             for number in range(rounds):
+                before_round(group)
                 run_round(group.turns(loader=False, model_alone=False), number, order)
                 keep(
                     tuple(

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.tune.check.results import GOAL_RATIO, CheckDocument, Checked, Results, derive
+from benchmarks.tune.check.results import GOAL_RATIO, NEAR_RATIO, CheckDocument, Checked, Results, derive
 from benchmarks.tune.check.samples import CheckSamples
 from benchmarks.tune.plan import CheckAsked
 from benchmarks.tune.tables import Table, page, print_line, print_table
@@ -22,10 +22,16 @@ def _title(checked: Checked) -> str:
 def _table(checked: Checked) -> Table:
     return Table(
         title=_title(checked),
-        columns=("pipeline", "img/s"),
+        columns=("pipeline", "img/s", "steady", "predicted", "off"),
         rows=tuple(
-            (name + " (chosen)" * (name == checked.chosen) + " (best)" * (name == checked.best), f"{rate:,.0f}")
-            for name, rate in sorted(checked.rates.items(), key=lambda item: item[1])
+            (
+                name + " (chosen)" * (name == checked.chosen) + " (best)" * (name == checked.best),
+                f"{rate.whole:,.0f}",
+                f"{rate.steady:,.0f}",
+                f"{rate.predicted:,.0f}",
+                f"{rate.off_ratio:.2f}",
+            )
+            for name, rate in sorted(checked.rates.items(), key=lambda item: item[1].whole)
         ),
     )
 
@@ -44,11 +50,22 @@ def _reached(results: Results) -> str:
     return f"{count} of {len(results.targets)} choices reach {GOAL_RATIO:.0%} of the best."
 
 
+def _near(results: Results) -> str:
+    ratios = [rate.off_ratio for rate in results.rates]
+    near = sum(rate.near for rate in results.rates)
+    return (
+        f"{near} of {len(ratios)} predictions are within {NEAR_RATIO - 1:.0%} of the steady rate, the rate inside an "
+        f"epoch: {min(ratios):.2f} to {max(ratios):.2f} of it."
+    )
+
+
 def _print(console: Console, document: CheckDocument, results: Results) -> None:
     for checked in results.targets:
         print_table(console, _table(checked))
         print_line(console, f"chosen: {_choice(checked)}\n")
     print_line(console, _reached(results))
+    if results.rates:
+        print_line(console, _near(results))
 
 
 def _page(document: CheckDocument, results: Results) -> str:
@@ -56,12 +73,14 @@ def _page(document: CheckDocument, results: Results) -> str:
     facts = {
         "pipelines": "all of a small space, measured in rounds side by side; the tuner chooses from the same",
         "choice": "measured again beside the best, unless they are the same",
+        "predictions": "the median of those from the costs of each round, which are measured in the same round",
         "limits": f"{limits.memory_bytes / 1e9:,.1f} GB of memory, {limits.disk_bytes / 1e9:,.1f} GB of disk, "
         f"{limits.budget_s:g} s of measuring for each search",
     }
     choices = [f"{_title(checked)}: chosen: {_choice(checked)}" for checked in results.targets]
     tables = [_table(checked) for checked in results.targets]
-    return page("The tuner beside exhaustive search", document, tables, [*choices, _reached(results)], facts)
+    sentences = [*choices, _reached(results), *([_near(results)] if results.rates else [])]
+    return page("The tuner beside exhaustive search", document, tables, sentences, facts)
 
 
 def _copies(document: CheckDocument, results: Results) -> dict[str, Any]:
@@ -73,7 +92,9 @@ def _copies(document: CheckDocument, results: Results) -> dict[str, Any]:
                 "device": checked.target.device.name,
                 "chosen": checked.chosen,
                 "best": checked.best,
-                "images_per_sec": dict(checked.rates),
+                "images_per_sec": {name: rate.whole for name, rate in checked.rates.items()},
+                "steady_images_per_sec": {name: rate.steady for name, rate in checked.rates.items()},
+                "predicted_images_per_sec": {name: rate.predicted for name, rate in checked.rates.items()},
                 "ratio": checked.against and checked.against[0],
                 "ci95": checked.against and checked.against[1],
             }
@@ -90,7 +111,9 @@ def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
             "pipeline": name,
             "chosen": name == checked.chosen,
             "best": name == checked.best,
-            "images_per_sec": rate,
+            "images_per_sec": rate.whole,
+            "steady_images_per_sec": rate.steady,
+            "predicted_images_per_sec": rate.predicted,
         }
         for checked in results.targets
         for name, rate in checked.rates.items()

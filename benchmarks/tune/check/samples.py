@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.tune.plan import Target
-from benchmarks.tune.samples import SearchSamples
+from benchmarks.tune.samples import MeasuredStage, SearchSamples
 from pipeline import PipelineConfig
+from pipeline.cost_model import Consumer
 from profiles.samples import Sample
 
 
@@ -20,6 +21,14 @@ class MeasuredConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCosts:
+    """What predictions rest on."""
+
+    stages: tuple[MeasuredStage, ...]
+    consumer: Consumer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTarget:
     """What was measured for one target.
 
@@ -27,6 +36,7 @@ class MeasuredTarget:
       search: what the tuner measured.
       searched: whether the tuner has finished its search.
       everything: all pipelines of the small space, measured side by side.
+      costs: of the stages of these pipelines, measured once in each of their rounds.
       duel: the tuner's choice and the best of the space, measured side by side; empty where they are the same.
     """
 
@@ -34,6 +44,7 @@ class MeasuredTarget:
     search: SearchSamples
     searched: bool
     everything: tuple[MeasuredConfig, ...] = ()
+    costs: tuple[MeasuredCosts, ...] = ()
     duel: tuple[MeasuredConfig, ...] = ()
 
 

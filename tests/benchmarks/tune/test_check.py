@@ -12,13 +12,15 @@ from rich.console import Console
 from benchmarks.tune.__main__ import CHECK
 from benchmarks.tune.check import measure
 from benchmarks.tune.check.report import KIND
-from benchmarks.tune.check.results import Checked, Results, derive
+from benchmarks.tune.check.results import Checked, Rate, Results, derive
 from benchmarks.tune.plan import CheckPlan, Target
 from pipeline import from_folder
+from pipeline.cost_model import Consumer, StageCost
 from profiles.devices import Device
 from profiles.report.document import load, write
 from tests.builders import CPU, a_check_document, a_measured_pipeline, a_search_document, samples_at
 
+RATE = Rate(whole=90.0, steady=100.0, predicted=111.0)
 CHOSEN, BEST = "full, tf_ops a element, 2 calls, prefetch 2", "scaled, composed, 2 calls, prefetch 2"
 
 
@@ -34,7 +36,7 @@ def printed(document):
 )
 def test_a_check_passes_at_97_per_cent_of_the_best(against, expected):
     target = Target(model="m", device=CPU)
-    checked = Checked(target=target, chosen="a", best="b", rates={"a": 90.0, "b": 100.0}, against=against)
+    checked = Checked(target=target, chosen="a", best="b", rates={"a": RATE, "b": RATE}, against=against)
     results = Results(targets=(checked,))
     assert CHECK.exit_code(None, results) == expected
     console = Console(width=80, file=io.StringIO())
@@ -47,15 +49,18 @@ def test_a_choice_is_held_against_the_best_in_rounds_of_their_own():
     [checked] = derive(document).targets
     assert (checked.chosen, checked.best, checked.exit_code) == (CHOSEN, BEST, 1)
     assert (checked.against[0], *checked.against[1]) == pytest.approx((0.9, 0.9, 0.9))
-    assert checked.rates == pytest.approx({CHOSEN: 1500.0, BEST: 1600.0})
+    assert {name: rate.whole for name, rate in checked.rates.items()} == pytest.approx({CHOSEN: 1500.0, BEST: 1600.0})
     assert [line.rstrip() for line in printed(document).splitlines()] == [
         "cats-dogs-64 on cpu",
-        "pipeline                                              img/s",
-        "full, tf_ops a element, 2 calls, prefetch 2 (chosen)  1,500",
-        "scaled, composed, 2 calls, prefetch 2 (best)          1,600",
+        "pipeline                                          img/s  steady  predicted   off",
+        "full, tf_ops a element, 2 calls, prefetch 2       1,500   1,500      1,250  0.83",
+        "(chosen)",
+        "scaled, composed, 2 calls, prefetch 2 (best)      1,600   1,600      2,000  1.25",
         "chosen: full, tf_ops a element, 2 calls, prefetch 2: 0.900 (0.900 to 0.900)",
         "",
         "0 of 1 choices reach 97% of the best.",
+        "0 of 2 predictions are within 10% of the steady rate, the rate inside an epoch:",
+        "0.83 to 1.25 of it.",
     ]
 
 
@@ -102,7 +107,7 @@ class FoundAlready:
 class FakeGroup:
     """Measures nothing: each round gives every pipeline its planted rate."""
 
-    def __init__(self, device, source, jobs, log, images) -> None:
+    def __init__(self, device, source, jobs, log, images, session) -> None:
         self.jobs, self.left_out = jobs, []
         self.measured = {job: SimpleNamespace(samples=samples_at(1000.0)) for job in jobs}
 
@@ -113,6 +118,10 @@ class FakeGroup:
         pass
 
     close = kill = open
+
+    def ask(self, method, keys, base, model, images):
+        assert (method, model) == ("stage_costs", "cats-dogs-64")
+        return {key: StageCost(us_per_image=1.0) for key in keys}, Consumer(us_per_image=1.0, cpu_us_per_image=0.0)
 
     def turns(self, **_):
         return []
@@ -128,5 +137,6 @@ def test_every_target_is_searched_and_measured_and_kept_after_each_round(photos,
     run.measure(lambda: kept.append(run.document(complete=False).samples.targets[-1]))
     assert [len(measured.everything) for measured in kept[:5]] == [0, 0, 10, 10, 10]
     assert [measured.searched for measured in kept[:3]] == [False, True, True]
+    assert [len(measured.costs) for measured in kept[:5]] == [0, 0, 1, 2, 3]
     assert len(kept) == 15 and len(kept[-1].duel) == 2
     assert said[0] == "cats-dogs-64 on cpu: exhaustive search"

@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks.lab import rounds
 from benchmarks.lab.session import Job
 from benchmarks.tune import __main__ as tune
-from benchmarks.tune import child, measure, report
+from benchmarks.tune import measure, report
 from benchmarks.tune.check.measure import small_space
 from benchmarks.tune.exactness import Exactness
 from benchmarks.tune.plan import size_bytes
@@ -39,11 +39,9 @@ from benchmarks.tune.results import (
 )
 from benchmarks.tune.samples import Subject
 from benchmarks.tune.search import Tuner, _bars
-from pipeline import from_folder
 from pipeline.config import CHOICES, PipelineConfig, config_from_toml
 from pipeline.cost_model import Consumer, StageCost, StageKey, predict
 from pipeline.errors import ExportError, WriteError
-from pipeline.stages import read
 from profiles.report.document import load, write
 from tests.builders import BARS as MEASURED_BARS
 from tests.builders import COMPOSED, PREDICTION, a_measured_pipeline, a_sample, a_search_document, samples_at
@@ -288,18 +286,6 @@ def test_the_stages_of_the_chosen_pipeline_stand_in_the_file_and_on_the_page():
     assert "Stages of fast" in page and "<td>up to 1.5</td>" in page
 
 
-@pytest.mark.parametrize(("shuffle_buffer", "offsets"), [(8, False), (0, True)])
-def test_records_cost_what_reading_them_in_training_takes(shuffle_buffer, offsets, photos, monkeypatch):
-    """From front to back through a buffer; by offset where there is none."""
-    found, by_offset = [], read._by_offset
-    monkeypatch.setattr(read, "_by_offset", lambda *values: found.append(values) or by_offset(*values))
-    monkeypatch.setattr(child, "_RUN_S", 0.001)
-    keys = [("batch", "elements", "float32"), ("load", "records", "full")]
-    config = PipelineConfig(image_size=(16, 16), batch_size=8, shuffle_buffer=shuffle_buffer)
-    costs = child.StageCosts(config, from_folder(photos)).measure(keys)
-    assert costs.keys() == set(keys) and bool(found) is offsets
-
-
 class PlantedChild(FakeChild):
     """Answers like the tuner's child: stages cost what is planted, and training takes what follows from that."""
 
@@ -505,18 +491,3 @@ def test_autotune_does_not_stay_because_of_the_number_of_pipelines(again, chosen
         "fastest": 8,
     }
     assert settle(settled, tuner._chosen_first).name == chosen
-
-
-@pytest.mark.parametrize(
-    ("several", "python", "most_calls", "crowded"),
-    [
-        ((160.0, 10.0), False, None, 1.6),  # 16 threads on 8 cores: all busy, each slower
-        ((104.0, 6.5), False, None, 1.0),  # noise
-        ((160.0, 10.0), True, None, 1.6),
-        ((130.0, 43.3), True, pytest.approx(3.0, abs=0.01), 1.0),  # Python's lock lets three run
-        ((100.0, 100.0), True, 1.0, 1.0),
-    ],
-)
-def test_parallel_calls_show_locks_and_hardware_threads_that_share_a_core(several, python, most_calls, crowded):
-    cost = child._in_parallel(StageCost(us_per_image=50.0), [(100.0, 100.0)] * 3, [several] * 3, 16, python=python)
-    assert cost == StageCost(us_per_image=50.0, most_calls=most_calls, crowded_factor=crowded)
