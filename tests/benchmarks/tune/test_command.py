@@ -491,3 +491,11 @@ def test_autotune_does_not_stay_because_of_the_number_of_pipelines(again, chosen
         "fastest": 8,
     }
     assert settle(settled, tuner._chosen_first).name == chosen
+
+
+def test_a_screen_tells_how_far_the_choice_is_from_a_loader_that_costs_nothing():
+    """A step takes 300 us an image with batches that are ready."""
+    document = searched()
+    ratio = derive(document).chosen.rate / (1e6 / 300)
+    text = " ".join(printed(document).split())
+    assert f"It has {ratio:.0%} of the rate with a loader that costs nothing, 3,333 img/s." in text
