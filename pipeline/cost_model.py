@@ -156,15 +156,16 @@ def predict(
     total_us = sum(costs[key].us_per_image for key, _ in stages)
     crowded_us = sum(costs[key].busy_us(cores, cores) for key, _ in stages)
     limits: dict[str, float] = {"cores": crowded_us / cores}
-    if workers == 1:
-        limits = {"one call": total_us}
+    one_call = config.workers == 1
+    if one_call:
+        limits["one call"] = total_us
     else:
         for key, parallel in stages:
             calls = min(workers, costs[key].most_calls or math.inf, cores) if parallel else 1
             limits[" ".join(key)] = costs[key].busy_us(calls, cores) / calls
     loader_us = max(limits.values())
     slowest = max(limits, key=lambda name: limits[name])
-    if workers == 1 and not _makes_ahead(config):
+    if one_call and not _makes_ahead(config):
         train_us, limit = loader_us + consumer.us_per_image, slowest
     else:
         shared_us = (crowded_us + consumer.cpu_us_per_image) / cores
@@ -172,7 +173,7 @@ def predict(
         consumed_us = consumer.beside_us(crowded_us, cores) + last_us
         slowed = consumer.beside_us(crowded_us, cores) > _SLOWED_RATIO * consumer.us_per_image
         consumed = " ".join(last) if last_us > consumer.us_per_image else "cores" if slowed else "compute"
-        loaded_us = loader_us + (consumer.delay_us(total_us, cores) if workers == 1 else 0.0)
+        loaded_us = loader_us + (consumer.delay_us(total_us, cores) if one_call else 0.0)
         train_us = max(loaded_us, consumed_us, shared_us)
         limit = slowest if train_us == loaded_us else consumed if train_us == consumed_us else "cores"
     memory_bytes, disk_bytes = needs(config, images, source_bytes)
@@ -197,10 +198,12 @@ def _makes_ahead(config: PipelineConfig) -> bool:
     """Whether a pipeline makes a batch while the consumer works on the one before.
 
     Without `prefetch`, too, if TensorFlow's rewrites make one operation of `batch` and of a function of one image in
-    front of it: that operation makes a batch ahead, also where calls are made one at a time.
+    front of it: that operation makes a batch ahead, also where calls are made one at a time. Not where an augmentation
+    of batches follows it: that runs while the consumer waits, and is most of the work of such pipelines.
     """
     per_image = config.augmentation is not None and config.augment_at == "element"
-    only_loads = config.cache == "none" and (config.augmentation is None or config.augment_at == "device")
+    loads = config.cache == "none" and config.storage != "raw"  # raw pixels are read batch by batch
+    only_loads = loads and (config.augmentation is None or config.augment_at == "device")
     return config.prefetch != 0 or (config.rewrites and (per_image or only_loads))
 
 

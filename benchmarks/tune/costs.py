@@ -147,12 +147,13 @@ class StageCosts(contextlib.ExitStack):
 
     def _augment(self, key: StageKey) -> _Stage:
         config = replace(self._base, augment_with=key[1], augment_at=key[2])
-        images = 4096
+        batches = -(-4096 // config.batch_size)
+        images = batches * config.batch_size
 
         def drawn(config: PipelineConfig) -> Any:
             dataset = _ready(config).repeat(images)
-            if config.augment_at == "batch":
-                dataset = output.batch(dataset, config).cache()  # so that only the augmentation is measured
+            if config.augment_at == "batch":  # of a batch that is made once, so that only the augmentation is measured
+                dataset = output.batch(_ready(config).repeat(config.batch_size), config).cache().repeat(batches)
             return augment.augment(dataset, images, config)
 
         several = drawn(replace(config, workers=self._calls)) if self._calls > 1 else None
@@ -277,13 +278,16 @@ class ConsumerCost:
         self._windows = windows
         # On a GPU the time of a step includes the way of a float32 batch from the host: too much for uint8, and for
         # batches that TensorFlow has sent ahead (`prefetch_to_device`). An emulated device takes no batch.
-        self._ready = tf.data.Dataset.from_tensors(batch).repeat(_RAMP_STEPS + steps_for(trial)).prefetch(_RAMP_STEPS)
+        ready = tf.data.Dataset.from_tensors(batch).repeat(_RAMP_STEPS + steps_for(trial)).prefetch(_RAMP_STEPS)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # it can delay the end of an epoch
+        self._ready = ready.with_options(options)
         if windows.device.asynchronous:
             self._train(0)  # until the number of steps is known, the last is not waited for
         self._alone: list[Sample] = []
         self._crowded: list[Sample] = []
-        cores_busy = trial.cpu_s_per_image / trial.s_per_image
-        self._crowd = _Crowd(source, config, calls=max(1, round(usable_cores() - cores_busy)))
+        self._source, self._config = source, config
+        self._crowd: _Crowd | None = None
 
     def _train(self, number: int) -> Sample:
         return self._windows.train(self._ready, epochs=1, ramp_steps=_RAMP_STEPS, round_=number)
@@ -292,16 +296,21 @@ class ConsumerCost:
         """Measures a round; none after the first if the model is so slow that they would take long."""
         if sum(sample.outer_ns for sample in (*self._alone, *self._crowded)) > _CONSUMER_S * 1e9:
             return
-        self._alone.append(self._train(number))
+        alone = self._train(number)
+        self._alone.append(alone)
+        if self._crowd is None:  # from a whole window: a short trial is mostly its beginning
+            calls = max(1, round(usable_cores() - alone.cpu_s_per_image / alone.s_per_image))
+            self._crowd = _Crowd(self._source, self._config, calls=calls)
         with self._crowd.working():
             self._crowded.append(self._train(number))
 
     def cost(self, costs: Mapping[StageKey, StageCost]) -> Consumer:
-        """Returns the cost of the rounds so far.
+        """Returns the cost of the rounds so far, of which there must be one.
 
         Args:
           costs: of stages, of which what the other loader did is one.
         """
+        assert self._crowd is not None
         crowded_us = 1e6 * median([sample.s_per_image for sample in self._crowded])
         return Consumer(
             us_per_image=1e6 * median([sample.s_per_image for sample in self._alone]),
@@ -335,6 +344,7 @@ class _Crowd:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
+        """Works until the block ends."""
         ended = threading.Event()
 
         def work(batches: Any) -> float:
@@ -345,17 +355,19 @@ class _Crowd:
                     break
             return images / ((clock.now_ns() - began_ns) / 1e3)
 
-        with ThreadPoolExecutor(self.calls) as threads, build(self._config, self._source) as loader:
+        # The loader is opened first: it is closed when all threads have ended.
+        with build(self._config, self._source) as loader, ThreadPoolExecutor(self.calls) as threads:
             batches = loader.data.repeat().with_options(serial_options())
-            rates = [threads.submit(work, batches) for _ in range(self.calls)]
             try:
+                rates = [threads.submit(work, batches) for _ in range(self.calls)]
                 yield
             finally:
                 ended.set()
             self._images_per_us.append(sum(rate.result() for rate in rates))
 
     def cores_busy(self, costs: Mapping[StageKey, StageCost]) -> float:
-        us = sum(costs[key].us_per_image for key, _ in stages_of(self._config))
+        """Returns how many cores the loader kept busy, also while Keras began and ended the model's epoch."""
+        us = sum(costs[key].busy_us(self.calls, usable_cores()) for key, _ in stages_of(self._config))
         return median(self._images_per_us) * us
 
 

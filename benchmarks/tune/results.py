@@ -203,14 +203,18 @@ def choose(results: Sequence[Result], *, surely: bool = True) -> Result:
     better = [
         result
         for result, is_faster in zip(others, faster, strict=True)
-        if is_faster or (not surely and result.rate > incumbent.rate)
+        if is_faster or (not surely and result.against(incumbent)[0] > 1)
     ]
     if not better:
         return incumbent
-    fastest = max(better, key=lambda result: result.rate)
+    # Those in question were measured in more rounds, in which the machine may have been slower: the others are compared
+    # with the fastest of these in the rounds that both have.
+    most_rounds = max(len(result.epoch_images_per_sec) for result in better)
+    longest = [result for result in better if len(result.epoch_images_per_sec) == most_rounds]
+    fastest = max(longest, key=lambda result: result.rate)
     level = [result for result in better if _may_equal(result, fastest)]
     # Few rounds also find much slower pipelines "not significantly slower": the simplest must be near the fastest, too.
-    near = [result for result in level if result.rate >= (1 - _LEVEL_RATIO) * fastest.rate]
+    near = [result for result in level if result is fastest or result.against(fastest)[0] >= 1 - _LEVEL_RATIO]
     return min(near, key=lambda result: (simplicity(result.config), -result.rate))
 
 

@@ -424,11 +424,12 @@ def _bars(base: PipelineConfig, cores: float) -> dict[str, PipelineConfig]:
     }
 
 
-def _place(subject: Subject) -> tuple[float, float, tuple[int, ...]]:
+def _place(subject: Subject) -> tuple[float, float, bool, tuple[int, ...]]:
     """Returns a key that sorts by predicted rate, then by the loader's CPU time, both in steps, then by simplicity.
 
-    The loader's CPU time counts even where the model sets the rate: it leaves the model more of the cores.
+    The loader's CPU time counts even where the model sets the rate: it leaves the model more of the cores. Of equals
+    one iterator for all epochs comes first: the edges of epochs, which are not predicted, cost nothing then.
     """
     faster, leaner = subject.prediction.images_per_sec, 1 / subject.prediction.loader_us_per_image
     steps = [-round(math.log(value) / math.log1p(EQUAL_RATIO)) for value in (faster, leaner)]
-    return steps[0], steps[1], simplicity(subject.config)
+    return steps[0], steps[1], not subject.config.one_iterator, simplicity(subject.config)

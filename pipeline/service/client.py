@@ -303,10 +303,10 @@ class _Job:
         return early
 
     def all_beyond(self, number: int, patience_ns: int) -> bool:
-        """Whether each worker that has sent anything lately has sent a batch of a later chunk than that of `number`.
+        """Whether each worker that may still send something has sent a batch of a later chunk than that of `number`.
 
         A worker makes the chunks that it gets one after the other, so that none of these still has the batch. One that
-        has sent nothing yet may be slow to begin with the first.
+        has sent nothing may be slow to begin with its first; one that has sent nothing for long is not waited for.
         """
         now = now_ns()
         lately = [newest for newest, at_ns in self.newest.values() if now - at_ns < patience_ns]

@@ -17,6 +17,7 @@ COSTS = {
     ("load", "files", "scaled"): StageCost(us_per_image=300.0),
     ("augment", "tf_ops", "element"): StageCost(us_per_image=150.0),
     ("augment", "tf_ops", "batch"): StageCost(us_per_image=100.0),
+    ("load", "raw"): StageCost(us_per_image=5.0),
     ("augment", "albumentations", "element"): StageCost(us_per_image=200.0, most_calls=1.0),
     ("composed", "files", "scaled"): StageCost(us_per_image=280.0),
     ("cached", "memory"): StageCost(us_per_image=10.0),
@@ -73,6 +74,7 @@ def test_the_rate_is_that_of_the_slowest_resource(values, expected):
         ({"cache": "memory", "augment_with": "keras_layers", "augment_at": "device"}, False),
         ({"augment_with": "keras_layers", "augment_at": "device"}, True),
         ({"augment_at": "batch"}, False),
+        ({"storage": "raw", "augmentation": None}, False),
         ({"decode": "scaled", "resample": "composed", "augment_with": "opencv", "augment_at": "batch"}, False),
     ],
 )
@@ -151,8 +153,8 @@ def test_auto_is_as_many_calls_as_cores():
 
 
 def test_a_stage_without_a_cost_is_an_error_and_not_a_guess():
-    with pytest.raises(KeyError, match="raw"):
-        rate(replace(BASE, storage="raw"))
+    with pytest.raises(KeyError, match="resized"):
+        rate(replace(BASE, storage="resized"))
 
 
 def test_a_cache_takes_the_memory_of_its_images():

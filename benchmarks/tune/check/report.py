@@ -73,7 +73,7 @@ def _page(document: CheckDocument, results: Results) -> str:
     facts = {
         "pipelines": "all of a small space, measured in rounds side by side; the tuner chooses from the same",
         "choice": "measured again beside the best, unless they are the same",
-        "predictions": "the median of those from the costs of each round, which are measured in the same round",
+        "predictions": "the median of those from the costs that were measured in each round",
         "limits": f"{limits.memory_bytes / 1e9:,.1f} GB of memory, {limits.disk_bytes / 1e9:,.1f} GB of disk, "
         f"{limits.budget_s:g} s of measuring for each search",
     }
