@@ -43,15 +43,23 @@ class ComparedResult:
 
 
 def compared_results(results: Results) -> tuple[ComparedResult, ...]:
-    """Returns all results compared with AUTOTUNE, the slowest first."""
+    """Returns all results in the rounds that all have, compared with AUTOTUNE, the slowest first.
+
+    Later rounds are of few pipelines, and the machine may be faster or slower in them.
+    """
     rounds = min((len(result.epoch_images_per_sec) for result in results.results), default=0)
     rows = []
-    for result in sorted(results.results, key=lambda result: result.rate):
+    for result in results.results:
         rates = result.epoch_images_per_sec[:rounds]
         ratio, interval = ratio_interval(*shared_rounds(rates, results.incumbent.epoch_images_per_sec))
         images_per_sec = geometric_mean(rates)
         rows.append(ComparedResult(result=result, images_per_sec=images_per_sec, ratio=ratio, interval=interval))
-    return tuple(rows)
+    return tuple(sorted(rows, key=lambda row: row.images_per_sec))
+
+
+def _rate(result: Result, results: Results) -> float:
+    """Returns the images/sec that the table has for a result."""
+    return next(row.images_per_sec for row in compared_results(results) if row.result is result)
 
 
 def _table(document: SearchDocument, results: Results) -> Table:
@@ -152,7 +160,7 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
         if on_copy is not None and (gain := on_copy.again_against(results.incumbent)) is not None:
             shown.append((on_copy.name, gain[0]))
         shown.append(("tuned", _ratio(chosen, results)))
-    beside = results.incumbent.rate
+    beside = _rate(results.incumbent, results)
     return (
         Screen(
             heading=(
@@ -162,7 +170,7 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
             ),
             verdict=(
                 Line(label="FASTEST", text=f"{text[0].upper()}{text[1:]}"),
-                Line(label="LIMIT", text=_limit(chosen, document)),
+                Line(label="LIMIT", text=_limit(chosen, document, results)),
             ),
             picture=Picture(
                 columns=("img/s", "times"),
@@ -206,7 +214,7 @@ def _usual(results: Results) -> list[tuple[str, Result]]:
 def _bars(results: Results) -> list[str]:
     """Returns lines for the usual pipelines (naive, heuristic, AUTOTUNE) and the chosen one: name, bar and rate."""
     assert results.chosen is not None
-    rates = [(name, result.rate) for name, result in (*_usual(results), ("tuned", results.chosen))]
+    rates = [(name, _rate(result, results)) for name, result in (*_usual(results), ("tuned", results.chosen))]
     fastest = max(rate for _, rate in rates)
     return [f"{name:<10}{'█' * max(1, round(_BAR_WIDTH * rate / fastest))} {rate:,.0f} img/s" for name, rate in rates]
 
@@ -214,7 +222,7 @@ def _bars(results: Results) -> list[str]:
 def _sentences(document: SearchDocument, results: Results) -> list[str]:
     chosen, samples = results.chosen, document.samples
     assert chosen is not None
-    sentences = [_choice(chosen, results), _limit(chosen, document)]
+    sentences = [_choice(chosen, results), _limit(chosen, document, results)]
     if results.prepare_s:
         sentences.append(f"Before its first epoch it takes {results.prepare_s:,.1f} s, once.")
     sentences += [*_of_copy(chosen, results), *_of_algorithms(results)]
@@ -239,7 +247,7 @@ def _ratio(result: Result, results: Results) -> float:
     incumbent = results.incumbent
     if result is results.chosen and result is not incumbent:
         return (result.again_against(incumbent) or result.against(incumbent))[0]
-    return result.rate / incumbent.rate
+    return result.against(incumbent)[0]
 
 
 def _choice(chosen: Result, results: Results) -> str:
@@ -282,12 +290,12 @@ def _of_algorithms(results: Results) -> list[str]:
     return [f"AUTOTUNE has the fastest of TensorFlow's algorithms, {fastest}: {text} img/s."]
 
 
-def _limit(chosen: Result, document: SearchDocument) -> str:
+def _limit(chosen: Result, document: SearchDocument, results: Results) -> str:
     """Says what limits the rate, and how far it is from that of a loader that costs nothing."""
     consumer = document.samples.consumer
     assert consumer is not None
-    prediction, ready = chosen.subject.prediction, 1e6 / consumer.us_per_image
-    of_ready = f"It has {chosen.rate / ready:.0%} of the rate with a loader that costs nothing, {ready:,.0f} img/s."
+    prediction, ready, rate = chosen.subject.prediction, 1e6 / consumer.us_per_image, _rate(chosen, results)
+    of_ready = f"It has {rate / ready:.0%} of the rate with a loader that costs nothing, {ready:,.0f} img/s."
     if document.plan.device.kind == "gpu":  # measured with float32 batches from the host, and others may be faster
         of_ready = ""
     limits = {
@@ -296,7 +304,7 @@ def _limit(chosen: Result, document: SearchDocument) -> str:
         "one call": "the loader, which makes one call at a time",
     }
     megabytes = f"{prediction.memory_bytes / 1e6:,.0f} MB"
-    if (ratio := chosen.rate / prediction.images_per_sec) < _PREDICTED_RATIO:
+    if (ratio := rate / prediction.images_per_sec) < _PREDICTED_RATIO:
         return (
             f"It reaches {ratio:.0%} of the {prediction.images_per_sec:,.0f} img/s that were predicted, so what sets "
             f"its rate is not known. To measure that: unstall pipeline --data FOLDER --config {TOML}. It takes "
