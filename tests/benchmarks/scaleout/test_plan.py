@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from benchmarks.scaleout.check.plan import LOOPBACK_POOLS, POOLS, CheckPlan
 from benchmarks.scaleout.parser import VARIANT, parser
 from benchmarks.scaleout.plan import Plan, read_plan
 from pipeline import VARIANTS
+from pipeline.config import config_to_toml
 from profiles.provenance import usable_cores
 
 
@@ -131,3 +133,11 @@ def test_pools_have_names_of_their_own_and_leave_room_on_two_cores():
         assert len({pool.name for pool in pools}) == len(pools)
     for pool in POOLS:
         assert sum(pool.worker_cores) + pool.trainer_cores <= 1.6 + 1e-9, pool.name
+
+
+def test_a_file_that_names_a_service_is_read_without_it(tmp_path):
+    """The command decides whether a service pays: what it measures has none."""
+    file = tmp_path / "served.toml"
+    file.write_text(config_to_toml(replace(VARIANTS[VARIANT], service="local:2")))
+    plan = planned("--config", str(file))
+    assert isinstance(plan, Plan) and plan.asked.config.service == "none"
