@@ -170,8 +170,9 @@ def predict(
     else:
         shared_us = (crowded_us + consumer.cpu_us_per_image) / cores
         last, last_us = _last_stage(config, costs)
-        consumed_us = consumer.beside_us(crowded_us, cores) + last_us
-        slowed = consumer.beside_us(crowded_us, cores) > _SLOWED_RATIO * consumer.us_per_image
+        beside_us = consumer.beside_us(crowded_us, cores)
+        consumed_us = beside_us + last_us
+        slowed = beside_us > _SLOWED_RATIO * consumer.us_per_image
         consumed = " ".join(last) if last_us > consumer.us_per_image else "cores" if slowed else "compute"
         loaded_us = loader_us + (consumer.delay_us(total_us, cores) if one_call else 0.0)
         train_us = max(loaded_us, consumed_us, shared_us)

@@ -74,9 +74,7 @@ class StageCosts(contextlib.ExitStack):
 
     def __init__(self, base: PipelineConfig, source: ImageSource, keys: Iterable[StageKey]) -> None:
         super().__init__()
-        self._base = replace(
-            base, loader="tf_data", shuffle_buffer=0, workers=1, prefetch=0, rewrites=False, autotune=False
-        )
+        self._base = _one_at_a_time(base, shuffle_buffer=0)
         self._shuffle_buffer = base.shuffle_buffer
         self._source = source
         self._calls = max(1, round(usable_cores()))
@@ -327,19 +325,7 @@ class _Crowd:
     def __init__(self, source: ImageSource, config: PipelineConfig, *, calls: int) -> None:
         self._source = source
         self.calls = calls
-        self._config = replace(
-            config,
-            loader="tf_data",
-            storage="files",
-            cache="none",
-            decode="full",
-            augmentation=None,
-            workers=1,
-            prefetch=0,
-            rewrites=False,
-            autotune=False,
-            one_iterator=False,
-        )
+        self._config = _one_at_a_time(config, augmentation=None)
         self._images_per_us: list[float] = []
 
     @contextlib.contextmanager
@@ -369,6 +355,11 @@ class _Crowd:
         """Returns how many cores the loader kept busy, also while Keras began and ended the model's epoch."""
         us = sum(costs[key].busy_us(self.calls, usable_cores()) for key, _ in stages_of(self._config))
         return median(self._images_per_us) * us
+
+
+def _one_at_a_time(config: PipelineConfig, **changes: Any) -> PipelineConfig:
+    """Returns a pipeline without any parallelism, as it is written."""
+    return replace(config, loader="tf_data", workers=1, prefetch=0, rewrites=False, autotune=False, **changes)
 
 
 def _decode(key: StageKey) -> str:

@@ -295,9 +295,9 @@ def _limit(chosen: Result, document: SearchDocument, results: Results) -> str:
     consumer = document.samples.consumer
     assert consumer is not None
     prediction, ready, rate = chosen.subject.prediction, 1e6 / consumer.us_per_image, _rate(chosen, results)
-    of_ready = f"It has {rate / ready:.0%} of the rate with a loader that costs nothing, {ready:,.0f} img/s."
-    if document.plan.device.kind == "gpu":  # measured with float32 batches from the host, and others may be faster
-        of_ready = ""
+    of_ready = ""
+    if document.plan.device.kind != "gpu":  # there the ready batches were float32 on the host: others may be faster
+        of_ready = f" It has {rate / ready:.0%} of the rate with a loader that costs nothing, {ready:,.0f} img/s."
     limits = {
         "compute": "the model itself",
         "cores": "the cores, which loader and model share",
@@ -308,10 +308,10 @@ def _limit(chosen: Result, document: SearchDocument, results: Results) -> str:
         return (
             f"It reaches {ratio:.0%} of the {prediction.images_per_sec:,.0f} img/s that were predicted, so what sets "
             f"its rate is not known. To measure that: unstall pipeline --data FOLDER --config {TOML}. It takes "
-            f"{megabytes} of memory. {of_ready}".rstrip()
+            f"{megabytes} of memory.{of_ready}"
         )
     limit = limits.get(prediction.limit, f"the stage {prediction.limit}")
-    return f"By the prediction its rate is set by {limit}; it takes {megabytes} of memory. {of_ready}".rstrip()
+    return f"By the prediction its rate is set by {limit}; it takes {megabytes} of memory.{of_ready}"
 
 
 def _price_of_order(chosen: Result, results: Results) -> str:
