@@ -15,10 +15,6 @@ from pipeline.errors import ConfigError
 from pipeline.text import did_you_mean
 
 AUTO = "auto"
-# The largest size of the images that a call of Python makes, if it makes several batches
-# (`stages.batching.batches_per_call`). With twice this size, a loader with one call at a time stalled at each call: its
-# buffer of two batches was empty before the call ended.
-CALL_BYTES = 1 << 20
 # The order and the draws of an epoch of more images are made in parts, as they are used. That takes tf.data some 20 ms
 # at the beginning of each epoch, as long as to make so many at once: only long epochs have it to spare.
 LONG_EPOCH = 1 << 16

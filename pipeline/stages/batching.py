@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from pipeline.config import CALL_BYTES, PipelineConfig
+from pipeline.config import PipelineConfig
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
+
+# The largest size of the images that a call of Python makes, where another call begins before the first one ends; and
+# where calls are made one at a time, so that a larger call stalls the loader: its buffer of two batches is empty before
+# the call ends.
+_CALL_BYTES, _ONE_CALL_BYTES = 6 << 20, 1 << 20
+# An epoch has no fewer calls that make several batches: its first batch waits for the whole first call.
+_LEAST_CALLS = 16
 
 
 def yields_batches(source: ImageSource, config: PipelineConfig) -> bool:
@@ -17,10 +24,15 @@ def batches_per_call(source: ImageSource, config: PipelineConfig) -> int:
     """Returns how many batches one Python call makes: several, where it composes small images that need no decoding.
 
     For such images tf.data's work around a call, and waiting for Python's lock between two calls, take longer than the
-    images themselves. An epoch has at least two calls.
+    images themselves.
     """
     if not config.composed or source.arrays is None:
         return 1
     height, width = config.image_size
     batches = -(-source.images // config.batch_size)
-    return max(1, min(CALL_BYTES // (config.batch_size * height * width * 3), batches // 2))
+    return max(1, min(call_bytes(config) // (config.batch_size * height * width * 3), batches // _LEAST_CALLS))
+
+
+def call_bytes(config: PipelineConfig) -> int:
+    """Returns the largest size of the images of a call that makes several batches."""
+    return _ONE_CALL_BYTES if config.workers == 1 else _CALL_BYTES

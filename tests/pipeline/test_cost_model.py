@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline import Augmentation, PipelineConfig, from_folder
+from pipeline import VARIANTS, Augmentation, PipelineConfig, from_folder
 from pipeline.config import AUTO
 from pipeline.cost_model import Consumer, Prediction, StageCost, candidates, kind_of, needs, predict, stages_of
 from pipeline.prepared.index import bytes_of
 from pipeline.prepared.write import materialize
+from pipeline.stages.batching import call_bytes
 
 BASE = PipelineConfig(autotune=False, workers=2, prefetch=2)
 FILES_BYTES = 23_000 * 1000
@@ -191,6 +192,10 @@ def test_buffers_take_the_memory_of_their_batches():
     batch_bytes = 32 * 64 * 64 * 3 * 4
     assert needs(BASE, 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes
     assert needs(replace(BASE, output_dtype="uint8"), 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes // 4
+    # A call of Python makes several batches of prepared pixels.
+    raw, two_calls = VARIANTS["tf-data-raw"], 2 * call_bytes(VARIANTS["tf-data-raw"])
+    assert raw.workers == 2
+    assert needs(raw, 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes + two_calls
 
 
 @pytest.mark.parametrize("accelerator", [False, True])

@@ -216,8 +216,9 @@ def test_several_batches_a_call_are_the_same_batches(images, deterministic, monk
 
     monkeypatch.setattr(ComposedBatches, "__call__", counted)
     epochs, sizes = [], []
+    monkeypatch.setattr("pipeline.stages.batching._LEAST_CALLS", 2)
     for call_bytes in (0, 7 * 4 * 8 * 8 * 3):
-        monkeypatch.setattr("pipeline.stages.batching.CALL_BYTES", call_bytes)
+        monkeypatch.setattr("pipeline.stages.batching._CALL_BYTES", call_bytes)
         calls.clear()
         with build(config, source) as loader:
             assert int(loader.data.cardinality()) == loader.batches == -(-images // 4)
@@ -236,13 +237,18 @@ def test_several_batches_a_call_are_the_same_batches(images, deterministic, monk
 
 
 def test_a_call_makes_several_batches_of_small_images_at_hand(photos):
-    def per_call(side: int, batch_size: int, images: int) -> int:
-        config = dataclasses.replace(VARIANTS["tf-data-raw"], image_size=(side, side), batch_size=batch_size)
+    def per_call(side: int, batch_size: int, images: int, workers: int = 2) -> int:
+        config = dataclasses.replace(
+            VARIANTS["tf-data-raw"], image_size=(side, side), batch_size=batch_size, workers=workers
+        )
         return batches_per_call(from_arrays(np.zeros((images, 4, 4, 3), np.uint8), np.arange(images) % 2), config)
 
-    assert [per_call(side, 32, 1000) for side in (32, 64, 128, 224)] == [10, 2, 1, 1]
-    assert [per_call(64, batch_size, 1000) for batch_size in (8, 128, 1000)] == [10, 1, 1]
-    assert [per_call(64, 32, images) for images in (20, 64, 100, 200)] == [1, 1, 2, 2]
+    assert [per_call(side, 32, 100_000) for side in (32, 64, 128, 224)] == [64, 16, 4, 1]
+    assert [per_call(64, batch_size, 100_000) for batch_size in (8, 128, 1000)] == [64, 4, 1]
+    # One call at a time: its buffer must last for a call.
+    assert [per_call(side, 32, 100_000, workers=1) for side in (32, 64, 128, 224)] == [10, 2, 1, 1]
+    # The first batch of an epoch waits for the whole first call.
+    assert [per_call(64, 32, images) for images in (20, 1000, 1024, 1600, 100_000)] == [1, 2, 2, 3, 16]
     assert batches_per_call(from_folder(photos), dataclasses.replace(CONFIG, batch_size=2)) == 1
 
 
