@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.errors import ConfigError
 from pipeline.prepared.index import estimated_bytes
-from pipeline.stages.batching import call_bytes
+from pipeline.stages.batching import call_bytes, calls_at_once
 
 # A stage's name and what its cost depends on: ("load", "files", "scaled"), ("augment", "opencv", "batch").
 StageKey = tuple[str, ...]
@@ -214,8 +214,7 @@ def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, 
     height, width = config.image_size
     pixels = height * width * 3
     batch_bytes = config.batch_size * pixels * (_UINT8_BYTES if config.output_dtype == "uint8" else _FLOAT32_BYTES)
-    # AUTOTUNE seldom chooses more than 8.
-    calls = 8 if config.workers == AUTO else int(config.workers)
+    calls = calls_at_once(config)
     ahead = 8 if config.prefetch == AUTO else int(config.prefetch)
     memory_bytes = (calls + ahead + 1) * batch_bytes
     if config.composed and config.storage == "raw":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.config import PipelineConfig
+from pipeline.config import AUTO, PipelineConfig
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 
@@ -10,8 +10,9 @@ from pipeline.sources.stored import MappedImages
 # where calls are made one at a time, so that a larger call stalls the loader: its buffer of two batches is empty before
 # the call ends.
 _CALL_BYTES, _ONE_CALL_BYTES = 6 << 20, 1 << 20
-# An epoch has no fewer calls that make several batches: its first batch waits for the whole first call.
-_LEAST_CALLS = 16
+# All calls that run at once make at most this part of an epoch, if they make several batches: the first batch of an
+# epoch waits for a whole call, and what the others hand over at once shows no steady rate.
+_AT_ONCE_RATIO = 1 / 8
 
 
 def yields_batches(source: ImageSource, config: PipelineConfig) -> bool:
@@ -30,7 +31,13 @@ def batches_per_call(source: ImageSource, config: PipelineConfig) -> int:
         return 1
     height, width = config.image_size
     batches = -(-source.images // config.batch_size)
-    return max(1, min(call_bytes(config) // (config.batch_size * height * width * 3), batches // _LEAST_CALLS))
+    most = call_bytes(config) // (config.batch_size * height * width * 3)
+    return max(1, min(most, int(batches * _AT_ONCE_RATIO / calls_at_once(config))))
+
+
+def calls_at_once(config: PipelineConfig) -> int:
+    """Returns how many calls of a map run at once, at most; AUTOTUNE seldom chooses more than 8."""
+    return 8 if config.workers == AUTO else int(config.workers)
 
 
 def call_bytes(config: PipelineConfig) -> int:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from pipeline import VARIANTS, Augmentation, PipelineConfig, from_arrays, from_folder
 from pipeline.building import build
+from pipeline.config import AUTO
 from pipeline.stages.batching import batches_per_call
 from pipeline.stages.compose import ComposedBatches, only_crops, through_resize
 from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
@@ -216,7 +217,7 @@ def test_several_batches_a_call_are_the_same_batches(images, deterministic, monk
 
     monkeypatch.setattr(ComposedBatches, "__call__", counted)
     epochs, sizes = [], []
-    monkeypatch.setattr("pipeline.stages.batching._LEAST_CALLS", 2)
+    monkeypatch.setattr("pipeline.stages.batching._AT_ONCE_RATIO", 1)
     for call_bytes in (0, 7 * 4 * 8 * 8 * 3):
         monkeypatch.setattr("pipeline.stages.batching._CALL_BYTES", call_bytes)
         calls.clear()
@@ -237,9 +238,13 @@ def test_several_batches_a_call_are_the_same_batches(images, deterministic, monk
 
 
 def test_a_call_makes_several_batches_of_small_images_at_hand(photos):
-    def per_call(side: int, batch_size: int, images: int, workers: int = 2) -> int:
+    def per_call(side: int, batch_size: int, images: int, workers: int | str = 2) -> int:
         config = dataclasses.replace(
-            VARIANTS["tf-data-raw"], image_size=(side, side), batch_size=batch_size, workers=workers
+            VARIANTS["tf-data-raw"],
+            image_size=(side, side),
+            batch_size=batch_size,
+            workers=workers,
+            autotune=workers == AUTO,
         )
         return batches_per_call(from_arrays(np.zeros((images, 4, 4, 3), np.uint8), np.arange(images) % 2), config)
 
@@ -247,8 +252,9 @@ def test_a_call_makes_several_batches_of_small_images_at_hand(photos):
     assert [per_call(64, batch_size, 100_000) for batch_size in (8, 128, 1000)] == [64, 4, 1]
     # One call at a time: its buffer must last for a call.
     assert [per_call(side, 32, 100_000, workers=1) for side in (32, 64, 128, 224)] == [10, 2, 1, 1]
-    # The first batch of an epoch waits for the whole first call.
+    # The first batch of an epoch waits for the whole first call, and others are made meanwhile.
     assert [per_call(64, 32, images) for images in (20, 1000, 1024, 1600, 100_000)] == [1, 2, 2, 3, 16]
+    assert [per_call(64, 32, 10_000, workers) for workers in (1, 2, 4, 16, AUTO)] == [2, 16, 9, 2, 4]
     assert batches_per_call(from_folder(photos), dataclasses.replace(CONFIG, batch_size=2)) == 1
 
 

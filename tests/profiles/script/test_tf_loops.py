@@ -43,7 +43,7 @@ def load(index):
     return np.float32(index)
 options = tf.data.Options()
 options.experimental_optimization.apply_default_optimizations = False
-data = tf.data.Dataset.range(24).map(lambda index: tf.ensure_shape(tf.numpy_function(load, [index], tf.float32), ()))
+data = tf.data.Dataset.range(16).map(lambda index: tf.ensure_shape(tf.numpy_function(load, [index], tf.float32), ()))
 data = data.batch(1).with_options(options)
 """
 TAPE = """
@@ -60,9 +60,9 @@ def step(batch):
 for epoch in range(4):
     for batch in timed(data):
         loss = step(batch)
-        time.sleep(0.02)
+        time.sleep(0.015)
     print(float(loss), float(model.get_weights()[0].sum()))
-print("TRUTH", sum(waited[24:]) / (sum(waited[24:]) + sum(worked[24:])), file=sys.stderr)
+print("TRUTH", sum(waited[16:]) / (sum(waited[16:]) + sum(worked[16:])), file=sys.stderr)
 """
 ON_BATCH = """
 import keras
@@ -72,9 +72,9 @@ model.compile(keras.optimizers.SGD(1e-4), "mse")
 for epoch in range(4):
     for batch in timed(data.as_numpy_iterator()):
         loss = model.train_on_batch(batch, batch)
-        time.sleep(0.02)
+        time.sleep(0.015)
     print(float(np.ravel(loss)[0]))
-print("TRUTH", sum(waited[24:]) / (sum(waited[24:]) + sum(worked[24:])), file=sys.stderr)
+print("TRUTH", sum(waited[16:]) / (sum(waited[16:]) + sum(worked[16:])), file=sys.stderr)
 """
 # A step of about 30 ms, which the device computes behind the host, beside the loading of the next batch.
 JAX = """
@@ -108,7 +108,7 @@ def watched(folder: Path, script: str) -> tuple[str, float, dict[str, Any]]:
     [pytest.param(TAPE, id="GradientTape"), pytest.param(ON_BATCH, id="train_on_batch", marks=pytest.mark.slow)],
 )
 def test_the_waiting_of_a_loop_is_found_and_the_script_prints_what_it_printed(steps: str, tmp_path: Path) -> None:
-    script = DATA.format(load_s=0.03) + steps
+    script = DATA.format(load_s=0.02) + steps
     printed, truth, result = watched(tmp_path, script)
     plain = run_python(tmp_path, "train.py")
     assert printed == plain.stdout and plain.stdout

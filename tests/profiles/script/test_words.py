@@ -20,10 +20,18 @@ from profiles.script.loop_sources import TorchLoaders
 from profiles.script.profiler import Profiler
 from profiles.script.report import report_on
 from profiles.script.stages import with_stages
+from profiles.stages import tf_stages
 from profiles.text import Terminal
 from profiles.unit import IMAGE, SAMPLE
 
 _IMAGE = re.compile(r"\bimages?\b|\bimg\b", re.IGNORECASE)
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the looks at the stages short: what is asked here is how they are called."""
+    for name, short in (("ROUNDS", 1), ("RUN_S", 0.03), ("_WHOLE_BATCHES", 4), ("TAIL_S", 0.2)):
+        monkeypatch.setattr(tf_stages, name, short)
 
 
 def a_model(*shape: int, **settings: Any) -> Any:
