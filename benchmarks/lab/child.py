@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import unstall
 from pipeline.text import printable
 from profiles import Device, clock
@@ -196,13 +198,22 @@ class Child:
                 return f": {printable(lines[-1].strip()[:200])}"
         return ""
 
-    def _signal_group(self, number: int) -> bool:
-        """Sends a signal to the child and the processes that it started. Returns whether any of them is left."""
-        try:
+    def _signal_group(self, number: int) -> None:
+        """Sends a signal to the child and the processes that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
+
+    def _has_workers(self) -> bool:
+        """Whether a process of the child's group is still running.
+
+        One that has ended counts as a member until its new parent has asked how it ended, which a container's first
+        process may never do.
+        """
+        for number in psutil.pids():
+            with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
+                if os.getpgid(number) == self._process.pid and psutil.Process(number).status() != psutil.STATUS_ZOMBIE:
+                    return True
+        return False
 
 
 def kill_all(children: Sequence[Child]) -> None:
@@ -220,7 +231,7 @@ def kill_all(children: Sequence[Child]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):  # a device's driver may delay the end
             child._process.wait(_KILL_S)
         child._signal_group(signal.SIGTERM)
-    _wait_until(lambda: not any(child._signal_group(0) for child in living), _WORKERS_LEAVE_S)
+    _wait_until(lambda: not any(child._has_workers() for child in living), _WORKERS_LEAVE_S)
     for child in living:
         child._signal_group(signal.SIGKILL)
         child._killed = True

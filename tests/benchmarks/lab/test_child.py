@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
 import signal
@@ -22,6 +23,8 @@ from profiles.devices import Device
 
 CPU = Device(kind="cpu", name="cpu")
 GONE_S = 10
+# Linux: a process that sets this becomes the parent of processes below it whose own parent has ended.
+_SUBREAPER = 36
 
 
 class Planted:
@@ -138,6 +141,21 @@ def test_many_children_are_ended_at_the_same_time(tmp_path, monkeypatch):
     kill_all(children)
     assert waits_s == [child_module._LEAVE_S, child_module._WORKERS_LEAVE_S]
     assert not any(lives(child.pid) for child in children)
+
+
+def test_a_worker_that_has_ended_is_not_waited_for_though_nobody_asked_how_it_ended(child, worker, monkeypatch):
+    monkeypatch.setattr(child_module, "_WORKERS_LEAVE_S", 60.0)
+    number = int(worker.read_text())
+    prctl = ctypes.CDLL(None).prctl
+    assert prctl(_SUBREAPER, 1, 0, 0, 0) == 0  # the worker becomes this process' child, as a container's first would
+    try:
+        begun = time.monotonic()
+        child.kill()
+        assert time.monotonic() - begun < 30
+        assert psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+    finally:
+        prctl(_SUBREAPER, 0, 0, 0, 0)
+        os.waitpid(number, 0)
 
 
 @pytest.mark.parametrize(
