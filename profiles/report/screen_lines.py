@@ -31,8 +31,8 @@ _LABELS = {bound: name.upper() for bound, name in BOUND_NAMES.items()}
 _LEAST_SHARE = 0.02
 # A stage is named as a cause from this share of the loader's time on; so many of them are named.
 _LEAST_STAGE, _MOST_STAGES = 0.10, 2
-# Flags that make all figures doubtful.
-_WARNINGS = ("disturbed", "drift", "not trustworthy", "data changed")
+# Flags that make all figures doubtful. Data that changed come first: the other flags speak of a busy machine.
+_WARNINGS = ("data changed", "disturbed", "drift", "not trustworthy")
 # Rules whose findings name a fault of its own, beside what the parts of an epoch say.
 _FAULTS = (
     "frozen augmentation",
@@ -136,8 +136,8 @@ def warning_of(results: Sequence[Result]) -> str | None:
     flags = dict.fromkeys(flag for result in results for flag in result.flags if flag.startswith(_WARNINGS))
     if not flags:
         return None
-    first, *others = flags
-    more = f" (and {len(others)} more doubts: see the report)" if others else ""
+    first, *others = sorted(flags, key=lambda flag: not flag.startswith(_WARNINGS[0]))
+    more = f" (and {len(others)} more {'doubt' if len(others) == 1 else 'doubts'}: see the report)" if others else ""
     text = first if first.startswith("data changed") else first.partition(": ")[2]
     return f"Be careful: {text}{more}."
 

@@ -124,6 +124,7 @@ EXACT: dict[str, tuple[Planted, str]] = {
 }
 
 
+@planted
 def test_a_model_that_multiplies_takes_about_the_time_that_it_is_to_take() -> None:
     step_s = by_hand.step_s(on_gpu.a_busy_model(0.02, side=128), itertools.repeat(on_gpu.on_device(a_batch())), 9)
     assert 0.005 < step_s < 0.08

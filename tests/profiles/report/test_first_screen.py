@@ -152,6 +152,13 @@ def test_a_disturbed_run_has_its_warning_on_top() -> None:
     assert text.index("Be careful: the machine was slow") < text.index("-BOUND")
 
 
+def test_of_several_doubts_it_is_the_change_of_the_data_that_is_named() -> None:
+    slow = a_result(train=[replace(one, canary_ns=10**8) for one in rounds_of("train", 10, 10, 10, wait_ms=6)])
+    subject = replace(slow.subject, doubts=("data changed during the run: cats/1.jpg (deleted)",))
+    text = " ".join(shown(a_main_job(replace(slow, subject=subject))).split())
+    assert "Be careful: data changed during the run: cats/1.jpg (deleted) (and 1 more doubt: see the report)." in text
+
+
 def test_a_script_is_told_its_remedy_with_place_code_and_what_to_type() -> None:
     trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "cache": samples_at(*[200.0] * 4)})
     result = a_result("fit 1 (train.py:9)", notes=("fed by a tf.data.Dataset",))
