@@ -28,8 +28,9 @@ SAME_DRAW = [
 
 # They differ from another variant in the number of workers, or in the length of a queue or a buffer, and in nothing
 # that could change an image. Those of a service start processes that import TensorFlow: tests/pipeline/service.
+OF_A_SERVICE = ("service-autotune", "service-albumentations")
 IN_NUMBERS = (
-    *("service-autotune", "service-albumentations"),
+    *OF_A_SERVICE,
     *("generator-4-workers", "generator-batch-64", "generator-queue-64"),
     *("tf-data-parallel", "tf-data-prefetch", "tf-data-device-prefetch"),
 )
@@ -58,7 +59,7 @@ def colours(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", cases(VARIANTS, slow=OF_A_SERVICE))
 def test_a_variant_serves_every_image_once_an_epoch_with_its_label(name, colours):
     config, source = VARIANTS[name], from_folder(colours)
     with build(config, source) as loader:

@@ -145,7 +145,9 @@ def test_a_worker_that_is_killed_costs_no_image(source):
     assert_gone(before)
 
 
-@pytest.mark.parametrize(("served", "levels"), [("files", 0.501), ("images", 1.001)])
+@pytest.mark.parametrize(
+    ("served", "levels"), [("files", 0.501), pytest.param("images", 1.001, marks=pytest.mark.slow)]
+)
 def test_a_cut_serves_the_same_pixels_even_if_its_worker_is_killed(source, served, levels, monkeypatch):
     """Two epochs by a worker, with a short last batch; and, once it is dead, one that the client makes alone.
 

@@ -85,7 +85,15 @@ def test_there_is_no_limit_behind_a_trial() -> None:
     assert ended("guard.fix(7, 0.5)\nguard.release()\ntime.sleep(1.5)\nreturn 7") == (7, "")
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SIGTERM",
+        "SIGINT",
+        pytest.param("SIGHUP", marks=pytest.mark.slow),
+        pytest.param("SIGUSR1", marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_to_the_parent_reaches_the_script_once(name: str) -> None:
     process = started(
         f"""
