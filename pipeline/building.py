@@ -210,7 +210,7 @@ def _tf_data(
         notes.append("prefetch_to_device is the same as prefetch on a CPU")
     with tf.device("/CPU:0"):
         if config.composed:
-            dataset = read.composed_batches(source, config)
+            dataset = read.composed_batches(source, config, whole_images)
         else:
             dataset = read.read(source, config)
             dataset = output.cache(dataset, config)
@@ -229,7 +229,7 @@ def _tf_data(
         images=source.images,
         batches=math.ceil(source.images / config.batch_size),
         one_iterator=config.one_iterator,
-        parallel_batches=parallel_batches(config, source),
+        parallel_batches=parallel_batches(config, source, whole_images),
         buffered_batches=_prefetched(config) + _READ_ON_BATCHES * config.one_iterator,
         device_layers=_device_layers(config),
         notes=tuple(notes),
@@ -253,8 +253,8 @@ def _served(config: PipelineConfig, source: ImageSource, address: Address) -> Lo
     )
 
 
-def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
-    """Returns how many batches a loader may prepare at the same time.
+def parallel_batches(config: PipelineConfig, source: ImageSource, whole_images: int | None = None) -> int:
+    """Returns how many batches a loader may prepare at the same time; `whole_images` as for `batches_per_call`.
 
     In tf.data these are more than two only where a map works on whole batches. tf.data's tuner may then start as many
     calls as the process's affinity has CPUs, even if a control group's quota allows fewer. Source: TensorFlow,
@@ -266,7 +266,7 @@ def parallel_batches(config: PipelineConfig, source: ImageSource) -> int:
     calls = 1 if config.workers == 1 else 2
     if calls > 1 and by_batch:
         calls = max(calls, usable_cores() if config.workers == AUTO else int(config.workers))
-    return calls * (batches_per_call(source, config) if config.loader == "tf_data" else 1)
+    return calls * (batches_per_call(source, config, whole_images) if config.loader == "tf_data" else 1)
 
 
 def _prefetched(config: PipelineConfig) -> int:

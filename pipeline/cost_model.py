@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pipeline.config import AUTO, PipelineConfig
 from pipeline.errors import ConfigError
 from pipeline.prepared.index import estimated_bytes
-from pipeline.stages.batching import call_bytes, calls_at_once
+from pipeline.stages.batching import calls_at_once, most_call_bytes
 
 # A stage's name and what its cost depends on: ("load", "files", "scaled"), ("augment", "opencv", "batch").
 StageKey = tuple[str, ...]
@@ -218,7 +218,7 @@ def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, 
     ahead = 8 if config.prefetch == AUTO else int(config.prefetch)
     memory_bytes = (calls + ahead + 1) * batch_bytes
     if config.composed and config.storage == "raw":
-        memory_bytes += calls * call_bytes(config)
+        memory_bytes += most_call_bytes(config, pixels, images)
     if config.cache == "memory":
         memory_bytes += (images + config.shuffle_buffer) * pixels * _FLOAT32_BYTES
     disk_bytes = 0

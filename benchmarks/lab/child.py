@@ -204,15 +204,16 @@ class Child:
             os.killpg(self._process.pid, number)
 
     def _has_workers(self) -> bool:
-        """Whether a process of the child's group is still running.
+        """Whether a process of the child's group still runs.
 
-        One that has ended counts as a member until its new parent has asked how it ended, which a container's first
-        process may never do.
+        A process that has ended stays in its group until its parent reaps it. A container's first process, which
+        becomes the parent of those whose own parent has ended, may never do so.
         """
-        for number in psutil.pids():
-            with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
-                if os.getpgid(number) == self._process.pid and psutil.Process(number).status() != psutil.STATUS_ZOMBIE:
-                    return True
+        with contextlib.suppress(OSError):  # such as a system that hides its processes
+            for pid in psutil.pids():
+                with contextlib.suppress(OSError, psutil.Error):
+                    if os.getpgid(pid) == self._process.pid and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                        return True
         return False
 
 

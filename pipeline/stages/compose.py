@@ -1,9 +1,9 @@
 """Composes an image's resize and its random draw into one affine map, so that each image is resampled only once.
 
 An image that is resized and then warped is blurred twice, and takes two passes. Here OpenCV decodes, and one
-`warpAffine` (or one `resize`, where the draw is a crop) writes into the batch's array. One Python call makes a whole
-batch, so that little time is spent holding Python's lock between OpenCV's calls, which release it. No TensorFlow here:
-worker processes import this module.
+`warpAffine` (or one `resize`, where the draw is a crop) writes into the batch's array. One Python call makes one batch
+or several, so that little time is spent holding Python's lock between OpenCV's calls, which release it. No TensorFlow
+here: worker processes import this module.
 """
 
 from __future__ import annotations

@@ -107,9 +107,13 @@ def read(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     return load(order(source, config), source, config)
 
 
-def composed_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields batches of `(images, labels)`; each uint8 image is resampled once, by one map of its decoded pixels."""
-    batches = batches_per_call(source, config)
+def composed_batches(source: ImageSource, config: PipelineConfig, whole_images: int) -> tf.data.Dataset:
+    """Yields batches of `(images, labels)`; each uint8 image is resampled once, by one map of its decoded pixels.
+
+    Args:
+      whole_images: images of the whole of which `source` is a part.
+    """
+    batches = batches_per_call(source, config, whole_images)
     several = replace(config, batch_size=batches * config.batch_size)
     dataset = load_composed(planned_batches(source, several), source, several)
     if batches == 1:

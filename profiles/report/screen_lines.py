@@ -31,8 +31,9 @@ _LABELS = {bound: name.upper() for bound, name in BOUND_NAMES.items()}
 _LEAST_SHARE = 0.02
 # A stage is named as a cause from this share of the loader's time on; so many of them are named.
 _LEAST_STAGE, _MOST_STAGES = 0.10, 2
-# Flags that make all figures doubtful. Data that changed come first: the other flags speak of a busy machine.
-_WARNINGS = ("data changed", "disturbed", "drift", "not trustworthy")
+# Flags that make all figures doubtful. Data that changed are named before the others: they are the user's to mend.
+_CHANGED = "data changed"
+_WARNINGS = (_CHANGED, "disturbed", "drift", "not trustworthy")
 # Rules whose findings name a fault of its own, beside what the parts of an epoch say.
 _FAULTS = (
     "frozen augmentation",
@@ -136,9 +137,9 @@ def warning_of(results: Sequence[Result]) -> str | None:
     flags = dict.fromkeys(flag for result in results for flag in result.flags if flag.startswith(_WARNINGS))
     if not flags:
         return None
-    first, *others = sorted(flags, key=lambda flag: not flag.startswith(_WARNINGS[0]))
+    first, *others = sorted(flags, key=lambda flag: not flag.startswith(_CHANGED))
     more = f" (and {len(others)} more {'doubt' if len(others) == 1 else 'doubts'}: see the report)" if others else ""
-    text = first if first.startswith("data changed") else first.partition(": ")[2]
+    text = first if first.startswith(_CHANGED) else first.partition(": ")[2]
     return f"Be careful: {text}{more}."
 
 

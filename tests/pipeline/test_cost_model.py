@@ -9,7 +9,6 @@ from pipeline.config import AUTO
 from pipeline.cost_model import Consumer, Prediction, StageCost, candidates, kind_of, needs, predict, stages_of
 from pipeline.prepared.index import bytes_of
 from pipeline.prepared.write import materialize
-from pipeline.stages.batching import call_bytes
 
 BASE = PipelineConfig(autotune=False, workers=2, prefetch=2)
 FILES_BYTES = 23_000 * 1000
@@ -193,9 +192,12 @@ def test_buffers_take_the_memory_of_their_batches():
     assert needs(BASE, 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes
     assert needs(replace(BASE, output_dtype="uint8"), 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes // 4
     # A call of Python makes several batches of prepared pixels.
-    raw, two_calls = VARIANTS["tf-data-raw"], 2 * call_bytes(VARIANTS["tf-data-raw"])
+    raw = VARIANTS["tf-data-raw"]
     assert raw.workers == 2
-    assert needs(raw, 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes + two_calls
+    assert needs(raw, 100_000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes + 2 * (6 << 20)
+    assert needs(replace(raw, workers=1), 100_000, FILES_BYTES)[0] == (1 + 2 + 1) * batch_bytes + (1 << 20)
+    # Of a short epoch, an eighth.
+    assert needs(raw, 1000, FILES_BYTES)[0] == (2 + 2 + 1) * batch_bytes + 1000 * 64 * 64 * 3 // 8
 
 
 @pytest.mark.parametrize("accelerator", [False, True])

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import keras
@@ -31,7 +32,7 @@ from pipeline.errors import ConfigError, ExportError
 from pipeline.export import export
 from pipeline.prepared.copies import prepared_copy
 from pipeline.prepared.write import materialize
-from pipeline.stages import order
+from pipeline.stages import batching, order
 from pipeline.stages.augment import keras_layers
 from profiles.stages.tf_graph import functions_of, upstream
 from tests.checks import OURS
@@ -171,7 +172,22 @@ def few(photos, tmp_path_factory):
     return from_folder(folder)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def several_batches_a_call() -> Iterator[None]:
+    """Lets a call of Python make half of the few images here: an eighth of them is not a batch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "_AT_ONCE_RATIO", 1)
+        patch.setattr(batching, "_AT_ONCE_OF_A_PART_RATIO", 1)
+        yield
+
+
 written = functools.cache(export)
+
+
+def test_a_script_makes_several_batches_by_a_call_as_its_pipeline_does(few):
+    config = CONFIGS["raw, some batches a call"]
+    assert (few.images, config.batch_size, config.workers) == (12, 2, 2)
+    assert "CALL_SIZE = 3 * BATCH_SIZE" in written(config, few)
 
 
 def script_of(config, source) -> dict:
@@ -373,10 +389,10 @@ def test_scripts_import_what_they_use_and_nothing_of_ours(few, tmp_path):
     assert (checked.stdout, checked.returncode) == ("", 0)
 
 
-# One runs always: that of OpenCV, which the tuner's choices need.
+# Of the sets with OpenCV, one runs always; that of Keras has the same lines as the one without any library, and layers.
 @pytest.mark.parametrize(
     "libraries",
-    [pytest.param(libraries, marks=() if libraries == ("cv2",) else pytest.mark.claims) for libraries in SETS],
+    [pytest.param(libraries, marks=() if libraries in ((), ("cv2",)) else pytest.mark.claims) for libraries in SETS],
     ids=lambda libraries: " and ".join(libraries) or "none",
 )
 def test_a_script_runs_without_our_packages_and_without_libraries_it_does_not_use(libraries, few, tmp_path):

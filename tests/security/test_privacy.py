@@ -38,8 +38,8 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     texts = {}
     for lines in ((), ("--lines",)):
         out = home / f"out{len(lines)}"
-        words = ("--no-trial", "--no-ceilings", *lines, "--out", out, script)
-        done = run_python(home / "work", "-m", "profiles", *words, **named)
+        options = (*lines, "--no-ceilings") if lines else ()
+        done = run_python(home / "work", "-m", "profiles", "--no-trial", *options, "--out", out, script, **named)
         assert done.returncode == 0, done.stderr[-2000:]
         shown = [
             run_python(home, "-m", "profiles", "show", out, *words).stdout

@@ -1,4 +1,4 @@
-"""Measures the pools of a check, one after the other, and what their predictions are made from."""
+"""Measures the pools of a check, one after the other, each right after what its prediction is made from."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from benchmarks.scaleout.check.plan import CONSTANTS_CONFIG, CheckedPool, CheckP
 from benchmarks.scaleout.check.results import CheckDocument
 from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool
 from benchmarks.scaleout.measure import SESSION
-from benchmarks.scaleout.samples import Constants, CutCosts
-from pipeline import ImageSource, PipelineConfig
+from benchmarks.scaleout.samples import Constants
+from pipeline import ImageSource
 from pipeline.service import Place
 from profiles import Device
 from profiles.provenance import machine
@@ -62,18 +62,21 @@ class Run:
         )
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Measures costs with all cores of this host, then every pool with its quotas.
+        """Measures the constants, then for every pool costs with all cores of this host, and the pool with its quotas.
+
+        The speed of a machine that others use as well changes within minutes: costs of a pool's own time count.
 
         Raises:
-          UserError: if the costs cannot be measured.
+          UserError: if the constants cannot be measured.
         """
         asked = self._plan.asked
         task = self._progress.add_task("what an image costs here", total=len(asked.pools))
         self._progress.refresh()
-        self._measure_costs()
+        self._measure_constants()
         for pool in asked.pools:
             self._progress.update(task, description=pool.name, refresh=True)
             try:
+                self._measure_costs(pool)
                 self._measure_pool(pool)
             except (ChildDied, JobRefused) as error:
                 self._left_out.append(LeftOut(who=pool.name, reason=str(error)))
@@ -86,22 +89,22 @@ class Run:
         if not self._left_out:
             self._log.unlink(missing_ok=True)
 
-    def _measure_costs(self) -> None:
-        """Measures each pool's cut, and the constants of sending and receiving on a pipeline that no pool has."""
+    def _measure_constants(self) -> None:
+        """Measures the constants of sending and receiving, on a pipeline that no pool has."""
         self._child = Child(SESSION, _CPU, self._log, _CPU, self._source)
         try:
             self._constants = self._ask("constants", CONSTANTS_CONFIG)
-            cuts: dict[PipelineConfig, CutCosts] = {}
-            for pool in self._plan.asked.pools:
-                if pool.config not in cuts:
-                    cuts[pool.config] = self._ask("cut", pool.config)
-                cut = cuts[pool.config]
-                loader_us = 0.0 if pool.worker_cores else self._ask("loader_us", pool.config)
-                self._measured[pool.name] = MeasuredPool(name=pool.name, cut=cut, loader_us=loader_us)
         except (ChildDied, JobRefused) as error:
             raise UserError(f"scaleout: {error}", exit_code=3) from error
         finally:
             self.close()
+
+    def _measure_costs(self, pool: CheckedPool) -> None:
+        self._child = Child(SESSION, _CPU, self._log, _CPU, self._source)
+        cut = self._ask("cut", pool.config)
+        loader_us = 0.0 if pool.worker_cores else self._ask("loader_us", pool.config)
+        self._measured[pool.name] = MeasuredPool(name=pool.name, cut=cut, loader_us=loader_us)
+        self.close()
 
     def _measure_pool(self, pool: CheckedPool) -> None:
         count, link = 1 + len(pool.worker_cores), pool.link_bytes_per_sec

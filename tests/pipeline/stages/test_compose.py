@@ -217,7 +217,8 @@ def test_several_batches_a_call_are_the_same_batches(images, deterministic, monk
 
     monkeypatch.setattr(ComposedBatches, "__call__", counted)
     epochs, sizes = [], []
-    monkeypatch.setattr("pipeline.stages.batching._AT_ONCE_RATIO", 1)
+    for ratio in ("_AT_ONCE_RATIO", "_AT_ONCE_OF_A_PART_RATIO"):
+        monkeypatch.setattr(f"pipeline.stages.batching.{ratio}", 1)
     for call_bytes in (0, 7 * 4 * 8 * 8 * 3):
         monkeypatch.setattr("pipeline.stages.batching._CALL_BYTES", call_bytes)
         calls.clear()
@@ -229,7 +230,7 @@ def test_several_batches_a_call_are_the_same_batches(images, deterministic, monk
             found = sorted((len(labels) for _, labels in epoch), reverse=True)
             assert found == [4] * (images // 4) + [images % 4] * (images % 4 > 0)
             assert sorted(np.concatenate([labels for _, labels in epoch]).tolist()) == list(range(images))
-    assert sizes == [[2] * 2] * 2 if images == 2 else [[1] * 2 + [4] * 48, [13] * 2 + [28] * 6]
+    assert sizes == ([[2] * 2] * 2 if images == 2 else [[1] * 2 + [4] * 48, [13] * 2 + [28] * 6])
     if deterministic:
         for one, other in zip(*epochs, strict=True):
             for (pixels, labels), (other_pixels, other_labels) in zip(one, other, strict=True):
@@ -238,7 +239,7 @@ def test_several_batches_a_call_are_the_same_batches(images, deterministic, monk
 
 
 def test_a_call_makes_several_batches_of_small_images_at_hand(photos):
-    def per_call(side: int, batch_size: int, images: int, workers: int | str = 2) -> int:
+    def per_call(side: int, batch_size: int, images: int, workers: int | str = 2, whole: int | None = None) -> int:
         config = dataclasses.replace(
             VARIANTS["tf-data-raw"],
             image_size=(side, side),
@@ -246,15 +247,18 @@ def test_a_call_makes_several_batches_of_small_images_at_hand(photos):
             workers=workers,
             autotune=workers == AUTO,
         )
-        return batches_per_call(from_arrays(np.zeros((images, 4, 4, 3), np.uint8), np.arange(images) % 2), config)
+        source = from_arrays(np.zeros((images, 4, 4, 3), np.uint8), np.arange(images) % 2)
+        return batches_per_call(source, config, whole)
 
     assert [per_call(side, 32, 100_000) for side in (32, 64, 128, 224)] == [64, 16, 4, 1]
     assert [per_call(64, batch_size, 100_000) for batch_size in (8, 128, 1000)] == [64, 4, 1]
     # One call at a time: its buffer must last for a call.
     assert [per_call(side, 32, 100_000, workers=1) for side in (32, 64, 128, 224)] == [10, 2, 1, 1]
-    # The first batch of an epoch waits for the whole first call, and others are made meanwhile.
-    assert [per_call(64, 32, images) for images in (20, 1000, 1024, 1600, 100_000)] == [1, 2, 2, 3, 16]
-    assert [per_call(64, 32, 10_000, workers) for workers in (1, 2, 4, 16, AUTO)] == [2, 16, 9, 2, 4]
+    # All calls at once make at most an eighth of an epoch.
+    assert [per_call(64, 32, images) for images in (20, 992, 1000, 1600, 100_000)] == [1, 1, 2, 3, 16]
+    assert [per_call(64, 32, 10_000, workers) for workers in (1, 2, 4, 16, AUTO)] == [2, 16, 9, 2, 2]
+    # A part is read as the whole is, but not half of it by one call.
+    assert [per_call(64, 32, part, whole=100_000) for part in (320, 768, 1600)] == [2, 6, 12]
     assert batches_per_call(from_folder(photos), dataclasses.replace(CONFIG, batch_size=2)) == 1
 
 

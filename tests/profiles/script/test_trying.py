@@ -68,7 +68,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory, alone):
     folder = tmp_path_factory.mktemp("script")
     (folder / "train.py").write_text(SCRIPT)
     plain = run_python(folder, "train.py", 3)
-    # Five rounds that another program disturbs may show no gain: three such runs in a row are no accident.
+    # A few rounds that another program disturbs may show no gain: three such runs in a row are no accident.
     for _ in range(3):
         with alone():
             shown = run_python(folder, "-c", SHORTER, "--budget", 8, "--out", "out", "train.py", 3)
