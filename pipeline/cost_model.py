@@ -218,7 +218,7 @@ def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, 
     ahead = 8 if config.prefetch == AUTO else int(config.prefetch)
     memory_bytes = (calls + ahead + 1) * batch_bytes
     if config.composed and config.storage == "raw":
-        memory_bytes += most_call_bytes(config, pixels, images)
+        memory_bytes += most_call_bytes(config, images)
     if config.cache == "memory":
         memory_bytes += (images + config.shuffle_buffer) * pixels * _FLOAT32_BYTES
     disk_bytes = 0

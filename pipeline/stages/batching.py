@@ -36,13 +36,12 @@ def batches_per_call(source: ImageSource, config: PipelineConfig, whole_images: 
     """
     if not config.composed or source.arrays is None:
         return 1
-    height, width = config.image_size
-    batch_bytes = config.batch_size * height * width * 3
     batches, whole_batches = (
         -(-images // config.batch_size) for images in (source.images, whole_images or source.images)
     )
     at_once = min(whole_batches * _AT_ONCE_RATIO, batches * _AT_ONCE_OF_A_PART_RATIO)
-    return max(1, min(_call_bytes(config) // batch_bytes, int(at_once / calls_at_once(config))))
+    most = _call_bytes(config) // (config.batch_size * _image_bytes(config))
+    return max(1, min(most, int(at_once / calls_at_once(config))))
 
 
 def calls_at_once(config: PipelineConfig) -> int:
@@ -50,9 +49,18 @@ def calls_at_once(config: PipelineConfig) -> int:
     return 8 if config.workers == AUTO else int(config.workers)
 
 
-def most_call_bytes(config: PipelineConfig, image_bytes: int, images: int) -> int:
-    """Returns the largest size of the images of all calls at once that make several batches, of `images` in all."""
-    return min(calls_at_once(config) * _call_bytes(config), int(images * image_bytes * _AT_ONCE_RATIO))
+def most_call_bytes(config: PipelineConfig, images: int) -> int:
+    """Returns the most bytes that the calls which run at once make, if they make several batches.
+
+    Args:
+      images: of an epoch.
+    """
+    return min(calls_at_once(config) * _call_bytes(config), int(images * _image_bytes(config) * _AT_ONCE_RATIO))
+
+
+def _image_bytes(config: PipelineConfig) -> int:
+    height, width = config.image_size
+    return height * width * 3
 
 
 def _call_bytes(config: PipelineConfig) -> int:
