@@ -17,7 +17,6 @@ from rich.progress import Progress, TaskID
 
 from benchmarks.augmentation.libraries import REFERENCE_LIBRARY, Subject
 from benchmarks.augmentation.plan import Asked, Plan
-from benchmarks.augmentation.results import AugmentationDocument
 from benchmarks.augmentation.samples import MeasuredAugmentation, Measurements
 from benchmarks.augmentation.workers import (
     SubjectFailed,
@@ -28,9 +27,9 @@ from benchmarks.augmentation.workers import (
     picture,
 )
 from benchmarks.lab.command import read_source
+from benchmarks.lab.lab_run import LabRun
 from pipeline import ImageSource, SourceError
-from profiles.provenance import machine
-from profiles.report import Document, LeftOut, now
+from profiles.report import LeftOut
 
 # At most this many photos are served, over and over: more would only fill the CPU's cache with photos.
 _MOST_PHOTOS = 64
@@ -49,7 +48,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan.asked, source, squares_of(source, plan.asked.image_size), progress)
 
 
-class Run:
+class Run(LabRun[Asked, Measurements]):
     """Measures what was asked for.
 
     Args:
@@ -57,13 +56,11 @@ class Run:
       images: the middle squares of the photos, (images, side, side, 3) uint8.
     """
 
+    command = "augmentation"
+
     def __init__(self, asked: Asked, source: ImageSource, images: np.ndarray, progress: Progress) -> None:
-        self._asked = asked
-        self._source = source
+        super().__init__(asked, progress, source.to_dict())
         self._images = images
-        self._progress = progress
-        self._created = now()
-        self._provenance = machine()
         self._original = png_of(images[0])
         self._one_core = Worker(images, asked.batch_size, cores=1)
         self._all_cores = Worker(images, asked.batch_size, cores=asked.cores)
@@ -71,25 +68,16 @@ class Run:
         self._measured = {subject: MeasuredAugmentation(subject=subject) for subject in asked.subjects}
         self._failures: dict[Subject, str] = {}
 
-    def document(self, *, complete: bool) -> AugmentationDocument:
-        """Returns what was measured so far."""
-        return Document(
-            command="augmentation",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._asked,
-            dataset=self._source.to_dict(),
-            samples=Measurements(original=self._original, subjects=tuple(self._measured.values())),
-            left_out=tuple(LeftOut(who=subject.label, reason=why) for subject, why in self._failures.items()),
-        )
+    def samples(self) -> Measurements:
+        return Measurements(original=self._original, subjects=tuple(self._measured.values()))
+
+    def left_out(self) -> list[LeftOut]:
+        return [LeftOut(who=subject.label, reason=why) for subject, why in self._failures.items()]
 
     def close(self) -> None:
         """Ends the processes that measure."""
         self._one_core.close()
         self._all_cores.close()
-
-    kill = close
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Measures every subject; a subject that failed is not tried again.

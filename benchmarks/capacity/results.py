@@ -213,7 +213,7 @@ def _simulated(asked: Asked, costs: Costs, host: SimulatedHost, *, storage_s: fl
 
 
 def small_runs(measured: Measurements) -> tuple[SmallRun, ...]:
-    """Simulates the pools of `scaleout --check`, from costs that were measured without quotas."""
+    """Simulates the pools of `scaleout --check`, from costs that were measured on hosts of their quotas."""
     if measured.runs is None or measured.runs.constants is None:
         return ()
     pools = {pool.name: pool for pool in measured.pools}

@@ -10,17 +10,16 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import read_source
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
 from benchmarks.peers.material import Material, make_material
-from benchmarks.peers.plan import Plan
+from benchmarks.peers.plan import Asked, Plan
 from benchmarks.peers.processes import Launcher, link_packages
-from benchmarks.peers.results import PeersDocument
 from benchmarks.peers.rounds import PeerRun
 from benchmarks.peers.samples import Measurements
 from pipeline import ImageSource
 from pipeline.cache import remove_scratch, scratch_folder
-from profiles.provenance import machine
-from profiles.report import Document, LeftOut, now
+from profiles.report import LeftOut
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -28,32 +27,20 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
-class Run:
+class Run(LabRun[Asked, Measurements]):
     """Measures a plan. The peers' processes and files exist only while `measure` runs."""
 
+    command = "peers"
+
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
-        self._plan = plan
-        self._asked = plan.asked
-        self._source = source
-        self._progress = progress
-        self._created = now()
-        self._provenance = machine()
+        super().__init__(plan.asked, progress, source.to_dict())
+        self._plan, self._source = plan, source
         self._runs: list[PeerRun] = []
 
-    def document(self, *, complete: bool) -> PeersDocument:
-        """Returns what was measured so far."""
-        return Document(
-            command="peers",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._asked,
-            dataset=self._source.to_dict(),
-            samples=Measurements(works=tuple(run.measured_work for run in self._runs)),
-            left_out=self._left_out(),
-        )
+    def samples(self) -> Measurements:
+        return Measurements(works=tuple(run.measured_work for run in self._runs))
 
-    def _left_out(self) -> tuple[LeftOut, ...]:
+    def left_out(self) -> tuple[LeftOut, ...]:
         """Returns the peers that failed, one entry for all works at which a peer failed for the same reason."""
         works: dict[tuple[str, str], list[str]] = {}
         for run in self._runs:
@@ -63,11 +50,6 @@ class Run:
             LeftOut(who=f"{name} ({', '.join(failed_at)})", reason=reason)
             for (name, reason), failed_at in works.items()
         )
-
-    def close(self) -> None:
-        """Does nothing: the peers' processes have ended with `measure`."""
-
-    kill = close
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Measures one work after another; a peer that fails at a work is not measured any further at that work.
@@ -140,5 +122,5 @@ class Run:
             for name, differences in run.other_work.items()
         ]
         if other_work:
-            failed = [f"{left_out.who}: {left_out.reason}" for left_out in self._left_out()]
+            failed = [f"{left_out.who}: {left_out.reason}" for left_out in self.left_out()]
             raise UserError(f"nothing could be measured. {'; '.join([*failed, *other_work])}", exit_code=3)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import psutil
 import tensorflow as tf
 
@@ -30,8 +29,9 @@ _RUN_NS, _RUNS = 700_000_000, 5
 # Batches whose hand-over is timed, each after so long a pause that it lies ready: at least so many nanoseconds, and so
 # many times as long as a batch takes to come.
 _READY_BATCHES, _READY_NS, _READY_RATIO = 20, 30_000_000, 3
-# A worker that nobody reads from is watched for so long: the system counts its time in hundredths of a second.
-_IDLE_NS = 2_000_000_000
+# A worker that nobody reads from is watched for so long: the system counts its time in hundredths of a second, and a
+# host of a quarter of a core has few of them to lose.
+_IDLE_NS = 5_000_000_000
 # A pipeline that runs Python, and keeps fewer of the cores busy than this part, is limited by Python's lock.
 _BUSY_RATIO = 0.75
 _LABEL_BYTES = 4
@@ -65,6 +65,10 @@ class ScaleoutSession(Session):
     def cut(self, config: PipelineConfig) -> CutCosts:
         """Measures the costs of the cut that a config states."""
         return cut_costs(self._source, config, config.served)
+
+    def trainer_us(self, config: PipelineConfig) -> float:
+        """Measures what is behind the cut that a config states, as `CutCosts.trainer_us`."""
+        return _trainer_us(config, BatchMaker(self._source, config))
 
     def loader_us(self, config: PipelineConfig) -> float:
         """Measures the microseconds of a core that an image takes in a pipeline without a service."""
@@ -109,18 +113,22 @@ def cut_costs(source: ImageSource, config: PipelineConfig, served: str) -> CutCo
     config = replace(config, served=served)
     maker = BatchMaker(source, config)
     batches = numbered_batches(tf.data.Dataset.range(maker.batches), maker)
-    sizes = [_bytes(element[1]) / int(element[2].shape[0]) for element in batches]
+    sizes = [(_bytes(element[1]), int(element[2].shape[0])) for element in batches]
     worker_us, _ = _cost(batches, lambda element: int(element[2].shape[0]))
-    number, first, labels, _ = next(iter(batches.take(1)))
-    ready = tf.data.Dataset.from_tensors((number, first, labels)).repeat(maker.batches)
-    behind = output.rescale(rest_of(ready, maker), config) if served != "batches" else _cast(ready, config)
-    trainer_us, _ = _cost(behind, lambda element: int(element[1].shape[0]))
     return CutCosts(
         served=served,
         worker_us=worker_us,
-        trainer_us=trainer_us,
-        bytes_per_image=float(np.mean(sizes)) + _LABEL_BYTES,
+        trainer_us=_trainer_us(config, maker),
+        bytes_per_image=sum(size for size, _ in sizes) / sum(images for _, images in sizes) + _LABEL_BYTES,
     )
+
+
+def _trainer_us(config: PipelineConfig, maker: BatchMaker) -> float:
+    """Measures what is behind a cut, on a batch that is ready."""
+    number, first, labels, _ = next(iter(numbered_batches(tf.data.Dataset.range(1), maker)))
+    ready = tf.data.Dataset.from_tensors((number, first, labels)).repeat(maker.batches)
+    behind = output.rescale(rest_of(ready, maker), config) if config.served != "batches" else _cast(ready, config)
+    return _cost(behind, lambda element: int(element[1].shape[0]))[0]
 
 
 def _cast(ready: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
@@ -180,11 +188,10 @@ def _sent_ms(
                     taken += 1
                 runs.append(1e3 * (_cpu_s(worker) - before_s) / taken)
             costs.append(median(runs[1:]))
-            before_s, started_ns = _cpu_s(worker), clock.now_ns()
-            clock.sleep_until_ns(started_ns + _IDLE_NS)
-            idle_cores = (_cpu_s(worker) - before_s) / ((clock.now_ns() - started_ns) / 1e9)
             del batches
-        return costs, idle_cores
+        before_s, started_ns = _cpu_s(worker), clock.now_ns()
+        clock.sleep_until_ns(started_ns + _IDLE_NS)
+        return costs, (_cpu_s(worker) - before_s) / ((clock.now_ns() - started_ns) / 1e9)
     finally:
         service.close()
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log, read_source
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
-from benchmarks.scaleout.plan import Plan
-from benchmarks.scaleout.results import ScaleoutDocument
+from benchmarks.scaleout.plan import Asked, Plan
 from benchmarks.scaleout.samples import Costs, Measurements
 from pipeline import ImageSource
-from profiles.provenance import machine
-from profiles.report import Document, now
+from profiles import Device
 
+P = TypeVar("P")
+S = TypeVar("S")
 SESSION = "benchmarks.scaleout.child:ScaleoutSession"
 _TIMEOUT_S = 600.0
 
@@ -27,28 +29,43 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
-class Run:
+class CostsRun(LabRun[P, S]):
+    """A run whose costs a child process measures."""
+
+    def __init__(self, asked: P, progress: Progress, source: ImageSource, device: Device, out: Path) -> None:
+        super().__init__(asked, progress, source.to_dict())
+        self._log = new_log(out / "child.log")
+        self._child = Child(SESSION, device, self._log, device, source)
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """Asks the child.
+
+        Raises:
+          UserError: if it cannot measure that.
+        """
+        try:
+            return self._child.ask(method, *arguments, timeout_s=_TIMEOUT_S)
+        except (ChildDied, JobRefused) as error:
+            raise UserError(f"{self.command}: {error}", exit_code=3) from error
+
+    def close(self) -> None:
+        self._child.close()
+
+    def kill(self) -> None:
+        self._child.kill()
+
+
+class Run(CostsRun[Asked, Measurements]):
     """Measures what a plan asks for."""
 
-    def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
-        self._plan, self._source, self._progress = plan, source, progress
-        self._created, self._provenance = now(), machine()
-        self._costs: Costs | None = None
-        self._log = new_log(plan.out / "child.log")
-        self._child = Child(SESSION, plan.asked.device, self._log, plan.asked.device, source)
+    command = "scaleout"
 
-    def document(self, *, complete: bool) -> ScaleoutDocument:
-        """Returns the document of what was measured so far."""
-        return Document(
-            command="scaleout",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset=self._source.to_dict(),
-            samples=Measurements(costs=self._costs),
-            left_out=(),
-        )
+    def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
+        super().__init__(plan.asked, progress, source, plan.asked.device, plan.out)
+        self._costs: Costs | None = None
+
+    def samples(self) -> Measurements:
+        return Measurements(costs=self._costs)
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Measures all costs.
@@ -56,7 +73,7 @@ class Run:
         Raises:
           UserError: if the model or the pipeline cannot be measured.
         """
-        asked = self._plan.asked
+        asked = self._asked
         task = self._progress.add_task("what an image costs here", total=None)
         self._progress.refresh()
         self._ask("backend")
@@ -65,15 +82,3 @@ class Run:
         self._progress.remove_task(task)
         after_round()
         self._log.unlink(missing_ok=True)
-
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        try:
-            return self._child.ask(method, *arguments, timeout_s=_TIMEOUT_S)
-        except (ChildDied, JobRefused) as error:
-            raise UserError(f"scaleout: {error}", exit_code=3) from error
-
-    def close(self) -> None:
-        self._child.close()
-
-    def kill(self) -> None:
-        self._child.kill()

@@ -12,14 +12,13 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log, read_source
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.scaling.lists import copy_photos, link_files
-from benchmarks.scaling.plan import MeasuredPlace, Measurement, Measurements, Place, Plan
-from benchmarks.scaling.report import ScalingDocument
+from benchmarks.scaling.plan import Asked, MeasuredPlace, Measurement, Measurements, Place, Plan
 from pipeline import ImageSource
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from profiles import Device
-from profiles.provenance import machine
-from profiles.report import Document, LeftOut, now
+from profiles.report import LeftOut
 
 # A child that takes longer hangs. The child imports, makes batches for some seconds, and scans its list and makes links
 # to its files, which takes some 0.2 ms a file on a slow disk.
@@ -33,26 +32,23 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
-class Run:
+class Run(LabRun[Asked, Measurements]):
     """Measures what a plan asks for.
 
     Args:
       source: where the photos come from; nothing is written there.
     """
 
+    command = "scaling"
+
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
-        self._plan = plan
-        self._asked = plan.asked
-        self._source = source
-        self._progress = progress
-        self._created = now()
-        self._provenance = machine()
+        super().__init__(plan.asked, progress, source.to_dict())
+        self._out, self._source = plan.out, source
         self._cores = core_order()
         self._measurements: dict[Place, list[Measurement]] = {}
         self._failures: dict[Place, str] = {}
 
-    def document(self, *, complete: bool) -> ScalingDocument:
-        """Returns the document of what was measured so far."""
+    def samples(self) -> Measurements:
         places = tuple(
             MeasuredPlace(
                 place=place,
@@ -61,21 +57,10 @@ class Run:
             )
             for place in self._asked.places
         )
-        return Document(
-            command="scaling",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._asked,
-            dataset=self._source.to_dict(),
-            samples=Measurements(places=places),
-            left_out=tuple(LeftOut(who=place.name, reason=why) for place, why in self._failures.items()),
-        )
+        return Measurements(places=places)
 
-    def close(self) -> None:
-        """Does nothing: each place has a child of its own, and that child has ended."""
-
-    kill = close
+    def left_out(self) -> list[LeftOut]:
+        return [LeftOut(who=place.name, reason=why) for place, why in self._failures.items()]
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Measures every place once in each round. A place that failed is not tried again.
@@ -87,7 +72,7 @@ class Run:
         """
         # A folder of this process in the cache: if this run is killed, the next run removes the folder.
         scratch = scratch_folder(cache_root())
-        log = new_log(self._plan.out / _LOG)
+        log = new_log(self._out / _LOG)
         progress = self._progress
         try:
             folders = self._lists(scratch, progress)

@@ -17,11 +17,12 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.scripts.plan import BY_HAND, HELD, TRAIN, Asked, Plan, Script
 from benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
-from profiles import clock, provenance
+from profiles import clock
 from profiles.remedies import AS_WRITTEN, gains_of
-from profiles.report import RESULTS, Document, DocumentError, LeftOut, load, now
+from profiles.report import RESULTS, DocumentError, LeftOut, load
 from profiles.report.measurements import KINDS, derive
 
 # The line of an epoch's time.
@@ -30,27 +31,29 @@ _EPOCH = re.compile(r"^EPOCH_S (\d+(?:\.\d+)?(?:e-?\d+)?)\s*$", re.MULTILINE)
 _MOST_CHARACTERS = 200_000
 
 
-class Lab:
+class Lab(LabRun[Asked, Samples]):
     """Runs scripts, one at a time."""
 
+    command = "scripts"
+
     def __init__(self, plan: Plan, progress: Any, errors: Console) -> None:
-        self._plan, self._progress = plan, progress
-        self._created = now()
-        self._samples: dict[str, ScriptSamples] = {}
-        self._left_out: list[LeftOut] = []
+        super().__init__(plan.asked, progress, None)
+        self._plan = plan
+        self._scripts: dict[str, ScriptSamples] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        asked = self._plan.asked
+        """Runs every script as often as the plan says; a script that fails is left out."""
+        asked = self._asked
         runs = sum(len(_turns(script, asked.rounds)) for script in asked.scripts)
         task = self._progress.add_task("scripts", total=runs)
         for script in asked.scripts:
-            self._samples[script.name] = ScriptSamples(name=script.name)
+            self._scripts[script.name] = ScriptSamples(name=script.name)
             for how, round_ in _turns(script, asked.rounds):
                 self._progress.update(task, description=f"{script.name}, {how}", refresh=True)
                 script_run = self._run(script, how, round_)
-                samples = self._samples[script.name]
-                self._samples[script.name] = replace(samples, runs=(*samples.runs, script_run))
+                samples = self._scripts[script.name]
+                self._scripts[script.name] = replace(samples, runs=(*samples.runs, script_run))
                 if how == "watched":
                     self._read_advice(script)
                 self._progress.advance(task)
@@ -60,20 +63,8 @@ class Lab:
                     break
             after_round()
 
-    def document(self, *, complete: bool) -> Document[Asked, Samples]:
-        return Document(
-            command="scripts",
-            created=self._created,
-            complete=complete,
-            provenance=provenance.machine(),
-            plan=self._plan.asked,
-            dataset=None,
-            samples=Samples(scripts=tuple(self._samples.values())),
-            left_out=tuple(self._left_out),
-        )
-
-    def close(self) -> None:
-        """Does nothing: every process has ended when its run is measured."""
+    def samples(self) -> Samples:
+        return Samples(scripts=tuple(self._scripts.values()))
 
     def kill(self) -> None:
         """Ends the script that runs, with all processes that it has started."""
@@ -84,7 +75,7 @@ class Lab:
         folder, out = self._plan.folder / script.name, self._plan.out.resolve()
         words = [{"by hand": BY_HAND, "held": HELD}.get(how, TRAIN), *script.words]
         if how == "watched":
-            options = ["--budget", f"{self._plan.asked.budget_s:g}", "--out", str(out / script.name)]
+            options = ["--budget", f"{self._asked.budget_s:g}", "--out", str(out / script.name)]
             words = ["-m", "profiles", *options, *words]
         with tempfile.TemporaryFile() as stdout, (out / _log(script, how)).open("wb") as stderr:
             began_ns = clock.now_ns()
@@ -99,7 +90,7 @@ class Lab:
             )
             try:
                 with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(self._plan.asked.limit_s)
+                    self._process.wait(self._asked.limit_s)
             finally:
                 _kill(self._process)
             wall_s = (clock.now_ns() - began_ns) / 1e9
@@ -123,7 +114,7 @@ class Lab:
             return
         if advice is None:
             self._left_out.append(LeftOut(who=script.name, reason="watched, nothing was measured of it"))
-        self._samples[script.name] = replace(self._samples[script.name], advice=advice)
+        self._scripts[script.name] = replace(self._scripts[script.name], advice=advice)
 
 
 def advice_in(path: Path) -> Advice | None:

@@ -13,14 +13,14 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log, read_source
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
-from benchmarks.service.plan import Plan
-from benchmarks.service.results import ServiceDocument
+from benchmarks.service.plan import Asked, Plan
 from benchmarks.service.samples import MeasuredService, Measurements
 from pipeline import ImageSource
 from profiles import Device
-from profiles.provenance import machine, usable_threads
-from profiles.report import Document, LeftOut, now
+from profiles.provenance import usable_threads
+from profiles.report import LeftOut
 
 _SESSION = "benchmarks.service.child:ServiceSession"
 _CPU = Device(kind="cpu", name="cpu")
@@ -32,31 +32,19 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
-class Run:
+class Run(LabRun[Asked, Measurements]):
     """Measures what a plan asks for."""
 
+    command = "service local"
+
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
-        self._plan, self._source, self._progress = plan, source, progress
-        self._created, self._provenance = now(), machine()
+        super().__init__(plan.asked, progress, source.to_dict())
         self._measured: dict[str, MeasuredService] = {}
-        self._left_out: list[LeftOut] = []
         self._log = new_log(plan.out / "child.log")
         self._child = Child(_SESSION, _CPU, self._log, plan.asked, source)
 
-    def document(self, *, complete: bool) -> ServiceDocument:
-        """Returns the document of what was measured so far."""
-        return Document(
-            command="service local",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset=self._source.to_dict(),
-            samples=Measurements(
-                host=os.uname().nodename, cores=usable_threads(), subjects=tuple(self._measured.values())
-            ),
-            left_out=tuple(self._left_out),
-        )
+    def samples(self) -> Measurements:
+        return Measurements(host=os.uname().nodename, cores=usable_threads(), subjects=tuple(self._measured.values()))
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Starts every subject, and measures windows in rounds over the subjects.
@@ -64,7 +52,7 @@ class Run:
         Raises:
           UserError: if the child dies.
         """
-        asked = self._plan.asked
+        asked = self._asked
         task = self._progress.add_task("starting", total=asked.rounds)
         self._progress.refresh()
         for service in asked.services:

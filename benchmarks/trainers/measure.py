@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.command import read_source
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
-from benchmarks.trainers.plan import Plan
+from benchmarks.trainers.plan import Asked, Plan
 from benchmarks.trainers.processes import Trainers, TrainersFailed
-from benchmarks.trainers.results import TrainersDocument
 from benchmarks.trainers.samples import MeasuredTrainers, Measurements
 from benchmarks.trainers.subjects import SUBJECTS
 from pipeline import ImageSource
-from profiles.provenance import machine, usable_threads
-from profiles.report import Document, LeftOut, now
+from profiles.provenance import usable_threads
+from profiles.report import LeftOut
 
 # A start imports, compiles, and trains two epochs. A process that waits for another one hangs until the time is over.
 _START_TIMEOUT_S, _TIMEOUT_S = 300.0, 300.0
@@ -30,40 +30,31 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
-class Run:
+class Run(LabRun[Asked, Measurements]):
     """Measures what a plan asks for.
 
     Raises:
       UserError: if there are too few photos for a step of all trainers.
     """
 
+    command = "trainers"
+
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
-        self._plan, self._progress = plan, progress
-        self._source = whole_steps(source, plan.asked.config.batch_size * plan.asked.trainers)
-        self._created, self._provenance = now(), machine()
+        source = whole_steps(source, plan.asked.config.batch_size * plan.asked.trainers)
+        super().__init__(plan.asked, progress, source.to_dict())
+        self._source, self._out = source, plan.out
         self._measured: dict[str, MeasuredTrainers] = {}
-        self._left_out: list[LeftOut] = []
         self._trainers: dict[str, Trainers] = {}
 
-    def document(self, *, complete: bool) -> TrainersDocument:
-        """Returns the document of what was measured so far."""
-        return Document(
-            command="trainers",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset=self._source.to_dict(),
-            samples=Measurements(cores=usable_threads(), subjects=tuple(self._measured.values())),
-            left_out=tuple(self._left_out),
-        )
+    def samples(self) -> Measurements:
+        return Measurements(cores=usable_threads(), subjects=tuple(self._measured.values()))
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Starts the processes of every subject, and measures epochs in rounds over the subjects.
 
         A subject that fails is left out; what was measured of it before stays.
         """
-        asked = self._plan.asked
+        asked = self._asked
         task = self._progress.add_task("starting", total=asked.rounds)
         for name in asked.subjects:
             self._progress.update(task, description=f"starting {name}", refresh=True)
@@ -82,7 +73,7 @@ class Run:
             self._left_out.append(LeftOut(who=name, reason="JAX is not installed: pip install jax"))
             return
         try:
-            trainers = Trainers(name, self._plan.asked, self._source, self._plan.out)
+            trainers = Trainers(name, self._asked, self._source, self._out)
             self._trainers[name] = trainers
             [auto_shard, *_] = trainers.ask("start", timeout_s=_START_TIMEOUT_S)
         except TrainersFailed as error:

@@ -12,12 +12,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 import unstall
-from benchmarks.truth.plan import Plan
+from benchmarks.lab.lab_run import LabRun
+from benchmarks.truth.plan import Asked, Plan
 from benchmarks.truth.promises import ON_GPU
-from benchmarks.truth.results import TruthDocument
 from benchmarks.truth.samples import Group, Measurements
-from profiles.provenance import machine
-from profiles.report import Document, now
 
 
 def open_planted(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -40,7 +38,7 @@ def _quiet_tensorflow() -> None:
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
-class Run:
+class Run(LabRun[Asked, Measurements]):
     """Measures the groups of a part.
 
     Args:
@@ -48,6 +46,8 @@ class Run:
       dataset: what is compared; None where nothing of a user's is.
       earlier: groups that an earlier run measured, which this run continues.
     """
+
+    command = "truth"
 
     def __init__(
         self,
@@ -57,25 +57,12 @@ class Run:
         dataset: Mapping[str, Any] | None = None,
         earlier: Sequence[Group] = (),
     ) -> None:
-        self._asked = plan.asked
-        self._progress = progress
+        super().__init__(plan.asked, progress, dataset)
         self._groups = groups
-        self._dataset = dataset
         self._measured = {group.name: group for group in earlier}
-        self._created = now()
-        self._provenance = machine()
 
-    def document(self, *, complete: bool) -> TruthDocument:
-        """Returns what was measured so far."""
-        return Document(
-            command="truth",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._asked,
-            dataset=self._dataset,
-            samples=Measurements(groups=tuple(self._measured.values())),
-        )
+    def samples(self) -> Measurements:
+        return Measurements(groups=tuple(self._measured.values()))
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Measures every group.
@@ -90,8 +77,3 @@ class Run:
                 self._progress.update(task, description=group.name, advance=1, refresh=True)
                 after_round()
         self._progress.remove_task(task)
-
-    def close(self) -> None:
-        """Does nothing: what a part starts, it ends itself."""
-
-    kill = close

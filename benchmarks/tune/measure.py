@@ -9,16 +9,17 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.command import read_source
-from benchmarks.tune.plan import SCRIPT, TOML, Plan
-from benchmarks.tune.results import Results, SearchDocument
+from benchmarks.lab.lab_run import LabRun
+from benchmarks.tune.plan import SCRIPT, TOML, Asked, Plan
+from benchmarks.tune.results import Results
 from benchmarks.tune.rounds import say_beside
+from benchmarks.tune.samples import SearchSamples
 from benchmarks.tune.search import Tuner
 from pipeline import ImageSource, SourceError
 from pipeline.config import config_to_toml
 from pipeline.errors import ExportError
 from pipeline.export import export
-from profiles.provenance import machine
-from profiles.report import Document, now, write_atomically
+from profiles.report import LeftOut, write_atomically
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -26,18 +27,19 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
-class Run:
+class Run(LabRun[Asked, SearchSamples]):
     """Searches as a plan says.
 
     Args:
       source: all images.
     """
 
+    command = "tune"
+
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
+        super().__init__(plan.asked, progress, source.to_dict())
         self._plan = plan
         self._source = source
-        self._created = now()
-        self._provenance = machine()
         self._tuner = Tuner(plan, source, say_beside(progress))
 
     def measure(self, after_round: Callable[[], object]) -> None:
@@ -50,18 +52,11 @@ class Run:
         """
         self._tuner.search(after_round)
 
-    def document(self, *, complete: bool) -> SearchDocument:
-        """Returns what was measured so far."""
-        return Document(
-            command="tune",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset=self._source.to_dict(),
-            samples=self._tuner.samples,
-            left_out=self._tuner.left_out,
-        )
+    def samples(self) -> SearchSamples:
+        return self._tuner.samples
+
+    def left_out(self) -> tuple[LeftOut, ...]:
+        return self._tuner.left_out
 
     def close(self) -> None:
         self._tuner.close()

@@ -10,16 +10,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.devices.fewer_bits.plan import Plan
-from benchmarks.devices.fewer_bits.report import FewerBitsDocument
+from benchmarks.devices.fewer_bits.plan import Asked, Plan
 from benchmarks.devices.fewer_bits.samples import MeasuredWay, Measurements
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import Splits, open_splits
 from profiles import Device
-from profiles.provenance import machine
-from profiles.report import Document, LeftOut, now
+from profiles.report import LeftOut
 
 _SESSION = "benchmarks.devices.fewer_bits.child:FewerBitsSession"
 # Who is left out where it is not installed. The child's output is kept where anything else was left out.
@@ -35,29 +34,20 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, splits, progress)
 
 
-class Run:
+class Run(LabRun[Asked, Measurements]):
     """Measures what a plan asks for."""
 
+    command = "devices --inference"
+
     def __init__(self, plan: Plan, splits: Splits, progress: Progress) -> None:
-        self._plan, self._splits, self._progress = plan, splits, progress
-        self._created, self._provenance = now(), machine()
+        super().__init__(plan.asked, progress, {"train": splits.train.to_dict(), "test": splits.test.to_dict()})
+        self._tested_with = splits.how
         self._measured: dict[str, MeasuredWay] = {}
-        self._left_out: list[LeftOut] = []
         self._log = new_log(plan.out / "child.log")
         self._child = Child(_SESSION, _CPU, self._log, plan.asked, plan.model, splits.train, splits.test)
 
-    def document(self, *, complete: bool) -> FewerBitsDocument:
-        """Returns the document of what was measured so far."""
-        return Document(
-            command="devices --inference",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset={"train": self._splits.train.to_dict(), "test": self._splits.test.to_dict()},
-            samples=Measurements(tested_with=self._splits.how, ways=tuple(self._measured.values())),
-            left_out=tuple(self._left_out),
-        )
+    def samples(self) -> Measurements:
+        return Measurements(tested_with=self._tested_with, ways=tuple(self._measured.values()))
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Trains the network, prepares every way, and measures windows in rounds over the ways.
@@ -65,7 +55,7 @@ class Run:
         Raises:
           UserError: if the network cannot be trained, or the child dies.
         """
-        asked = self._plan.asked
+        asked = self._asked
         task = self._progress.add_task("training", total=asked.rounds)
         self._progress.refresh()
         self._keep(self._ask("prepare", timeout_s=_TRAIN_TIMEOUT_S))
@@ -109,7 +99,7 @@ class Run:
             raise self._failed(str(error)) from error
 
     def _failed(self, reason: str) -> UserError:
-        return UserError(f"--inference {self._plan.asked.model}: {reason}", exit_code=3)
+        return UserError(f"--inference {self._asked.model}: {reason}", exit_code=3)
 
     def close(self) -> None:
         self._child.close()

@@ -11,19 +11,18 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log, read_source
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
 from benchmarks.lab.ports import free_port
 from benchmarks.scaleout.check.hosts import Cores, EmulatedHosts
-from benchmarks.scaleout.check.plan import CONSTANTS_CONFIG, CheckedPool, CheckPlan
-from benchmarks.scaleout.check.results import CheckDocument
+from benchmarks.scaleout.check.plan import CONSTANTS_CONFIG, CheckAsked, CheckedPool, CheckPlan
 from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool
 from benchmarks.scaleout.measure import SESSION
 from benchmarks.scaleout.samples import Constants
 from pipeline import ImageSource
 from pipeline.service import Place
 from profiles import Device
-from profiles.provenance import machine
-from profiles.report import Document, LeftOut, now
+from profiles.report import LeftOut
 
 _TRAINER = "benchmarks.scaleout.check.child:TrainerSession"
 _CPU = Device(kind="cpu", name="cpu")
@@ -35,41 +34,32 @@ def open_run(plan: CheckPlan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
-class Run:
+class Run(LabRun[CheckAsked, CheckSamples]):
     """Measures what a plan asks for."""
 
+    command = "scaleout check"
+
     def __init__(self, plan: CheckPlan, source: ImageSource, progress: Progress) -> None:
-        self._plan, self._source, self._progress = plan, source, progress
-        self._created, self._provenance = now(), machine()
+        super().__init__(plan.asked, progress, source.to_dict())
+        self._source = source
         self._constants: Constants | None = None
         self._measured: dict[str, MeasuredPool] = {}
-        self._left_out: list[LeftOut] = []
         self._log = new_log(plan.out / "child.log")
         self._child: Child | None = None
         self._hosts: EmulatedHosts | Cores | None = None
 
-    def document(self, *, complete: bool) -> CheckDocument:
-        """Returns the document of what was measured so far."""
-        return Document(
-            command="scaleout check",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset=self._source.to_dict(),
-            samples=CheckSamples(constants=self._constants, pools=tuple(self._measured.values())),
-            left_out=tuple(self._left_out),
-        )
+    def samples(self) -> CheckSamples:
+        return CheckSamples(constants=self._constants, pools=tuple(self._measured.values()))
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Measures the constants, then for every pool costs with all cores of this host, and the pool with its quotas.
+        """Measures the constants, then for every pool the costs of its cut, and the pool.
 
         The speed of a machine that others use as well changes within minutes: costs of a pool's own time count.
 
         Raises:
           UserError: if the constants cannot be measured.
         """
-        asked = self._plan.asked
+        asked = self._asked
         task = self._progress.add_task("what an image costs here", total=len(asked.pools))
         self._progress.refresh()
         self._measure_constants()
@@ -100,16 +90,34 @@ class Run:
             self.close()
 
     def _measure_costs(self, pool: CheckedPool) -> None:
-        self._child = Child(SESSION, _CPU, self._log, _CPU, self._source)
-        cut = self._ask("cut", pool.config)
-        loader_us = 0.0 if pool.worker_cores else self._ask("loader_us", pool.config)
+        """Measures what an image costs on a host of a worker's quota, before the cut, and of the trainer's.
+
+        A quota has its own cost: after each pause that it makes, what was in the CPU's caches is there no more.
+        """
+        hosts = self._new_hosts(1)
+        self._child = Child(SESSION, _CPU, self._log, _CPU, self._source, prefix=hosts.prefix(0))
+        self._ask("backend")
+        if pool.worker_cores:
+            hosts.give((sum(pool.worker_cores) / len(pool.worker_cores),))
+            cut = self._ask("cut", pool.config)
+            hosts.give((pool.trainer_cores,))
+            cut, loader_us = replace(cut, trainer_us=self._ask("trainer_us", pool.config)), 0.0
+        else:
+            hosts.give((pool.trainer_cores,))
+            cut, loader_us = self._ask("cut", pool.config), self._ask("loader_us", pool.config)
         self._measured[pool.name] = MeasuredPool(name=pool.name, cut=cut, loader_us=loader_us)
         self.close()
 
-    def _measure_pool(self, pool: CheckedPool) -> None:
-        count, link = 1 + len(pool.worker_cores), pool.link_bytes_per_sec
-        hosts = Cores(count, link, pool.delay_s) if self._plan.asked.loopback else EmulatedHosts(count, link)
+    def _new_hosts(
+        self, count: int, link_bytes_per_sec: float | None = None, delay_s: float = 0.0
+    ) -> EmulatedHosts | Cores:
+        loopback = self._asked.loopback
+        hosts = Cores(count, link_bytes_per_sec, delay_s) if loopback else EmulatedHosts(count, link_bytes_per_sec)
         self._hosts = hosts
+        return hosts
+
+    def _measure_pool(self, pool: CheckedPool) -> None:
+        hosts = self._new_hosts(1 + len(pool.worker_cores), pool.link_bytes_per_sec, pool.delay_s)
         self._child = Child(_TRAINER, _CPU, self._log, pool, self._source, prefix=hosts.prefix(0))
         numbers = range(1, 1 + len(pool.worker_cores))
         self._ask(
@@ -119,7 +127,7 @@ class Run:
             tuple(hosts.prefix(number) for number in numbers),
         )
         hosts.give((pool.trainer_cores, *pool.worker_cores))
-        for _ in range(self._plan.asked.rounds):
+        for _ in range(self._asked.rounds):
             measured = self._measured[pool.name]
             self._measured[pool.name] = replace(measured, windows=(*measured.windows, self._ask("window")))
 

@@ -63,7 +63,7 @@ def derive(document: CheckDocument) -> CheckResults:
 
 
 def costs_of(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> Costs:
-    """Returns what a prediction of a pool is made from; all of it was measured without quotas."""
+    """Returns what a prediction of a pool is made from; on hosts of the pool's quotas."""
     return Costs(
         trainer=Trainer(
             device_images_per_sec=pool.device_images_per_sec,

@@ -33,8 +33,8 @@ class MeasuredPool:
 
     Attributes:
       name: of the pool.
-      cut: the costs of its cut, measured with all cores of this host.
-      loader_us: of the whole pipeline; of a pool without workers.
+      cut: the costs of its cut: before it on a host of its workers' mean quota, behind it on one of the trainer's.
+      loader_us: of the whole pipeline, on a host of the trainer's quota; 0 for a pool with workers.
     """
 
     name: str

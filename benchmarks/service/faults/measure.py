@@ -9,13 +9,12 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log, read_source
-from benchmarks.service.faults.plan import FaultsPlan
-from benchmarks.service.faults.results import FaultsDocument
+from benchmarks.lab.lab_run import LabRun
+from benchmarks.service.faults.plan import FaultsAsked, FaultsPlan
 from benchmarks.service.faults.samples import FaultSample, FaultSamples
 from pipeline import ImageSource
 from profiles import Device
-from profiles.provenance import machine
-from profiles.report import Document, LeftOut, now
+from profiles.report import LeftOut
 
 _SESSION = "benchmarks.service.faults.child:FaultSession"
 _CPU = Device(kind="cpu", name="cpu")
@@ -28,42 +27,33 @@ def open_run(plan: FaultsPlan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(f"generated:{plan.asked.images}", progress, errors), progress)
 
 
-class Run:
+class Run(LabRun[FaultsAsked, FaultSamples]):
     """Runs the cases of a plan. A case whose processes fail is left out, and the next one has new processes."""
 
+    command = "service faults"
+
     def __init__(self, plan: FaultsPlan, source: ImageSource, progress: Progress) -> None:
-        self._plan, self._source, self._progress = plan, source, progress
-        self._created, self._provenance = now(), machine()
-        self._samples: list[FaultSample] = []
-        self._left_out: list[LeftOut] = []
+        super().__init__(plan.asked, progress, source.to_dict())
+        self._source = source
+        self._measured: list[FaultSample] = []
         self._log = new_log(plan.out / "child.log")
         self._child = self._new_child()
 
     def _new_child(self) -> Child:
-        return Child(_SESSION, _CPU, self._log, self._plan.asked, self._source)
+        return Child(_SESSION, _CPU, self._log, self._asked, self._source)
 
-    def document(self, *, complete: bool) -> FaultsDocument:
-        """Returns the document of the cases so far."""
-        return Document(
-            command="service faults",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset=self._source.to_dict(),
-            samples=FaultSamples(cases=tuple(self._samples)),
-            left_out=tuple(self._left_out),
-        )
+    def samples(self) -> FaultSamples:
+        return FaultSamples(cases=tuple(self._measured))
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Runs every case once."""
-        cases = self._plan.asked.cases
+        cases = self._asked.cases
         task = self._progress.add_task("starting", total=len(cases))
         self._progress.refresh()
         for case in cases:
             self._progress.update(task, description=case.name, refresh=True)
             try:
-                self._samples.append(self._child.ask("run", case, timeout_s=_TIMEOUT_S))
+                self._measured.append(self._child.ask("run", case, timeout_s=_TIMEOUT_S))
             except (ChildDied, JobRefused) as error:
                 self._left_out.append(LeftOut(who=case.name, reason=str(error)))
                 self._child.kill()

@@ -12,20 +12,20 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import read_source
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
 from benchmarks.lab.rounds import Group, run_round
 from benchmarks.lab.session import Job
-from benchmarks.tune.check.results import CheckDocument, best_of, chosen_of
+from benchmarks.tune.check.results import best_of, chosen_of
 from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget
-from benchmarks.tune.plan import Asked, CheckPlan, Plan, Target
+from benchmarks.tune.plan import Asked, CheckAsked, CheckPlan, Plan, Target
 from benchmarks.tune.results import Result, name_of
-from benchmarks.tune.rounds import SESSION, Say, say_beside
+from benchmarks.tune.rounds import SESSION, say_beside
 from benchmarks.tune.samples import MeasuredStage
 from benchmarks.tune.search import COST_IMAGES, Tuner
 from pipeline import ImageSource, PipelineConfig
 from pipeline.cost_model import stages_of
-from profiles.provenance import machine, usable_cores
-from profiles.report import Document, now
+from profiles.provenance import usable_cores
 
 _ROUNDS, _DUEL_ROUNDS = 3, 10
 
@@ -48,40 +48,27 @@ def small_space(base: PipelineConfig) -> Iterator[PipelineConfig]:
 def open_run(plan: CheckPlan, progress: Progress, errors: Console) -> Run:
     """Reads the images, and gets ready to measure."""
     source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
-    return Run(plan, source, say_beside(progress))
+    return Run(plan, source, progress)
 
 
-class Run:
+class Run(LabRun[CheckAsked, CheckSamples]):
     """Measures every target of a check.
 
     Args:
       source: all images.
     """
 
-    def __init__(self, plan: CheckPlan, source: ImageSource, say: Say) -> None:
+    command = "tune --check"
+
+    def __init__(self, plan: CheckPlan, source: ImageSource, progress: Progress) -> None:
+        super().__init__(plan.asked, progress, source.to_dict())
         self._plan = plan
         self._source = source
-        self._say = say
-        self._created = now()
-        self._provenance = machine()
+        self._say = say_beside(progress)
         self._measured: dict[Target, MeasuredTarget] = {}
 
-    def document(self, *, complete: bool) -> CheckDocument:
-        """Returns what was measured so far."""
-        return Document(
-            command="tune --check",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset=self._source.to_dict(),
-            samples=CheckSamples(targets=tuple(self._measured.values())),
-        )
-
-    def close(self) -> None:
-        """Does nothing: each target's children have ended with it."""
-
-    kill = close
+    def samples(self) -> CheckSamples:
+        return CheckSamples(targets=tuple(self._measured.values()))
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Runs the tuner and the exhaustive search for every target, and measures the choice beside the best.

@@ -11,14 +11,13 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
+from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
-from benchmarks.tune.own.report import AdviceDocument
-from benchmarks.tune.plan import DIFF, AdvicePlan
-from benchmarks.tune.rounds import SESSION, Say, say_beside
+from benchmarks.tune.plan import DIFF, AdviceAsked, AdvicePlan
+from benchmarks.tune.rounds import SESSION, say_beside
 from pipeline import from_arrays
-from profiles.provenance import machine
 from profiles.remedies import Gains, Trial
-from profiles.report import Document, now, write_atomically
+from profiles.report import write_atomically
 
 _WINDOW_TIMEOUT_S = 180.0
 _CHANGE_TIMEOUT_S = 30.0
@@ -26,37 +25,24 @@ _CHANGE_TIMEOUT_S = 30.0
 
 def open_run(plan: AdvicePlan, progress: Progress, errors: Console) -> Run:
     """Gets ready to measure; no image is read until the child calls the user's function."""
-    return Run(plan, say_beside(progress))
+    return Run(plan, progress)
 
 
-class Run:
+class Run(LabRun[AdviceAsked, Trial]):
     """Tries what could be changed in a user's pipeline."""
 
-    def __init__(self, plan: AdvicePlan, say: Say) -> None:
+    command = "tune --pipeline"
+
+    def __init__(self, plan: AdvicePlan, progress: Progress) -> None:
+        super().__init__(plan.asked, progress, None)
         self._plan = plan
-        self._say = say
-        self._created = now()
-        self._provenance = machine()
+        self._say = say_beside(progress)
         self._trial = Trial()
         self._change: str | None = None
         self._unchanged = ""
 
-    def document(self, *, complete: bool) -> AdviceDocument:
-        """Returns what was measured so far."""
-        return Document(
-            command="tune --pipeline",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset=None,
-            samples=self._trial,
-        )
-
-    def close(self) -> None:
-        """Does nothing: the child has ended with the measurement."""
-
-    kill = close
+    def samples(self) -> Trial:
+        return self._trial
 
     def write_products(self, console: Console, gains: Gains) -> tuple[Path, ...]:
         """Writes the change of the user's file as a diff; prints why there is none where a remedy was chosen."""

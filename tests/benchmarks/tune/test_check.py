@@ -133,7 +133,8 @@ def test_every_target_is_searched_and_measured_and_kept_after_each_round(photos,
     target = Target(model="cats-dogs-64", device=Device(kind="cpu", name="cpu"))
     asked = replace(a_check_document().plan, targets=(target,))
     said, kept = [], []
-    run = measure.Run(CheckPlan(asked=asked, data="photos", out=tmp_path), from_folder(photos), said.append)
+    monkeypatch.setattr(measure, "say_beside", lambda progress: said.append)
+    run = measure.Run(CheckPlan(asked=asked, data="photos", out=tmp_path), from_folder(photos), None)
     run.measure(lambda: kept.append(run.document(complete=False).samples.targets[-1]))
     assert [len(measured.everything) for measured in kept[:5]] == [0, 0, 10, 10, 10]
     assert [measured.searched for measured in kept[:3]] == [False, True, True]

@@ -67,7 +67,7 @@ class FakeChild:
         self.notes.append(said)
         if method in self.raises:
             raise self.raises.pop(method)
-        answers = {"constants": CONSTANTS, "cut": CUTS[2], "loader_us": 4000.0, "window": WINDOW}
+        answers = {"constants": CONSTANTS, "cut": CUTS[2], "trainer_us": 7.0, "loader_us": 4000.0, "window": WINDOW}
         return answers.get(method)
 
     def close(self):
@@ -95,21 +95,24 @@ def test_constants_are_measured_first_and_the_costs_of_a_pool_right_before_it(ph
     written = []
     run.measure(lambda: written.append([pool.name for pool in run.document(complete=False).samples.pools]))
     assert notes[:3] == ["ScaleoutSession", "constants", "child closed"]
-    asked = [note for note in notes if note in ("constants", "cut", "loader_us", "window")]
+    asked = [note for note in notes if note in ("constants", "cut", "trainer_us", "loader_us", "window")]
     assert asked == [
         "constants",
         "cut",
+        "trainer_us",
         *("window",) * 2,
         "cut",
         "loader_us",
         *("window",) * 2,
         "cut",
+        "trainer_us",
         *("window",) * 2,
     ]
     assert written == [["two"], ["two", "alone"], ["two", "alone", "three"]]
     document = run.document(complete=True)
     assert [len(pool.windows) for pool in document.samples.pools] == [2, 2, 2]
     assert [pool.loader_us for pool in document.samples.pools] == [0.0, 4000.0, 0.0]
+    assert [pool.cut.trainer_us for pool in document.samples.pools] == [7.0, CUTS[2].trainer_us, 7.0]
     assert document.samples.constants == CONSTANTS and document.left_out == ()
     assert list(tmp_path.iterdir()) == []  # the log is gone
 
@@ -117,9 +120,15 @@ def test_constants_are_measured_first_and_the_costs_of_a_pool_right_before_it(ph
 def test_hosts_get_their_quotas_once_all_have_started_and_the_child_ends_before_them(photos, tmp_path, notes):
     a_run(photos, tmp_path, POOLS[:1]).measure(lambda: None)
     assert notes[3:] == [
-        "ScaleoutSession",
+        "1 hosts, None",
+        "ScaleoutSession on 0",
+        "backend",
+        f"give {((0.4 + 0.2) / 2,)}",  # the workers' mean: what is before the cut is measured so
         "cut",
+        "give (1.0,)",
+        "trainer_us",
         "child closed",
+        "hosts closed",
         "3 hosts, 1000000.0",
         "TrainerSession on 0",
         "start 2 (('on', '1'), ('on', '2'))",
@@ -142,7 +151,7 @@ def test_a_pool_that_fails_is_left_out_and_the_others_are_measured(photos, tmp_p
     document = run.document(complete=True)
     assert [(left_out.who, left_out.reason) for left_out in document.left_out] == [("two", str(error))]
     assert [pool.name for pool in document.samples.pools] == ["alone", "three"]
-    assert notes.count("hosts closed") == (2 if method == "cut" else 3)
+    assert notes.count("hosts closed") == (5 if method == "cut" else 6)
     assert [path.name for path in tmp_path.iterdir()] == ["child.log"]
 
 
