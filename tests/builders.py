@@ -63,7 +63,7 @@ from benchmarks.scaleout.check.plan import CheckAsked as PoolsAsked
 from benchmarks.scaleout.check.plan import CheckedPool
 from benchmarks.scaleout.check.results import CheckDocument as PoolsDocument
 from benchmarks.scaleout.check.samples import CheckSamples as PoolsSamples
-from benchmarks.scaleout.check.samples import MeasuredPool, PoolWindow
+from benchmarks.scaleout.check.samples import MeasuredPool, PoolRound, PoolWindow
 from benchmarks.scaleout.model import Hosts
 from benchmarks.scaleout.plan import Asked as ScaleoutAsked
 from benchmarks.scaleout.results import ScaleoutDocument
@@ -1040,14 +1040,19 @@ def a_checked_pool(name: str = "1 worker", **changes: Any) -> CheckedPool:
     return CheckedPool(**(values | changes))
 
 
-def a_measured_pool(name: str = "1 worker", rates: Sequence[float] = (250.0, 260.0, 240.0)) -> MeasuredPool:
-    """Returns a pool's windows of a second, at these rates."""
+def a_measured_pool(
+    name: str = "1 worker", rates: Sequence[float] = (250.0, 260.0, 240.0), slower: Sequence[float] = (1.0,) * 3
+) -> MeasuredPool:
+    """Returns a pool's rounds: each has a window of a second at its rate, and costs so many times as high."""
     return MeasuredPool(
         name=name,
-        cut=CUTS[2],
-        loader_us=4000.0,
-        windows=tuple(
-            PoolWindow(images=round(rate), wall_ns=10**9, client_cpu_ns=10**8, worker_us=(4000.0,)) for rate in rates
+        rounds=tuple(
+            PoolRound(
+                cut=replace(CUTS[2], worker_us=times * CUTS[2].worker_us),
+                loader_us=times * 4000.0,
+                window=PoolWindow(images=round(rate), wall_ns=10**9, client_cpu_ns=10**8, worker_us=(4000.0,)),
+            )
+            for rate, times in zip(rates, slower, strict=False)
         ),
     )
 

@@ -52,6 +52,14 @@ def passes_on_jax(file: str, chosen: str) -> None:
     assert done.returncode == 0, done.stdout[-5000:]
 
 
+def lives(pid: int) -> bool:
+    """Whether a process has not ended. A zombie has; its parent has not asked yet how."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def with_gpus() -> dict[str, str]:
     """Returns the environment of a process that is to see the GPUs: the tests hide them from their own process."""
     return {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}

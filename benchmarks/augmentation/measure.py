@@ -27,7 +27,7 @@ from benchmarks.augmentation.workers import (
     picture,
 )
 from benchmarks.lab.command import read_source
-from benchmarks.lab.lab_run import LabRun
+from benchmarks.lab.run import LabRun
 from pipeline import ImageSource, SourceError
 from profiles.report import LeftOut
 

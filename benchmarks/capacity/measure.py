@@ -38,13 +38,14 @@ class Run(CostsRun[Asked, Measurements]):
     command = "capacity"
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
+        file_bytes = sum(os.path.getsize(path) for path in source.paths) / source.images
         super().__init__(plan.asked, progress, source, _CPU, plan.out)
         runs = plan.runs
         self._measured = Measurements(
             cut=None,
             constants=None,
             loader_us=0.0,
-            file_bytes=sum(os.path.getsize(path) for path in source.paths) / source.images,
+            file_bytes=file_bytes,
             pools=runs.plan.pools if runs is not None else (),
             runs=runs.samples if runs is not None else None,
         )

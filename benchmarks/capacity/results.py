@@ -218,24 +218,25 @@ def small_runs(measured: Measurements) -> tuple[SmallRun, ...]:
         return ()
     pools = {pool.name: pool for pool in measured.pools}
     constants = measured.runs.constants
-    return tuple(_small_run(pools[run.name], run, constants) for run in measured.runs.pools if run.windows)
+    return tuple(_small_run(pools[run.name], run, constants) for run in measured.runs.pools if run.rounds)
 
 
 def _small_run(pool: CheckedPool, run: MeasuredPool, constants: Constants) -> SmallRun:
-    costs = costs_of(pool, run, constants)
-    host = simulated_host(costs, pool.hosts, pool.worker_cores, 1)
-    simulated = simulate(
-        (host,),
-        step_s=pool.config.batch_size / pool.device_images_per_sec,
-        hand_over_s=constants.hand_over_ms_per_batch / 1e3 if pool.worker_cores else 0.0,
-        steps=_SMALL_STEPS,
-    )
-    rate = simulated.steps_per_sec * pool.config.batch_size
-    measured = geometric_mean([window.images_per_sec for window in run.windows])
+    steps_per_sec = [
+        simulate(
+            (simulated_host(costs_of(pool, round_, constants), pool.hosts, pool.worker_cores, 1),),
+            step_s=pool.config.batch_size / pool.device_images_per_sec,
+            hand_over_s=constants.hand_over_ms_per_batch / 1e3 if pool.worker_cores else 0.0,
+            steps=_SMALL_STEPS,
+        ).steps_per_sec
+        for round_ in run.rounds
+    ]
+    simulated = geometric_mean(steps_per_sec) * pool.config.batch_size
+    measured = geometric_mean(run.images_per_sec)
     return SmallRun(
         name=pool.name,
-        simulated_images_per_sec=rate,
+        simulated_images_per_sec=simulated,
         images_per_sec=measured,
-        ratio=rate / measured,
-        missed=abs(rate / measured - 1) > NEAR_RATIO,
+        ratio=simulated / measured,
+        missed=abs(simulated / measured - 1) > NEAR_RATIO,
     )

@@ -12,14 +12,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.gate.plan import CheckPlan, ComparisonsPlan, RecordPlan
+from benchmarks.gate.plan import AskedCheck, AskedComparisons, CheckPlan, ComparisonsPlan, RecordPlan
 from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from benchmarks.gate.report import print_baseline
 from benchmarks.gate.results import (
     Check,
-    CheckDocument,
     Comparison,
-    ComparisonsDocument,
     baseline_of,
     dataset_of,
 )
@@ -27,11 +25,12 @@ from benchmarks.gate.samples import INSPECTED, CheckSamples, ComparisonSamples, 
 from benchmarks.gate.worktrees import folder_within, worktree
 from benchmarks.lab.command import check_out, new_log, progress_bar, read_source, remove_if_empty
 from benchmarks.lab.options import UserError
+from benchmarks.lab.run import LabRun
 from pipeline import ImageSource, SourceError
 from pipeline.sources import content_fingerprint
 from profiles.gate import EPOCH, PAIRS, RECORDED, BaselineError, write
 from profiles.provenance import machine
-from profiles.report import Document, LeftOut, now
+from profiles.report import LeftOut
 
 # Measures a subject in a fresh process; the bool says whether the process also reads the invariants.
 Measure = Callable[[Subject, bool], Process]
@@ -93,7 +92,7 @@ def open_comparisons(plan: ComparisonsPlan, progress: Progress, errors: Console)
     return ComparisonsRun(plan, None if source is None else source.to_dict(), progress, errors)
 
 
-class ComparisonsRun:
+class ComparisonsRun(LabRun[AskedComparisons, ComparisonSamples]):
     """Measures the comparisons of a plan, one after the other.
 
     Args:
@@ -103,32 +102,22 @@ class ComparisonsRun:
     def __init__(
         self, plan: ComparisonsPlan, dataset: Mapping[str, Any] | None, progress: Progress, errors: Console
     ) -> None:
-        self._plan = plan
-        self._dataset = dataset
-        self._progress = progress
-        self._errors = errors
-        self._created = now()
-        self._provenance = machine()
+        super().__init__(plan.asked, progress, dataset)
+        self.command = f"gate {plan.verb}"
+        self._plan, self._errors = plan, errors
         self._comparisons = {name: Comparison(question=question) for name, question in plan.asked.questions.items()}
 
-    def document(self, *, complete: bool) -> ComparisonsDocument:
-        """Returns what was measured so far."""
-        return Document(
-            command=f"gate {self._plan.verb}",
-            created=self._created,
-            complete=complete,
-            provenance=self._provenance,
-            plan=self._plan.asked,
-            dataset=self._dataset,
-            samples=ComparisonSamples(
-                comparisons={name: comparison.measurements for name, comparison in self._comparisons.items()}
-            ),
-            left_out=tuple(
-                LeftOut(who=name, reason=comparison.failure)
-                for name, comparison in self._comparisons.items()
-                if comparison.failure is not None
-            ),
+    def samples(self) -> ComparisonSamples:
+        return ComparisonSamples(
+            comparisons={name: comparison.measurements for name, comparison in self._comparisons.items()}
         )
+
+    def left_out(self) -> list[LeftOut]:
+        return [
+            LeftOut(who=name, reason=comparison.failure)
+            for name, comparison in self._comparisons.items()
+            if comparison.failure is not None
+        ]
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Measures each comparison until its pairs decide.
@@ -174,45 +163,32 @@ class ComparisonsRun:
         self._comparisons[name] = compare(comparison, subjects, measure_side, coin, keep)
         self._progress.remove_task(task)
 
-    def close(self) -> None:
-        """Does nothing: each measurement has a process of its own, which has ended."""
-
-    kill = close
-
 
 def open_check(plan: CheckPlan, progress: Progress, errors: Console) -> CheckRun:
     """Reads the photos, where the subject loads any, and gets ready to measure."""
     return CheckRun(plan, _dataset(plan.subject, plan.setting, progress, errors), progress, errors)
 
 
-class CheckRun:
+class CheckRun(LabRun[AskedCheck, CheckSamples]):
     """Measures a benchmark until the comparison with its baseline is decided.
 
     Args:
       dataset: the photos, with a fingerprint of their content; None where the subject loads its own data.
     """
 
-    def __init__(self, plan: CheckPlan, dataset: Mapping[str, Any] | None, progress: Progress, errors: Console) -> None:
-        self._plan = plan
-        self._dataset = dataset
-        self._progress = progress
-        self._errors = errors
-        self._created = now()
-        self._check = Check(asked=plan.asked, provenance=machine(), dataset=dataset_of(dataset))
+    command = "gate check"
 
-    def document(self, *, complete: bool) -> CheckDocument:
-        """Returns what was measured so far."""
-        name, failure = self._plan.asked.name, self._check.failure
-        return Document(
-            command="gate check",
-            created=self._created,
-            complete=complete,
-            provenance=self._check.provenance,
-            plan=self._plan.asked,
-            dataset=self._dataset,
-            samples=CheckSamples(processes=self._check.processes),
-            left_out=() if failure is None else (LeftOut(who=name, reason=failure),),
-        )
+    def __init__(self, plan: CheckPlan, dataset: Mapping[str, Any] | None, progress: Progress, errors: Console) -> None:
+        super().__init__(plan.asked, progress, dataset)
+        self._plan, self._errors = plan, errors
+        self._check = Check(asked=plan.asked, provenance=self._provenance, dataset=dataset_of(dataset))
+
+    def samples(self) -> CheckSamples:
+        return CheckSamples(processes=self._check.processes)
+
+    def left_out(self) -> list[LeftOut]:
+        failure = self._check.failure
+        return [] if failure is None else [LeftOut(who=self._asked.name, reason=failure)]
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Measures processes until a look decides.
@@ -234,11 +210,6 @@ class CheckRun:
             self._check = run_check(self._check, measure_benchmark, keep)
             if self._check.failure is not None:
                 failed()
-
-    def close(self) -> None:
-        """Does nothing: each measurement has a process of its own, which has ended."""
-
-    kill = close
 
 
 def record(plan: RecordPlan, console: Console, errors: Console) -> int:

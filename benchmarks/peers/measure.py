@@ -10,8 +10,8 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import read_source
-from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
+from benchmarks.lab.run import LabRun
 from benchmarks.peers.material import Material, make_material
 from benchmarks.peers.plan import Asked, Plan
 from benchmarks.peers.processes import Launcher, link_packages

@@ -29,8 +29,8 @@ _RUN_NS, _RUNS = 700_000_000, 5
 # Batches whose hand-over is timed, each after so long a pause that it lies ready: at least so many nanoseconds, and so
 # many times as long as a batch takes to come.
 _READY_BATCHES, _READY_NS, _READY_RATIO = 20, 30_000_000, 3
-# A worker that nobody reads from is watched for so long: the system counts its time in hundredths of a second, and a
-# host of a quarter of a core has few of them to lose.
+# A worker that nobody reads from is watched for so long: the system counts its time in hundredths of a second. In five
+# seconds one of them is 0.002 of a core.
 _IDLE_NS = 5_000_000_000
 # A pipeline that runs Python, and keeps fewer of the cores busy than this part, is limited by Python's lock.
 _BUSY_RATIO = 0.75
@@ -66,14 +66,18 @@ class ScaleoutSession(Session):
         """Measures the costs of the cut that a config states."""
         return cut_costs(self._source, config, config.served)
 
-    def trainer_us(self, config: PipelineConfig) -> float:
-        """Measures what is behind the cut that a config states, as `CutCosts.trainer_us`."""
-        return _trainer_us(config, BatchMaker(self._source, config))
+    def worker(self, config: PipelineConfig, runs: int) -> tuple[float, float]:
+        """Measures `worker_us` and `bytes_per_image` of the cut that a config states: medians of so many runs."""
+        return _worker(BatchMaker(self._source, config), runs)
 
-    def loader_us(self, config: PipelineConfig) -> float:
+    def trainer_us(self, config: PipelineConfig, runs: int) -> float:
+        """Measures `trainer_us` of the cut that a config states."""
+        return _trainer_us(config, BatchMaker(self._source, config), runs)
+
+    def loader_us(self, config: PipelineConfig, runs: int = _RUNS) -> float:
         """Measures the microseconds of a core that an image takes in a pipeline without a service."""
         with build(config, self._source) as loader:
-            return _cost(loader.data, lambda element: int(element[1].shape[0]))[0]
+            return _cost(loader.data, lambda element: int(element[1].shape[0]), runs)[0]
 
     def image_size(self, model: str) -> tuple[int, int]:
         height, width = self._models[model].input_shape[1:3]
@@ -108,27 +112,34 @@ def legal_cuts(config: PipelineConfig) -> tuple[str, ...]:
     return ("files", "images", "batches") if augments else ("files", "batches")
 
 
-def cut_costs(source: ImageSource, config: PipelineConfig, served: str) -> CutCosts:
-    """Measures the costs of a pipeline before a cut and behind it."""
+def cut_costs(source: ImageSource, config: PipelineConfig, served: str, runs: int = _RUNS) -> CutCosts:
+    """Measures the costs of a pipeline before a cut and behind it: medians of so many runs."""
     config = replace(config, served=served)
     maker = BatchMaker(source, config)
-    batches = numbered_batches(tf.data.Dataset.range(maker.batches), maker)
-    sizes = [(_bytes(element[1]), int(element[2].shape[0])) for element in batches]
-    worker_us, _ = _cost(batches, lambda element: int(element[2].shape[0]))
+    worker_us, bytes_per_image = _worker(maker, runs)
     return CutCosts(
         served=served,
         worker_us=worker_us,
-        trainer_us=_trainer_us(config, maker),
-        bytes_per_image=sum(size for size, _ in sizes) / sum(images for _, images in sizes) + _LABEL_BYTES,
+        trainer_us=_trainer_us(config, maker, runs),
+        bytes_per_image=bytes_per_image,
     )
 
 
-def _trainer_us(config: PipelineConfig, maker: BatchMaker) -> float:
+def _worker(maker: BatchMaker, runs: int) -> tuple[float, float]:
+    """Measures what is before a cut. Returns the microseconds of a core, and the bytes, of an image."""
+    batches = numbered_batches(tf.data.Dataset.range(maker.batches), maker)
+    # This pass also traces the functions, and loads what they need.
+    sizes = [(_bytes(element[1]), int(element[2].shape[0])) for element in batches]
+    bytes_per_image = sum(size for size, _ in sizes) / sum(images for _, images in sizes) + _LABEL_BYTES
+    return _timed(batches, lambda element: int(element[2].shape[0]), runs)[0], bytes_per_image
+
+
+def _trainer_us(config: PipelineConfig, maker: BatchMaker, runs: int) -> float:
     """Measures what is behind a cut, on a batch that is ready."""
     number, first, labels, _ = next(iter(numbered_batches(tf.data.Dataset.range(1), maker)))
     ready = tf.data.Dataset.from_tensors((number, first, labels)).repeat(maker.batches)
     behind = output.rescale(rest_of(ready, maker), config) if config.served != "batches" else _cast(ready, config)
-    return _cost(behind, lambda element: int(element[1].shape[0]))[0]
+    return _cost(behind, lambda element: int(element[1].shape[0]), runs)[0]
 
 
 def _cast(ready: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
@@ -188,10 +199,11 @@ def _sent_ms(
                     taken += 1
                 runs.append(1e3 * (_cpu_s(worker) - before_s) / taken)
             costs.append(median(runs[1:]))
-            del batches
         before_s, started_ns = _cpu_s(worker), clock.now_ns()
         clock.sleep_until_ns(started_ns + _IDLE_NS)
-        return costs, (_cpu_s(worker) - before_s) / ((clock.now_ns() - started_ns) / 1e9)
+        idle_cores = (_cpu_s(worker) - before_s) / ((clock.now_ns() - started_ns) / 1e9)
+        del batches  # the client was connected while the worker was idle, as in a pool
+        return costs, idle_cores
     finally:
         service.close()
 
@@ -240,12 +252,17 @@ def _hand_over_ms(batches: Iterator[Any], *, pause_ns: int) -> float:
     return median(waits)
 
 
-def _cost(dataset: Iterable[Any], images: Any) -> tuple[float, float]:
-    """Returns the CPU time of an image in microseconds, and how many cores were busy: medians over runs."""
-    for _ in dataset:  # traces the functions, and loads what they need
+def _cost(dataset: Iterable[Any], images: Any, runs: int = _RUNS) -> tuple[float, float]:
+    """As `_timed`, after a pass that traces the functions, and loads what they need."""
+    for _ in dataset:
         pass
+    return _timed(dataset, images, runs)
+
+
+def _timed(dataset: Iterable[Any], images: Any, runs: int) -> tuple[float, float]:
+    """Returns the CPU time of an image in microseconds, and how many cores were busy: medians over runs."""
     costs, busy = [], []
-    for _ in range(_RUNS):
+    for _ in range(runs):
         taken = 0
         cpu_ns, started_ns = clock.own_cpu_ns(), clock.now_ns()
         while clock.now_ns() - started_ns < _RUN_NS:

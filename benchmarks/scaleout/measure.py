@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log, read_source
-from benchmarks.lab.lab_run import LabRun
+from benchmarks.lab.child import ChildDied, JobRefused
+from benchmarks.lab.command import read_source
 from benchmarks.lab.options import UserError
+from benchmarks.lab.run import ChildRun, P, S
 from benchmarks.scaleout.plan import Asked, Plan
 from benchmarks.scaleout.samples import Costs, Measurements
 from pipeline import ImageSource
 from profiles import Device
 
-P = TypeVar("P")
-S = TypeVar("S")
 SESSION = "benchmarks.scaleout.child:ScaleoutSession"
 _TIMEOUT_S = 600.0
 
@@ -29,13 +27,12 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
-class CostsRun(LabRun[P, S]):
+class CostsRun(ChildRun[P, S]):
     """A run whose costs a child process measures."""
 
     def __init__(self, asked: P, progress: Progress, source: ImageSource, device: Device, out: Path) -> None:
-        super().__init__(asked, progress, source.to_dict())
-        self._log = new_log(out / "child.log")
-        self._child = Child(SESSION, device, self._log, device, source)
+        super().__init__(asked, progress, source.to_dict(), out)
+        self._start(SESSION, device, device, source)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         """Asks the child.
@@ -47,12 +44,6 @@ class CostsRun(LabRun[P, S]):
             return self._child.ask(method, *arguments, timeout_s=_TIMEOUT_S)
         except (ChildDied, JobRefused) as error:
             raise UserError(f"{self.command}: {error}", exit_code=3) from error
-
-    def close(self) -> None:
-        self._child.close()
-
-    def kill(self) -> None:
-        self._child.kill()
 
 
 class Run(CostsRun[Asked, Measurements]):

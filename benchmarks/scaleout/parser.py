@@ -10,7 +10,7 @@ from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
 
 VARIANT = "tf-data-autotune"
-DEVICE, ROUNDS, GOAL = "emulated:5000", 3, 0.9
+DEVICE, ROUNDS, GOAL = "emulated:5000", 5, 0.9
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--only", metavar="TEXT,...", help="with --check: pools whose name holds one of these texts")
     add("--loopback", action="store_true", help="with --check: without emulated hosts and links; needs no rights")
-    add("--rounds", type=int, metavar="N", help=f"with --check: windows of each (default: {ROUNDS})")
+    add("--rounds", type=int, metavar="N", help=f"with --check: rounds of each pool (default: {ROUNDS})")
     add("--out", type=Path, metavar="DIR", help="for results.json and report.html (default: runs/TIME)")
     return arguments
 

@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log, read_source
-from benchmarks.lab.lab_run import LabRun
+from benchmarks.lab.run import LabRun
 from benchmarks.scaling.lists import copy_photos, link_files
 from benchmarks.scaling.plan import Asked, MeasuredPlace, Measurement, Measurements, Place, Plan
 from pipeline import ImageSource

@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.lab.lab_run import LabRun
+from benchmarks.lab.run import LabRun
 from benchmarks.scripts.plan import BY_HAND, HELD, TRAIN, Asked, Plan, Script
 from benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
 from profiles import clock
@@ -43,7 +43,7 @@ class Lab(LabRun[Asked, Samples]):
         self._process: subprocess.Popen[bytes] | None = None
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Runs every script as often as the plan says; a script that fails is left out."""
+        """Runs every script as often as the plan says. After a failure the rest of that script's runs are skipped."""
         asked = self._asked
         runs = sum(len(_turns(script, asked.rounds)) for script in asked.scripts)
         task = self._progress.add_task("scripts", total=runs)

@@ -11,10 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log, read_source
-from benchmarks.lab.lab_run import LabRun
+from benchmarks.lab.child import ChildDied, JobRefused
+from benchmarks.lab.command import read_source
 from benchmarks.lab.options import UserError
+from benchmarks.lab.run import ChildRun
 from benchmarks.service.plan import Asked, Plan
 from benchmarks.service.samples import MeasuredService, Measurements
 from pipeline import ImageSource
@@ -32,16 +32,15 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
-class Run(LabRun[Asked, Measurements]):
+class Run(ChildRun[Asked, Measurements]):
     """Measures what a plan asks for."""
 
     command = "service local"
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
-        super().__init__(plan.asked, progress, source.to_dict())
+        super().__init__(plan.asked, progress, source.to_dict(), plan.out)
         self._measured: dict[str, MeasuredService] = {}
-        self._log = new_log(plan.out / "child.log")
-        self._child = Child(_SESSION, _CPU, self._log, plan.asked, source)
+        self._start(_SESSION, _CPU, plan.asked, source)
 
     def samples(self) -> Measurements:
         return Measurements(host=os.uname().nodename, cores=usable_threads(), subjects=tuple(self._measured.values()))
@@ -81,9 +80,3 @@ class Run(LabRun[Asked, Measurements]):
             return self._child.ask(method, *arguments, timeout_s=timeout_s)
         except ChildDied as error:
             raise UserError(f"service local: {error}", exit_code=3) from error
-
-    def close(self) -> None:
-        self._child.close()
-
-    def kill(self) -> None:
-        self._child.kill()

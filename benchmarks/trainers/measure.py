@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.command import read_source
-from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
+from benchmarks.lab.run import LabRun
 from benchmarks.trainers.plan import Asked, Plan
 from benchmarks.trainers.processes import Trainers, TrainersFailed
 from benchmarks.trainers.samples import MeasuredTrainers, Measurements

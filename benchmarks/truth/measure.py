@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import unstall
-from benchmarks.lab.lab_run import LabRun
+from benchmarks.lab.run import LabRun
 from benchmarks.truth.plan import Asked, Plan
 from benchmarks.truth.promises import ON_GPU
 from benchmarks.truth.samples import Group, Measurements

@@ -36,8 +36,8 @@ _RAMP_STEPS = 2
 _CONSUMER_S = 10.0
 # Stages that run Python code, whose lock may keep calls from running at once.
 _PYTHON = {"opencv", "albumentations", "composed", "raw"}
-# Where parallel calls keep fewer cores busy than this part of the number of calls, a lock limits them.
-_LOCKED_RATIO = 0.9
+# Where parallel calls keep fewer cores busy than this part of the number of calls, they wait for something else.
+_WAITING_RATIO = 0.9
 # A stage that takes less than this many times the CPU time while all cores are busy is one that they do not slow down.
 _CROWDED_RATIO = 1.1
 
@@ -253,11 +253,11 @@ class _Stage:
         reached = self.several.cores_busy / self.single.cores_busy
         crowded = (self.several.cpu_us - apart_us) / max(self.single.cpu_us - apart_us, 0.01)
         # Calls that wait for a lock, or for the elements that they get, do not keep all cores busy.
-        limited = reached < _LOCKED_RATIO * calls
+        waits = reached < _WAITING_RATIO * calls
         return replace(
             cost,
-            most_calls=max(reached, 1.0) if limited and self.python else None,
-            crowded_factor=crowded if not limited and crowded > _CROWDED_RATIO else 1.0,
+            most_calls=max(reached, 1.0) if self.python and reached < calls else None,
+            crowded_factor=crowded if not waits and crowded > _CROWDED_RATIO else 1.0,
         )
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.command import read_source
-from benchmarks.lab.lab_run import LabRun
+from benchmarks.lab.run import LabRun
 from benchmarks.tune.plan import SCRIPT, TOML, Asked, Plan
 from benchmarks.tune.results import Results
 from benchmarks.tune.rounds import say_beside

@@ -159,7 +159,17 @@ class _Waiting:
             for worker in workers:
                 with suppress(psutil.Error):
                     worker.terminate()
-            _, alive = psutil.wait_procs(workers, _LEAVE_S)
-            for worker in alive:
+            until_ns = clock.now_ns() + int(_LEAVE_S * 1e9)
+            while any(map(_runs, workers)) and clock.now_ns() < until_ns:
+                clock.sleep_until_ns(clock.now_ns() + 10_000_000)
+            for worker in workers:
                 with suppress(psutil.Error):
                     worker.kill()
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process has not ended. A zombie has; its parent has not asked yet how."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

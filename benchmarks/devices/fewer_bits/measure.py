@@ -12,11 +12,10 @@ from rich.progress import Progress
 
 from benchmarks.devices.fewer_bits.plan import Asked, Plan
 from benchmarks.devices.fewer_bits.samples import MeasuredWay, Measurements
-from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log
-from benchmarks.lab.lab_run import LabRun
+from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import Splits, open_splits
+from benchmarks.lab.run import ChildRun
 from profiles import Device
 from profiles.report import LeftOut
 
@@ -34,17 +33,17 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, splits, progress)
 
 
-class Run(LabRun[Asked, Measurements]):
+class Run(ChildRun[Asked, Measurements]):
     """Measures what a plan asks for."""
 
     command = "devices --inference"
 
     def __init__(self, plan: Plan, splits: Splits, progress: Progress) -> None:
-        super().__init__(plan.asked, progress, {"train": splits.train.to_dict(), "test": splits.test.to_dict()})
+        dataset = {"train": splits.train.to_dict(), "test": splits.test.to_dict()}
+        super().__init__(plan.asked, progress, dataset, plan.out)
         self._tested_with = splits.how
         self._measured: dict[str, MeasuredWay] = {}
-        self._log = new_log(plan.out / "child.log")
-        self._child = Child(_SESSION, _CPU, self._log, plan.asked, plan.model, splits.train, splits.test)
+        self._start(_SESSION, _CPU, plan.asked, plan.model, splits.train, splits.test)
 
     def samples(self) -> Measurements:
         return Measurements(tested_with=self._tested_with, ways=tuple(self._measured.values()))
@@ -100,9 +99,3 @@ class Run(LabRun[Asked, Measurements]):
 
     def _failed(self, reason: str) -> UserError:
         return UserError(f"--inference {self._asked.model}: {reason}", exit_code=3)
-
-    def close(self) -> None:
-        self._child.close()
-
-    def kill(self) -> None:
-        self._child.kill()

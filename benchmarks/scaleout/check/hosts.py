@@ -103,7 +103,7 @@ class Cores:
     """Hosts that are each a core of this one, by affinity; the link to the second is a relay in this process.
 
     Args:
-      hosts: how many; the first is the trainer's.
+      hosts: how many; the first is the trainer's. The last is the core of the one before it where there are too few.
       link_bytes_per_sec: None for no limit.
       delay_s: that bytes take one way. Without a limit and a delay there is no relay.
     """
@@ -118,7 +118,7 @@ class Cores:
 
     def prefix(self, number: int) -> tuple[str, ...]:
         """Returns the words that stand before a command to run it on a host."""
-        return ("taskset", "-c", str(self._cores[number]))
+        return ("taskset", "-c", str(self._cores[min(number, len(self._cores) - 1)]))
 
     def give(self, cores: Sequence[float]) -> None:
         """Does nothing: each host has its core from the beginning."""

@@ -1,24 +1,25 @@
-"""Measures the pools of a check, one after the other, each right after what its prediction is made from."""
+"""Measures the pools of a check, one after the other, and what their predictions are made from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import mean
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import Child, ChildDied, JobRefused
+from benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
 from benchmarks.lab.command import new_log, read_source
-from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
 from benchmarks.lab.ports import free_port
+from benchmarks.lab.run import LabRun
 from benchmarks.scaleout.check.hosts import Cores, EmulatedHosts
 from benchmarks.scaleout.check.plan import CONSTANTS_CONFIG, CheckAsked, CheckedPool, CheckPlan
-from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool
+from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool, PoolRound
 from benchmarks.scaleout.measure import SESSION
-from benchmarks.scaleout.samples import Constants
+from benchmarks.scaleout.samples import Constants, CutCosts
 from pipeline import ImageSource
 from pipeline.service import Place
 from profiles import Device
@@ -45,16 +46,14 @@ class Run(LabRun[CheckAsked, CheckSamples]):
         self._constants: Constants | None = None
         self._measured: dict[str, MeasuredPool] = {}
         self._log = new_log(plan.out / "child.log")
-        self._child: Child | None = None
+        self._children: list[Child] = []
         self._hosts: EmulatedHosts | Cores | None = None
 
     def samples(self) -> CheckSamples:
         return CheckSamples(constants=self._constants, pools=tuple(self._measured.values()))
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Measures the constants, then for every pool the costs of its cut, and the pool.
-
-        The speed of a machine that others use as well changes within minutes: costs of a pool's own time count.
+        """Measures the constants, then every pool.
 
         Raises:
           UserError: if the constants cannot be measured.
@@ -66,13 +65,11 @@ class Run(LabRun[CheckAsked, CheckSamples]):
         for pool in asked.pools:
             self._progress.update(task, description=pool.name, refresh=True)
             try:
-                self._measure_costs(pool)
                 self._measure_pool(pool)
             except (ChildDied, JobRefused) as error:
                 self._left_out.append(LeftOut(who=pool.name, reason=str(error)))
                 self._measured.pop(pool.name, None)
-            finally:
-                self.close()
+            self.close()
             self._progress.update(task, advance=1, refresh=True)
             after_round()
         self._progress.remove_task(task)
@@ -81,71 +78,70 @@ class Run(LabRun[CheckAsked, CheckSamples]):
 
     def _measure_constants(self) -> None:
         """Measures the constants of sending and receiving, on a pipeline that no pool has."""
-        self._child = Child(SESSION, _CPU, self._log, _CPU, self._source)
+        child = self._new_child(SESSION, _CPU, self._source)
         try:
-            self._constants = self._ask("constants", CONSTANTS_CONFIG)
+            self._constants = child.ask("constants", CONSTANTS_CONFIG, timeout_s=_TIMEOUT_S)
         except (ChildDied, JobRefused) as error:
             raise UserError(f"scaleout: {error}", exit_code=3) from error
-        finally:
-            self.close()
-
-    def _measure_costs(self, pool: CheckedPool) -> None:
-        """Measures what an image costs on a host of a worker's quota, before the cut, and of the trainer's.
-
-        A quota has its own cost: after each pause that it makes, what was in the CPU's caches is there no more.
-        """
-        hosts = self._new_hosts(1)
-        self._child = Child(SESSION, _CPU, self._log, _CPU, self._source, prefix=hosts.prefix(0))
-        self._ask("backend")
-        if pool.worker_cores:
-            hosts.give((sum(pool.worker_cores) / len(pool.worker_cores),))
-            cut = self._ask("cut", pool.config)
-            hosts.give((pool.trainer_cores,))
-            cut, loader_us = replace(cut, trainer_us=self._ask("trainer_us", pool.config)), 0.0
-        else:
-            hosts.give((pool.trainer_cores,))
-            cut, loader_us = self._ask("cut", pool.config), self._ask("loader_us", pool.config)
-        self._measured[pool.name] = MeasuredPool(name=pool.name, cut=cut, loader_us=loader_us)
         self.close()
 
-    def _new_hosts(
-        self, count: int, link_bytes_per_sec: float | None = None, delay_s: float = 0.0
-    ) -> EmulatedHosts | Cores:
-        loopback = self._asked.loopback
-        hosts = Cores(count, link_bytes_per_sec, delay_s) if loopback else EmulatedHosts(count, link_bytes_per_sec)
-        self._hosts = hosts
-        return hosts
-
     def _measure_pool(self, pool: CheckedPool) -> None:
-        hosts = self._new_hosts(1 + len(pool.worker_cores), pool.link_bytes_per_sec, pool.delay_s)
-        self._child = Child(_TRAINER, _CPU, self._log, pool, self._source, prefix=hosts.prefix(0))
-        numbers = range(1, 1 + len(pool.worker_cores))
-        self._ask(
-            "start",
-            hosts.address(0),
-            tuple(_place(hosts, number) for number in numbers),
-            tuple(hosts.prefix(number) for number in numbers),
-        )
-        hosts.give((pool.trainer_cores, *pool.worker_cores))
-        for _ in range(self._asked.rounds):
-            measured = self._measured[pool.name]
-            self._measured[pool.name] = replace(measured, windows=(*measured.windows, self._ask("window")))
+        """In each round, measures what an image costs on one more host, like the pool's, then a window of the pool.
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        assert self._child is not None
-        return self._child.ask(method, *arguments, timeout_s=_TIMEOUT_S)
+        The speed of a shared machine changes within minutes. And a quota costs time: the CPU's caches are cold after
+        each of its pauses.
+        """
+        workers = range(1, 1 + len(pool.worker_cores))
+        hosts = self._new_hosts(2 + len(workers), pool)
+        costs_child = self._new_child(SESSION, _CPU, self._source, prefix=hosts.prefix(1 + len(workers)))
+        trainer_child = self._new_child(_TRAINER, pool, self._source, prefix=hosts.prefix(0))
+        costs_child.ask("backend", timeout_s=_TIMEOUT_S)  # TensorFlow is imported before there are quotas
+        places = tuple(_place(hosts, number) for number in workers)
+        prefixes = tuple(hosts.prefix(number) for number in workers)
+        trainer_child.ask("start", hosts.address(0), places, prefixes, timeout_s=_TIMEOUT_S)
+
+        def ask_with(cores: float, method: str) -> Any:
+            hosts.give((pool.trainer_cores, *pool.worker_cores, cores))
+            return costs_child.ask(method, pool.config, 1, timeout_s=_TIMEOUT_S)
+
+        for _ in range(self._asked.rounds):
+            cut, loader_us = None, None
+            if workers:
+                worker_us, bytes_per_image = ask_with(mean(pool.worker_cores), "worker")
+                cut = CutCosts(
+                    served=pool.config.served,
+                    worker_us=worker_us,
+                    trainer_us=ask_with(pool.trainer_cores, "trainer_us"),
+                    bytes_per_image=bytes_per_image,
+                )
+            else:
+                loader_us = ask_with(pool.trainer_cores, "loader_us")
+            window = trainer_child.ask("window", timeout_s=_TIMEOUT_S)
+            round_ = PoolRound(cut=cut, loader_us=loader_us, window=window)
+            measured = self._measured.get(pool.name, MeasuredPool(name=pool.name))
+            self._measured[pool.name] = replace(measured, rounds=(*measured.rounds, round_))
+
+    def _new_hosts(self, count: int, pool: CheckedPool) -> EmulatedHosts | Cores:
+        link = pool.link_bytes_per_sec
+        self._hosts = Cores(count, link, pool.delay_s) if self._asked.loopback else EmulatedHosts(count, link)
+        return self._hosts
+
+    def _new_child(self, session: str, *arguments: Any, prefix: tuple[str, ...] = ()) -> Child:
+        child = Child(session, _CPU, self._log, *arguments, prefix=prefix)
+        self._children.append(child)
+        return child
 
     def close(self) -> None:
-        """Ends the child, then the hosts that it runs on."""
-        if self._child is not None:
-            self._child.close()
+        """Ends the children, then the hosts that they run on."""
+        for child in self._children:
+            child.close()
         if self._hosts is not None:
             self._hosts.close()
-        self._child = self._hosts = None
+        self._children, self._hosts = [], None
 
     def kill(self) -> None:
-        if self._child is not None:
-            self._child.kill()
+        kill_all(self._children)
+        self._children = []
         self.close()
 
 

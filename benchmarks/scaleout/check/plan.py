@@ -142,7 +142,7 @@ class CheckAsked:
 
     Attributes:
       loopback: whether the hosts are cores of this one, and the link a relay; else namespaces with quotas and rates.
-      rounds: windows of each pool.
+      rounds: of each pool.
       data: the photos' name, without folders.
     """
 

@@ -47,8 +47,8 @@ def sentences(document: CheckDocument, results: CheckResults) -> list[str]:
 
 
 _LEGEND = (
-    "ratio: predicted over measured images/sec. Predicted from what an image costs on a host of this quota without a "
-    "service; the constants of sending and receiving from batches of 96 and 192 px on this host."
+    "ratio: predicted over measured images/sec. Predicted from what an image costs on another such host without a "
+    "service, measured before each window; sending and receiving from batches of 96 and 192 px, measured once."
 )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmarks.scaleout import model
 from benchmarks.scaleout.check.plan import CheckAsked, CheckedPool
-from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool
+from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool, PoolRound
 from benchmarks.scaleout.model import Pool
 from benchmarks.scaleout.samples import Constants, Costs, Trainer
 from profiles.report import Document
@@ -24,8 +24,9 @@ class PoolResult:
     """A pool, predicted and measured.
 
     Attributes:
+      predicted: in the middle of the rounds; its rate is the geometric mean of all.
       images_per_sec: measured; geometric mean over the windows.
-      ratio, interval: predicted over measured, and the 95 % interval; None for too few windows.
+      ratio, interval: predicted over measured of each round, and the 95 % interval; None for too few rounds.
       device_ratio: how far the emulated device was used.
       missed: whether the prediction is further than 10 % from what was measured.
     """
@@ -57,44 +58,47 @@ def derive(document: CheckDocument) -> CheckResults:
     pools = tuple(
         _result(asked[measured.name], measured, constants)
         for measured in document.samples.pools
-        if measured.windows and constants is not None
+        if measured.rounds and constants is not None
     )
     return CheckResults(pools=pools, missed=tuple(pool.name for pool in pools if pool.missed))
 
 
-def costs_of(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> Costs:
-    """Returns what a prediction of a pool is made from; on hosts of the pool's quotas."""
+def costs_of(pool: CheckedPool, round_: PoolRound, constants: Constants) -> Costs:
+    """Returns what a prediction of a pool is made from."""
     return Costs(
         trainer=Trainer(
             device_images_per_sec=pool.device_images_per_sec,
             model_us=0.0,
-            loader_us=measured.loader_us,
+            loader_us=round_.loader_us or 0.0,
             most_cores=None,
         ),
-        cuts=(measured.cut,),
+        cuts=() if round_.cut is None else (round_.cut,),
         constants=constants,
         batch_size=pool.config.batch_size,
     )
 
 
-def predicted(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> Pool:
-    """Predicts a pool."""
-    costs = costs_of(pool, measured, constants)
+def predicted(pool: CheckedPool, round_: PoolRound, constants: Constants) -> Pool:
+    """Predicts a pool from what was measured in a round."""
+    costs = costs_of(pool, round_, constants)
     if not pool.worker_cores:
         return model.alone(costs, pool.hosts)
     return model.pool(costs, pool.hosts, pool.config.served, pool.worker_cores)
 
 
 def _result(pool: CheckedPool, measured: MeasuredPool, constants: Constants) -> PoolResult:
-    prediction = predicted(pool, measured, constants)
-    rates = [window.images_per_sec for window in measured.windows]
-    ratio, interval = ratio_interval([prediction.images_per_sec] * len(rates), rates)
+    # Each round has its own prediction: the speed of a shared machine changes between rounds.
+    predictions = [predicted(pool, round_, constants) for round_ in measured.rounds]
+    rates = [prediction.images_per_sec for prediction in predictions]
+    ratio, interval = ratio_interval(rates, measured.images_per_sec)
+    middle = sorted(predictions, key=lambda prediction: prediction.images_per_sec)[len(predictions) // 2]
+    images_per_sec = geometric_mean(measured.images_per_sec)
     return PoolResult(
         name=pool.name,
-        predicted=prediction,
-        images_per_sec=geometric_mean(rates),
+        predicted=replace(middle, images_per_sec=geometric_mean(rates)),
+        images_per_sec=images_per_sec,
         ratio=ratio,
         interval=interval,
-        device_ratio=geometric_mean(rates) / pool.device_images_per_sec,
+        device_ratio=images_per_sec / pool.device_images_per_sec,
         missed=abs(ratio - 1) > NEAR_RATIO,
     )

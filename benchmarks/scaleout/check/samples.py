@@ -28,19 +28,34 @@ class PoolWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRound:
+    """What an image costs on a host like those of a pool, and right after it a window of the pool.
+
+    Attributes:
+      cut: `worker_us` with the mean quota of the workers, `trainer_us` with the trainer's; None without workers.
+      loader_us: microseconds of a core in the whole pipeline, with the trainer's quota; None for a pool with workers.
+    """
+
+    cut: CutCosts | None
+    loader_us: float | None
+    window: PoolWindow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPool:
     """What was measured of a pool.
 
     Attributes:
       name: of the pool.
-      cut: the costs of its cut: before it on a host of its workers' mean quota, behind it on one of the trainer's.
-      loader_us: of the whole pipeline, on a host of the trainer's quota; 0 for a pool with workers.
     """
 
     name: str
-    cut: CutCosts
-    loader_us: float
-    windows: tuple[PoolWindow, ...] = ()
+    rounds: tuple[PoolRound, ...] = ()
+
+    @property
+    def images_per_sec(self) -> list[float]:
+        """The rate of each window."""
+        return [round_.window.images_per_sec for round_ in self.rounds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log, read_source
-from benchmarks.lab.lab_run import LabRun
+from benchmarks.lab.child import ChildDied, JobRefused
+from benchmarks.lab.command import read_source
+from benchmarks.lab.run import ChildRun
 from benchmarks.service.faults.plan import FaultsAsked, FaultsPlan
 from benchmarks.service.faults.samples import FaultSample, FaultSamples
 from pipeline import ImageSource
@@ -27,20 +27,16 @@ def open_run(plan: FaultsPlan, progress: Progress, errors: Console) -> Run:
     return Run(plan, read_source(f"generated:{plan.asked.images}", progress, errors), progress)
 
 
-class Run(LabRun[FaultsAsked, FaultSamples]):
+class Run(ChildRun[FaultsAsked, FaultSamples]):
     """Runs the cases of a plan. A case whose processes fail is left out, and the next one has new processes."""
 
     command = "service faults"
 
     def __init__(self, plan: FaultsPlan, source: ImageSource, progress: Progress) -> None:
-        super().__init__(plan.asked, progress, source.to_dict())
+        super().__init__(plan.asked, progress, source.to_dict(), plan.out)
         self._source = source
         self._measured: list[FaultSample] = []
-        self._log = new_log(plan.out / "child.log")
-        self._child = self._new_child()
-
-    def _new_child(self) -> Child:
-        return Child(_SESSION, _CPU, self._log, self._asked, self._source)
+        self._start(_SESSION, _CPU, plan.asked, source)
 
     def samples(self) -> FaultSamples:
         return FaultSamples(cases=tuple(self._measured))
@@ -57,15 +53,9 @@ class Run(LabRun[FaultsAsked, FaultSamples]):
             except (ChildDied, JobRefused) as error:
                 self._left_out.append(LeftOut(who=case.name, reason=str(error)))
                 self._child.kill()
-                self._child = self._new_child()
+                self._start(_SESSION, _CPU, self._asked, self._source)
             self._progress.update(task, advance=1, refresh=True)
             after_round()
         self._progress.remove_task(task)
         if not self._left_out:
             self._log.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        self._child.close()
-
-    def kill(self) -> None:
-        self._child.kill()

@@ -12,9 +12,9 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import read_source
-from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
 from benchmarks.lab.rounds import Group, run_round
+from benchmarks.lab.run import LabRun
 from benchmarks.lab.session import Job
 from benchmarks.tune.check.results import best_of, chosen_of
 from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget

@@ -11,8 +11,8 @@ from rich.progress import Progress
 
 from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
-from benchmarks.lab.lab_run import LabRun
 from benchmarks.lab.options import UserError
+from benchmarks.lab.run import LabRun
 from benchmarks.tune.plan import DIFF, AdviceAsked, AdvicePlan
 from benchmarks.tune.rounds import SESSION, say_beside
 from pipeline import from_arrays

@@ -11,9 +11,9 @@ from rich.console import Console
 from benchmarks.capacity import measure
 from benchmarks.capacity.plan import Plan
 from benchmarks.lab import command
+from benchmarks.lab import run as lab_run
 from benchmarks.lab.child import JobRefused
 from benchmarks.lab.options import UserError
-from benchmarks.scaleout import measure as costs
 from pipeline import from_arrays, from_folder
 from tests.builders import CONSTANTS, CUTS, a_capacity_document, a_measured_pool, a_scaleout_check_document
 
@@ -39,7 +39,7 @@ class FakeChild:
 
 @pytest.fixture
 def plan(photos, tmp_path, monkeypatch) -> Plan:
-    monkeypatch.setattr(costs, "Child", type("Child", (FakeChild,), {}))
+    monkeypatch.setattr(lab_run, "Child", type("Child", (FakeChild,), {}))
     runs = a_scaleout_check_document(a_measured_pool())
     return Plan(asked=a_capacity_document().plan, data=str(photos), out=tmp_path, runs=runs)
 
@@ -58,7 +58,7 @@ def test_costs_and_files_are_measured_and_small_runs_are_kept(plan, photos, tmp_
 
 
 def test_a_pipeline_that_no_service_can_serve_is_one_line(plan, photos, monkeypatch):
-    monkeypatch.setattr(costs.Child, "error", JobRefused("a service reads folders of files only"))
+    monkeypatch.setattr(lab_run.Child, "error", JobRefused("a service reads folders of files only"))
     with pytest.raises(UserError, match="^capacity: a service reads folders of files only$") as caught:
         measure.Run(plan, from_folder(photos), BAR).measure(lambda: None)
     assert caught.value.exit_code == 3

@@ -113,6 +113,11 @@ def test_a_small_run_is_reproduced_or_missed(rate, missed):
     assert run.missed == missed and results.missed == (("1 worker",) if missed else ())
 
 
+def test_each_round_of_a_small_run_is_simulated_from_its_own_costs():
+    [run] = derived(a_measured_pool(rates=(250.0, 125.0, 50.0), slower=(1.0, 2.0, 5.0))).runs
+    assert run.ratio == pytest.approx(1, rel=0.05)  # what sending takes does not grow with the rest
+
+
 def test_a_run_without_windows_is_left_out():
     assert derived(a_measured_pool(rates=())).runs == ()
 

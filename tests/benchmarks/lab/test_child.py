@@ -20,6 +20,7 @@ from benchmarks.lab import child as child_module
 from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused, kill_all
 from pipeline.sources.arrays import from_arrays
 from profiles.devices import Device
+from tests.checks import lives
 
 CPU = Device(kind="cpu", name="cpu")
 GONE_S = 10
@@ -90,13 +91,6 @@ def child(tmp_path, worker):
     assert child.ask("number", timeout_s=60) == child.pid
     yield child
     child.kill()
-
-
-def lives(process: int) -> bool:
-    try:
-        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def ended_with_its_worker(child: Child, worker: pathlib.Path) -> bool:

@@ -53,6 +53,7 @@ from pipeline.variants import VARIANTS
 from profiles.report import LeftOut, load, write
 from tests import PROJECT_ROOT
 from tests.builders import a_measured_peer, a_peer, a_peers_document, a_survey, an_identity
+from tests.checks import lives
 
 IMAGES = 100
 
@@ -640,7 +641,7 @@ def left_of(session: int) -> list[psutil.Process]:
     processes_left = []
     for process in psutil.process_iter(["status"]):
         try:
-            if process.status() != psutil.STATUS_ZOMBIE and os.getsid(process.pid) == session:
+            if lives(process.pid) and os.getsid(process.pid) == session:
                 processes_left.append(process)
         except (psutil.NoSuchProcess, ProcessLookupError):
             continue
@@ -924,7 +925,7 @@ def test_a_run_that_is_stopped_keeps_its_samples_and_leaves_no_process_and_no_fi
     with pytest.raises(Stopped):
         lab.measure(stop)
     assert len(children) >= 1
-    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    assert [child for child in children if lives(child.pid)] == []
     assert list((tmp_path / "out").iterdir()) == []
     [work_samples] = lab.document(complete=False).samples.works
     assert [(measured.peer, len(measured.samples)) for measured in work_samples.peers] == [("uint8", 1)]
@@ -1053,7 +1054,7 @@ def test_ctrl_c_ends_everything_soon(photos, tmp_path):
     assert children
     run.send_signal(signal.SIGINT)
     assert run.wait(5) == 130
-    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    assert [child for child in children if lives(child.pid)] == []
     assert not (tmp_path / "out").exists()
     run.stderr.close()
 

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from benchmarks.capacity.__main__ import COMMAND as CAPACITY
 from benchmarks.lab import command
+from benchmarks.lab import run as lab_run
 from benchmarks.lab.child import ChildDied
 from benchmarks.lab.options import UserError
 from benchmarks.scaleout import measure
@@ -44,7 +45,7 @@ class FakeChild:
 
 @pytest.fixture
 def run(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(measure, "Child", type("Child", (FakeChild,), {"asked": []}))
+    monkeypatch.setattr(lab_run, "Child", type("Child", (FakeChild,), {"asked": []}))
     asked = a_scaleout_document().plan
     plan = Plan(asked=asked, data=str(photos), out=tmp_path)
     return measure.Run(plan, from_folder(photos), command.progress_bar(Console(quiet=True)))
@@ -60,7 +61,7 @@ def test_costs_are_measured_of_the_pipeline_and_of_the_model(run, tmp_path):
 
 
 def test_a_child_that_dies_is_one_line(run, monkeypatch):
-    monkeypatch.setattr(measure.Child, "error", ChildDied("it was killed by SIGKILL"))
+    monkeypatch.setattr(lab_run.Child, "error", ChildDied("it was killed by SIGKILL"))
     with pytest.raises(UserError, match="^scaleout: it was killed by SIGKILL$") as caught:
         run.measure(lambda: None)
     assert caught.value.exit_code == 3

@@ -90,10 +90,10 @@ def check_plan(*words: str) -> CheckPlan:
     return plan
 
 
-def test_a_check_holds_its_pools_and_three_windows_of_each(monkeypatch):
+def test_a_check_holds_its_pools_and_five_rounds_of_each(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     plan = check_plan("--loopback", "--data", "folder/photos")
-    assert (plan.asked.pools, plan.asked.loopback, plan.asked.rounds) == (LOOPBACK_POOLS, True, 3)
+    assert (plan.asked.pools, plan.asked.loopback, plan.asked.rounds) == (LOOPBACK_POOLS, True, 5)
     assert (plan.asked.data, plan.data) == ("photos", "folder/photos")
 
 

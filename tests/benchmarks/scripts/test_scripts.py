@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import psutil
 import pytest
 
 from benchmarks.scripts.__main__ import main
 from benchmarks.scripts.report import HEADINGS, cells
 from benchmarks.scripts.results import Result, derive, without_times
 from tests.builders import a_scripts_document
+from tests.checks import lives
 
 SLEEPS = """
 import time
@@ -138,8 +138,7 @@ def test_a_script_that_does_not_end_is_ended_with_its_processes(tmp_path: Path) 
     (tmp_path / "hangs" / "train.py").write_text(text)
     assert main([str(tmp_path), "--limit", "1", "--out", str(tmp_path / "out")]) == 3
     child = int((tmp_path / "hangs" / "pid").read_text())
-    # Whoever inherits a process that was killed may not have asked for its exit code yet.
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert not lives(child)
 
 
 @pytest.mark.parametrize(

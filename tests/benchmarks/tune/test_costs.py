@@ -49,6 +49,9 @@ def test_records_cost_what_reading_them_in_training_takes(shuffle_buffer, offset
         ((104.0, 16.0), False, None, 1.0),  # noise
         ((160.0, 16.0), True, None, 1.6),
         ((130.0, 3.0), True, 3.0, 1.0),  # Python's lock lets three run
+        ((100.0, 15.0), True, 15.0, 1.0),  # calls wait a little for it
+        ((160.0, 15.0), True, 15.0, 1.6),  # and share cores as well
+        ((100.0, 15.0), False, None, 1.0),
         ((100.0, 1.0), True, 1.0, 1.0),
     ],
 )

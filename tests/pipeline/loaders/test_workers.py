@@ -16,13 +16,12 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import psutil
 import pytest
 
 from pipeline.loaders.workers import AHEAD, WorkerError, Workers
 from pipeline.stages.compose import Empty
 from tests import PROJECT_ROOT
-from tests.checks import GONE_S, assert_gone, children
+from tests.checks import GONE_S, assert_gone, children, lives
 from tests.planted import ERROR_S, crash
 
 
@@ -415,11 +414,4 @@ def test_processes_end_with_a_parent_that_is_killed(busy, tmp_path):
     assert done.returncode == -signal.SIGKILL
     numbers = [int(number) for number in printed.split()]
     assert len(numbers) == 3
-    wait_until(lambda: not any(map(alive, numbers)))
-
-
-def alive(number: int) -> bool:
-    try:
-        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    wait_until(lambda: not any(map(lives, numbers)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,22 +15,26 @@ import psutil
 import pytest
 
 from tests import PROJECT_ROOT
+from tests.checks import lives
 
 PROGRAM = """
 import os, signal, subprocess, sys, time
 import unstall
-from profiles.script.guard import guarded
+from profiles.script import guard as module
+module._LEAVE_S = {leave_s}
 def say(line):
     print("said:", line, file=sys.stderr, flush=True)
 def run(guard):
     print(os.getpid(), flush=True)
 {body}
-sys.exit(guarded(run, say))
+sys.exit(module.guarded(run, say))
 """
+# Linux: a process that sets this becomes the parent of processes below it whose own parent has ended.
+_SUBREAPER = 36
 
 
-def started(body: str) -> subprocess.Popen[str]:
-    text = PROGRAM.format(body=textwrap.indent(textwrap.dedent(body), "    "))
+def started(body: str, leave_s: float = 2.0) -> subprocess.Popen[str]:
+    text = PROGRAM.format(body=textwrap.indent(textwrap.dedent(body), "    "), leave_s=leave_s)
     return subprocess.Popen(
         [sys.executable, "-c", text],
         env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
@@ -78,7 +83,30 @@ def test_a_trial_that_hangs_is_ended_with_its_processes_and_leaves_the_exit_code
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 6
     assert "said: the trial of remedies did not end within 1 s, and was ended" in errors
-    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids)
+    assert not any(map(lives, pids))
+
+
+def test_a_worker_that_has_ended_is_not_waited_for_though_nobody_asked_how_it_ended() -> None:
+    prctl = ctypes.CDLL(None).prctl
+    assert prctl(_SUBREAPER, 1, 0, 0, 0) == 0  # this process inherits the worker, as a container's first would
+    try:
+        process = started(
+            """
+            guard.fix(6, 0.2)
+            worker = subprocess.Popen(["sleep", "1000"])
+            print(worker.pid, flush=True)
+            time.sleep(1000)
+            """,
+            leave_s=1000.0,
+        )
+        assert process.stdout is not None
+        worker = [int(process.stdout.readline()) for _ in range(2)][1]
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 6 and "did not end within" in errors
+        assert psutil.Process(worker).status() == psutil.STATUS_ZOMBIE
+    finally:
+        prctl(_SUBREAPER, 0, 0, 0, 0)
+    os.waitpid(worker, 0)
 
 
 def test_there_is_no_limit_behind_a_trial() -> None:
@@ -119,9 +147,9 @@ def test_a_script_does_not_outlive_its_parent() -> None:
     process.kill()
     process.wait()
     until = time.monotonic() + 10
-    while psutil.pid_exists(child) and psutil.Process(child).status() != "zombie" and time.monotonic() < until:
+    while lives(child) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
+    assert not lives(child)
 
 
 def test_what_was_printed_before_is_printed_once(tmp_path: Path) -> None:

@@ -149,6 +149,8 @@ def test_cores_are_those_of_this_process_one_each(monkeypatch):
     assert (cores.prefix(0), cores.prefix(1)) == (("taskset", "-c", "3"), ("taskset", "-c", "5"))
     assert cores.relay is None and cores.address(1) == "127.0.0.1"
     cores.close()
+    too_few = Cores(4, None)
+    assert too_few.prefix(3) == too_few.prefix(2) == ("taskset", "-c", "7")
 
 
 def test_a_link_between_cores_is_a_relay_of_its_rate():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from rich.console import Console
@@ -19,8 +21,9 @@ from benchmarks.scaleout.check import child as trainer
 from benchmarks.scaleout.check import measure
 from benchmarks.scaleout.check.plan import LOOPBACK_POOLS, CheckAsked, CheckPlan
 from benchmarks.scaleout.check.samples import PoolWindow
+from benchmarks.scaleout.samples import CutCosts
 from pipeline import from_folder
-from tests.builders import CONSTANTS, CUTS, a_checked_pool
+from tests.builders import CONSTANTS, a_checked_pool
 from tests.planted import planted
 
 WINDOW = PoolWindow(images=250, wall_ns=10**9, client_cpu_ns=10**8, worker_us=(4000.0,))
@@ -54,7 +57,9 @@ class FakeHosts:
 
 
 class FakeChild:
-    """Answers at once; what is planted for a method is raised."""
+    """Answers at once; what is planted for a method is raised. Each of its windows has one image more."""
+
+    windows = 0
 
     notes: list[str]
     raises: dict[str, Exception]
@@ -64,22 +69,27 @@ class FakeChild:
 
     def ask(self, method, *arguments, timeout_s):
         said = method if method != "start" else f"start {len(arguments[1])} {arguments[2]}"
+        if method in ("worker", "trainer_us", "loader_us"):
+            assert arguments[1:] == (1,)  # one run: the next round has another
         self.notes.append(said)
         if method in self.raises:
             raise self.raises.pop(method)
-        answers = {"constants": CONSTANTS, "cut": CUTS[2], "trainer_us": 7.0, "loader_us": 4000.0, "window": WINDOW}
+        answers = {"constants": CONSTANTS, "worker": (4000.0, 5.0), "trainer_us": 7.0, "loader_us": 3.0}
+        if method == "window":
+            self.windows += 1
+            return replace(WINDOW, images=self.windows)
         return answers.get(method)
 
     def close(self):
         self.notes.append("child closed")
-
-    kill = close
 
 
 @pytest.fixture
 def notes(monkeypatch):
     notes: list[str] = []
     monkeypatch.setattr(measure, "Child", type("Child", (FakeChild,), {"notes": notes, "raises": {}}))
+    killed = lambda children: notes.extend(["child killed"] * len(children))  # noqa: E731
+    monkeypatch.setattr(measure, "kill_all", killed)
     monkeypatch.setattr(measure, "Cores", lambda *arguments: FakeHosts(notes, *arguments))
     return notes
 
@@ -90,51 +100,45 @@ def a_run(photos, folder, pools=POOLS) -> measure.Run:
     return measure.Run(plan, from_folder(photos), command.progress_bar(Console(quiet=True)))
 
 
-def test_constants_are_measured_first_and_the_costs_of_a_pool_right_before_it(photos, tmp_path, notes):
+def test_constants_are_measured_first_and_costs_right_before_each_window(photos, tmp_path, notes):
     run = a_run(photos, tmp_path)
     written = []
     run.measure(lambda: written.append([pool.name for pool in run.document(complete=False).samples.pools]))
     assert notes[:3] == ["ScaleoutSession", "constants", "child closed"]
-    asked = [note for note in notes if note in ("constants", "cut", "trainer_us", "loader_us", "window")]
+    asked = [note for note in notes if note in ("constants", "worker", "trainer_us", "loader_us", "window")]
     assert asked == [
         "constants",
-        "cut",
-        "trainer_us",
-        *("window",) * 2,
-        "cut",
-        "loader_us",
-        *("window",) * 2,
-        "cut",
-        "trainer_us",
-        *("window",) * 2,
+        *("worker", "trainer_us", "window") * 2,
+        *("loader_us", "window") * 2,
+        *("worker", "trainer_us", "window") * 2,
     ]
     assert written == [["two"], ["two", "alone"], ["two", "alone", "three"]]
     document = run.document(complete=True)
-    assert [len(pool.windows) for pool in document.samples.pools] == [2, 2, 2]
-    assert [pool.loader_us for pool in document.samples.pools] == [0.0, 4000.0, 0.0]
-    assert [pool.cut.trainer_us for pool in document.samples.pools] == [7.0, CUTS[2].trainer_us, 7.0]
+    cut = CutCosts(served="batches", worker_us=4000.0, trainer_us=7.0, bytes_per_image=5.0)
+    rounds = [[(round_.cut, round_.loader_us) for round_ in pool.rounds] for pool in document.samples.pools]
+    assert rounds == [[(cut, None)] * 2, [(None, 3.0)] * 2, [(cut, None)] * 2]
+    assert [[round_.window.images for round_ in pool.rounds] for pool in document.samples.pools] == [[1, 2]] * 3
     assert document.samples.constants == CONSTANTS and document.left_out == ()
     assert list(tmp_path.iterdir()) == []  # the log is gone
 
 
-def test_hosts_get_their_quotas_once_all_have_started_and_the_child_ends_before_them(photos, tmp_path, notes):
+def test_hosts_get_their_quotas_once_all_have_started_and_the_children_end_before_them(photos, tmp_path, notes):
     a_run(photos, tmp_path, POOLS[:1]).measure(lambda: None)
-    assert notes[3:] == [
-        "1 hosts, None",
-        "ScaleoutSession on 0",
-        "backend",
-        f"give {((0.4 + 0.2) / 2,)}",  # the workers' mean: what is before the cut is measured so
-        "cut",
-        "give (1.0,)",
+    costs_and_window = [
+        f"give {(1.0, 0.4, 0.2, mean((0.4, 0.2)))}",  # the workers' mean, for what is before the cut
+        "worker",
+        "give (1.0, 0.4, 0.2, 1.0)",
         "trainer_us",
-        "child closed",
-        "hosts closed",
-        "3 hosts, 1000000.0",
+        "window",
+    ]
+    assert notes[3:] == [
+        "4 hosts, 1000000.0",
+        "ScaleoutSession on 3",
         "TrainerSession on 0",
+        "backend",
         "start 2 (('on', '1'), ('on', '2'))",
-        "give (1.0, 0.4, 0.2)",
-        "window",
-        "window",
+        *costs_and_window * 2,
+        "child closed",
         "child closed",
         "hosts closed",
     ]
@@ -142,7 +146,13 @@ def test_hosts_get_their_quotas_once_all_have_started_and_the_child_ends_before_
 
 @pytest.mark.parametrize(
     ("method", "error"),
-    [("cut", JobRefused("no service")), ("start", JobRefused("no port")), ("window", ChildDied("it is gone"))],
+    [
+        ("backend", ChildDied("no memory")),
+        ("start", JobRefused("no port")),
+        ("worker", JobRefused("no service")),
+        ("trainer_us", ChildDied("it hung")),
+        ("window", ChildDied("it is gone")),
+    ],
 )
 def test_a_pool_that_fails_is_left_out_and_the_others_are_measured(photos, tmp_path, notes, method, error):
     measure.Child.raises[method] = error
@@ -151,7 +161,7 @@ def test_a_pool_that_fails_is_left_out_and_the_others_are_measured(photos, tmp_p
     document = run.document(complete=True)
     assert [(left_out.who, left_out.reason) for left_out in document.left_out] == [("two", str(error))]
     assert [pool.name for pool in document.samples.pools] == ["alone", "three"]
-    assert notes.count("hosts closed") == (5 if method == "cut" else 6)
+    assert notes.count("hosts closed") == 3
     assert [path.name for path in tmp_path.iterdir()] == ["child.log"]
 
 
@@ -159,20 +169,33 @@ def test_without_costs_no_pool_is_measured(photos, tmp_path, notes):
     measure.Child.raises["constants"] = JobRefused("no service")
     with pytest.raises(UserError, match=r"^scaleout: no service$") as caught:
         a_run(photos, tmp_path).measure(lambda: None)
-    assert caught.value.exit_code == 3 and notes[-1] == "child closed"
+    assert caught.value.exit_code == 3 and notes[-1] == "constants"  # whoever runs it kills what is left
 
 
-def test_a_check_that_is_stopped_ends_its_hosts(photos, tmp_path, notes):
+def test_a_check_that_is_stopped_ends_its_hosts_and_keeps_whole_rounds(photos, tmp_path, notes, monkeypatch):
     run = a_run(photos, tmp_path)
 
     def stop() -> None:
         raise KeyboardInterrupt
 
-    measure.Child.raises["window"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         run.measure(stop)
+    assert [len(pool.rounds) for pool in run.document(complete=False).samples.pools] == [2]
+    run = a_run(photos, tmp_path)
+    ask = FakeChild.ask
+
+    def stop_at_the_second_window(self, method, *arguments, timeout_s):
+        if method == "window" and self.windows:
+            raise KeyboardInterrupt
+        return ask(self, method, *arguments, timeout_s=timeout_s)
+
+    monkeypatch.setattr(FakeChild, "ask", stop_at_the_second_window)
+    notes.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run.measure(lambda: None)
     run.kill()
-    assert notes[-2:] == ["child closed", "hosts closed"]
+    assert notes[-3:] == ["child killed", "child killed", "hosts closed"]
+    assert [len(pool.rounds) for pool in run.document(complete=False).samples.pools] == [1]
 
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
@@ -202,7 +225,7 @@ def checked(words: list[str], out: Path) -> dict[str, float]:
     assert scaleout.main([*data, *words, "--out", str(out)]) in (0, 1)
     document = json.loads((out / "results.json").read_text())
     assert document["left_out"] == []
-    assert all(window["worker_us"] for pool in document["samples"]["pools"] for window in pool["windows"])
+    assert all(round_["window"]["worker_us"] for pool in document["samples"]["pools"] for round_ in pool["rounds"])
     return {result["name"]: result["ratio"] for result in document["results"]}
 
 
@@ -219,7 +242,7 @@ def test_the_rate_of_a_real_pool_is_predicted(tmp_path, monkeypatch):
     assert ratios == {"1 worker, 40 mbit": pytest.approx(1, abs=0.15)}
 
 
-@pytest.mark.claims  # three pools in processes of their own: some two minutes
+@pytest.mark.claims  # four pools in processes of their own: some three minutes
 @planted
 @two_cores
 def test_the_rate_of_each_pool_of_cores_is_predicted(tmp_path):

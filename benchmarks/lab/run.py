@@ -1,13 +1,17 @@
-"""What the runs of labs share: when they began, on which machine, and the document of what was measured so far."""
+"""What the runs of labs share: the document of what was measured so far; and the child process that some ask."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from rich.progress import Progress
 
+from benchmarks.lab.child import Child
+from benchmarks.lab.command import new_log
+from profiles import Device
 from profiles.provenance import machine
 from profiles.report import Document, LeftOut, now
 
@@ -16,16 +20,16 @@ S = TypeVar("S")
 
 
 class LabRun(ABC, Generic[P, S]):
-    """A run of a lab whose document needs no more than is here.
+    """Measures what was asked for, and makes the document of what was measured so far.
 
     Args:
-      asked: what is measured; kept in the document.
-      dataset: the data that is loaded; None where none of the user's is.
+      asked: kept in the document.
+      dataset: what the document says of the images; None if none of the user's are used.
     Attributes:
-      command: that is named in the document.
+      command: the command's name in the document.
     """
 
-    command: ClassVar[str]
+    command: str
 
     def __init__(self, asked: P, progress: Progress, dataset: Mapping[str, Any] | None) -> None:
         self._asked, self._progress, self._dataset = asked, progress, dataset
@@ -34,7 +38,7 @@ class LabRun(ABC, Generic[P, S]):
 
     @abstractmethod
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Measures all that is asked for; calls `after_round` whenever there are new results to write."""
+        """Measures everything; calls `after_round` whenever there are new results to write."""
 
     @abstractmethod
     def samples(self) -> S:
@@ -58,8 +62,28 @@ class LabRun(ABC, Generic[P, S]):
         )
 
     def close(self) -> None:
-        """Ends the processes of a run when everything is measured: none, where they end with what they measure."""
+        """Ends the child processes. Does nothing in a lab whose children end within `measure`."""
 
     def kill(self) -> None:
-        """Ends the processes of a run at once."""
+        """Ends the child processes at once."""
         self.close()
+
+
+class ChildRun(LabRun[P, S]):
+    """A run that asks one child process."""
+
+    _child: Child
+
+    def __init__(self, asked: P, progress: Progress, dataset: Mapping[str, Any] | None, out: Path) -> None:
+        super().__init__(asked, progress, dataset)
+        self._log = new_log(out / "child.log")
+
+    def _start(self, session: str, device: Device, *arguments: Any) -> None:
+        """Starts the child; the arguments are those of `Child`."""
+        self._child = Child(session, device, self._log, *arguments)
+
+    def close(self) -> None:
+        self._child.close()
+
+    def kill(self) -> None:
+        self._child.kill()
