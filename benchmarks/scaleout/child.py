@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -128,10 +128,9 @@ def cut_costs(source: ImageSource, config: PipelineConfig, served: str, runs: in
 def _worker(maker: BatchMaker, runs: int) -> tuple[float, float]:
     """Measures what is before a cut. Returns the microseconds of a core, and the bytes, of an image."""
     batches = numbered_batches(tf.data.Dataset.range(maker.batches), maker)
-    # This pass also traces the functions, and loads what they need.
     sizes = [(_bytes(element[1]), int(element[2].shape[0])) for element in batches]
     bytes_per_image = sum(size for size, _ in sizes) / sum(images for _, images in sizes) + _LABEL_BYTES
-    return _timed(batches, lambda element: int(element[2].shape[0]), runs)[0], bytes_per_image
+    return _cost(batches, lambda element: int(element[2].shape[0]), runs)[0], bytes_per_image
 
 
 def _trainer_us(config: PipelineConfig, maker: BatchMaker, runs: int) -> float:
@@ -228,8 +227,6 @@ class _Received:
         images = min(config.batch_size, source.images)
         self.megabytes = images * costs.bytes_per_image / 1e6
         with build(replace(config, service="local:1"), source) as loader:
-            for _ in loader.data:
-                pass
             received_us, busy = _cost(loader.data, lambda element: int(element[1].shape[0]))
             batch_ns = int(images * received_us / busy * 1e3)
             self.hand_over_ms = _hand_over_ms(iter(loader.data), pause_ns=max(_READY_NS, _READY_RATIO * batch_ns))
@@ -252,22 +249,30 @@ def _hand_over_ms(batches: Iterator[Any], *, pause_ns: int) -> float:
     return median(waits)
 
 
-def _cost(dataset: Iterable[Any], images: Any, runs: int = _RUNS) -> tuple[float, float]:
-    """As `_timed`, after a pass that traces the functions, and loads what they need."""
-    for _ in dataset:
-        pass
-    return _timed(dataset, images, runs)
+def _cost(dataset: tf.data.Dataset, images: Callable[[Any], int], runs: int = _RUNS) -> tuple[float, float]:
+    """Returns the CPU time of an image in microseconds, and how many cores were busy: medians over runs.
 
+    The runs follow one another in one iteration over many epochs, as in a training: what an iteration costs before its
+    first element is in none of them.
 
-def _timed(dataset: Iterable[Any], images: Any, runs: int) -> tuple[float, float]:
-    """Returns the CPU time of an image in microseconds, and how many cores were busy: medians over runs."""
+    Args:
+      images: returns the images of an element.
+    """
+    elements = iter(dataset.repeat())
+    _images_taken(elements, images)
     costs, busy = [], []
     for _ in range(runs):
-        taken = 0
         cpu_ns, started_ns = clock.own_cpu_ns(), clock.now_ns()
-        while clock.now_ns() - started_ns < _RUN_NS:
-            taken += sum(images(element) for element in dataset)
+        taken = _images_taken(elements, images)
         used_ns = clock.own_cpu_ns() - cpu_ns
         costs.append(used_ns / 1e3 / taken)
         busy.append(used_ns / (clock.now_ns() - started_ns))
     return median(costs), median(busy)
+
+
+def _images_taken(elements: Iterator[Any], images: Callable[[Any], int]) -> int:
+    """Takes elements for the time of a run. Returns the number of their images."""
+    began_ns, taken = clock.now_ns(), 0
+    while clock.now_ns() - began_ns < _RUN_NS:
+        taken += images(next(elements))
+    return taken

@@ -28,6 +28,8 @@ from profiles.report import LeftOut
 _TRAINER = "benchmarks.scaleout.check.child:TrainerSession"
 _CPU = Device(kind="cpu", name="cpu")
 _TIMEOUT_S = 600.0
+# Runs of each cost in a round: some periods of a quota.
+_RUNS = 2
 
 
 def open_run(plan: CheckPlan, progress: Progress, errors: Console) -> Run:
@@ -102,7 +104,7 @@ class Run(LabRun[CheckAsked, CheckSamples]):
 
         def ask_with(cores: float, method: str) -> Any:
             hosts.give((pool.trainer_cores, *pool.worker_cores, cores))
-            return costs_child.ask(method, pool.config, 1, timeout_s=_TIMEOUT_S)
+            return costs_child.ask(method, pool.config, _RUNS, timeout_s=_TIMEOUT_S)
 
         for _ in range(self._asked.rounds):
             cut, loader_us = None, None

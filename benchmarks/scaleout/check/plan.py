@@ -73,8 +73,8 @@ def _goal_pools() -> tuple[CheckedPool, ...]:
     )
 
 
-# The constants are measured on batches of 96 and 192 px, which no pool has.
-CONSTANTS_CONFIG = _sized(_COMPOSED, 96)
+# The constants are measured on batches of 48 and 96 px, which no pool has.
+CONSTANTS_CONFIG = _sized(_COMPOSED, 48)
 
 # All quotas of a pool together leave room on two cores for this process and for the system: at most 1.6 cores.
 POOLS = (

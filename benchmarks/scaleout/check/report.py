@@ -48,7 +48,7 @@ def sentences(document: CheckDocument, results: CheckResults) -> list[str]:
 
 _LEGEND = (
     "ratio: predicted over measured images/sec. Predicted from what an image costs on another such host without a "
-    "service, measured before each window; sending and receiving from batches of 96 and 192 px, measured once."
+    "service, measured before each window; sending and receiving from batches of 48 and 96 px, measured once."
 )
 
 

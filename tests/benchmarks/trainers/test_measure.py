@@ -148,7 +148,7 @@ def test_a_process_that_cannot_be_started_ends_the_others(photos, tmp_path, monk
 
     monkeypatch.setattr(processes, "Child", Second)
     with pytest.raises(TrainersFailed, match="exit code 1"):
-        Trainers("jax-processes", a_run(photos, tmp_path)._plan.asked, from_folder(photos), tmp_path)
+        Trainers("jax-processes", a_run(photos, tmp_path)._asked, from_folder(photos), tmp_path)
     assert [child._place.process for child in FakeChild.living] == [1]  # of the fakes only: it never began
 
 

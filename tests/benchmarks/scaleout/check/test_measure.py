@@ -70,7 +70,7 @@ class FakeChild:
     def ask(self, method, *arguments, timeout_s):
         said = method if method != "start" else f"start {len(arguments[1])} {arguments[2]}"
         if method in ("worker", "trainer_us", "loader_us"):
-            assert arguments[1:] == (1,)  # one run: the next round has another
+            assert arguments[1:] == (measure._RUNS,)  # few: the next round has more
         self.notes.append(said)
         if method in self.raises:
             raise self.raises.pop(method)
