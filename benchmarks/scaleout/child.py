@@ -26,6 +26,8 @@ from profiles.statistics import median
 
 # A run lasts at least so long; the median of so many runs counts.
 _RUN_NS, _RUNS = 700_000_000, 5
+# Services from which batches of each size are received, and runs of each.
+_RECEIVING_SERVICES, _RECEIVED_RUNS = 3, 2
 # Batches whose hand-over is timed, each after so long a pause that it lies ready: at least so many nanoseconds, and so
 # many times as long as a batch takes to come.
 _READY_BATCHES, _READY_NS, _READY_RATIO = 20, 30_000_000, 3
@@ -156,18 +158,27 @@ def constants(source: ImageSource, config: PipelineConfig) -> Constants:
     config = replace(config, served="batches")
     height, width = config.image_size
     sizes = ((height, width), (2 * height, 2 * width))
-    received = [_Received(source, replace(config, image_size=size)) for size in sizes]
+    behind_us = [_trainer_us(config, BatchMaker(source, replace(config, image_size=size)), _RUNS) for size in sizes]
+    # In one process an image costs half as much again to receive as in the next: the median of some counts.
+    received = [
+        [_Received(source, replace(config, image_size=size)) for size in sizes] for _ in range(_RECEIVING_SERVICES)
+    ]
     sent, worker_standing_cores = _sent_ms(source, config, sizes)
-    megabytes = [point.megabytes for point in received]
-    receive_ms_per_megabyte, receive_ms_per_batch = _line(megabytes, [point.ms for point in received])
+    images = min(config.batch_size, source.images)
+    megabytes = [images * (height * width * 3 + _LABEL_BYTES) / 1e6 for height, width in sizes]
+    ms = [
+        images * (median([points[number].us_per_image for points in received]) - behind_us[number]) / 1e3
+        for number in range(len(sizes))
+    ]
+    receive_ms_per_megabyte, receive_ms_per_batch = _line(megabytes, ms)
     send_ms_per_megabyte, send_ms_per_batch = _line(megabytes, sent)
     return Constants(
         send_ms_per_megabyte=send_ms_per_megabyte,
         send_ms_per_batch=send_ms_per_batch,
         receive_ms_per_megabyte=receive_ms_per_megabyte,
         receive_ms_per_batch=receive_ms_per_batch,
-        hand_over_ms_per_batch=received[0].hand_over_ms,
-        standing_cores=median([point.standing_cores for point in received]),
+        hand_over_ms_per_batch=median([smaller.hand_over_ms for smaller, _ in received]),
+        standing_cores=median([point.standing_cores for points in received for point in points]),
         worker_standing_cores=worker_standing_cores,
     )
 
@@ -213,28 +224,24 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 class _Received:
-    """What it costs to receive a batch of one size.
+    """What it costs to receive batches of one size, from a service of its own.
 
     Attributes:
-      megabytes: of a batch.
-      ms: CPU time of this process, without the conversion of a batch.
+      us_per_image: CPU time of this process, with what is behind the cut.
       hand_over_ms: time in which a device waits for a batch that is ready.
       standing_cores: cores that this process keeps busy while it receives nothing.
     """
 
     def __init__(self, source: ImageSource, config: PipelineConfig) -> None:
-        costs = cut_costs(source, config, "batches")
         images = min(config.batch_size, source.images)
-        self.megabytes = images * costs.bytes_per_image / 1e6
         with build(replace(config, service="local:1"), source) as loader:
-            received_us, busy = _cost(loader.data, lambda element: int(element[1].shape[0]))
+            received_us, busy = _cost(loader.data, lambda element: int(element[1].shape[0]), _RECEIVED_RUNS)
             batch_ns = int(images * received_us / busy * 1e3)
             self.hand_over_ms = _hand_over_ms(iter(loader.data), pause_ns=max(_READY_NS, _READY_RATIO * batch_ns))
             cpu_ns, started_ns = clock.own_cpu_ns(), clock.now_ns()
             clock.sleep_until_ns(started_ns + _RUN_NS)
             self.standing_cores = (clock.own_cpu_ns() - cpu_ns) / (clock.now_ns() - started_ns)
-        received_us *= max(0.0, 1 - self.standing_cores / busy)
-        self.ms = images * (received_us - costs.trainer_us) / 1e3
+        self.us_per_image = received_us * max(0.0, 1 - self.standing_cores / busy)
 
 
 def _hand_over_ms(batches: Iterator[Any], *, pause_ns: int) -> float:
