@@ -14,6 +14,7 @@ from benchmarks.capacity import measure as capacity_run
 from benchmarks.capacity.plan import Plan as CapacityPlan
 from benchmarks.devices import holder as devices_holder
 from benchmarks.lab import command, rounds
+from benchmarks.lab import run as lab_run
 from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import held_out
@@ -199,7 +200,7 @@ class Chatty:
     error: Exception
     _killed = True  # what `kill_all` asks
 
-    def __init__(self, session, device, log, *arguments, environment=None):
+    def __init__(self, session, device, log, *arguments, environment=None, prefix=()):
         with open(log, "a") as file:
             file.write("said")
 
@@ -245,7 +246,7 @@ def ladder(photos, folder):
 def advice(photos, folder):
     asked = an_advice_document(Trial()).plan
     some = AdvicePlan(asked=asked, pipeline=asked.pipeline, model="cats-dogs-64", out=folder)
-    advice_run.Run(some, lambda text: None).measure(lambda: None)
+    advice_run.Run(some, command.progress_bar(Console(quiet=True))).measure(lambda: None)
 
 
 def service(photos, folder):
@@ -290,11 +291,11 @@ LOGS = {
     "tune.log": ((advice, advice_run),),
     "one-tensorflow-0.log": ((trainers, trainers_processes),),
     "child.log": (
-        (service, service_run),
-        (service_faults, service_faults_run),
-        (scaleout, scaleout_run),
+        (service, lab_run),
+        (service_faults, lab_run),
+        (scaleout, lab_run),
         (pools, pools_run),
-        (capacity, capacity_run),
+        (capacity, lab_run),
     ),
 }
 

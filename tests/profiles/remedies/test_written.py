@@ -83,7 +83,9 @@ def test_a_script_with_a_remedy_in_its_text_trains_to_the_same_losses(
     def fit(model: Any, x: Any = None, y: Any = None, **given: Any) -> None:
         place = users_call(sys._getframe(1))
         data = data_of({"x": x, "y": y, **given}, NEEDS, place=place, epoch_batches=10)
-        remedies.extend(remedy for remedy in data.remedies if remedy.name == name)
+        # On a busy machine a map may look as if it waited: then more calls than cores are the remedy.
+        names = ("parallel", "pool") if name == "parallel" else (name,)
+        remedies.extend(remedy for remedy in data.remedies if remedy.name in names)
         raise Reached
 
     with monkeypatch.context() as stopped:
