@@ -1041,15 +1041,19 @@ def a_checked_pool(name: str = "1 worker", **changes: Any) -> CheckedPool:
 
 
 def a_measured_pool(
-    name: str = "1 worker", rates: Sequence[float] = (250.0, 260.0, 240.0), slower: Sequence[float] = (1.0,) * 3
+    name: str = "1 worker",
+    rates: Sequence[float] = (250.0, 260.0, 240.0),
+    slower: Sequence[float] = (1.0,) * 3,
+    *,
+    workers: bool = True,
 ) -> MeasuredPool:
     """Returns a pool's rounds: each has a window of a second at its rate, and costs so many times as high."""
     return MeasuredPool(
         name=name,
         rounds=tuple(
             PoolRound(
-                cut=replace(CUTS[2], worker_us=times * CUTS[2].worker_us),
-                loader_us=times * 4000.0,
+                cut=replace(CUTS[2], worker_us=times * CUTS[2].worker_us) if workers else None,
+                loader_us=None if workers else times * 4000.0,
                 window=PoolWindow(images=round(rate), wall_ns=10**9, client_cpu_ns=10**8, worker_us=(4000.0,)),
             )
             for rate, times in zip(rates, slower, strict=False)

@@ -157,10 +157,11 @@ def _least_workers(asked: Asked, costs: Costs) -> int:
 
 def simulated_host(costs: Costs, hosts: model.Hosts, worker_cores: tuple[float, ...], devices: int) -> SimulatedHost:
     """Returns the times of a batch on a trainer's host with workers; without workers the host itself is one."""
-    batch, cut, trainer = costs.batch_size, costs.cuts[0], costs.trainer
+    batch = costs.batch_size
     if not worker_cores:
-        own_s = batch * trainer.loader_us / 1e6 / hosts.trainer_cores
+        own_s = batch * costs.trainer.loader_us / 1e6 / hosts.trainer_cores
         return SimulatedHost(devices=devices, worker_s=(own_s,), link_s=0.0, trainer_s=_FAST)
+    cut = costs.cuts[0]
     receive_us = model.receive_us_per_image(costs, cut)
     cores = max(hosts.trainer_cores - costs.constants.standing_cores, 0.01)
     link = hosts.link_bytes_per_sec

@@ -7,8 +7,17 @@ import dataclasses
 import pytest
 
 from benchmarks.capacity.results import Results, derive, simulated_host
+from benchmarks.scaleout.check.results import costs_of
 from benchmarks.scaleout.model import PAYLOAD_RATIO, Hosts
-from tests.builders import CONSTANTS, CUTS, a_capacity_document, a_costs, a_measured_pool
+from tests.builders import (
+    CONSTANTS,
+    CUTS,
+    a_capacity_document,
+    a_checked_pool,
+    a_costs,
+    a_measured_pool,
+    a_scaleout_check_document,
+)
 
 HOSTS = Hosts(worker_cores=4.0, trainer_cores=4.0, worker_price=0.25, trainer_price=1.0)
 # Of the rate of 1,000 images/sec of each device: ten images take 10 ms, and the next batch comes 0.5 ms later.
@@ -116,6 +125,17 @@ def test_a_small_run_is_reproduced_or_missed(rate, missed):
 def test_each_round_of_a_small_run_is_simulated_from_its_own_costs():
     [run] = derived(a_measured_pool(rates=(250.0, 125.0, 50.0), slower=(1.0, 2.0, 5.0))).runs
     assert run.ratio == pytest.approx(1, rel=0.05)  # what sending takes does not grow with the rest
+
+
+def test_a_small_run_of_a_trainer_alone_has_no_cut():
+    """It takes 4,000 us of a core an image."""
+    alone = a_scaleout_check_document(
+        a_measured_pool("alone", rates=(250.0,), workers=False), pools=[a_checked_pool("alone", worker_cores=())]
+    )
+    costs = costs_of(alone.plan.pools[0], alone.samples.pools[0].rounds[0], alone.samples.constants)
+    assert costs.cuts == ()
+    host = simulated_host(costs, alone.plan.pools[0].hosts, (), 1)
+    assert host.worker_s == (costs.batch_size * 4000e-6 / alone.plan.pools[0].trainer_cores,)
 
 
 def test_a_run_without_windows_is_left_out():

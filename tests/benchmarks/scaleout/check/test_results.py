@@ -50,7 +50,8 @@ def test_windows_are_averaged_as_ratios_are():
 )
 def test_a_pool_is_predicted_from_its_quotas_its_link_and_its_device(changes, limit, expected):
     """An image costs a worker 4,000 us of a core, or a trainer alone."""
-    document = a_scaleout_check_document(a_measured_pool(rates=(100.0,)), pools=[a_checked_pool(**changes)])
+    measured = a_measured_pool(rates=(100.0,), workers=changes.get("worker_cores") != ())
+    document = a_scaleout_check_document(measured, pools=[a_checked_pool(**changes)])
     [result] = derive(document).pools
     assert result.predicted.limit == limit
     assert result.predicted.images_per_sec == pytest.approx(expected)
@@ -58,7 +59,7 @@ def test_a_pool_is_predicted_from_its_quotas_its_link_and_its_device(changes, li
 
 @pytest.mark.parametrize("worker_cores", [(1.0,), ()])
 def test_a_machine_that_grows_slower_changes_no_ratio_as_each_round_has_its_own_costs(worker_cores):
-    measured = a_measured_pool(rates=(250.0, 125.0, 50.0), slower=(1.0, 2.0, 5.0))
+    measured = a_measured_pool(rates=(250.0, 125.0, 50.0), slower=(1.0, 2.0, 5.0), workers=bool(worker_cores))
     [result] = derive(a_scaleout_check_document(measured, pools=[a_checked_pool(worker_cores=worker_cores)])).pools
     assert result.ratio == pytest.approx(1, rel=0.05)  # what sending takes does not grow with the rest
     assert result.interval is not None and result.interval[1] / result.interval[0] < 1.3
