@@ -158,17 +158,16 @@ def constants(source: ImageSource, config: PipelineConfig) -> Constants:
     config = replace(config, served="batches")
     height, width = config.image_size
     sizes = ((height, width), (2 * height, 2 * width))
-    behind_us = [_trainer_us(config, BatchMaker(source, replace(config, image_size=size)), _RUNS) for size in sizes]
+    of_sizes = [replace(config, image_size=size) for size in sizes]
+    behind_us = [_trainer_us(sized, BatchMaker(source, sized), _RUNS) for sized in of_sizes]
     # In one process an image costs half as much again to receive as in the next: the median of some counts.
-    received = [
-        [_Received(source, replace(config, image_size=size)) for size in sizes] for _ in range(_RECEIVING_SERVICES)
-    ]
+    received = [[_Received(source, sized) for sized in of_sizes] for _ in range(_RECEIVING_SERVICES)]
     sent, worker_standing_cores = _sent_ms(source, config, sizes)
     images = min(config.batch_size, source.images)
     megabytes = [images * (height * width * 3 + _LABEL_BYTES) / 1e6 for height, width in sizes]
     ms = [
-        images * (median([points[number].us_per_image for points in received]) - behind_us[number]) / 1e3
-        for number in range(len(sizes))
+        images * (median([point.us_per_image for point in points]) - behind) / 1e3
+        for points, behind in zip(zip(*received, strict=True), behind_us, strict=True)
     ]
     receive_ms_per_megabyte, receive_ms_per_batch = _line(megabytes, ms)
     send_ms_per_megabyte, send_ms_per_batch = _line(megabytes, sent)

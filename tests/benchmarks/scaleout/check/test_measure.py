@@ -167,9 +167,12 @@ def test_a_pool_that_fails_is_left_out_and_the_others_are_measured(photos, tmp_p
 
 def test_without_costs_no_pool_is_measured(photos, tmp_path, notes):
     measure.Child.raises["constants"] = JobRefused("no service")
+    run = a_run(photos, tmp_path)
     with pytest.raises(UserError, match=r"^scaleout: no service$") as caught:
-        a_run(photos, tmp_path).measure(lambda: None)
-    assert caught.value.exit_code == 3 and notes[-1] == "constants"  # whoever runs it kills what is left
+        run.measure(lambda: None)
+    assert caught.value.exit_code == 3 and notes[-1] == "constants"
+    run.kill()  # as the command does after an error
+    assert notes[-1] == "child killed"
 
 
 def test_a_check_that_is_stopped_ends_its_hosts_and_keeps_whole_rounds(photos, tmp_path, notes, monkeypatch):
