@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ from profiles.text import Terminal
 from tests import PROJECT_ROOT
 
 # Seconds that processes may take to disappear after they, or their parents, have ended.
-GONE_S = 5
+GONE_S = 10
 
 
 def samples_of(document: dict[str, Any], result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -58,6 +59,14 @@ def lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def have_ended(*pids: int) -> bool:
+    """Waits for these processes, `GONE_S` seconds at most: a killed one goes a moment later. Whether all have ended."""
+    until = time.monotonic() + GONE_S
+    while any(map(lives, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(map(lives, pids))
 
 
 def with_gpus() -> dict[str, str]:

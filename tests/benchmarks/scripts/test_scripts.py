@@ -11,7 +11,7 @@ from benchmarks.scripts.__main__ import main
 from benchmarks.scripts.report import HEADINGS, cells
 from benchmarks.scripts.results import Result, derive, without_times
 from tests.builders import a_scripts_document
-from tests.checks import lives
+from tests.checks import have_ended
 
 SLEEPS = """
 import time
@@ -138,7 +138,7 @@ def test_a_script_that_does_not_end_is_ended_with_its_processes(tmp_path: Path) 
     (tmp_path / "hangs" / "train.py").write_text(text)
     assert main([str(tmp_path), "--limit", "1", "--out", str(tmp_path / "out")]) == 3
     child = int((tmp_path / "hangs" / "pid").read_text())
-    assert not lives(child)
+    assert have_ended(child)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests import PROJECT_ROOT
-from tests.checks import lives
+from tests.checks import have_ended
 
 PROGRAM = """
 import os, signal, subprocess, sys, time
@@ -83,7 +82,7 @@ def test_a_trial_that_hangs_is_ended_with_its_processes_and_leaves_the_exit_code
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 6
     assert "said: the trial of remedies did not end within 1 s, and was ended" in errors
-    assert not any(map(lives, pids))
+    assert have_ended(*pids)
 
 
 def test_a_worker_that_has_ended_is_not_waited_for_though_nobody_asked_how_it_ended() -> None:
@@ -146,10 +145,7 @@ def test_a_script_does_not_outlive_its_parent() -> None:
     child = int(process.stdout.readline())
     process.kill()
     process.wait()
-    until = time.monotonic() + 10
-    while lives(child) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not lives(child)
+    assert have_ended(child)
 
 
 def test_what_was_printed_before_is_printed_once(tmp_path: Path) -> None:
