@@ -39,7 +39,7 @@ _AUGMENT_WITH = {
     "tf_data": ("tf_ops", "opencv", "albumentations", "keras_layers"),
     "image_data_generator": ("keras_generator",),
     "py_dataset": ("opencv", "albumentations"),
-    "python_batches": ("opencv",),
+    "python_batches": ("opencv", "albumentations"),
     "image_dataset_from_directory": ("keras_layers",),
 }
 _AUGMENT_AT = {
@@ -238,9 +238,10 @@ class PipelineConfig:
                     f"`prefetch` must be 0 for loader={self.loader!r}: `max_queue_size` is its queue. "
                     f"Received: prefetch={self.prefetch!r}."
                 )
-        elif self.use_multiprocessing:
+        if self.use_multiprocessing and self.loader not in ("py_dataset", "image_data_generator"):
+            why = "its workers are processes" if self.loader == "python_batches" else "tf.data uses threads"
             raise ConfigError(
-                f"`use_multiprocessing` must be false for loader={self.loader!r}: tf.data uses threads. "
+                f"`use_multiprocessing` must be false for loader={self.loader!r}: {why}. "
                 "Received: use_multiprocessing=True."
             )
         if self.loader == "image_dataset_from_directory" and self.interpolation != "bilinear":
@@ -271,17 +272,6 @@ class PipelineConfig:
             )
 
     def _check_resample(self) -> None:
-        if self.loader == "python_batches":
-            if not self.composed:
-                raise ConfigError(
-                    "`resample` must be 'composed', with an augmentation, for loader='python_batches'. "
-                    f"Received: resample={self.resample!r}, augmentation={self.augmentation}."
-                )
-            if self.use_multiprocessing:
-                raise ConfigError(
-                    "`use_multiprocessing` must be false for loader='python_batches': its workers are processes. "
-                    "Received: use_multiprocessing=True."
-                )
         if self.resample == "separate":
             return
         if self.loader not in ("tf_data", "py_dataset", "python_batches"):

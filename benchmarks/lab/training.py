@@ -161,12 +161,10 @@ class Evaluation:
 def without_draws(config: PipelineConfig) -> PipelineConfig:
     """Returns the same pipeline for test photos: they come in the source's order, and nothing is random.
 
-    A service's workers have the training photos only, and `PythonBatches` must augment: tf.data reads in their place.
+    A service's workers have the training photos only: this process reads in their place.
     """
-    loader = "tf_data" if config.loader == "python_batches" else config.loader
     return replace(
         config,
-        loader=loader,
         service=NO_SERVICE,
         augmentation=None,
         shuffle_buffer=0,

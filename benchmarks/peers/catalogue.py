@@ -163,8 +163,13 @@ _OUR_RENDITIONS = {
     "tf-data-raw": _CROPPED,
 }
 
-# Rows that make the same batches by `pipeline.PythonBatches`: name -> the row of `OURS` with the same description.
-_IN_PYTHON = {"python-composed": "tf-data-composed", "python-raw": "tf-data-raw"}
+# Rows that do the same work by `pipeline.PythonBatches`: name -> the row of `OURS` with the same description.
+_IN_PYTHON = {
+    "python-composed": "tf-data-composed",
+    "python-scaled": "tf-data-scaled-decode",
+    "python-full": "tf-data-autotune",
+    "python-raw": "tf-data-raw",
+}
 
 PEERS: dict[str, Peer] = {
     peer.name: peer
@@ -287,6 +292,7 @@ def our_peers() -> dict[str, Peer]:
             peer,
             name=f"ours:{name}",
             functions=dict.fromkeys(peer.configs, "in_python"),
+            configs={work: replace(config, augment_with="opencv") for work, config in peer.configs.items()},
             packages=("unstall", "opencv-python-headless"),
             kinds=("processes",),
             least=0,

@@ -10,19 +10,16 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import cv2
 import keras
 import numpy as np
 
 from pipeline.config import PipelineConfig
 from pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
 from pipeline.sources.source import ImageSource
-from pipeline.stages.compose import ComposedBatches, Empty
+from pipeline.stages.compose import Empty
 from pipeline.stages.epochs import maps_of, order_of
-from pipeline.stages.opencv_decode import OpenCVDecoder
-from pipeline.stages.warp import WARPS
+from pipeline.stages.separate import opencv_batches
 
-_INTERPOLATION = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST_EXACT}
 # Slots of a record. Each epoch has new workers, and a record holds the workers of several epochs.
 _MAX_WORKERS = 256
 
@@ -103,18 +100,14 @@ class ImagePyDataset(keras.utils.PyDataset):
         self._end_crew: Any = None
         self._source = source
         self._config = config
-        self._decode = OpenCVDecoder(source, config)
-        augmentation = config.augmentation
-        self._warp = None if augmentation is None else WARPS[config.augment_with](augmentation)
-        self._composed = ComposedBatches(source, config) if config.composed else None
+        self._pixels = opencv_batches(source, config)
         self._epoch = -1
         self._plan_next_epoch()
 
     def _plan_next_epoch(self) -> None:
         self._epoch += 1
         self._order = order_of(self._source, self._config, self._epoch)
-        if self._config.augmentation is not None:
-            self._matrices = maps_of(self._source.images, self._config, self._epoch)
+        self._matrices = maps_of(self._source.images, self._config, self._epoch)
 
     @property
     def num_batches(self) -> int:
@@ -171,22 +164,5 @@ class ImagePyDataset(keras.utils.PyDataset):
         stop = min(start + self._config.batch_size, self._source.images)
         chosen = self._order[start:stop]
         labels = self._source.labels[chosen].astype(np.int32)
-        if self._composed is not None:
-            pixels = self._composed(chosen, self._matrices[start:stop])
-            return np.multiply(pixels, np.float32(1 / 255), empty(pixels.shape, np.float32)), labels
-        height, width = self._config.image_size
-        images = empty((len(chosen), height, width, 3), np.float32)
-        for row, index in enumerate(chosen.tolist()):
-            image = self._load(index)
-            if self._warp is not None:
-                image = self._warp(image, self._matrices[start + row])
-            images[row] = image
-        images *= np.float32(1 / 255)
-        return images, labels
-
-    def _load(self, index: int) -> np.ndarray:
-        height, width = self._config.image_size
-        image = self._decode(index)
-        if image.shape[:2] == (height, width):
-            return image
-        return cv2.resize(image, (width, height), interpolation=_INTERPOLATION[self._config.interpolation])
+        pixels = self._pixels(chosen, self._matrices[start:stop])
+        return np.multiply(pixels, np.float32(1 / 255), empty(pixels.shape, np.float32)), labels

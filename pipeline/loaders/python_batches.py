@@ -14,26 +14,28 @@ from pipeline.errors import ConfigError
 from pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
 from pipeline.prepared.copies import prepared_copy
 from pipeline.sources.source import ImageSource
-from pipeline.stages.compose import ComposedBatches, Empty
+from pipeline.stages.compose import Empty
 from pipeline.stages.epochs import maps_of, order_of
+from pipeline.stages.separate import opencv_batches
+from pipeline.stages.warp import WARPS
 
 
 class PythonBatches:
     """Batches `(images, labels)`: each iteration is an epoch, and must end before the next begins.
 
     For PyTorch, JAX, or any other loop in Python, above all over a `raw` copy: what tf.data adds to each batch takes
-    several times as long as cropping small images. Images, order and draws are those of `tf_data` with the same config,
-    for any number of workers.
+    several times as long as cropping small images. Images, order and draws are the same for any number of workers, and
+    those of `py_dataset` with the same config; if it composes, those of `tf_data` too.
 
     Args:
       source: the images to serve.
-      config: has resample="composed" and an augmentation; `storage` says which copy of the source is read. Its
+      config: OpenCV or albumentations augments, if anything; `storage` says which copy of the source is read. Its
         `workers` are tf.data's, and are not used.
       workers: number of processes that make batches ahead, also those of the next epoch. They are forked at the first
         batch and live until `close`. 0: the calling thread makes the batches.
       batch_timeout_s: how long a worker may take for a batch before it counts as hung.
     Raises:
-      ConfigError: if the config composes nothing, or `workers` is negative.
+      ConfigError: if the config asks for another library or for a cache, or `workers` is negative.
       PreparedError: if a copy of the source cannot be made.
     """
 
@@ -45,10 +47,15 @@ class PythonBatches:
         workers: int = 0,
         batch_timeout_s: float = BATCH_TIMEOUT_S,
     ) -> None:
-        if not config.composed:
+        if config.augmentation is not None and config.augment_with not in WARPS:
             raise ConfigError(
-                "`resample` must be 'composed', with an augmentation, for batches made in Python. "
-                f"Received: resample={config.resample!r}, augmentation={config.augmentation}."
+                f"`augment_with` must be one of {', '.join(WARPS)} for batches made in Python. "
+                f"Received: augment_with={config.augment_with!r}."
+            )
+        if config.cache != "none":
+            raise ConfigError(
+                "`cache` must be 'none' for batches made in Python: `storage` has copies. "
+                f"Received: cache={config.cache!r}."
             )
         if workers < 0:
             raise ConfigError(f"`workers` must be 0 or more. Received: workers={workers}.")
@@ -124,7 +131,7 @@ class _Maker:
         self._source = source
         self._config = config
         self._in_turn = in_turn
-        self._composed = ComposedBatches(source, config)
+        self._pixels = opencv_batches(source, config)
         self._labels = source.labels.astype(np.int32)
         self._planned = (-1, -1)
         self.batches = math.ceil(source.images / config.batch_size)
@@ -139,7 +146,7 @@ class _Maker:
         begin = batch // self._in_turn * self._config.batch_size
         rows = slice(begin, begin + self._config.batch_size)
         chosen = self._order[rows]
-        return self._composed(chosen, self._matrices[rows], self._plan[rows], empty), self._labels[chosen]
+        return self._pixels(chosen, self._matrices[rows], self._plan[rows], empty), self._labels[chosen]
 
     def _plan_turns(self, epoch: int, first: int) -> None:
         """Plans an epoch's batch `first`, and every `in_turn`-th batch after it."""
@@ -147,4 +154,4 @@ class _Maker:
         positions = positions[positions // self._config.batch_size % self._in_turn == first]
         self._order = order_of(self._source, self._config, epoch)[positions]
         self._matrices = maps_of(self._source.images, self._config, epoch, positions)
-        self._plan = self._composed.plan(self._order, self._matrices)
+        self._plan = self._pixels.plan(self._order, self._matrices)

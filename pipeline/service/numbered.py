@@ -93,10 +93,7 @@ class BatchMaker:
     def _plan(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         epoch, batch = divmod(number, self.batches)
         first, size = batch * self.config.batch_size, self.size_of(number)
-        if self.config.augmentation is None:
-            matrices = np.zeros((size, 2, 3), np.float32)
-        else:
-            matrices = epochs.maps_of(size, self.config, epoch, first=first)
+        matrices = epochs.maps_of(size, self.config, epoch, first=first)
         return self._order(epoch)[first : first + size], matrices
 
     def _order(self, epoch: int) -> NDArray[np.int64]:

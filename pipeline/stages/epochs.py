@@ -30,11 +30,12 @@ def order_of(source: ImageSource, config: PipelineConfig, epoch: int) -> NDArray
 def maps_of(
     images: int, config: PipelineConfig, epoch: int, rows: NDArray[np.int64] | None = None, first: int = 0
 ) -> NDArray[np.float32]:
-    """Returns random affine maps of one epoch, (images, 2, 3). The config must augment.
+    """Returns affine maps of one epoch, (images, 2, 3): random, or the identity if the config does not augment.
 
     Args:
       images, rows, first: as in `Augmentation.draw`.
     """
-    assert config.augmentation is not None
+    if config.augmentation is None:
+        return np.broadcast_to(np.eye(2, 3, dtype=np.float32), (images if rows is None else len(rows), 2, 3))
     draw = config.augmentation.draw(images, seed=config.seed, epoch=epoch, rows=rows, first=first)
     return draw.affine(*config.image_size)

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline import VARIANTS, ConfigError, PipelineConfig, from_arrays, from_folder
+from pipeline import VARIANTS, ConfigError, PipelineConfig, build, from_arrays, from_folder
 from pipeline.loaders import workers as watched
 from pipeline.loaders.python_batches import PythonBatches
 from pipeline.loaders.workers import WorkerError
@@ -71,9 +71,42 @@ def test_they_are_the_same_for_any_number_of_workers(batch_size):
                 np.testing.assert_array_equal(labels, expected_labels)
 
 
-def test_they_need_something_to_compose(photos):
-    for config in (PipelineConfig(), dataclasses.replace(CONFIG, augmentation=None)):
-        with pytest.raises(ConfigError, match="`resample` must be 'composed', with an augmentation"):
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"decode": "scaled", "storage": "records"},
+        {"interpolation": "nearest", "storage": "resized"},
+        {"augment_with": "albumentations"},
+        {"augmentation": None},
+        {"resample": "composed"},
+    ],
+    ids=lambda changes: " ".join(map(str, changes.values())) or "separate",
+)
+def test_they_are_those_of_a_py_dataset(photos, changes, workers):
+    config = PipelineConfig(loader="py_dataset", augment_with="opencv", image_size=(24, 16), batch_size=16)
+    config = dataclasses.replace(config, **changes)
+    batches = PythonBatches(from_folder(photos), config, workers=workers)
+    with build(config, from_folder(photos)) as loader:
+        for served in (list(batches), list(batches)):
+            expected = [loader.data[index] for index in range(len(batches))]
+            for (images, labels), (expected_images, expected_labels) in zip(served, expected, strict=True):
+                np.testing.assert_allclose(images, expected_images, rtol=1e-6)  # x / 255 and x * (1 / 255)
+                np.testing.assert_array_equal(labels, expected_labels)
+            loader.data.on_epoch_end()
+    batches.close()
+
+
+def test_what_they_cannot_make_is_refused(photos):
+    for config, message in (
+        (
+            PipelineConfig(),
+            "`augment_with` must be one of opencv, albumentations for batches made in Python. Received: ",
+        ),
+        (PipelineConfig(augmentation=None, cache="memory"), "`cache` must be 'none' for batches made in Python: "),
+    ):
+        with pytest.raises(ConfigError, match=message):
             PythonBatches(from_folder(photos), config)
     with pytest.raises(ConfigError, match="`workers` must be 0 or more. Received: workers=-1."):
         batches_of(workers=-1)
