@@ -20,7 +20,10 @@ VERBS = {
     ),
     "train": ("benchmarks.train.__main__:main", "trains a model on photos and keeps it"),
     "predict": ("models.predict:main", "classifies pictures with it: python -m models predict"),
-    "profile": ("profiles.__main__:guarded_main", "somebody's unmodified Keras script: python -m profiles"),
+    "profile": (
+        "profiles.__main__:guarded_main",
+        "an unmodified training script, Keras' fit or a loop: python -m profiles",
+    ),
     "scaling": ("benchmarks.scaling.__main__:main", "how loading grows with files, cores, batch size and image size"),
     "devices": (
         "benchmarks.devices.__main__:main",

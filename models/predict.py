@@ -185,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
         "used.",
     )
     parser.add_argument("model", metavar="FILE.keras", help="what `python -m benchmarks.train` wrote")
-    parser.add_argument("pictures", nargs="+", metavar="PICTURE", help="of any format that Pillow reads")
+    parser.add_argument("pictures", nargs="+", metavar="PICTURE", help="that Pillow reads, but no EPS")
     parser.add_argument("--json", action="store_true", help="prints a list of objects, with every class's probability")
     return parser
 

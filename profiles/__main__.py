@@ -341,7 +341,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-steps",
         type=int,
         metavar="N",
-        help="leave the script by SystemExit after N steps, inside fit",
+        help="leave the script by SystemExit after N steps, inside fit or a loop",
     )
     parser.add_argument(
         "--budget",
@@ -362,7 +362,7 @@ def _parser() -> argparse.ArgumentParser:
         help="with --apply=RESULTS: run the script with its text edited, and write a diff if that went well",
     )
     parser.add_argument("--details", action="store_true", help="print all tables and sentences")
-    parser.add_argument("--no-ceilings", action="store_true", help="do not run the model by itself after each fit")
+    parser.add_argument("--no-ceilings", action="store_true", help="neither run the model by itself nor try remedies")
     parser.add_argument("--lines", action="store_true", help="time the lines of the data's Python functions")
     parser.add_argument(
         "--files-per-sample",

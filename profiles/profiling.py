@@ -51,7 +51,7 @@ class Remedied:
       ci95: its 95 % interval.
       effect: what the remedies do to the batches: "identical", "other order", "close" or "other draws".
       code: how the code reads with them.
-      dataset: the data, to be given to `fit`; or, for remedies of `fit` itself, its arguments.
+      fit_arguments: the data, as `fit(**fit_arguments)` takes them: `x`, and for a repeated one `steps_per_epoch`.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Remedied:
     ci95: Interval | None
     effect: str
     code: str
-    dataset: Any
+    fit_arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -67,11 +67,18 @@ class Profile(Shown):
     """What `profile` measured. Print it, or let a notebook show it.
 
     Attributes:
+      data: as it was given.
       remedies: data with the remedies that helped: the best first, where one is chosen, and then the fastest first.
     """
 
     document: MeasurementDocument
+    data: Any
     remedies: tuple[Remedied, ...] = ()
+
+    @property
+    def fit_arguments(self) -> Mapping[str, Any]:
+        """The data with the best remedies, as `fit(**fit_arguments)` takes them; as it was given where none helped."""
+        return self.remedies[0].fit_arguments if self.remedies else {"x": self.data}
 
     @property
     def verdict(self) -> Verdict:
@@ -152,10 +159,10 @@ def profile(
         samples=Measurements(subjects=(measurement,), windows={name: tuple(samples)}),
     )
     if not budget_s:
-        return Profile(document=document)
+        return Profile(document=document, data=data)
     held = _HeldData(name=name, arguments={"x": data}, windows=windows)
     *_, last = document, *with_trial(document, held, budget_s=budget_s)
-    return Profile(document=last, remedies=held.remedied(last.samples.trials.get(name, Trial())))
+    return Profile(document=last, data=data, remedies=held.remedied(last.samples.trials.get(name, Trial())))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,11 +193,11 @@ class _HeldData:
                 ci95=gain.best[1],
                 effect=gain.effect,
                 code=gain.contender.code or "\n".join(trial.remedy(name).code for name in gain.contender.remedies),
-                dataset=_given(self.data.whole(gain.contender.remedies)),
+                fit_arguments=_fit_arguments(self.data.whole(gain.contender.remedies)),
             )
             for gain in helped
         )
 
 
-def _given(data: Any) -> Any:
-    return data.arguments if isinstance(data, FitData) else data
+def _fit_arguments(data: Any) -> Mapping[str, Any]:
+    return data.arguments if isinstance(data, FitData) else {"x": data}

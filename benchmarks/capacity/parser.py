@@ -17,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
         prog="python -m benchmarks.capacity",
         description="What would it take to feed so many accelerators? Hosts, cores, network, storage and caches, by a "
-        "simulation of every batch.",
+        "simulation, batch by batch.",
     )
     add = arguments.add_argument
     add("--images", type=float, default=IMAGES, metavar="N", help=f"of an epoch (default: {IMAGES:,.0f})")

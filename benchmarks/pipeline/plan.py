@@ -77,15 +77,22 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"windows of training a variant (default: {ROUNDS}, or fewer if they do)",
     )
-    add("--thorough", action="store_true", help=f"{ROUNDS} rounds in any case, and two more pipelines")
+    add("--thorough", action="store_true", help=f"{ROUNDS} rounds, or those of --rounds, and two more pipelines")
     add(
         "--cold", action="store_true", help="adds a row for each variant whose photos are not in the page cache (Linux)"
     )
-    add("--stages", action="store_true", help="takes every loader apart, not only the baseline and the fastest")
+    add("--stages", action="store_true", help="takes every loader apart, not only the baseline")
     add("--lines", action="store_true", help="also times the lines of the loaders' Python functions")
     add("--details", action="store_true", help="prints all tables and sentences")
     add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
-    add("--config", type=Path, action="append", default=[], metavar="FILE.toml", help="one more variant, from a file")
+    add(
+        "--config",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE.toml",
+        help="a variant from a file, beside the baseline",
+    )
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes a setting of every variant")
     add("--list", action="store_true", help="lists variants, models and devices, and ends")
     return arguments

@@ -34,7 +34,11 @@ def parser() -> argparse.ArgumentParser:
         help="holds the prediction against pools of emulated hosts on this one; needs the rights of root",
     )
     add("--only", metavar="TEXT,...", help="with --check: pools whose name holds one of these texts")
-    add("--loopback", action="store_true", help="with --check: without emulated hosts and links; needs no rights")
+    add(
+        "--loopback",
+        action="store_true",
+        help="with --check: hosts are cores of this one, links relays; needs no rights",
+    )
     add("--rounds", type=int, metavar="N", help=f"with --check: rounds of each pool (default: {ROUNDS})")
     add("--out", type=Path, metavar="DIR", help="for results.json and report.html (default: runs/TIME)")
     return arguments

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +27,9 @@ BUDGET_S, THOROUGH_BUDGET_S = 35.0, 60.0
 TOML, SCRIPT, DIFF = "tuned.toml", "tuned.py", "tuned.diff"
 # The part of the free memory, and of the free disk, that a search may use unless the user gives a limit.
 _FREE_RATIO = 0.5
-# Options that have no meaning beside --check.
+# Options that have no meaning beside --check, and beside --pipeline.
 _NOT_CHECKED = ("pipeline", "model", "device", "batch_size", "config", "set")
+_NOT_ADVISED = ("data", "skip_list", "disk_limit", "exactness", "thorough")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +178,12 @@ def parser() -> argparse.ArgumentParser:
         "--budget",
         type=float,
         metavar="S",
-        help=f"seconds of measuring (default: {BUDGET_S:g}, or {THOROUGH_BUDGET_S:g})",
+        help=f"seconds of measuring (default: {BUDGET_S:g}; with --thorough, --check or --pipeline "
+        f"{THOROUGH_BUDGET_S:g})",
     )
     add("--thorough", action="store_true", help="measures more pipelines, in more rounds")
     add("--batch-size", type=int, metavar="N", help="images a batch")
-    add("--config", type=Path, metavar="FILE.toml", help="the draws, batch size and seed to keep")
+    add("--config", type=Path, metavar="FILE.toml", help="augmentation, batch size, shuffle buffer and seed to keep")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
     add("--details", action="store_true", help="prints all tables and sentences")
     add("--check", action="store_true", help="holds the tuner against exhaustive search over a small space")
@@ -262,9 +265,12 @@ class _SharedOptions:
 
 
 def _shared_options(arguments: argparse.Namespace) -> _SharedOptions:
-    ignored = [f"--{name.replace('_', '-')}" for name in _NOT_CHECKED if getattr(arguments, name)]
-    if arguments.check and ignored:
+    if arguments.check and (ignored := _given(arguments, _NOT_CHECKED)):
         raise UserError(f"--check measures models and devices of its own. Leave out: {', '.join(ignored)}.")
+    if arguments.pipeline and (ignored := _given(arguments, _NOT_ADVISED)):
+        raise UserError(
+            f"--pipeline has images of its own, and remedies to try on them. Leave out: {', '.join(ignored)}."
+        )
     model = arguments.model or MODEL
     try:
         models.check_name(model)
@@ -280,6 +286,12 @@ def _shared_options(arguments: argparse.Namespace) -> _SharedOptions:
     if arguments.budget is not None and not arguments.budget > 0:
         raise UserError(f"--budget must be above 0 seconds. Received: {arguments.budget}.")
     return _SharedOptions(model=model, device=device, base=_base(arguments), limits=_limits(arguments))
+
+
+def _given(arguments: argparse.Namespace, names: Sequence[str]) -> list[str]:
+    """Returns those of these options that have another value than by default."""
+    default = parser().get_default
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) != default(name)]
 
 
 def _base(arguments: argparse.Namespace) -> PipelineConfig:

@@ -88,8 +88,8 @@ class Results:
 
     Attributes:
       results: of all subjects that were measured in a whole round; naive, heuristic and AUTOTUNE first.
-      chosen: the fastest that is significantly faster than AUTOTUNE, in the rounds that chose it and when both were
-        measured again; AUTOTUNE where none is. None where nothing was measured.
+      chosen: the fastest, where it is significantly faster than AUTOTUNE when both were measured again; AUTOTUNE where
+        none is. None where nothing was measured.
       algorithms: AUTOTUNE with each of TensorFlow's algorithms; empty for a quick search.
       on_copy: AUTOTUNE on the copy or cache of the pipeline that was measured again; None where that has none.
       order: None where the price of a fixed order was not measured.

@@ -141,7 +141,7 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
             faster,
             Line(
                 label="NEXT",
-                text="edit these lines, or see it first (with --write fix.diff it leaves them as a diff):",
+                text="edit these lines, or see first what they bring:",
                 code=(f"{command} --apply={names} {words}",),
             ),
         )

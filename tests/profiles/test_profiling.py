@@ -129,8 +129,10 @@ def test_remedies_are_tried_and_the_data_with_them_returned(monkeypatch: pytest.
     # An image takes 2 ms to load and 0.5 ms to train on: at most 5 times as fast, if loading cost nothing.
     best = found.remedies[0]
     assert 2 < best.ratio < 7 and best.ci95 is not None and best.ci95[0] > 1
-    assert best.dataset.element_spec == dataset.element_spec
-    assert len(list(best.dataset)) == 10
+    assert found.fit_arguments is best.fit_arguments
+    served, steps = found.fit_arguments["x"], found.fit_arguments.get("steps_per_epoch")
+    assert served.element_spec == dataset.element_spec
+    assert len(list(served.take(20))) == (10 if steps is None else 20) and steps in (None, 10)
     text = " ".join(details_of(found).split())
     assert "remedies for data" in text and f"times as fast ({best.ci95[0]:.2f} to" in text
     assert "apply it:" not in text

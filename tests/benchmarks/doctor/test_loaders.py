@@ -72,7 +72,7 @@ def decoder_of(config: PipelineConfig) -> str:
         return "TensorFlow"
     if config.loader == "image_data_generator":
         return "Pillow"
-    return "OpenCV" if config.loader == "py_dataset" or config.composed else "TensorFlow"
+    return "OpenCV" if config.loader in ("py_dataset", "python_batches") or config.composed else "TensorFlow"
 
 
 def part(source: ImageSource, formats: set[str]) -> ImageSource:

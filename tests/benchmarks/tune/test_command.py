@@ -150,6 +150,10 @@ def test_names_of_the_small_space_are_all_different():
             ["--check", "--batch-size", "8", "--device", "cpu"],
             "--check measures models and devices of its own. Leave out: --device, --batch-size.",
         ),
+        (
+            ["--pipeline", "mine:make", "--thorough", "--exactness", "identical"],
+            "--pipeline has images of its own, and remedies to try on them. Leave out: --exactness, --thorough.",
+        ),
         (["--pipeline", "nothing"], "--pipeline needs module:function. Received: 'nothing'."),
     ],
 )
