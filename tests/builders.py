@@ -1439,6 +1439,7 @@ def a_check_document(
     *,
     everything: Mapping[str, Sequence[float]] | None = None,
     duel: Mapping[str, Sequence[float]] | None = None,
+    costs: Sequence[MeasuredCosts] = (CHECKED_COSTS,) * 4,
     **changes: Any,
 ) -> CheckDocument:
     """Returns the document of a check of one target, for which the tuner chose the first of two pipelines.
@@ -1446,6 +1447,7 @@ def a_check_document(
     Args:
       everything: images/sec by round, of the pipelines of the space, by name.
       duel: the same, of the rounds that measure the choice beside the best.
+      costs: measured before each round, and after the last.
       changes: fields of the document that differ.
     """
     configs = {name_of(config): config for config in (TUNED_BASE, COMPOSED)}
@@ -1471,7 +1473,7 @@ def a_check_document(
                     search=search.samples,
                     searched=True,
                     everything=measured(everything),
-                    costs=(CHECKED_COSTS,) * 3,
+                    costs=tuple(costs),
                     duel=measured(duel or {}),
                 ),
             )

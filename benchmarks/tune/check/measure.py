@@ -27,7 +27,7 @@ from pipeline import ImageSource, PipelineConfig
 from pipeline.cost_model import stages_of
 from profiles.provenance import usable_cores
 
-_ROUNDS, _DUEL_ROUNDS = 3, 10
+_ROUNDS, _DUEL_ROUNDS = 5, 10
 
 
 def small_space(base: PipelineConfig) -> Iterator[PipelineConfig]:
@@ -151,14 +151,14 @@ class Run(LabRun[CheckAsked, CheckSamples]):
         configs: Mapping[str, PipelineConfig],
         rounds: int,
         keep: Callable[[tuple[MeasuredConfig, ...]], None],
-        before_round: Callable[[Group], object] = lambda group: None,
+        around: Callable[[Group], object] = lambda group: None,
     ) -> None:
         """Measures pipelines side by side.
 
         Args:
           configs: by name.
-          keep: called after each round with all that was measured so far.
-          before_round: measures something else, too.
+          keep: called after each round, and at the end, with all that was measured so far.
+          around: measures something else, before each round and after the last.
         Raises:
           UserError: if one of them cannot be measured.
         """
@@ -170,14 +170,11 @@ class Run(LabRun[CheckAsked, CheckSamples]):
                 group.prepare(job)
             order = random.Random()
             for number in range(rounds):
-                before_round(group)
+                around(group)
                 run_round(group.turns(loader=False, model_alone=False), number, order)
-                keep(
-                    tuple(
-                        MeasuredConfig(name=job.variant, config=job.config, samples=tuple(group.measured[job].samples))
-                        for job in group.jobs
-                    )
-                )
+                keep(_measured_in(group))
+            around(group)
+            keep(_measured_in(group))
             group.close()
         except (ChildDied, JobRefused) as error:
             raise UserError(f"{target.device.name}: {error}", exit_code=3) from error
@@ -186,3 +183,10 @@ class Run(LabRun[CheckAsked, CheckSamples]):
         if group.left_out:
             reasons = "; ".join(f"{left_out.label}: {left_out.reason}" for left_out in group.left_out)
             raise UserError(reasons, exit_code=3)
+
+
+def _measured_in(group: Group) -> tuple[MeasuredConfig, ...]:
+    return tuple(
+        MeasuredConfig(name=job.variant, config=job.config, samples=tuple(group.measured[job].samples))
+        for job in group.jobs
+    )

@@ -12,7 +12,7 @@ from benchmarks.tune.check.samples import CheckSamples
 from benchmarks.tune.plan import CheckAsked
 from benchmarks.tune.tables import Table, page, print_line, print_table
 from profiles.report import Kind
-from profiles.statistics import range_text
+from profiles.statistics import range_cell, range_text
 
 
 def _title(checked: Checked) -> str:
@@ -22,7 +22,7 @@ def _title(checked: Checked) -> str:
 def _table(checked: Checked) -> Table:
     return Table(
         title=_title(checked),
-        columns=("pipeline", "img/s", "steady", "predicted", "off"),
+        columns=("pipeline", "img/s", "steady", "predicted", "off", "95 %"),
         rows=tuple(
             (
                 name + " (chosen)" * (name == checked.chosen) + " (best)" * (name == checked.best),
@@ -30,6 +30,7 @@ def _table(checked: Checked) -> Table:
                 f"{rate.steady:,.0f}",
                 f"{rate.predicted:,.0f}",
                 f"{rate.off_ratio:.2f}",
+                range_cell(rate.off[1]),
             )
             for name, rate in sorted(checked.rates.items(), key=lambda item: item[1].whole)
         ),
@@ -52,10 +53,12 @@ def _reached(results: Results) -> str:
 
 def _near(results: Results) -> str:
     ratios = [rate.off_ratio for rate in results.rates]
-    near = sum(rate.near for rate in results.rates)
+    far = [rate for rate in results.rates if not rate.near]
+    undecided = sum(rate.may_be_near for rate in far)
+    reaches = f"; of the others, the interval of {undecided} reaches so far" if undecided else ""
     return (
-        f"{near} of {len(ratios)} predictions are within {NEAR_RATIO - 1:.0%} of the steady rate, the rate inside an "
-        f"epoch: {min(ratios):.2f} to {max(ratios):.2f} of it."
+        f"{len(ratios) - len(far)} of {len(ratios)} predictions are within {NEAR_RATIO - 1:.0%} of the steady rate, "
+        f"the rate inside an epoch: {min(ratios):.2f} to {max(ratios):.2f} of it{reaches}."
     )
 
 
@@ -73,7 +76,7 @@ def _page(document: CheckDocument, results: Results) -> str:
     facts = {
         "pipelines": "all of a small space, measured in rounds side by side; the tuner chooses from the same",
         "choice": "measured again beside the best, unless they are the same",
-        "predictions": "the median of those from the costs that were measured in each round",
+        "predictions": "from the costs that were measured before each round and after it",
         "limits": f"{limits.memory_bytes / 1e9:,.1f} GB of memory, {limits.disk_bytes / 1e9:,.1f} GB of disk, "
         f"{limits.budget_s:g} s of measuring for each search",
     }
@@ -95,6 +98,8 @@ def _copies(document: CheckDocument, results: Results) -> dict[str, Any]:
                 "images_per_sec": {name: rate.whole for name, rate in checked.rates.items()},
                 "steady_images_per_sec": {name: rate.steady for name, rate in checked.rates.items()},
                 "predicted_images_per_sec": {name: rate.predicted for name, rate in checked.rates.items()},
+                "off_ratio": {name: rate.off_ratio for name, rate in checked.rates.items()},
+                "off_ci95": {name: rate.off[1] for name, rate in checked.rates.items()},
                 "ratio": checked.against and checked.against[0],
                 "ci95": checked.against and checked.against[1],
             }
@@ -114,6 +119,7 @@ def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
             "images_per_sec": rate.whole,
             "steady_images_per_sec": rate.steady,
             "predicted_images_per_sec": rate.predicted,
+            "off_ratio": rate.off_ratio,
         }
         for checked in results.targets
         for name, rate in checked.rates.items()

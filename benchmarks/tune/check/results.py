@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from benchmarks.tune.plan import CheckAsked, Target
 from benchmarks.tune.results import Result, rates_of, results_of, shared_rounds
 from pipeline.cost_model import predict
 from profiles.report import Document
-from profiles.statistics import Interval, geometric_mean, median, ratio_interval
+from profiles.statistics import Interval, geometric_mean, ratio_interval
 
 # Source: the issues that asked for the tuner, and for better predictions.
 GOAL_RATIO, NEAR_RATIO = 0.97, 1.1
@@ -25,22 +26,29 @@ class Rate:
     Attributes:
       whole: of whole epochs.
       steady: inside an epoch, which is what is predicted.
-      predicted: the median of the predictions from the costs of each round.
+      predicted: from what was measured of the costs before each round and after it.
+      off: the predicted rate over the steady one, round by round, and the 95 % interval.
     """
 
     whole: float
     steady: float
     predicted: float
+    off: tuple[float, Interval | None]
 
     @property
     def off_ratio(self) -> float:
-        """The predicted rate over the steady one."""
-        return self.predicted / self.steady
+        return self.off[0]
 
     @property
     def near(self) -> bool:
         """Whether the two are within 10 % of one another."""
         return 1 / NEAR_RATIO <= self.off_ratio <= NEAR_RATIO
+
+    @property
+    def may_be_near(self) -> bool:
+        """Whether the rounds do not show that it is not: the interval reaches within 10 %."""
+        low, high = self.off[1] or (self.off_ratio, self.off_ratio)
+        return low <= NEAR_RATIO and high >= 1 / NEAR_RATIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +116,8 @@ def _checked(measured: MeasuredTarget, chosen: Result, images: int, cores: float
     if not costs:  # a file of an earlier version: the search has measured costs, too
         assert measured.search.consumer is not None
         costs = (MeasuredCosts(stages=measured.search.stages, consumer=measured.search.consumer),)
+    if len(costs) == 1:  # a check that was stopped in its first round, or such a file
+        costs *= 2
     return Checked(
         target=measured.target,
         chosen=chosen.name,
@@ -123,7 +133,7 @@ def _checked(measured: MeasuredTarget, chosen: Result, images: int, cores: float
 
 def _rate(config: MeasuredConfig, costs: Sequence[MeasuredCosts], images: int, cores: float) -> Rate:
     trained = [sample for sample in config.samples if sample.window == "train"]
-    predictions = [
+    by_costs = [
         predict(
             config.config,
             {measured.stage: measured.cost for measured in by_round.stages},
@@ -131,13 +141,17 @@ def _rate(config: MeasuredConfig, costs: Sequence[MeasuredCosts], images: int, c
             cores=cores,
             images=images,
             source_bytes=0,
-        )
+        ).images_per_sec
         for by_round in costs
     ]
+    predicted = [geometric_mean(around) for around in itertools.pairwise(by_costs)]
+    steady = [1 / sample.s_per_image for sample in trained]
+    rounds = min(len(predicted), len(steady))
     return Rate(
         whole=geometric_mean(rates_of(trained, "train", images)),
-        steady=geometric_mean([1 / sample.s_per_image for sample in trained]),
-        predicted=median([prediction.images_per_sec for prediction in predictions]),
+        steady=geometric_mean(steady),
+        predicted=geometric_mean(predicted),
+        off=ratio_interval(predicted[:rounds], steady[:rounds]),
     )
 
 

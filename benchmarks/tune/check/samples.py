@@ -36,7 +36,7 @@ class MeasuredTarget:
       search: what the tuner measured.
       searched: whether the tuner has finished its search.
       everything: all pipelines of the small space, measured side by side.
-      costs: of the stages of these pipelines, measured once in each of their rounds.
+      costs: of the stages of these pipelines, measured before each of their rounds and after the last.
       duel: the tuner's choice and the best of the space, measured side by side; empty where they are the same.
     """
 

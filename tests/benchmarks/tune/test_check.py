@@ -18,9 +18,9 @@ from pipeline import from_folder
 from pipeline.cost_model import Consumer, StageCost
 from profiles.devices import Device
 from profiles.report.document import load, write
-from tests.builders import CPU, a_check_document, a_measured_pipeline, a_search_document, samples_at
+from tests.builders import CHECKED_COSTS, CPU, a_check_document, a_measured_pipeline, a_search_document, samples_at
 
-RATE = Rate(whole=90.0, steady=100.0, predicted=111.0)
+RATE = Rate(whole=90.0, steady=100.0, predicted=111.0, off=(1.11, None))
 CHOSEN, BEST = "full, tf_ops a element, 2 calls, prefetch 2", "scaled, composed, 2 calls, prefetch 2"
 
 
@@ -52,16 +52,64 @@ def test_a_choice_is_held_against_the_best_in_rounds_of_their_own():
     assert {name: rate.whole for name, rate in checked.rates.items()} == pytest.approx({CHOSEN: 1500.0, BEST: 1600.0})
     assert [line.rstrip() for line in printed(document).splitlines()] == [
         "cats-dogs-64 on cpu",
-        "pipeline                                          img/s  steady  predicted   off",
-        "full, tf_ops a element, 2 calls, prefetch 2       1,500   1,500      1,250  0.83",
-        "(chosen)",
-        "scaled, composed, 2 calls, prefetch 2 (best)      1,600   1,600      2,000  1.25",
+        "pipeline                               img/s  steady  predicted   off       95 %",
+        "full, tf_ops a element, 2 calls,       1,500   1,500      1,250  0.83  0.83-0.83",
+        "prefetch 2 (chosen)",
+        "scaled, composed, 2 calls, prefetch 2  1,600   1,600      2,000  1.25  1.25-1.25",
+        "(best)",
         "chosen: full, tf_ops a element, 2 calls, prefetch 2: 0.900 (0.900 to 0.900)",
         "",
         "0 of 1 choices reach 97% of the best.",
         "0 of 2 predictions are within 10% of the steady rate, the rate inside an epoch:",
         "0.83 to 1.25 of it.",
     ]
+
+
+def test_a_machine_that_gets_slower_from_round_to_round_changes_no_prediction():
+    """Costs are measured before each round and after it, so that a drift is in both, and in the round as well."""
+    slower = [costs_of(CHECKED_COSTS, factor) for factor in (1.0, 1.0, 4.0, 4.0)]
+    steady = {name: tuple(1500.0 / factor for factor in (1.0, 2.0, 4.0)) for name in (CHOSEN, BEST)}
+    at_once = derive(a_check_document(everything=dict.fromkeys(steady, (1500.0,) * 3))).targets[0].rates
+    [checked] = derive(a_check_document(everything=steady, costs=slower)).targets
+    for name, rate in checked.rates.items():
+        assert (rate.off_ratio, *rate.off[1]) == pytest.approx((at_once[name].off_ratio,) * 3)
+        assert rate.predicted == pytest.approx(at_once[name].predicted / 2)
+
+
+@pytest.mark.parametrize(
+    ("off", "near", "may_be"),
+    [
+        ((1.09, None), True, True),
+        ((1.11, None), False, False),
+        ((1.11, (1.09, 1.13)), False, True),
+        ((0.89, (0.85, 0.90)), False, False),
+        ((0.89, (0.85, 0.93)), False, True),
+    ],
+)
+def test_a_prediction_is_near_within_a_tenth_and_may_be_if_its_interval_is(off, near, may_be):
+    rate = replace(RATE, off=off)
+    assert (rate.near, rate.may_be_near) == (near, may_be)
+    checked = Checked(target=Target(model="m", device=CPU), chosen="a", best="a", rates={"a": rate}, against=(1, None))
+    console = Console(width=200, file=io.StringIO())
+    KIND.print(console, a_check_document(), Results(targets=(checked,)))
+    text = console.file.getvalue()
+    assert f"{int(near)} of 1 predictions are within 10%" in text
+    assert ("the interval of 1 reaches so far" in text) == (may_be and not near)
+
+
+def costs_of(costs, factor):
+    """The costs of a machine that takes so many times as long."""
+    consumer = replace(
+        costs.consumer,
+        us_per_image=costs.consumer.us_per_image * factor,
+        cpu_us_per_image=costs.consumer.cpu_us_per_image * factor,
+        crowded_us_per_image=costs.consumer.crowded_us_per_image * factor,
+        crowd_us_per_image=costs.consumer.crowd_us_per_image * factor,
+    )
+    stages = tuple(
+        replace(one, cost=replace(one.cost, us_per_image=one.cost.us_per_image * factor)) for one in costs.stages
+    )
+    return replace(costs, stages=stages, consumer=consumer)
 
 
 def test_a_choice_that_is_the_best_needs_no_more_rounds():
@@ -136,8 +184,8 @@ def test_every_target_is_searched_and_measured_and_kept_after_each_round(photos,
     monkeypatch.setattr(measure, "say_beside", lambda progress: said.append)
     run = measure.Run(CheckPlan(asked=asked, data="photos", out=tmp_path), from_folder(photos), None)
     run.measure(lambda: kept.append(run.document(complete=False).samples.targets[-1]))
-    assert [len(measured.everything) for measured in kept[:5]] == [0, 0, 10, 10, 10]
+    assert [len(measured.everything) for measured in kept[:8]] == [0, 0, *[10] * 6]
     assert [measured.searched for measured in kept[:3]] == [False, True, True]
-    assert [len(measured.costs) for measured in kept[:5]] == [0, 0, 1, 2, 3]
-    assert len(kept) == 15 and len(kept[-1].duel) == 2
+    assert [len(measured.costs) for measured in kept[:8]] == [0, 0, 1, 2, 3, 4, 5, 6]
+    assert len(kept) == 19 and len(kept[-1].duel) == 2
     assert said[0] == "cats-dogs-64 on cpu: exhaustive search"
