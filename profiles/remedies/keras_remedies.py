@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import multiprocessing
 import multiprocessing.dummy
@@ -181,7 +182,8 @@ def _made_by_workers(data: Any, workers: int, *, processes: bool) -> list[Any]:
     """
     _shared[:] = [data]
     pool_class = multiprocessing.get_context("fork").Pool if processes else multiprocessing.dummy.Pool
-    pool = pool_class(workers)
+    # Garbage of this process may be an iterator of tf.data, whose end waits for ever in a forked worker.
+    pool = pool_class(workers, initializer=gc.freeze if processes else None)
     try:
         batches = pool.imap(_shared_batch, range(data.num_batches))
         return [batches.next(timeout=_BATCH_LIMIT_S) for _ in range(data.num_batches)]

@@ -3,6 +3,7 @@
 Long because each way in which a worker can end has its case, and all share the workers that are started here.
 """
 
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -108,6 +109,33 @@ def test_garbage_that_is_collected_while_another_worker_starts_waits_for_nobody(
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("7\n", "")
+
+
+class Collector:
+    def make(self, index: int, empty: Empty = np.empty) -> bool:
+        gc.collect()
+        return gc.isenabled()
+
+
+class EndsInItsProcessOnly:
+    """Garbage whose end waits for ever in another process than its own, as that of an iterator of tf.data does."""
+
+    def __init__(self) -> None:
+        self.itself, self._owner = self, os.getpid()
+
+    def __del__(self) -> None:
+        while os.getpid() != self._owner:
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("collects", [False, True])
+def test_a_worker_collects_as_its_parent_does_but_not_the_garbage_of_its_parent(collects, started):
+    (gc.enable if collects else gc.disable)()
+    try:
+        EndsInItsProcessOnly()
+        assert started(Collector(), timeout_s=5.0).make(3) is collects is gc.isenabled()
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
