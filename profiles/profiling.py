@@ -77,7 +77,10 @@ class Profile(Shown):
 
     @property
     def fit_arguments(self) -> Mapping[str, Any]:
-        """The data with the best remedies, as `fit(**fit_arguments)` takes them; as it was given where none helped."""
+        """The data with the best remedies, as `fit(**fit_arguments)` takes them; as it was given where none helped.
+
+        Data that `fit` does not take, such as a function that returns batches, are as they were given, too.
+        """
         return self.remedies[0].fit_arguments if self.remedies else {"x": self.data}
 
     @property

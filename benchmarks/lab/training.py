@@ -134,7 +134,10 @@ class Evaluation:
         self._network = behind(layers, network, dtype=config.output_dtype) if layers else network
         pixels = source.images * math.prod(config.image_size) * 3
         held_bytes = pixels * np.dtype(config.output_dtype).itemsize
-        self._held = list(by_hand(self._loader.data)) if held_bytes <= _HELD_BYTES else None
+        self._held: list[Any] | None = None
+        if held_bytes <= _HELD_BYTES:
+            with self._loader:  # its workers have no more to do
+                self._held = list(by_hand(self._loader.data))
 
     def correct(self) -> NDArray[np.bool_]:
         """Returns which photos the network gets right, (images,), in the source's order.

@@ -29,7 +29,7 @@ TOML, SCRIPT, DIFF = "tuned.toml", "tuned.py", "tuned.diff"
 _FREE_RATIO = 0.5
 # Options that have no meaning beside --check, and beside --pipeline.
 _NOT_CHECKED = ("pipeline", "model", "device", "batch_size", "config", "set")
-_NOT_ADVISED = ("data", "skip_list", "disk_limit", "exactness", "thorough")
+_NOT_ADVISED = ("data", "skip_list", "disk_limit", "exactness", "thorough", "config", "set")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

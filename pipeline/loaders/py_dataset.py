@@ -165,4 +165,4 @@ class ImagePyDataset(keras.utils.PyDataset):
         chosen = self._order[start:stop]
         labels = self._source.labels[chosen].astype(np.int32)
         pixels = self._pixels(chosen, self._matrices[start:stop])
-        return np.multiply(pixels, np.float32(1 / 255), empty(pixels.shape, np.float32)), labels
+        return np.divide(pixels, np.float32(255), empty(pixels.shape, np.float32)), labels

@@ -38,7 +38,10 @@ class SeparateBatches:
         plan: NDArray[np.generic] | None = None,
         empty: Empty = np.empty,
     ) -> NDArray[np.uint8]:
-        """Returns (batch, height, width, 3) uint8. The arguments are those of `ComposedBatches`."""
+        """Returns (batch, height, width, 3) uint8.
+
+        The arguments are those of `ComposedBatches`; `plan` is the matrices once more, and not used.
+        """
         height, width = self._size
         images = empty((len(indices), height, width, 3), np.uint8)
         for image, matrix, target in zip(self._decode.each(indices), matrices, images, strict=True):

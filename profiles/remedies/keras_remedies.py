@@ -174,6 +174,11 @@ def _shared_batch(index: int) -> Any:
     return _shared[0][index]
 
 
+def _keep_garbage() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 def _made_by_workers(data: Any, workers: int, *, processes: bool) -> list[Any]:
     """Returns the batches of a PyDataset as workers make them side by side.
 
@@ -182,8 +187,13 @@ def _made_by_workers(data: Any, workers: int, *, processes: bool) -> list[Any]:
     """
     _shared[:] = [data]
     pool_class = multiprocessing.get_context("fork").Pool if processes else multiprocessing.dummy.Pool
-    # Garbage of this process may be an iterator of tf.data, whose end waits for ever in a forked worker.
-    pool = pool_class(workers, initializer=gc.freeze if processes else None)
+    collects = gc.isenabled()
+    gc.disable()  # garbage here may be an iterator of tf.data, whose end waits for ever in a forked worker
+    try:
+        pool = pool_class(workers, initializer=_keep_garbage if processes else None)
+    finally:
+        if collects:
+            gc.enable()
     try:
         batches = pool.imap(_shared_batch, range(data.num_batches))
         return [batches.next(timeout=_BATCH_LIMIT_S) for _ in range(data.num_batches)]

@@ -20,6 +20,8 @@ from tests.builders import WITHOUT_SERVICE
 IMAGES = 48
 # Glibc's arenas, one a thread, settle within the first epochs; what leaks in an epoch goes on.
 SETTLED_RATIO = 0.4
+# TensorFlow starts the threads of a pool as it needs them: so many may come late, all at once.
+LATE_THREADS = 8
 # Of an epoch: 48 images of 16x16 in float32 are 150 kB, so that a leak of one batch in three would be seen.
 LEAST_LEAK_BYTES = 50_000
 
@@ -73,10 +75,10 @@ def soaked_without_tf_data(workers, folder, epochs):
 
 
 def leaks(threads, settled):
-    """Whether threads leak: their most grows again and again. A pool of TensorFlow that starts some late grows once."""
+    """Whether threads leak: their most grows by many, or again and again. A pool may start a few late, once."""
     most = list(itertools.accumulate(threads, max))[settled:]
     rises = sum(later > earlier for earlier, later in itertools.pairwise(most))
-    return most[-1] > most[0] + 2 and rises > 1 + len(most) // 20
+    return most[-1] > most[0] + (2 if rises > 1 else LATE_THREADS)
 
 
 def assert_flat(watch):
@@ -119,13 +121,16 @@ def test_two_hundred_epochs_without_tf_data_hold_no_more_than_the_first(workers,
     assert_flat_in_memory_too(soaked_without_tf_data(workers, folder, 200))
 
 
-def test_the_check_sees_descriptors_and_threads_that_stay():
+@pytest.mark.parametrize("what", ["descriptors", "threads"])
+def test_the_check_sees_what_stays(what):
     held, event = [], threading.Event()
 
     class Leaking(Watch):
         def on_epoch_end(self, epoch, logs=None):
-            held.append(os.open(os.devnull, os.O_RDONLY))
-            threading.Thread(target=event.wait, daemon=True).start()
+            if what == "descriptors":
+                held.append(os.open(os.devnull, os.O_RDONLY))
+            else:
+                threading.Thread(target=event.wait, daemon=True).start()
             super().on_epoch_end(epoch, logs)
 
     watch = Leaking()
@@ -141,3 +146,4 @@ def test_the_check_sees_descriptors_and_threads_that_stay():
 def test_threads_that_start_late_at_once_are_no_leak():
     assert not leaks([90, 112, 112, 112, 112, 112, 115, 115, 115, 115], 4)
     assert leaks([90, 112, 112, 112, 112, 112, 114, 114, 116, 116], 4)
+    assert leaks([90, 112, 112, 112, 112, 112, 112, 112, 130, 130], 4)

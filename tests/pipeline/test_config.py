@@ -17,10 +17,12 @@ FIELDS = [setting.name for setting in dataclasses.fields(PipelineConfig)]
 GENERATOR = {"loader": "image_data_generator", "augment_with": "keras_generator"}
 PY_DATASET = {"loader": "py_dataset", "augment_with": "opencv"}
 DIRECTORY = {"loader": "image_dataset_from_directory", "augment_with": "keras_layers", "augment_at": "batch"}
+PYTHON_BATCHES = {"loader": "python_batches", "augment_with": "opencv"}
 LOADERS = {
     "tf_data": {"loader": "tf_data"},
     "image_data_generator": GENERATOR,
     "py_dataset": PY_DATASET,
+    "python_batches": PYTHON_BATCHES,
     "image_dataset_from_directory": DIRECTORY,
 }
 # Each differs from the defaults in a way that no variant does.
@@ -249,7 +251,14 @@ def test_without_augmentation_its_library_does_not_matter(loader):
     assert (config.augment_with, config.augment_at) == ("tf_ops", "element")
 
 
-@pytest.mark.parametrize("loader", ["image_data_generator", "py_dataset", "image_dataset_from_directory"])
+def test_workers_of_python_batches_are_processes_in_any_case():
+    assert message_of(**PYTHON_BATCHES, use_multiprocessing=True) == (
+        "`use_multiprocessing` must be false for loader='python_batches': its workers are processes. "
+        "Received: use_multiprocessing=True."
+    )
+
+
+@pytest.mark.parametrize("loader", sorted(LOADERS.keys() - {"tf_data"}))
 @pytest.mark.parametrize(
     ("name", "value", "default"),
     [
@@ -286,7 +295,7 @@ def test_scaled_decode_is_refused_where_the_loader_decodes_for_itself(loader):
     )
 
 
-@pytest.mark.parametrize("loader", ["image_data_generator", "py_dataset"])
+@pytest.mark.parametrize("loader", ["image_data_generator", "py_dataset", "python_batches"])
 def test_workers_in_python_have_no_tuner(loader):
     assert message_of(**LOADERS[loader], workers=AUTO) == (
         f"`workers` must be a number for loader={loader!r}: nothing tunes it. Received: workers='auto'."

@@ -151,13 +151,13 @@ class Run(LabRun[CheckAsked, CheckSamples]):
         configs: Mapping[str, PipelineConfig],
         rounds: int,
         keep: Callable[[tuple[MeasuredConfig, ...]], None],
-        around: Callable[[Group], object] = lambda group: None,
+        around: Callable[[Group], object] | None = None,
     ) -> None:
         """Measures pipelines side by side.
 
         Args:
           configs: by name.
-          keep: called after each round, and at the end, with all that was measured so far.
+          keep: called with all that was measured so far whenever that is more.
           around: measures something else, before each round and after the last.
         Raises:
           UserError: if one of them cannot be measured.
@@ -170,11 +170,13 @@ class Run(LabRun[CheckAsked, CheckSamples]):
                 group.prepare(job)
             order = random.Random()
             for number in range(rounds):
-                around(group)
+                if around is not None:
+                    around(group)
                 run_round(group.turns(loader=False, model_alone=False), number, order)
                 keep(_measured_in(group))
-            around(group)
-            keep(_measured_in(group))
+            if around is not None:
+                around(group)
+                keep(_measured_in(group))
             group.close()
         except (ChildDied, JobRefused) as error:
             raise UserError(f"{target.device.name}: {error}", exit_code=3) from error

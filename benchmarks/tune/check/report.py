@@ -55,10 +55,11 @@ def _near(results: Results) -> str:
     ratios = [rate.off_ratio for rate in results.rates]
     far = [rate for rate in results.rates if not rate.near]
     undecided = sum(rate.may_be_near for rate in far)
-    reaches = f"; of the others, the interval of {undecided} reaches so far" if undecided else ""
+    whose = "its interval" if undecided == 1 else "their intervals"
+    may_be = f"; {undecided} more may be, by {whose}" if undecided else ""
     return (
         f"{len(ratios) - len(far)} of {len(ratios)} predictions are within {NEAR_RATIO - 1:.0%} of the steady rate, "
-        f"the rate inside an epoch: {min(ratios):.2f} to {max(ratios):.2f} of it{reaches}."
+        f"the rate inside an epoch: {min(ratios):.2f} to {max(ratios):.2f} of it{may_be}."
     )
 
 
@@ -76,7 +77,7 @@ def _page(document: CheckDocument, results: Results) -> str:
     facts = {
         "pipelines": "all of a small space, measured in rounds side by side; the tuner chooses from the same",
         "choice": "measured again beside the best, unless they are the same",
-        "predictions": "from the costs that were measured before each round and after it",
+        "predictions": "from costs that were measured beside the rounds",
         "limits": f"{limits.memory_bytes / 1e9:,.1f} GB of memory, {limits.disk_bytes / 1e9:,.1f} GB of disk, "
         f"{limits.budget_s:g} s of measuring for each search",
     }
@@ -120,6 +121,8 @@ def _flat(results: Results) -> Sequence[Mapping[str, Any]]:
             "steady_images_per_sec": rate.steady,
             "predicted_images_per_sec": rate.predicted,
             "off_ratio": rate.off_ratio,
+            "off_low": rate.off[1] and rate.off[1][0],
+            "off_high": rate.off[1] and rate.off[1][1],
         }
         for checked in results.targets
         for name, rate in checked.rates.items()

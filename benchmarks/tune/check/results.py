@@ -11,6 +11,7 @@ from benchmarks.tune.plan import CheckAsked, Target
 from benchmarks.tune.results import Result, rates_of, results_of, shared_rounds
 from pipeline.cost_model import predict
 from profiles.report import Document
+from profiles.samples import Sample
 from profiles.statistics import Interval, geometric_mean, ratio_interval
 
 # Source: the issues that asked for the tuner, and for better predictions.
@@ -37,6 +38,7 @@ class Rate:
 
     @property
     def off_ratio(self) -> float:
+        """How many times the steady rate was predicted."""
         return self.off[0]
 
     @property
@@ -116,8 +118,9 @@ def _checked(measured: MeasuredTarget, chosen: Result, images: int, cores: float
     if not costs:  # a file of an earlier version: the search has measured costs, too
         assert measured.search.consumer is not None
         costs = (MeasuredCosts(stages=measured.search.stages, consumer=measured.search.consumer),)
-    if len(costs) == 1:  # a check that was stopped in its first round, or such a file
-        costs *= 2
+    # Stopped checks, and earlier versions, measured no costs after the last round: those before it count twice.
+    rounds = max(len(trained_of(config)) for config in measured.everything)
+    costs += costs[-1:] * (rounds + 1 - len(costs))
     return Checked(
         target=measured.target,
         chosen=chosen.name,
@@ -132,19 +135,19 @@ def _checked(measured: MeasuredTarget, chosen: Result, images: int, cores: float
 
 
 def _rate(config: MeasuredConfig, costs: Sequence[MeasuredCosts], images: int, cores: float) -> Rate:
-    trained = [sample for sample in config.samples if sample.window == "train"]
+    trained = trained_of(config)
     by_costs = [
         predict(
             config.config,
-            {measured.stage: measured.cost for measured in by_round.stages},
-            by_round.consumer,
+            {stage.stage: stage.cost for stage in measured.stages},
+            measured.consumer,
             cores=cores,
             images=images,
             source_bytes=0,
         ).images_per_sec
-        for by_round in costs
+        for measured in costs
     ]
-    predicted = [geometric_mean(around) for around in itertools.pairwise(by_costs)]
+    predicted = [geometric_mean(both) for both in itertools.pairwise(by_costs)]
     steady = [1 / sample.s_per_image for sample in trained]
     rounds = min(len(predicted), len(steady))
     return Rate(
@@ -153,6 +156,11 @@ def _rate(config: MeasuredConfig, costs: Sequence[MeasuredCosts], images: int, c
         predicted=geometric_mean(predicted),
         off=ratio_interval(predicted[:rounds], steady[:rounds]),
     )
+
+
+def trained_of(config: MeasuredConfig) -> list[Sample]:
+    """Returns the windows of training of a pipeline, one a round."""
+    return [sample for sample in config.samples if sample.window == "train"]
 
 
 def chosen_of(measured: MeasuredTarget, images: int) -> Result | None:

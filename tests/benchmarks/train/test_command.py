@@ -24,7 +24,7 @@ from pipeline import SourceError, from_arrays, from_folder
 from pipeline.config import config_to_toml
 from pipeline.variants import BASELINE, VARIANTS
 from tests.bad_files import CONTENTS
-from tests.checks import passes_on_jax
+from tests.checks import assert_gone, children, passes_on_jax
 
 QUIET = Console(quiet=True)
 TUNED = VARIANTS["tf-data-composed"]
@@ -126,10 +126,14 @@ def test_a_network_learns_pass_by_pass_from_any_loader(source, name):
     assert not np.array_equal(network.get_weights()[0], before)  # also where layers stand in front of it
 
 
-@pytest.mark.parametrize("name", ["generator", "py-dataset", "tf-data-composed", "tf-data-uint8", "tf-data-raw"])
+@pytest.mark.parametrize(
+    "name", ["generator", "py-dataset", "python-batches", "tf-data-composed", "tf-data-uint8", "tf-data-raw"]
+)
 def test_an_evaluation_counts_every_photo_once_and_in_order(source, name):
     network, config = a_network(), small(VARIANTS[name])
+    before = children()
     evaluation = Evaluation(network, source, config)
+    assert_gone(before)  # the photos are held: no worker is needed any more
     network.layers[-1].set_weights([np.zeros((192, 1), np.float32), np.array([5], np.float32)])
     assert np.array_equal(evaluation.correct(), source.labels == 1)  # the weights of now, and not of then
     network.layers[-1].set_weights([np.zeros((192, 1), np.float32), np.array([-5], np.float32)])

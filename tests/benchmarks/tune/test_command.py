@@ -151,8 +151,8 @@ def test_names_of_the_small_space_are_all_different():
             "--check measures models and devices of its own. Leave out: --device, --batch-size.",
         ),
         (
-            ["--pipeline", "mine:make", "--thorough", "--exactness", "identical"],
-            "--pipeline has images of its own, and remedies to try on them. Leave out: --exactness, --thorough.",
+            ["--pipeline", "mine:make", "--thorough", "--exactness", "identical", "--set", "seed=1"],
+            "--pipeline has images of its own, and remedies to try on them. Leave out: --exactness, --thorough, --set.",
         ),
         (["--pipeline", "nothing"], "--pipeline needs module:function. Received: 'nothing'."),
     ],

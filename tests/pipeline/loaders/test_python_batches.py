@@ -92,7 +92,7 @@ def test_they_are_those_of_a_py_dataset(photos, changes, workers):
         for served in (list(batches), list(batches)):
             expected = [loader.data[index] for index in range(len(batches))]
             for (images, labels), (expected_images, expected_labels) in zip(served, expected, strict=True):
-                np.testing.assert_allclose(images, expected_images, rtol=1e-6)  # x / 255 and x * (1 / 255)
+                np.testing.assert_array_equal(images, expected_images)
                 np.testing.assert_array_equal(labels, expected_labels)
             loader.data.on_epoch_end()
     batches.close()

@@ -22,7 +22,7 @@ import pytest
 from pipeline.loaders.workers import AHEAD, WorkerError, Workers
 from pipeline.stages.compose import Empty
 from tests import PROJECT_ROOT
-from tests.checks import GONE_S, assert_gone, children, lives
+from tests.checks import GONE_S, assert_gone, children, have_ended
 from tests.planted import ERROR_S, crash
 
 
@@ -442,4 +442,4 @@ def test_processes_end_with_a_parent_that_is_killed(busy, tmp_path):
     assert done.returncode == -signal.SIGKILL
     numbers = [int(number) for number in printed.split()]
     assert len(numbers) == 3
-    wait_until(lambda: not any(map(lives, numbers)))
+    assert have_ended(*numbers)
