@@ -590,7 +590,7 @@ def test_evaluate_and_predict_have_rows_of_their_own(tmp_path):
             def __len__(self):
                 return 10
             def __getitem__(self, index):
-                time.sleep(0.02)
+                time.sleep(0.05)
                 return np.zeros((4, 16, 16, 3), "float32"), np.zeros((4,), "float32")
         model = network()
         for _ in range(4):
