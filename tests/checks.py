@@ -25,7 +25,7 @@ from profiles.text import Terminal
 from tests import PROJECT_ROOT
 
 # Seconds that processes may take to disappear after they, or their parents, have ended.
-GONE_S = 10
+GONE_S = 5
 
 
 def samples_of(document: dict[str, Any], result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -61,9 +61,9 @@ def lives(pid: int) -> bool:
         return False
 
 
-def have_ended(*pids: int) -> bool:
-    """Waits for these processes, `GONE_S` seconds at most: a killed one goes a moment later. Whether all have ended."""
-    until = time.monotonic() + GONE_S
+def have_ended(*pids: int, within_s: float = GONE_S) -> bool:
+    """Waits for processes: a killed one goes a moment later. Returns whether all have ended."""
+    until = time.monotonic() + within_s
     while any(map(lives, pids)) and time.monotonic() < until:
         time.sleep(0.05)
     return not any(map(lives, pids))

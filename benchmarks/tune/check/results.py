@@ -119,7 +119,7 @@ def _checked(measured: MeasuredTarget, chosen: Result, images: int, cores: float
         assert measured.search.consumer is not None
         costs = (MeasuredCosts(stages=measured.search.stages, consumer=measured.search.consumer),)
     # Stopped checks, and earlier versions, measured no costs after the last round: those before it count twice.
-    rounds = max(len(trained_of(config)) for config in measured.everything)
+    rounds = max(len(_trained(config)) for config in measured.everything)
     costs += costs[-1:] * (rounds + 1 - len(costs))
     return Checked(
         target=measured.target,
@@ -135,7 +135,6 @@ def _checked(measured: MeasuredTarget, chosen: Result, images: int, cores: float
 
 
 def _rate(config: MeasuredConfig, costs: Sequence[MeasuredCosts], images: int, cores: float) -> Rate:
-    trained = trained_of(config)
     by_costs = [
         predict(
             config.config,
@@ -148,17 +147,17 @@ def _rate(config: MeasuredConfig, costs: Sequence[MeasuredCosts], images: int, c
         for measured in costs
     ]
     predicted = [geometric_mean(both) for both in itertools.pairwise(by_costs)]
-    steady = [1 / sample.s_per_image for sample in trained]
+    steady = [1 / sample.s_per_image for sample in _trained(config)]
     rounds = min(len(predicted), len(steady))
     return Rate(
-        whole=geometric_mean(rates_of(trained, "train", images)),
+        whole=geometric_mean(rates_of(config.samples, "train", images)),
         steady=geometric_mean(steady),
         predicted=geometric_mean(predicted),
         off=ratio_interval(predicted[:rounds], steady[:rounds]),
     )
 
 
-def trained_of(config: MeasuredConfig) -> list[Sample]:
+def _trained(config: MeasuredConfig) -> list[Sample]:
     """Returns the windows of training of a pipeline, one a round."""
     return [sample for sample in config.samples if sample.window == "train"]
 

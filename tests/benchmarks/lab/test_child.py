@@ -20,9 +20,10 @@ from benchmarks.lab import child as child_module
 from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused, kill_all
 from pipeline.sources.arrays import from_arrays
 from profiles.devices import Device
-from tests.checks import GONE_S, have_ended, lives
+from tests.checks import have_ended, lives
 
 CPU = Device(kind="cpu", name="cpu")
+GONE_S = 10
 # Linux: a process that sets this becomes the parent of processes below it whose own parent has ended.
 _SUBREAPER = 36
 
@@ -110,7 +111,7 @@ def test_requests_may_be_sent_before_the_first_is_answered(child):
 def test_a_child_that_is_ended_removes_what_it_wrote_and_leaves_no_worker(child, worker, tmp_path, end):
     end(child)
     assert (tmp_path / "log").read_text() == "closed\n"
-    assert have_ended(child.pid, int(worker.read_text()))
+    assert have_ended(child.pid, int(worker.read_text()), within_s=GONE_S)
     with pytest.raises(ChildDied):
         child.ask("number", timeout_s=1)
 
@@ -156,7 +157,7 @@ def test_a_worker_that_has_ended_is_not_waited_for_though_nobody_asked_how_it_en
 def test_a_child_that_is_gone_says_how_and_leaves_no_worker(child, worker, request_, reason):
     with pytest.raises(ChildDied, match=reason):
         child.ask(*request_, timeout_s=60)
-    assert have_ended(child.pid, int(worker.read_text()))
+    assert have_ended(child.pid, int(worker.read_text()), within_s=GONE_S)
 
 
 def test_a_child_that_was_killed_before_it_is_asked_is_named_as_killed(child):
@@ -178,7 +179,7 @@ def test_a_child_that_does_not_answer_in_time_is_ended_with_its_worker(child, wo
         os.kill(child.pid, signal.SIGSTOP)
     with pytest.raises(ChildHung, match="^no answer within 0 s: it hung and was ended$"):
         child.ask("hangs", timeout_s=0.2)
-    assert have_ended(child.pid, int(worker.read_text()))
+    assert have_ended(child.pid, int(worker.read_text()), within_s=GONE_S)
 
 
 @pytest.mark.parametrize("busy", [True, False])
@@ -187,7 +188,7 @@ def test_a_child_whose_parent_is_gone_ends_with_its_worker(child, worker, busy):
         child.send("hangs")
     child._connection.close()
     assert child._process.wait(GONE_S) == -signal.SIGKILL
-    assert have_ended(child.pid, int(worker.read_text()))
+    assert have_ended(child.pid, int(worker.read_text()), within_s=GONE_S)
 
 
 def test_arguments_that_cannot_be_sent_leave_no_process(tmp_path):

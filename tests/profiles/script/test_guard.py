@@ -145,7 +145,7 @@ def test_a_script_does_not_outlive_its_parent() -> None:
     child = int(process.stdout.readline())
     process.kill()
     process.wait()
-    assert have_ended(child)
+    assert have_ended(child, within_s=10)
 
 
 def test_what_was_printed_before_is_printed_once(tmp_path: Path) -> None:
