@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+
 import pytest
 
+from profiles.__main__ import main
 from tests.checks import run_python
 
 USER = "planted-user"
@@ -25,6 +29,13 @@ model.fit(data, epochs=2, verbose=0)
 """
 
 
+def printed(*words: str) -> str:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        assert main(words) == 0
+    return text.getvalue()
+
+
 @pytest.fixture(scope="module")
 def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """All that runs without and with `--lines` left in their folders, and what was made of it, by the kind of run."""
@@ -42,8 +53,7 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         done = run_python(home / "work", "-m", "profiles", "--no-trial", *options, "--out", out, script, **named)
         assert done.returncode == 0, done.stderr[-2000:]
         shown = [
-            run_python(home, "-m", "profiles", "show", out, *words).stdout
-            for words in (("--json",), ("--as", "perfetto"), ("--csv",))
+            printed("show", str(out), *words) for words in (("--json",), ("--as", "perfetto"), ("--csv",))
         ]
         files = [path.read_text() for path in sorted(out.iterdir())]
         assert len(files) >= 2 and all(shown)
