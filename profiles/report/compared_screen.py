@@ -80,7 +80,7 @@ def _compared_screen(group: Sequence[Verdict], baseline: str, dataset: Mapping[s
     with_loader = f" with {_loader(result)}"
     lines = [verdict_line(judged, with_loader)]
     if judged.rivals:
-        lines.append(_fastest_line(judged))
+        lines.append(_fastest_line(judged, group))
     if result.model_images_per_sec is not None and not is_short(result):
         lines.append(
             Line(
@@ -105,8 +105,11 @@ def _loader(result: Result) -> str:
     return f"{result.subject.variant}{f' ({kind})' if kind else ''}"
 
 
-def _fastest_line(verdict: Verdict) -> Line:
-    """Returns the variant that is surely the fastest, how much faster than the judged one, and how it differs."""
+def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
+    """Returns the variant that is surely the fastest, how much faster than the judged one, and how it differs.
+
+    What was chosen is measured again, and the others are not. So one of them can stand above it in the picture.
+    """
     subject = verdict.result.subject
     if not verdict.advice:
         return Line(label="FASTEST", text=f"no other pipeline is surely faster than {subject.variant}.")
@@ -120,6 +123,9 @@ def _fastest_line(verdict: Verdict) -> Line:
         )
     if same:
         text += f" With the same images: {_times(same[0])}."
+    ratio, name = max((_ratio(other.result, verdict), other.result.subject.variant) for other in group)
+    if fastest.again and ratio > fastest.measured_ratio and name != fastest.change:
+        text += f" {name} may be as fast: {ratio:.2f}x in the rounds before."
     return Line(label="FASTEST", text=text)
 
 

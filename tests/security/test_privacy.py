@@ -52,9 +52,7 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         options = (*lines, "--no-ceilings") if lines else ()
         done = run_python(home / "work", "-m", "profiles", "--no-trial", *options, "--out", out, script, **named)
         assert done.returncode == 0, done.stderr[-2000:]
-        shown = [
-            printed("show", str(out), *words) for words in (("--json",), ("--as", "perfetto"), ("--csv",))
-        ]
+        shown = [printed("show", str(out), *words) for words in (("--json",), ("--as", "perfetto"), ("--csv",))]
         files = [path.read_text() for path in sorted(out.iterdir())]
         assert len(files) >= 2 and all(shown)
         texts[" ".join(lines)] = "\n".join([*files, *shown])

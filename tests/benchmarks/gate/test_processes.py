@@ -23,12 +23,12 @@ SETTING = Setting(data="generated:8", measure="loader", model="cats-dogs-64", de
 FEEDS = """
 import sys
 
-import pipeline  # the user's own, of the same name as ours
+import pipeline, profiles.images  # the user's own, of the same names as ours
 
 print("this is no answer")
 
 def count():
-    return pipeline.IMAGES * len(sys.argv[:1])
+    return pipeline.IMAGES * profiles.images.TIMES * len(sys.argv[:1])
 """
 
 
@@ -42,11 +42,14 @@ def count():
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A user's folder with feeds, a package of its own called `pipeline`, and a folder `src`."""
+    """A user's folder with feeds, modules of its own called `pipeline` and `profiles`, and a folder `src`."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "feeds.py").write_text(FEEDS)
     (folder / "pipeline.py").write_text("IMAGES = 7\n")
-    (folder / "src").mkdir()
+    for inner in ("profiles", "src"):
+        (folder / inner).mkdir()
+    (folder / "profiles" / "__init__.py").touch()
+    (folder / "profiles" / "images.py").write_text("TIMES = 1\n")
     (folder / "src" / "mine.py").write_text(MINE)
     return folder
 

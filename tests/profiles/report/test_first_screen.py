@@ -80,6 +80,29 @@ def test_the_fastest_has_the_same_figures_in_its_line_and_in_the_picture() -> No
     assert 1.3 < float(times) < 1.7
 
 
+def test_one_that_stands_above_the_fastest_was_not_measured_again_and_is_said_to_be_perhaps_as_fast() -> None:
+    document = a_main_job(
+        *(
+            a_result(
+                name,
+                train=[
+                    *rounds_of("train", ms, ms * 1.01, ms, wait_ms=1, edge_ms=5),
+                    *(
+                        rounds_of("again", again_ms, again_ms * 1.01, again_ms, wait_ms=1, edge_ms=5)
+                        if again_ms
+                        else ()
+                    ),
+                ],
+            )
+            for name, ms, again_ms in (("generator", 11, 9), ("tf-data", 5, 6), ("tf-data-cache", 5.3, None))
+        )
+    )
+    text = shown(document)
+    assert "FASTEST        tf-data, 1." in text
+    assert re.search(r"tf-data-cache may be as fast: \d\.\d\dx in the rounds before\.", words(text)), text
+    assert "may be as fast" not in shown(a_main_job(a_result(), FAST))
+
+
 @pytest.mark.parametrize(
     ("loader_us", "clause"), [(None, "is not known."), (4_000.0, "is at most 40% of an epoch."), (1.0, "is nothing.")]
 )
