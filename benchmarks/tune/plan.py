@@ -28,7 +28,7 @@ TOML, SCRIPT, DIFF = "tuned.toml", "tuned.py", "tuned.diff"
 # The part of the free memory, and of the free disk, that a search may use unless the user gives a limit.
 _FREE_RATIO = 0.5
 # Options that have no meaning beside --check, and beside --pipeline.
-_NOT_CHECKED = ("pipeline", "model", "device", "batch_size", "config", "set")
+_NOT_CHECKED = ("pipeline", "batch_size", "config", "set")
 _NOT_ADVISED = ("data", "skip_list", "disk_limit", "exactness", "thorough", "config", "set")
 
 
@@ -250,7 +250,12 @@ def read_check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
     Raises:
       UserError: in one line, also for options that a check does not use.
     """
-    asked = CheckAsked(data=without_folder(arguments.data), limits=_shared_options(arguments).limits, targets=TARGETS)
+    shared, targets = _shared_options(arguments), TARGETS
+    if arguments.model or arguments.device:
+        if without_folder(shared.model) != shared.model:  # the document keeps the name of a target
+            raise UserError(f"--check --model needs a name without a folder. Received: {shared.model}.")
+        targets = (Target(model=shared.model, device=shared.device),)
+    asked = CheckAsked(data=without_folder(arguments.data), limits=shared.limits, targets=targets)
     return CheckPlan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
 
 
@@ -266,7 +271,7 @@ class _SharedOptions:
 
 def _shared_options(arguments: argparse.Namespace) -> _SharedOptions:
     if arguments.check and (ignored := _given(arguments, _NOT_CHECKED)):
-        raise UserError(f"--check measures models and devices of its own. Leave out: {', '.join(ignored)}.")
+        raise UserError(f"--check measures pipelines of its own. Leave out: {', '.join(ignored)}.")
     if arguments.pipeline and (ignored := _given(arguments, _NOT_ADVISED)):
         raise UserError(
             f"--pipeline has images of its own, and remedies to try on them. Leave out: {', '.join(ignored)}."

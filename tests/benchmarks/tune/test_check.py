@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from benchmarks.lab.options import UserError
 from benchmarks.tune.__main__ import CHECK
 from benchmarks.tune.check import measure
 from benchmarks.tune.check.report import KIND
 from benchmarks.tune.check.results import Checked, Rate, Results, derive
-from benchmarks.tune.plan import CheckPlan, Target
+from benchmarks.tune.plan import TARGETS, CheckPlan, Target, parser, read_check
 from pipeline import from_folder
 from pipeline.cost_model import Consumer, StageCost
 from profiles.devices import Device
@@ -199,3 +200,19 @@ def test_every_target_is_searched_and_measured_and_kept_after_each_round(photos,
     assert [len(measured.costs) for measured in kept[:8]] == [0, 0, 1, 2, 3, 4, 5, 6]
     assert len(kept) == 18 and len(kept[-1].duel) == 2
     assert said[0] == "cats-dogs-64 on cpu: exhaustive search"
+
+
+def test_a_model_or_a_device_that_is_named_is_the_one_target(tmp_path, monkeypatch):
+    def targets(*words):
+        return read_check(parser().parse_args(["--check", "--data", "generated:8", *words]), tmp_path).asked.targets
+
+    assert targets() == TARGETS
+    [target] = targets("--device", "emulated:500")
+    assert (target.model, target.device.name) == ("cats-dogs-64", "emulated:500")
+    [target] = targets("--model", "cats-dogs-128")
+    assert (target.model, target.device.name) == ("cats-dogs-128", "cpu")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "net.keras").touch()
+    with pytest.raises(UserError, match=r"^--check --model needs a name without a folder. Received: mine/net.keras.$"):
+        targets("--model", "mine/net.keras")

@@ -145,10 +145,9 @@ def test_names_of_the_small_space_are_all_different():
         (["--set", "shuffle_bufer=1"], "`shuffle_bufer` is not a setting. Did you mean 'shuffle_buffer'?"),
         (["--config", "none.toml"], "--config none.toml cannot be read: No such file or directory."),
         (["--data", "nowhere"], "nowhere does not exist."),
-        (["--check", "--model", "cats-dogs-64"], "--check measures models and devices of its own. Leave out: --model."),
         (
-            ["--check", "--batch-size", "8", "--device", "cpu"],
-            "--check measures models and devices of its own. Leave out: --device, --batch-size.",
+            ["--check", "--batch-size", "8", "--pipeline", "mine:make"],
+            "--check measures pipelines of its own. Leave out: --pipeline, --batch-size.",
         ),
         (
             ["--pipeline", "mine:make", "--thorough", "--exactness", "identical", "--set", "seed=1"],
