@@ -38,17 +38,19 @@ def _table(checked: Checked) -> Table:
 
 
 def _choice(checked: Checked) -> str:
-    if checked.chosen == checked.best:
+    is_best = checked.chosen == checked.best
+    if checked.against is None:  # the check was stopped
+        return "the best of all so far" if is_best else f"{checked.chosen}, which was not measured beside the best"
+    if is_best:
         return "the best of all"
-    if checked.against is None:
-        return f"{checked.chosen}, which was not measured beside the best"
     ratio, interval = checked.against
     return f"{checked.chosen}: {ratio:.3f} ({range_text(interval, 3)})"
 
 
 def _reached(results: Results) -> str:
-    count = sum(checked.exit_code == 0 for checked in results.targets)
-    return f"{count} of {len(results.targets)} choices reach {GOAL_RATIO:.0%} of the best."
+    ended = [checked for checked in results.targets if checked.against is not None]
+    count = sum(checked.exit_code == 0 for checked in ended)
+    return f"{count} of {len(ended)} choices reach {GOAL_RATIO:.0%} of the best."
 
 
 def _near(results: Results) -> str:
