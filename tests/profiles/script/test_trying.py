@@ -115,7 +115,6 @@ def test_the_file_names_no_folder_of_the_users(tried) -> None:
     assert "Remedies for fit 1" in (folder / "out" / "report.html").read_text()
 
 
-@pytest.mark.slow  # a run of the script; that a remedy is in place is seen by its results below
 def test_a_remedy_is_applied_by_its_name(tried) -> None:
     folder, plain, _ = tried
     shown = run(folder, "--apply=prefetch", "--no-ceilings", "--out", "named", "train.py", 3)
