@@ -186,7 +186,12 @@ def parser() -> argparse.ArgumentParser:
     add("--config", type=Path, metavar="FILE.toml", help="augmentation, batch size, shuffle buffer and seed to keep")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
     add("--details", action="store_true", help="prints all tables and sentences")
-    add("--check", action="store_true", help="holds the tuner against exhaustive search over a small space")
+    add(
+        "--check",
+        action="store_true",
+        help="holds the tuner against exhaustive search over a small space: for four targets, or for that of --model "
+        "and --device",
+    )
     add_skip_list_option(arguments)
     add(
         "--out",

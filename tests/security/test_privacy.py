@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +30,9 @@ model.fit(data, epochs=2, verbose=0)
 """
 
 
-def printed(*words: str) -> str:
+def printed_in(folder: Path, *words: str) -> str:
     text = io.StringIO()
-    with contextlib.redirect_stdout(text):
+    with contextlib.chdir(folder), contextlib.redirect_stdout(text):
         assert main(words) == 0
     return text.getvalue()
 
@@ -52,7 +53,9 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         options = (*lines, "--no-ceilings") if lines else ()
         done = run_python(home / "work", "-m", "profiles", "--no-trial", *options, "--out", out, script, **named)
         assert done.returncode == 0, done.stderr[-2000:]
-        shown = [printed("show", str(out), *words) for words in (("--json",), ("--as", "perfetto"), ("--csv",))]
+        shown = [
+            printed_in(home, "show", str(out), *words) for words in (("--json",), ("--as", "perfetto"), ("--csv",))
+        ]
         files = [path.read_text() for path in sorted(out.iterdir())]
         assert len(files) >= 2 and all(shown)
         texts[" ".join(lines)] = "\n".join([*files, *shown])
