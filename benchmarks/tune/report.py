@@ -18,6 +18,7 @@ from benchmarks.tune.results import (
     SearchDocument,
     derive,
     shared_rounds,
+    simplicity,
 )
 from benchmarks.tune.samples import SearchSamples
 from benchmarks.tune.tables import Table, page, print_line, print_table
@@ -222,7 +223,7 @@ def _bars(results: Results) -> list[str]:
 def _sentences(document: SearchDocument, results: Results) -> list[str]:
     chosen, samples = results.chosen, document.samples
     assert chosen is not None
-    sentences = [_choice(chosen, results), _limit(chosen, document, results)]
+    sentences = [_choice(chosen, results), *_of_highest(chosen, results), _limit(chosen, document, results)]
     if results.prepare_s:
         sentences.append(f"Before its first epoch it takes {results.prepare_s:,.1f} s, once.")
     sentences += [*_of_copy(chosen, results), *_of_algorithms(results)]
@@ -264,6 +265,20 @@ def _choice(chosen: Result, results: Results) -> str:
     ratio, interval = again_against or chosen.against(incumbent)
     where = "; measured again, in rounds that did not choose it" if again_against else ""
     return f"{chosen.name} is {ratio:.2f} times as fast as {incumbent.name} ({range_text(interval)}{where})."
+
+
+def _of_highest(chosen: Result, results: Results) -> list[str]:
+    """Says why the highest pipeline of the table is not the chosen one; nothing where it is."""
+    *_, highest = (row.result for row in compared_results(results) if row.result is not results.incumbent)
+    if highest is chosen or chosen is results.incumbent:
+        return []
+    ratio, interval = chosen.against(highest)
+    shared, _ = shared_rounds(chosen.epoch_images_per_sec, highest.epoch_images_per_sec)
+    simpler = ", and is the simpler" if simplicity(chosen.config) < simplicity(highest.config) else ""
+    return [
+        f"{highest.name} stands above it in the table. In all {len(shared)} rounds that both have, the chosen pipeline "
+        f"has {ratio:.2f} times its rate ({range_text(interval)}){simpler}."
+    ]
 
 
 def _of_copy(chosen: Result, results: Results) -> list[str]:

@@ -198,6 +198,23 @@ def test_what_is_printed_says_what_was_chosen_and_what_was_not():
     assert max(len(line) for line in printed(searched()).splitlines()) <= 80
 
 
+def test_a_pipeline_that_stands_above_the_chosen_one_is_explained():
+    """All pipelines have eight rounds, which the table shows; four more rounds are of two of them only."""
+    above = a_measured_pipeline("above", 1.0, replace(COMPOSED, storage="raw", decode="full"))
+    simpler = a_measured_pipeline("simpler", 1.0, COMPOSED)
+    subjects = (
+        *MEASURED_BARS,
+        replace(above, samples=samples_at(*(1512.0,) * 8, *(1476.0,) * 4)),
+        replace(simpler, samples=samples_at(*(1500.0,) * 12)),
+    )
+    text = " ".join(printed(searched(subjects=subjects)).split())
+    assert (
+        "above stands above it in the table. In all 12 rounds that both have, the chosen pipeline has 1.00 times its "
+        "rate (0.99 to 1.01), and is the simpler." in text
+    )
+    assert "stands above" not in printed(searched())
+
+
 def test_the_price_of_order_is_said_where_there_is_none_and_where_it_is_not_known():
     one_call = searched(replace(COMPOSED, workers=1), order=None)
     assert "One call at a time: `deterministic` costs nothing" in printed(one_call)
