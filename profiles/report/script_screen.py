@@ -129,9 +129,8 @@ def _of_fit(finding: Finding) -> bool:
 def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) -> tuple[Line, ...]:
     """Returns the remedy that helped, its code, and how it is put in place; else what may help."""
     bound = verdict.result.attribution.bound
-    gains = None if trial is None else gains_of(trial)
-    if trial is not None and gains is not None and gains.chosen is not None:
-        chosen = gains.chosen
+    chosen = None if trial is None else gains_of(trial).chosen
+    if trial is not None and chosen is not None:
         faster = faster_line(trial, chosen)
         if words is None:
             return (faster,)
@@ -149,12 +148,23 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
         return (Line(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),)
     if bound == "uncertain" or is_short(verdict.result):
         return (Line(label="NEXT", text="the same again when the machine is quiet, or for more epochs."),)
-    tried = [gain.name for gain in gains.all[1:]] if gains is not None else []
-    said = f"tried, and not faster: {', '.join(tried)}. " if tried else ""
+    said = "" if trial is None else _tried(trial)
     advice = next((finding for finding in verdict.findings if finding.advice is not None), None)
     if advice is not None and advice.advice is not None:
         said += f"{advice.advice[0].upper()}{advice.advice[1:]}: {advice.gain.text() if advice.gain else ''}."
     return (Line(label="NEXT", text=said),) if said else ()
+
+
+def _tried(trial: Trial) -> str:
+    """Says which remedies were tried in vain; if none were, why the first was not."""
+    if names := [gain.name for gain in gains_of(trial).all[1:]]:
+        return f"tried, and not faster: {', '.join(names)}. "
+    if not trial.untried:
+        return ""
+    first, *others = trial.untried
+    name = "" if first.name == "all" else f"{first.name}: "
+    more = f" ({len(others)} more not tried: see the report)" if others else ""
+    return f"no remedy was tried: {name}{first.reason.rstrip('.')}{more}. "
 
 
 def _migration(verdict: Verdict, words: str | None) -> tuple[Line, ...]:

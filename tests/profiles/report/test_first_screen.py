@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profiles.remedies import AS_WRITTEN
+from profiles.remedies import AS_WRITTEN, Untried
 from profiles.report.measurements import KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
 from profiles.report.screen import Bar, Picture, Screen, print_screen
 from profiles.report.screen_lines import verdict_line
@@ -196,6 +196,21 @@ def test_a_script_that_nothing_helps_is_told_what_was_tried() -> None:
     trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "cache": samples_at(*[100.0] * 4)})
     text = shown(a_script(a_result("fit 1 (train.py:9)"), trial))
     assert "FASTER" not in text and "tried, and not faster: cache." in words(text)
+
+
+@pytest.mark.parametrize(
+    ("untried", "line"),
+    [
+        ((Untried(name="all", reason="it failed."),), "NEXT no remedy was tried: it failed. "),
+        (
+            (Untried(name="cache", reason="--budget 30 would do"), Untried(name="workers", reason="the same")),
+            "NEXT no remedy was tried: cache: --budget 30 would do (1 more not tried: see the report). ",
+        ),
+    ],
+)
+def test_a_script_for_which_no_remedy_was_tried_is_told_why(untried: tuple[Untried, ...], line: str) -> None:
+    trial = replace(a_trial({AS_WRITTEN: samples_at(*[100.0] * 4)}), untried=untried)
+    assert line in words(shown(a_script(a_result("fit 1 (train.py:9)"), trial)))
 
 
 def test_names_are_never_broken_inside_and_commands_never_wrapped() -> None:
