@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,10 +12,10 @@ from rich.text import Text
 from benchmarks.capacity.plan import Asked
 from benchmarks.capacity.results import CapacityDocument, Fleet, Results, SmallRun, derive
 from benchmarks.capacity.samples import Measurements
-from benchmarks.lab.tables import table
+from benchmarks.lab.tables import Table, page, print_end, table
 from benchmarks.scaleout.check.results import NEAR_RATIO
 from benchmarks.scaleout.report import counted, rate_text
-from profiles.report import Kind, html
+from profiles.report import Kind
 
 RUN_COLUMNS = ("small run", "simulated", "measured", "ratio")
 FLEET_COLUMNS = ("workers a host", "in all", "their cores", "img/s", "devices", "link", "1st epoch", "hours", "price")
@@ -139,25 +138,25 @@ def _print(console: Console, document: CapacityDocument, results: Results) -> No
     console.print(Text(_title(document), style="bold"))
     console.print(table(FLEET_COLUMNS, _fleets(document, results)))
     console.print()
-    for line in sentences(document, results):
-        console.print(Text(line))
-    console.print(Text(_LEGEND, style="dim"))
+    print_end(console, document, sentences=sentences(document, results), legend=[_LEGEND])
 
 
 def _page(document: CapacityDocument, results: Results) -> str:
-    tables: list[tuple[Sequence[str], Sequence[Sequence[str]]]] = [(FLEET_COLUMNS, _fleets(document, results))]
+    tables = [Table(columns=FLEET_COLUMNS, rows=_fleets(document, results))]
     if results.runs:
-        tables.append((RUN_COLUMNS, [run_cells(run) for run in results.runs]))
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("capacity.html.j2")
-        .render(
-            document=document,
-            title=_title(document),
-            tables=tables,
-            sentences=[*sentences(document, results), run_sentence(results)],
-            legend=_LEGEND,
-        )
+        title = "Small runs, simulated and measured"
+        tables.append(Table(title=title, columns=RUN_COLUMNS, rows=[run_cells(run) for run in results.runs]))
+    return page(
+        "Hosts of a training",
+        document,
+        about=_title(document),
+        tables=tables,
+        sentences=[*sentences(document, results), run_sentence(results)],
+        legend=[_LEGEND],
+        facts={
+            "samples": "results.json holds every cost that the simulation is made from",
+            "photos": document.plan.data,
+        },
     )
 
 

@@ -29,6 +29,7 @@ from benchmarks.devices.tables import (
     rate_lines,
     sweep_cells,
 )
+from benchmarks.lab.tables import print_end
 from profiles.machine import unread_gpu
 from profiles.report import Document, Kind, Screen, bars, html, left_out_lines, machine_charts
 from profiles.report.document import content_of
@@ -153,10 +154,7 @@ def _print(console: Console, document: DevicesDocument, results: Results) -> Non
     for swept in results.sweeps:
         print_sweep(console, swept)
     console.print()
-    for word, meaning in LEGEND.items():
-        console.print(Text(f"{word}: {meaning}", style="dim"))
-    for left_out in document.left_out:
-        console.print(Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}"))
+    print_end(console, document, legend=[f"{word}: {meaning}" for word, meaning in LEGEND.items()])
 
 
 def screens_of(document: DevicesDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:

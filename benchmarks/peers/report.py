@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.lab.tables import print_end
 from benchmarks.peers.loaders.work import WORKS
 from benchmarks.peers.plan import Asked
 from benchmarks.peers.results import Group, Lead, PeerResult, PeersDocument, Results, WorkResult, derive
@@ -72,9 +73,7 @@ def _print(console: Console, document: PeersDocument, results: Results) -> None:
         _print_work(console, work)
     if document.left_out:
         console.print()
-    for left_out in document.left_out:
-        line = Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}")
-        console.print(line, soft_wrap=True)
+    print_end(console, document)
     if results.only_ours:
         console.print(f"\n{_ONLY_OURS}", highlight=False)
 

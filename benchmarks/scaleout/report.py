@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import table
+from benchmarks.lab.tables import Table, page, print_end, table
 from benchmarks.scaleout.model import LIMITS, Hosts, Pool
 from benchmarks.scaleout.plan import Asked
 from benchmarks.scaleout.results import CutResult, Results, ScaleoutDocument, derive
 from benchmarks.scaleout.samples import Costs, CutCosts, Measurements
-from profiles.report import Kind, html
+from profiles.report import Kind
 
 CUT_COLUMNS = ("workers send", "worker us", "trainer us", "KB", "img/s a worker", "needed", "by TensorFlow")
 POOL_COLUMNS = ("workers send", "workers", "img/s", "device", "network", "a million", "limit")
@@ -161,22 +160,24 @@ def _print(console: Console, document: ScaleoutDocument, results: Results) -> No
     console.print()
     console.print(table(POOL_COLUMNS, rows_of(results)))
     console.print()
-    for line in sentences(document, results):
-        console.print(Text(line))
-    console.print(Text(_LEGEND, style="dim"))
+    print_end(console, document, sentences=sentences(document, results), legend=[_LEGEND])
 
 
 def _page(document: ScaleoutDocument, results: Results) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("scaleout.html.j2")
-        .render(
-            document=document,
-            title=_title(document),
-            tables=[(CUT_COLUMNS, _cut_rows(document, results)), (POOL_COLUMNS, rows_of(results))],
-            sentences=[*sentences(document, results), _constants(document)],
-            legend=_LEGEND,
-        )
+    return page(
+        "Workers on other hosts",
+        document,
+        about=_title(document),
+        tables=[
+            Table(columns=CUT_COLUMNS, rows=_cut_rows(document, results)),
+            Table(columns=POOL_COLUMNS, rows=rows_of(results)),
+        ],
+        sentences=[*sentences(document, results), _constants(document)],
+        legend=[_LEGEND],
+        facts={
+            "samples": "results.json holds every cost that the prediction is made from",
+            "photos": document.plan.data,
+        },
     )
 
 

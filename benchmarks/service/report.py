@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import table
+from benchmarks.lab.tables import Table, page, print_end, table
 from benchmarks.service.plan import Asked
 from benchmarks.service.results import CAUSES, Results, ServiceDocument, ServiceResult, WorkerResult, derive
 from benchmarks.service.samples import Measurements
 from pipeline.service import NO_SERVICE
-from profiles.report import Kind, html
+from profiles.report import Kind
 from profiles.statistics import range_cell
 
 COLUMNS = ("batches from", "img/s", "x", "95 %", "wait", "us/img", "ms/MB", "once", "limit")
@@ -104,32 +103,33 @@ def _print(console: Console, document: ServiceDocument, results: Results) -> Non
             for worker in result.workers:
                 console.print(Text(f"{worker.worker}: {worker_cells(worker)[-1]} us of a core an image", style="dim"))
     console.print()
-    for line in sentences(document, results):
-        console.print(Text(line))
-    console.print(Text(_LEGEND, style="dim"))
-    for left_out in document.left_out:
-        line_out = Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}")
-        console.print(line_out, soft_wrap=True)
+    print_end(console, document, sentences=sentences(document, results), legend=[_LEGEND])
 
 
 def _page(document: ServiceDocument, results: Results) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("service.html.j2")
-        .render(
-            document=document,
-            title=_title(document),
-            columns=COLUMNS,
-            rows=[cells(result) for result in results.subjects],
-            worker_columns=WORKER_COLUMNS,
-            workers=[
-                (_name(result.service), [worker_cells(worker) for worker in result.workers])
-                for result in results.subjects
-                if result.workers
-            ],
-            sentences=sentences(document, results),
-            legend=_LEGEND,
+    of_workers = [
+        Table(
+            title=_name(result.service),
+            columns=WORKER_COLUMNS,
+            rows=[worker_cells(worker) for worker in result.workers],
         )
+        for result in results.subjects
+        if result.workers
+    ]
+    return page(
+        "Batches from a service",
+        document,
+        about=_title(document),
+        tables=[Table(columns=COLUMNS, rows=[cells(result) for result in results.subjects]), *of_workers],
+        sentences=sentences(document, results),
+        legend=[_LEGEND],
+        facts={
+            "rounds": f"{document.plan.rounds}; in each of them one window of each subject, in an order that is drawn "
+            "anew",
+            "window": "whole epochs, at least a second",
+            "samples": "results.json holds every window, with the accounts of every worker",
+            "photos": document.plan.data,
+        },
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from benchmarks.lab.tables import Table, page, print_end, table
 from benchmarks.trainers.plan import Asked
 from benchmarks.trainers.results import (
     CAUSES,
@@ -23,7 +22,7 @@ from benchmarks.trainers.results import (
 from benchmarks.trainers.samples import AutoShard, Measurements
 from benchmarks.trainers.subjects import BY_FILES, BY_KERAS, SUBJECTS
 from profiles.cluster import several_hosts
-from profiles.report import Kind, html
+from profiles.report import Kind
 from profiles.statistics import range_cell
 
 COLUMNS = ("subject", "trainers", "img/s", "x one", "95 %", "decoded", "loading", "straggler")
@@ -74,13 +73,15 @@ def replica_cells(replica: ReplicaResult) -> tuple[str, ...]:
     return (str(replica.replica), *(f"{ratio:.0%}" for ratio in ratios))
 
 
-def tables(result: TrainersResult) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-    """Returns the columns and rows of the tables of one subject."""
-    both: list[tuple[tuple[str, ...], list[tuple[str, ...]]]] = []
+def tables(result: TrainersResult) -> list[Table]:
+    """Returns the tables of one subject: of its processes, where there are several, and of its replicas."""
+    both = []
     if len(result.processes) > 1:
-        both.append((PROCESS_COLUMNS, [process_cells(process) for process in result.processes]))
+        rows = [process_cells(process) for process in result.processes]
+        both.append(Table(title=result.subject, columns=PROCESS_COLUMNS, rows=rows))
     if result.replicas:
-        both.append((REPLICA_COLUMNS, [replica_cells(replica) for replica in result.replicas]))
+        rows = [replica_cells(replica) for replica in result.replicas]
+        both.append(Table(title=result.subject, columns=REPLICA_COLUMNS, rows=rows))
     return both
 
 
@@ -175,43 +176,32 @@ def _print(console: Console, document: TrainersDocument, results: Results) -> No
     console.print(Text(_title(document), style="bold"))
     for line in _planted(document.plan):
         console.print(Text(line, style="yellow"))
-    console.print(_table(COLUMNS, [cells(result) for result in results.subjects], left=(0, 7)))
+    console.print(table(COLUMNS, [cells(result) for result in results.subjects], words=("straggler",)))
     for result in results.subjects:
-        for columns, rows in tables(result):
-            console.print(Text(f"\n{result.subject}", style="bold"))
-            console.print(_table(columns, rows, left=(0,)))
+        for part in tables(result):
+            console.print(Text(f"\n{part.title}", style="bold"))
+            console.print(table(part.columns, part.rows))
     console.print()
-    for line in sentences(document, results):
-        console.print(Text(line))
-    console.print(Text(_LEGEND, style="dim"))
-    for left_out in document.left_out:
-        line_out = Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}")
-        console.print(line_out, soft_wrap=True)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: tuple[int, ...]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number in left else "right", no_wrap=number > 0)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+    print_end(console, document, sentences=sentences(document, results), legend=[_LEGEND])
 
 
 def _page(document: TrainersDocument, results: Results) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("trainers.html.j2")
-        .render(
-            document=document,
-            title=_title(document),
-            planted=_planted(document.plan),
-            columns=COLUMNS,
-            rows=[cells(result) for result in results.subjects],
-            subjects=[(result.subject, SUBJECTS[result.subject].says, tables(result)) for result in results.subjects],
-            sentences=sentences(document, results),
-            legend=_LEGEND,
-        )
+    all_tables = [Table(columns=COLUMNS, rows=[cells(result) for result in results.subjects])]
+    for result in results.subjects:
+        all_tables += tables(result)
+    return page(
+        "Several trainers",
+        document,
+        about=_title(document),
+        tables=all_tables,
+        sentences=[*_planted(document.plan), *sentences(document, results)],
+        legend=[*(f"{result.subject}: {SUBJECTS[result.subject].says}" for result in results.subjects), _LEGEND],
+        facts={
+            "rounds": f"{document.plan.rounds}; in each of them one epoch of each subject, in an order that is drawn "
+            "anew",
+            "samples": "results.json holds every step of every process",
+            "photos": document.plan.data,
+        },
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.lab.tables import Table, page, print_line, print_table
 from benchmarks.tune.plan import SCRIPT, TOML, Asked
 from benchmarks.tune.results import (
     AUTOTUNE,
@@ -21,7 +22,6 @@ from benchmarks.tune.results import (
     simplicity,
 )
 from benchmarks.tune.samples import SearchSamples
-from benchmarks.tune.tables import Table, page, print_line, print_table
 from pipeline.cost_model import stages_of
 from pipeline.export import drawn_text
 from profiles.report import Bar, Kind, Line, Picture, Screen
@@ -144,6 +144,8 @@ def _print(console: Console, document: SearchDocument, results: Results) -> None
     print_line(console, "")
     for sentence in _sentences(document, results):
         print_line(console, sentence)
+    for left_out in document.left_out:
+        print_line(console, f"could not be measured: {left_out.who}: {left_out.reason}")
 
 
 def screens_of(document: SearchDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:
@@ -234,7 +236,6 @@ def _sentences(document: SearchDocument, results: Results) -> list[str]:
             f"Its pixels are {exactness.name}: {exactness.mean_levels:.1f} levels of 255 off on average, "
             f"{exactness.largest_levels:.0f} at most, {exactness.psnr_db:.1f} dB."
         )
-    sentences += [f"could not be measured: {left_out.who}: {left_out.reason}" for left_out in document.left_out]
     most_first = sorted(samples.rejected.items(), key=lambda item: -item[1])
     rejected = "; ".join(f"{count:,} {reason}" for reason, count in most_first)
     sentences.append(
@@ -379,7 +380,13 @@ def _page(document: SearchDocument, results: Results) -> str:
         f"of class {limits.exactness} at the widest, {limits.budget_s:g} s of measuring",
     }
     tables = (_table(document, results), _stages_table(document, results))
-    return page("The fastest pipeline", document, tables, _sentences(document, results), facts)
+    return page(
+        "The fastest pipeline",
+        document,
+        tables=tables,
+        sentences=_sentences(document, results),
+        facts=facts,
+    )
 
 
 def _flat(results: Results) -> Sequence[Mapping[str, Any]]:

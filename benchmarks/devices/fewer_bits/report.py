@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from benchmarks.devices.fewer_bits.plan import Asked
 from benchmarks.devices.fewer_bits.results import FewerBitsDocument, Results, WayResult, derive
 from benchmarks.devices.fewer_bits.samples import Measurements
-from profiles.report import Kind, html
+from benchmarks.lab.tables import Table, page, print_end, table
+from profiles.report import Kind
 from profiles.statistics import range_cell
 
 COLUMNS = ("way", "int8", "img/s", "to f32", "95 %", "p50", "p99", "right", "off", "MB")
@@ -68,31 +67,26 @@ def _title(document: FewerBitsDocument) -> str:
 
 
 def _print(console: Console, document: FewerBitsDocument, results: Results) -> None:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "way" else "right", no_wrap=True)
-    for result in results.ways:
-        table.add_row(*map(Text, cells(result)))
     console.print(Text(_title(document), style="bold"))
-    console.print(table)
-    for line in sentences(document, results):
-        console.print(Text(line, style="dim"))
-    for left_out in document.left_out:
-        line_out = Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}")
-        console.print(line_out, soft_wrap=True)
+    console.print(table(COLUMNS, [cells(result) for result in results.ways]))
+    print_end(console, document, legend=sentences(document, results))
 
 
 def _page(document: FewerBitsDocument, results: Results) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("fewer_bits.html.j2")
-        .render(
-            document=document,
-            title=_title(document),
-            columns=COLUMNS,
-            rows=[cells(result) for result in results.ways],
-            sentences=sentences(document, results),
-        )
+    return page(
+        "Prediction in fewer bits",
+        document,
+        about=_title(document),
+        tables=[Table(columns=COLUMNS, rows=[cells(result) for result in results.ways])],
+        sentences=(),
+        legend=sentences(document, results),
+        facts={
+            "rounds": f"{document.plan.rounds}; in each of them one window of each way, in an order that is drawn anew",
+            "calibration": "the ranges of int8 come from up to 128 training photos, of all classes",
+            "test photos": "at most 2,000, and fewer where they are large",
+            "samples": "results.json holds every window and every latency",
+            "photos": document.plan.data,
+        },
     )
 
 

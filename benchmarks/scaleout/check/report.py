@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import table
+from benchmarks.lab.tables import Table, page, print_end, table
 from benchmarks.scaleout.check.plan import CheckAsked
 from benchmarks.scaleout.check.results import NEAR_RATIO, CheckDocument, CheckResults, PoolResult, derive
 from benchmarks.scaleout.check.samples import CheckSamples
-from profiles.report import Kind, html
+from profiles.report import Kind
 from profiles.statistics import range_cell
 
 COLUMNS = ("pool", "predicted", "measured", "ratio", "95 %", "device", "limit")
@@ -61,24 +60,21 @@ def _print(console: Console, document: CheckDocument, results: CheckResults) -> 
     console.print(Text(_title(document), style="bold"))
     console.print(table(COLUMNS, [cells(result) for result in results.pools]))
     console.print()
-    for line in sentences(document, results):
-        console.print(Text(line))
-    console.print(Text(_LEGEND, style="dim"))
-    for left_out in document.left_out:
-        console.print(Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}"), soft_wrap=True)
+    print_end(console, document, sentences=sentences(document, results), legend=[_LEGEND])
 
 
 def _page(document: CheckDocument, results: CheckResults) -> str:
-    return (
-        html.environment(Path(__file__).parents[1])
-        .get_template("scaleout.html.j2")
-        .render(
-            document=document,
-            title=_title(document),
-            tables=[(COLUMNS, [cells(result) for result in results.pools])],
-            sentences=sentences(document, results),
-            legend=_LEGEND,
-        )
+    return page(
+        "Workers on other hosts",
+        document,
+        about=_title(document),
+        tables=[Table(columns=COLUMNS, rows=[cells(result) for result in results.pools])],
+        sentences=sentences(document, results),
+        legend=[_LEGEND],
+        facts={
+            "samples": "results.json holds every cost that the predictions are made from, and every window",
+            "photos": document.plan.data,
+        },
     )
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as TerminalTable
 from rich.text import Text
 
+from benchmarks.lab.tables import Table, page, print_end
 from benchmarks.service.faults.plan import KINDS, OURS, POLICIES, FaultsAsked
 from benchmarks.service.faults.results import LONGEST_WAIT_S, FaultResult, FaultsDocument, Results, derive
 from benchmarks.service.faults.samples import FaultSamples
-from profiles.report import Kind, html
+from profiles.report import Kind
 
 COLUMNS = ("fault", "moment", "once", "more", "never", "made here", "dropped", "longest s", "end")
 
@@ -74,32 +74,32 @@ def _legend() -> list[str]:
 def _print(console: Console, document: FaultsDocument, results: Results) -> None:
     for policy, of_policy in groups(results):
         console.print(Text(policy, style="bold"))
-        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        table = TerminalTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
         for number, column in enumerate(COLUMNS):
             table.add_column(column, justify="left" if number in (0, 1, 8) else "right", no_wrap=number != 8)
         for result in of_policy:
             table.add_row(*map(Text, cells(result)), style="red" if result.broken else None)
         console.print(table)
-    for line in sentences(results):
-        console.print(Text(line))
-    for line in _legend():
-        console.print(Text(line, style="dim"))
-    for left_out in document.left_out:
-        line_out = Text.assemble(("left out", "yellow"), f" {left_out.who}: {left_out.reason}")
-        console.print(line_out, soft_wrap=True)
+    print_end(console, document, sentences=sentences(results), legend=_legend())
 
 
 def _page(document: FaultsDocument, results: Results) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("faults.html.j2")
-        .render(
-            document=document,
-            columns=COLUMNS,
-            groups=[(policy, [cells(result) for result in of_policy]) for policy, of_policy in groups(results)],
-            sentences=sentences(results),
-            legend=_legend(),
-        )
+    return page(
+        "What faults cost an epoch of a service",
+        document,
+        about=f"{document.plan.images} images · batches of {document.plan.batch_size}",
+        tables=[
+            Table(title=policy, columns=COLUMNS, rows=[cells(result) for result in of_policy])
+            for policy, of_policy in groups(results)
+        ],
+        sentences=sentences(results),
+        legend=_legend(),
+        facts={
+            "processes": "a dispatcher with a journal, two workers, one of them behind a relay; all real, and whole "
+            "again before each case",
+            "step": f"the trainer takes {document.plan.step_s} s for a batch",
+            "samples": "results.json holds how often each batch came",
+        },
     )
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.lab.tables import Table, page, print_line, print_table
 from benchmarks.tune.check.results import GOAL_RATIO, NEAR_RATIO, CheckDocument, Checked, Results, derive
 from benchmarks.tune.check.samples import CheckSamples
 from benchmarks.tune.plan import CheckAsked
-from benchmarks.tune.tables import Table, page, print_line, print_table
 from profiles.report import Kind
 from profiles.statistics import range_cell, range_text
 
@@ -86,7 +86,13 @@ def _page(document: CheckDocument, results: Results) -> str:
     choices = [f"{_title(checked)}: chosen: {_choice(checked)}" for checked in results.targets]
     tables = [_table(checked) for checked in results.targets]
     sentences = [*choices, _reached(results), *([_near(results)] if results.rates else [])]
-    return page("The tuner beside exhaustive search", document, tables, sentences, facts)
+    return page(
+        "The tuner beside exhaustive search",
+        document,
+        tables=tables,
+        sentences=sentences,
+        facts=facts,
+    )
 
 
 def _copies(document: CheckDocument, results: Results) -> dict[str, Any]:

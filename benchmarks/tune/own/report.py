@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.lab.tables import Table, page, print_line, print_table
 from benchmarks.tune.plan import DIFF, AdviceAsked
-from benchmarks.tune.tables import Table, page, print_line, print_table
 from profiles.remedies import AS_WRITTEN, Gains, Trial, gains_of
 from profiles.report import Bar, Document, Kind, Line, Picture, Screen, faster_line, trial_copies, trial_sentences
 from profiles.statistics import range_cell
@@ -66,7 +66,13 @@ def _page(document: AdviceDocument, gains: Gains) -> str:
         "remedies": "; ".join(f"{remedy.name}: {remedy.code}" for remedy in document.samples.remedies),
     }
     sentences = [_stages(document), *_epoch(document), *_paragraphs(trial_sentences(document.samples))]
-    return page("What could be changed in your pipeline", document, [_table(document, gains)], sentences, facts)
+    return page(
+        "What could be changed in your pipeline",
+        document,
+        tables=[_table(document, gains)],
+        sentences=sentences,
+        facts=facts,
+    )
 
 
 def screens_of(document: AdviceDocument, gains: Gains, typed: str | None = None) -> tuple[Screen, ...]:
