@@ -12,7 +12,7 @@ from rich.text import Text
 from benchmarks.capacity.plan import Asked
 from benchmarks.capacity.results import CapacityDocument, Fleet, Results, SmallRun, derive
 from benchmarks.capacity.samples import Measurements
-from benchmarks.lab.tables import Table, page, print_end, table
+from benchmarks.lab.tables import Table, page, print_end, print_table
 from benchmarks.scaleout.check.results import NEAR_RATIO
 from benchmarks.scaleout.report import counted, rate_text
 from profiles.report import Kind
@@ -123,34 +123,35 @@ _LEGEND = (
 )
 
 
-def _fleets(document: CapacityDocument, results: Results) -> list[tuple[str, ...]]:
+def _runs(results: Results) -> Table:
+    rows = [run_cells(run) for run in results.runs]
+    return Table(title="Small runs, simulated and measured", columns=RUN_COLUMNS, rows=rows, words=("limit",))
+
+
+def _fleets(document: CapacityDocument, results: Results) -> Table:
     if results.alone is None:
         raise ValueError("no costs were measured")
-    return [fleet_cells(fleet, document, results) for fleet in (results.alone, *results.fleets)]
+    rows = [fleet_cells(fleet, document, results) for fleet in (results.alone, *results.fleets)]
+    return Table(columns=FLEET_COLUMNS, rows=rows, words=("limit",))
 
 
 def _print(console: Console, document: CapacityDocument, results: Results) -> None:
     if results.runs:
-        console.print(Text("Small runs, simulated and measured", style="bold"))
-        console.print(table(RUN_COLUMNS, [run_cells(run) for run in results.runs]))
+        print_table(console, _runs(results))
     console.print(Text(run_sentence(results)))
     console.print()
     console.print(Text(_title(document), style="bold"))
-    console.print(table(FLEET_COLUMNS, _fleets(document, results)))
+    print_table(console, _fleets(document, results))
     console.print()
     print_end(console, document, sentences=sentences(document, results), legend=[_LEGEND])
 
 
 def _page(document: CapacityDocument, results: Results) -> str:
-    tables = [Table(columns=FLEET_COLUMNS, rows=_fleets(document, results))]
-    if results.runs:
-        title = "Small runs, simulated and measured"
-        tables.append(Table(title=title, columns=RUN_COLUMNS, rows=[run_cells(run) for run in results.runs]))
     return page(
         "Hosts of a training",
         document,
         about=_title(document),
-        tables=tables,
+        tables=[_fleets(document, results), *([_runs(results)] if results.runs else [])],
         sentences=[*sentences(document, results), run_sentence(results)],
         legend=[_LEGEND],
         facts={

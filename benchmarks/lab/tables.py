@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,42 +19,33 @@ class Table:
     """A table with a row for each subject.
 
     Attributes:
-      columns: the names of all columns; the first holds subjects, the others mostly numbers.
+      columns: the names of all columns; the first holds subjects.
       rows: the cells of each row, one for each column.
-      title: stands above the table.
-      text: says on the page what the title is.
+      title: stands above the table; empty for none.
+      words: columns beside the first that hold text; all others hold numbers.
       chosen: the index of the row that stands out; None where none does.
-      first_width: characters after which the terminal folds the first column; None where it does not fold it.
+      wrong: the indices of rows that show a fault.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
-    text: str = ""
+    words: Collection[str] = ()
     chosen: int | None = None
-    first_width: int | None = None
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence[str] = ("limit",)) -> TerminalTable:
-    """Returns a table for the terminal; the first column and those of `words` are text, the others are numbers."""
-    drawn = TerminalTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for number, column in enumerate(columns):
-        text = number == 0 or column in words
-        drawn.add_column(column, justify="left" if text else "right", no_wrap=not text)
-    for row in rows:
-        drawn.add_row(*map(Text, row))
-    return drawn
+    wrong: Collection[int] = ()
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Prints a table below its title, in bold what stands out."""
-    printed = TerminalTable(box=None, title=Text(table.title, style="bold"), title_justify="left", pad_edge=False)
-    first, *others = table.columns
-    printed.add_column(first, max_width=table.first_width)
-    for column in others:
-        printed.add_column(column, justify="right")
+    """Prints a table below its title. Text is folded where the terminal is narrow, numbers are not."""
+    if table.title:
+        console.print(Text(table.title, style="bold"))
+    printed = TerminalTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for number, column in enumerate(table.columns):
+        text = number == 0 or column in table.words
+        printed.add_column(column, justify="left" if text else "right", no_wrap=not text)
     for number, cells in enumerate(table.rows):
-        printed.add_row(*map(Text, cells), style="bold" if number == table.chosen else "")
+        style = "bold" if number == table.chosen else "red" if number in table.wrong else ""
+        printed.add_row(*map(Text, cells), style=style)
     console.print(printed)
 
 

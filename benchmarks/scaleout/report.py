@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import Table, page, print_end, table
+from benchmarks.lab.tables import Table, page, print_end, print_table
 from benchmarks.scaleout.model import LIMITS, Hosts, Pool
 from benchmarks.scaleout.plan import Asked
 from benchmarks.scaleout.results import CutResult, Results, ScaleoutDocument, derive
@@ -134,8 +134,13 @@ _LEGEND = (
 )
 
 
-def _cut_rows(document: ScaleoutDocument, results: Results) -> list[tuple[str, ...]]:
-    return [cut_cells(cut, result) for cut, result in zip(_costs(document).cuts, results.cuts, strict=True)]
+def _cuts(document: ScaleoutDocument, results: Results) -> Table:
+    rows = [cut_cells(cut, result) for cut, result in zip(_costs(document).cuts, results.cuts, strict=True)]
+    return Table(columns=CUT_COLUMNS, rows=rows)
+
+
+def _pools(results: Results) -> Table:
+    return Table(columns=POOL_COLUMNS, rows=rows_of(results), words=("limit",))
 
 
 def _costs(document: ScaleoutDocument) -> Costs:
@@ -155,10 +160,10 @@ def _constants(document: ScaleoutDocument) -> str:
 
 def _print(console: Console, document: ScaleoutDocument, results: Results) -> None:
     console.print(Text(_title(document), style="bold"))
-    console.print(table(CUT_COLUMNS, _cut_rows(document, results)))
+    print_table(console, _cuts(document, results))
     console.print(Text(_constants(document)))
     console.print()
-    console.print(table(POOL_COLUMNS, rows_of(results)))
+    print_table(console, _pools(results))
     console.print()
     print_end(console, document, sentences=sentences(document, results), legend=[_LEGEND])
 
@@ -168,10 +173,7 @@ def _page(document: ScaleoutDocument, results: Results) -> str:
         "Workers on other hosts",
         document,
         about=_title(document),
-        tables=[
-            Table(columns=CUT_COLUMNS, rows=_cut_rows(document, results)),
-            Table(columns=POOL_COLUMNS, rows=rows_of(results)),
-        ],
+        tables=[_cuts(document, results), _pools(results)],
         sentences=[*sentences(document, results), _constants(document)],
         legend=[_LEGEND],
         facts={

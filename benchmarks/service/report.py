@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import Table, page, print_end, table
+from benchmarks.lab.tables import Table, page, print_end, print_table
 from benchmarks.service.plan import Asked
 from benchmarks.service.results import CAUSES, Results, ServiceDocument, ServiceResult, WorkerResult, derive
 from benchmarks.service.samples import Measurements
@@ -93,13 +94,24 @@ def _title(document: ServiceDocument) -> str:
     return f"Batches of {asked.config.batch_size} from {images:,} images, {consumer}"
 
 
+def _table(results: Results) -> Table:
+    return Table(columns=COLUMNS, rows=[cells(result) for result in results.subjects], words=("limit",))
+
+
+def _workers(result: ServiceResult) -> Table:
+    rows = [worker_cells(worker) for worker in result.workers]
+    return Table(title=_name(result.service), columns=WORKER_COLUMNS, rows=rows, words=WORKER_COLUMNS[-1:])
+
+
 def _print(console: Console, document: ServiceDocument, results: Results) -> None:
     console.print(Text(_title(document), style="bold"))
-    console.print(table(COLUMNS, [cells(result) for result in results.subjects]))
+    print_table(console, _table(results))
     for result in results.subjects:
         if result.workers:
-            console.print(Text(f"\n{_name(result.service)}", style="bold"))
-            console.print(table(WORKER_COLUMNS[:-1], [worker_cells(worker)[:-1] for worker in result.workers]))
+            console.print()
+            workers = _workers(result)
+            narrow = replace(workers, columns=workers.columns[:-1], rows=[cells[:-1] for cells in workers.rows])
+            print_table(console, narrow)
             for worker in result.workers:
                 console.print(Text(f"{worker.worker}: {worker_cells(worker)[-1]} us of a core an image", style="dim"))
     console.print()
@@ -107,20 +119,11 @@ def _print(console: Console, document: ServiceDocument, results: Results) -> Non
 
 
 def _page(document: ServiceDocument, results: Results) -> str:
-    of_workers = [
-        Table(
-            title=_name(result.service),
-            columns=WORKER_COLUMNS,
-            rows=[worker_cells(worker) for worker in result.workers],
-        )
-        for result in results.subjects
-        if result.workers
-    ]
     return page(
         "Batches from a service",
         document,
         about=_title(document),
-        tables=[Table(columns=COLUMNS, rows=[cells(result) for result in results.subjects]), *of_workers],
+        tables=[_table(results), *(_workers(result) for result in results.subjects if result.workers)],
         sentences=sentences(document, results),
         legend=[_LEGEND],
         facts={

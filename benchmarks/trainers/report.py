@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import Table, page, print_end, table
+from benchmarks.lab.tables import Table, page, print_end, print_table
 from benchmarks.trainers.plan import Asked
 from benchmarks.trainers.results import (
     CAUSES,
@@ -73,16 +73,18 @@ def replica_cells(replica: ReplicaResult) -> tuple[str, ...]:
     return (str(replica.replica), *(f"{ratio:.0%}" for ratio in ratios))
 
 
-def tables(result: TrainersResult) -> list[Table]:
-    """Returns the tables of one subject: of its processes, where there are several, and of its replicas."""
-    both = []
-    if len(result.processes) > 1:
-        rows = [process_cells(process) for process in result.processes]
-        both.append(Table(title=result.subject, columns=PROCESS_COLUMNS, rows=rows))
-    if result.replicas:
-        rows = [replica_cells(replica) for replica in result.replicas]
-        both.append(Table(title=result.subject, columns=REPLICA_COLUMNS, rows=rows))
-    return both
+def _tables(results: Results) -> list[Table]:
+    """Returns the table of all subjects, and of each those of its processes, if there are several, and replicas."""
+    rows = [cells(result) for result in results.subjects]
+    tables = [Table(columns=COLUMNS, rows=rows, words=("straggler",))]
+    for result in results.subjects:
+        if len(result.processes) > 1:
+            rows = [process_cells(process) for process in result.processes]
+            tables.append(Table(title=result.subject, columns=PROCESS_COLUMNS, rows=rows))
+        if result.replicas:
+            rows = [replica_cells(replica) for replica in result.replicas]
+            tables.append(Table(title=result.subject, columns=REPLICA_COLUMNS, rows=rows))
+    return tables
 
 
 def sentences(document: TrainersDocument, results: Results) -> list[str]:
@@ -176,24 +178,21 @@ def _print(console: Console, document: TrainersDocument, results: Results) -> No
     console.print(Text(_title(document), style="bold"))
     for line in _planted(document.plan):
         console.print(Text(line, style="yellow"))
-    console.print(table(COLUMNS, [cells(result) for result in results.subjects], words=("straggler",)))
-    for result in results.subjects:
-        for part in tables(result):
-            console.print(Text(f"\n{part.title}", style="bold"))
-            console.print(table(part.columns, part.rows))
+    first, *others = _tables(results)
+    print_table(console, first)
+    for table in others:
+        console.print()
+        print_table(console, table)
     console.print()
     print_end(console, document, sentences=sentences(document, results), legend=[_LEGEND])
 
 
 def _page(document: TrainersDocument, results: Results) -> str:
-    all_tables = [Table(columns=COLUMNS, rows=[cells(result) for result in results.subjects])]
-    for result in results.subjects:
-        all_tables += tables(result)
     return page(
         "Several trainers",
         document,
         about=_title(document),
-        tables=all_tables,
+        tables=_tables(results),
         sentences=[*_planted(document.plan), *sentences(document, results)],
         legend=[*(f"{result.subject}: {SUBJECTS[result.subject].says}" for result in results.subjects), _LEGEND],
         facts={

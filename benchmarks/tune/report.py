@@ -80,8 +80,8 @@ def _table(document: SearchDocument, results: Results) -> Table:
             )
             for row in rows
         ),
+        words=("pixels",),
         chosen=next((number for number, row in enumerate(rows) if row.result is results.chosen), None),
-        first_width=30,
     )
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from benchmarks.devices.fewer_bits.plan import Asked
 from benchmarks.devices.fewer_bits.results import FewerBitsDocument, Results, WayResult, derive
 from benchmarks.devices.fewer_bits.samples import Measurements
-from benchmarks.lab.tables import Table, page, print_end, table
+from benchmarks.lab.tables import Table, page, print_end, print_table
 from profiles.report import Kind
 from profiles.statistics import range_cell
 
@@ -66,9 +66,13 @@ def _title(document: FewerBitsDocument) -> str:
     return f"{asked.model} predicts on {threads}; {trained}"
 
 
+def _table(results: Results) -> Table:
+    return Table(columns=COLUMNS, rows=[cells(result) for result in results.ways])
+
+
 def _print(console: Console, document: FewerBitsDocument, results: Results) -> None:
     console.print(Text(_title(document), style="bold"))
-    console.print(table(COLUMNS, [cells(result) for result in results.ways]))
+    print_table(console, _table(results))
     print_end(console, document, legend=sentences(document, results))
 
 
@@ -77,7 +81,7 @@ def _page(document: FewerBitsDocument, results: Results) -> str:
         "Prediction in fewer bits",
         document,
         about=_title(document),
-        tables=[Table(columns=COLUMNS, rows=[cells(result) for result in results.ways])],
+        tables=[_table(results)],
         sentences=(),
         legend=sentences(document, results),
         facts={

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import Table, page, print_end, table
+from benchmarks.lab.tables import Table, page, print_end, print_table
 from benchmarks.scaleout.check.plan import CheckAsked
 from benchmarks.scaleout.check.results import NEAR_RATIO, CheckDocument, CheckResults, PoolResult, derive
 from benchmarks.scaleout.check.samples import CheckSamples
@@ -56,9 +56,13 @@ def _title(document: CheckDocument) -> str:
     return f"Pools, predicted and measured, {images:,} images"
 
 
+def _table(results: CheckResults) -> Table:
+    return Table(columns=COLUMNS, rows=[cells(result) for result in results.pools], words=("limit",))
+
+
 def _print(console: Console, document: CheckDocument, results: CheckResults) -> None:
     console.print(Text(_title(document), style="bold"))
-    console.print(table(COLUMNS, [cells(result) for result in results.pools]))
+    print_table(console, _table(results))
     console.print()
     print_end(console, document, sentences=sentences(document, results), legend=[_LEGEND])
 
@@ -68,7 +72,7 @@ def _page(document: CheckDocument, results: CheckResults) -> str:
         "Workers on other hosts",
         document,
         about=_title(document),
-        tables=[Table(columns=COLUMNS, rows=[cells(result) for result in results.pools])],
+        tables=[_table(results)],
         sentences=sentences(document, results),
         legend=[_LEGEND],
         facts={

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table as TerminalTable
-from rich.text import Text
 
-from benchmarks.lab.tables import Table, page, print_end
+from benchmarks.lab.tables import Table, page, print_end, print_table
 from benchmarks.service.faults.plan import KINDS, OURS, POLICIES, FaultsAsked
 from benchmarks.service.faults.results import LONGEST_WAIT_S, FaultResult, FaultsDocument, Results, derive
 from benchmarks.service.faults.samples import FaultSamples
@@ -71,15 +69,23 @@ def _legend() -> list[str]:
     ]
 
 
+def _tables(results: Results) -> list[Table]:
+    """Returns a table for each policy."""
+    return [
+        Table(
+            title=policy,
+            columns=COLUMNS,
+            rows=[cells(result) for result in of_policy],
+            words=("moment", "end"),
+            wrong=[number for number, result in enumerate(of_policy) if result.broken],
+        )
+        for policy, of_policy in groups(results)
+    ]
+
+
 def _print(console: Console, document: FaultsDocument, results: Results) -> None:
-    for policy, of_policy in groups(results):
-        console.print(Text(policy, style="bold"))
-        table = TerminalTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-        for number, column in enumerate(COLUMNS):
-            table.add_column(column, justify="left" if number in (0, 1, 8) else "right", no_wrap=number != 8)
-        for result in of_policy:
-            table.add_row(*map(Text, cells(result)), style="red" if result.broken else None)
-        console.print(table)
+    for table in _tables(results):
+        print_table(console, table)
     print_end(console, document, sentences=sentences(results), legend=_legend())
 
 
@@ -88,10 +94,7 @@ def _page(document: FaultsDocument, results: Results) -> str:
         "What faults cost an epoch of a service",
         document,
         about=f"{document.plan.images} images · batches of {document.plan.batch_size}",
-        tables=[
-            Table(title=policy, columns=COLUMNS, rows=[cells(result) for result in of_policy])
-            for policy, of_policy in groups(results)
-        ],
+        tables=_tables(results),
         sentences=sentences(results),
         legend=_legend(),
         facts={

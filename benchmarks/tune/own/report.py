@@ -36,6 +36,7 @@ def _table(document: AdviceDocument, gains: Gains) -> Table:
             )
             for gain in rows
         ),
+        words=("batches",),
         chosen=next((number for number, gain in enumerate(rows) if gain is gains.chosen), None),
     )
 

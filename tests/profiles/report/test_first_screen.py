@@ -15,7 +15,16 @@ from profiles.report.screen import Bar, Picture, Screen, print_screen
 from profiles.report.screen_lines import verdict_line
 from profiles.results.verdict import judge
 from profiles.text import Terminal
-from tests.builders import STAGE_TABLE, a_measurement_document, a_result, a_trial, rounds_of, samples_at, with_subject
+from tests.builders import (
+    STAGE_TABLE,
+    a_cold_result,
+    a_measurement_document,
+    a_result,
+    a_trial,
+    rounds_of,
+    samples_at,
+    with_subject,
+)
 
 FACTS = {"parameters": 813_217}
 
@@ -167,6 +176,14 @@ def test_the_way_to_a_cpu_is_noise_and_is_never_blamed() -> None:
 def test_labels_say_what_is_known(flag: list[Any], label: str) -> None:
     text = shown(a_main_job(a_result(train=flag)))
     assert f"\n{label}  " in text
+
+
+def test_what_the_page_cache_hides_is_said_of_the_pipelines_that_the_screen_describes() -> None:
+    cold = [a_cold_result(), a_cold_result("tf-data", 8, 8, 8), a_cold_result("another", 12, 12, 12)]
+    text = words(shown(a_main_job(a_result(), FAST, *cold)))
+    assert "COLD generator: cold 556 img/s, warm 833: the page cache hides 33%; storage gave 210 MB/s" in text
+    assert "COLD tf-data: cold " in text and "COLD another" not in text
+    assert "COLD" not in shown(a_main_job(a_result(), FAST))
 
 
 def test_a_disturbed_run_has_its_warning_on_top() -> None:
