@@ -233,7 +233,7 @@ def test_the_main_job_has_a_cold_row_beside_each_warm_one_that_reads_files(photo
             assert one["bytes_per_image"] == pytest.approx(np.mean(sizes))
     assert "tf-data-autotune, cold " in done.stdout
     assert "the page cache hides" in " ".join(done.stdout.split())
-    assert "left out tf-data-cache, cold (cats-dogs-64, emulated:400)" in " ".join(done.stdout.split())
+    assert "LEFT OUT tf-data-cache, cold (cats-dogs-64, emulated:400)" in " ".join(done.stdout.split())
     assert "tf-data-autotune, cold" in (out / "report.html").read_text()
     assert list(out.glob("*.log")) == []
 

@@ -150,7 +150,7 @@ def test_the_page_has_the_rows_of_the_terminal():
     page = LOCAL.page(a_run(), LOCAL.derive(a_run()))
     assert "<td>3 workers</td><td>2,492</td><td>2.50</td><td>2.50-2.50</td>" in page
     assert "<td>host:2 (slow)</td><td>500</td>" in page
-    assert "<td>read 20, decode 700, all 900</td>" in page
+    assert '<td class="text">read 20, decode 700, all 900</td>' in page
     assert "3 workers: slower than the others: host:2." in page
 
 
@@ -212,6 +212,7 @@ def test_an_error_of_many_words_cuts_no_number():
 
 def test_the_page_of_faults_has_the_rows_of_the_terminal():
     page = FAULTS.page(faults(), FAULTS.derive(faults()))
-    row = "<td>restarted</td><td>end</td><td>4</td><td>0</td><td>0</td><td>2</td><td>1</td><td>1.5</td>"
-    assert f"<tr>{row}<td>complete</td></tr>" in page
+    row = "<td>4</td><td>0</td><td>0</td><td>2</td><td>1</td><td>1.5</td>"
+    text = '<td class="text">'
+    assert f"<tr><td>restarted</td>{text}end</td>{row}{text}complete</td></tr>" in page
     assert "Every epoch had each batch once." in page

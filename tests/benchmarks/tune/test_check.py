@@ -53,10 +53,10 @@ def test_a_choice_is_held_against_the_best_in_rounds_of_their_own():
     assert {name: rate.whole for name, rate in checked.rates.items()} == pytest.approx({CHOSEN: 1500.0, BEST: 1600.0})
     assert [line.rstrip() for line in printed(document).splitlines()] == [
         "cats-dogs-64 on cpu",
-        "pipeline                               img/s  steady  predicted   off       95 %",
-        "full, tf_ops a element, 2 calls,       1,500   1,500      1,250  0.83  0.83-0.83",
-        "prefetch 2 (chosen)",
-        "scaled, composed, 2 calls, prefetch 2  1,600   1,600      2,000  1.25  1.25-1.25",
+        "pipeline                                   img/s steady predicted  off      95 %",
+        "full, tf_ops a element, 2 calls, prefetch  1,500  1,500     1,250 0.83 0.83-0.83",
+        "2 (chosen)",
+        "scaled, composed, 2 calls, prefetch 2      1,600  1,600     2,000 1.25 1.25-1.25",
         "(best)",
         "chosen: full, tf_ops a element, 2 calls, prefetch 2: 0.900 (0.900 to 0.900)",
         "",

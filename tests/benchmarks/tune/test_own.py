@@ -200,9 +200,9 @@ def test_what_is_printed_says_what_must_not_be_done():
     assert [line.rstrip() for line in printed(an_advice_document(trial)).splitlines()] == [
         "mine:make: range, decode, batch",
         "a-model on cpu",
-        "pipeline    img/s  of as written       95 %    batches",
-        "as written    100          1.00x  1.00-1.00  identical",
-        "b *           200          2.00x  2.00-2.00  identical",
+        "pipeline   img/s of as written      95 % batches",
+        "as written   100         1.00x 1.00-1.00 identical",
+        "b *          200         2.00x 2.00-2.00 identical",
         "img/s: of whole epochs of 96 images",
         "",
         "(*) 2.00 times as fast (2.00 to 2.00): b.",
