@@ -71,17 +71,19 @@ def page(
     document: Document[Any, Any],
     *,
     tables: Sequence[Table],
-    sentences: Sequence[str],
     facts: Mapping[str, object],
+    sentences: Sequence[str] = (),
+    notes: Sequence[str] = (),
     about: str = "",
     legend: Sequence[str] = (),
 ) -> str:
-    """Renders a page: the sentences, the tables, what the columns mean, and what was left out.
+    """Renders a page: the answer, the tables, what they mean, and what was left out.
 
     Args:
       heading: of the page.
-      sentences: what the figures mean.
       facts: how the figures were measured, each under a short name.
+      sentences: the answer, above the tables, of a command without a first screen.
+      notes: what the figures mean, below the tables, of a command whose first screen has the answer.
       about: what was measured, in a few words; the data's name unless given.
       legend: what the columns mean.
     """
@@ -94,6 +96,7 @@ def page(
             about=about,
             tables=tables,
             sentences=sentences,
+            notes=notes,
             facts=facts,
             legend=legend,
         )

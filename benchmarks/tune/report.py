@@ -80,7 +80,6 @@ def _table(document: SearchDocument, results: Results) -> Table:
             )
             for row in rows
         ),
-        words=("pixels",),
         chosen=next((number for number, row in enumerate(rows) if row.result is results.chosen), None),
     )
 
@@ -384,7 +383,7 @@ def _page(document: SearchDocument, results: Results) -> str:
         "The fastest pipeline",
         document,
         tables=tables,
-        sentences=_sentences(document, results),
+        notes=_sentences(document, results),
         facts=facts,
     )
 

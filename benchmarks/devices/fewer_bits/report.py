@@ -82,7 +82,6 @@ def _page(document: FewerBitsDocument, results: Results) -> str:
         document,
         about=_title(document),
         tables=[_table(results)],
-        sentences=(),
         legend=sentences(document, results),
         facts={
             "rounds": f"{document.plan.rounds}; in each of them one window of each way, in an order that is drawn anew",

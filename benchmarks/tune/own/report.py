@@ -66,12 +66,12 @@ def _page(document: AdviceDocument, gains: Gains) -> str:
         "limits": f"{limits.memory_bytes / 1e9:,.1f} GB of memory, {limits.budget_s:g} s of measuring",
         "remedies": "; ".join(f"{remedy.name}: {remedy.code}" for remedy in document.samples.remedies),
     }
-    sentences = [_stages(document), *_epoch(document), *_paragraphs(trial_sentences(document.samples))]
+    notes = [_stages(document), *_epoch(document), *_paragraphs(trial_sentences(document.samples))]
     return page(
         "What could be changed in your pipeline",
         document,
         tables=[_table(document, gains)],
-        sentences=sentences,
+        notes=notes,
         facts=facts,
     )
 
