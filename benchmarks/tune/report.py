@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +16,7 @@ from benchmarks.tune.results import (
     Result,
     Results,
     SearchDocument,
+    compared_results,
     derive,
     shared_rounds,
     simplicity,
@@ -25,37 +25,12 @@ from benchmarks.tune.samples import SearchSamples
 from pipeline.cost_model import stages_of
 from pipeline.export import drawn_text
 from profiles.report import Bar, Kind, Line, Picture, Screen
-from profiles.statistics import Interval, geometric_mean, range_cell, range_text, ratio_interval
+from profiles.statistics import range_cell, range_text
 
 _BAR_WIDTH = 34
 # A rate below this part of the predicted one shows that the prediction lacks what sets the rate.
 _PREDICTED_RATIO = 0.7
 _LEGEND = "(*) chosen.  pixels: class, and mean difference in levels of 255, against full decode"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedResult:
-    """A result compared with AUTOTUNE, over the rounds that all results have, so that the figures of all rows agree."""
-
-    result: Result
-    images_per_sec: float
-    ratio: float
-    interval: Interval | None
-
-
-def compared_results(results: Results) -> tuple[ComparedResult, ...]:
-    """Returns all results in the rounds that all have, compared with AUTOTUNE, the slowest first.
-
-    Later rounds are of few pipelines, and the machine may be faster or slower in them.
-    """
-    rounds = min((len(result.epoch_images_per_sec) for result in results.results), default=0)
-    rows = []
-    for result in results.results:
-        rates = result.epoch_images_per_sec[:rounds]
-        ratio, interval = ratio_interval(*shared_rounds(rates, results.incumbent.epoch_images_per_sec))
-        images_per_sec = geometric_mean(rates)
-        rows.append(ComparedResult(result=result, images_per_sec=images_per_sec, ratio=ratio, interval=interval))
-    return tuple(sorted(rows, key=lambda row: row.images_per_sec))
 
 
 def _rate(result: Result, results: Results) -> float:
@@ -269,8 +244,10 @@ def _choice(chosen: Result, results: Results) -> str:
 
 def _of_highest(chosen: Result, results: Results) -> list[str]:
     """Says why the highest pipeline of the table is not the chosen one; nothing where it is."""
+    if chosen is results.incumbent:
+        return []
     *_, highest = (row.result for row in compared_results(results) if row.result is not results.incumbent)
-    if highest is chosen or chosen is results.incumbent:
+    if highest is chosen:
         return []
     ratio, interval = chosen.against(highest)
     shared, _ = shared_rounds(chosen.epoch_images_per_sec, highest.epoch_images_per_sec)
@@ -379,13 +356,7 @@ def _page(document: SearchDocument, results: Results) -> str:
         f"of class {limits.exactness} at the widest, {limits.budget_s:g} s of measuring",
     }
     tables = (_table(document, results), _stages_table(document, results))
-    return page(
-        "The fastest pipeline",
-        document,
-        tables=tables,
-        notes=_sentences(document, results),
-        facts=facts,
-    )
+    return page("The fastest pipeline", document, tables=tables, notes=_sentences(document, results), facts=facts)
 
 
 def _flat(results: Results) -> Sequence[Mapping[str, Any]]:

@@ -112,6 +112,31 @@ class Results:
         return self.named(AUTOTUNE) or self.results[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedResult:
+    """A result compared with AUTOTUNE, over the rounds that all results have, so that the figures of all rows agree."""
+
+    result: Result
+    images_per_sec: float
+    ratio: float
+    interval: Interval | None
+
+
+def compared_results(results: Results) -> tuple[ComparedResult, ...]:
+    """Returns all results in the rounds that all have, compared with AUTOTUNE, the slowest first.
+
+    Later rounds are of few pipelines, and the machine may be faster or slower in them.
+    """
+    rounds = min((len(result.epoch_images_per_sec) for result in results.results), default=0)
+    rows = []
+    for result in results.results:
+        rates = result.epoch_images_per_sec[:rounds]
+        ratio, interval = ratio_interval(*shared_rounds(rates, results.incumbent.epoch_images_per_sec))
+        images_per_sec = geometric_mean(rates)
+        rows.append(ComparedResult(result=result, images_per_sec=images_per_sec, ratio=ratio, interval=interval))
+    return tuple(sorted(rows, key=lambda row: row.images_per_sec))
+
+
 def derive(document: SearchDocument) -> Results:
     """Derives rates from the samples of a search, and chooses."""
     assert document.dataset is not None

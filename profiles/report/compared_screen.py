@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +21,10 @@ from profiles.report.screen_lines import (
     verdict_line,
     warning_of,
 )
-from profiles.report.text import described_results
+from profiles.report.text import cold_sentences, described_results
 from profiles.results.evidence import Advice
 from profiles.results.result import Result
-from profiles.results.verdict import Verdict, what_the_cache_hides
+from profiles.results.verdict import Verdict
 from profiles.statistics import range_text
 
 _LOADERS = {
@@ -90,28 +90,16 @@ def _compared_screen(group: Sequence[Verdict], baseline: str, dataset: Mapping[s
                 "give more.",
             )
         )
-    why = (
-        stages_line(result) or _first_fault(judged),
-        *_cold_lines(group, {result.subject.variant for result in described}),
-    )
+    why = stages_line(result) or _first_fault(judged)
+    cold = cold_sentences([verdict.result for verdict in group], described)
     return Screen(
         heading=heading,
         warning=warning_of([verdict.result for verdict in group]),
         verdict=tuple(lines),
         picture=_compared_picture(group, judged, baseline),
-        why=tuple(line for line in why if line is not None),
+        why=(*(() if why is None else (why,)), *(Line(label="COLD", text=sentence) for sentence in cold)),
         next=(_next_of_compared(judged, data),),
     )
-
-
-def _cold_lines(group: Sequence[Verdict], variants: Collection[str]) -> list[Line]:
-    """Returns what the page cache hides of some variants that were also measured with their files out of it."""
-    cold = [verdict.result for verdict in group if verdict.result.subject.page_cache == "cold"]
-    return [
-        Line(label="COLD", text=what_the_cache_hides(result))
-        for result in cold
-        if result.subject.variant in variants and result.by_round("train")
-    ]
 
 
 def _loader(result: Result) -> str:

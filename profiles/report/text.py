@@ -175,12 +175,21 @@ def verdict_lines(group: Sequence[Verdict], baseline: str | None) -> list[str]:
       baseline: the variant that comes first; None or a variant without a result for the slowest.
     """
     by_result = {id(verdict.result): verdict for verdict in group}
-    printed = [by_result[id(result)] for result in described_results([verdict.result for verdict in group], baseline)]
-    names = [verdict.result.subject.variant for verdict in printed]
-    cold = [verdict.result for verdict in group if verdict.result.subject.page_cache == "cold"]
-    return [verdict.text() for verdict in printed] + [
-        what_the_cache_hides(result) for name in names for result in cold if result.subject.variant == name
-    ]
+    results = [verdict.result for verdict in group]
+    described = described_results(results, baseline)
+    return [by_result[id(result)].text() for result in described] + cold_sentences(results, described)
+
+
+def cold_sentences(results: Sequence[Result], described: Sequence[Result]) -> list[str]:
+    """Returns what the page cache hides, for the variants of described results that were also measured cold.
+
+    Args:
+      results: of one model and device.
+      described: some of them.
+    """
+    cold = {result.subject.variant: result for result in results if result.subject.page_cache == "cold"}
+    names = [result.subject.variant for result in described]
+    return [what_the_cache_hides(cold[name]) for name in names if name in cold and cold[name].by_round("train")]
 
 
 def described_results(results: Sequence[Result], baseline: str | None) -> list[Result]:

@@ -86,13 +86,7 @@ def _page(document: CheckDocument, results: Results) -> str:
     choices = [f"{_title(checked)}: chosen: {_choice(checked)}" for checked in results.targets]
     tables = [_table(checked) for checked in results.targets]
     sentences = [*choices, _reached(results), *([_near(results)] if results.rates else [])]
-    return page(
-        "The tuner beside exhaustive search",
-        document,
-        tables=tables,
-        sentences=sentences,
-        facts=facts,
-    )
+    return page("The tuner beside exhaustive search", document, tables=tables, sentences=sentences, facts=facts)
 
 
 def _copies(document: CheckDocument, results: Results) -> dict[str, Any]:

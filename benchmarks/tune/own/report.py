@@ -67,13 +67,8 @@ def _page(document: AdviceDocument, gains: Gains) -> str:
         "remedies": "; ".join(f"{remedy.name}: {remedy.code}" for remedy in document.samples.remedies),
     }
     notes = [_stages(document), *_epoch(document), *_paragraphs(trial_sentences(document.samples))]
-    return page(
-        "What could be changed in your pipeline",
-        document,
-        tables=[_table(document, gains)],
-        notes=notes,
-        facts=facts,
-    )
+    tables = [_table(document, gains)]
+    return page("What could be changed in your pipeline", document, tables=tables, notes=notes, facts=facts)
 
 
 def screens_of(document: AdviceDocument, gains: Gains, typed: str | None = None) -> tuple[Screen, ...]:

@@ -264,6 +264,8 @@ def test_the_four_bars_are_as_long_as_their_rates():
 
 def test_autotune_that_stays_is_said():
     assert "AUTOTUNE stays: nothing that was measured" in printed(a_search_document(MEASURED_BARS[2]))
+    alone = a_search_document(MEASURED_BARS[2], {"subjects": MEASURED_BARS[2:]})
+    assert "AUTOTUNE stays: nothing that was measured" in printed(alone)
 
 
 def measured_again(fastest: float, *, rounds: int = 8, complete: bool = True) -> SearchDocument:
