@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -373,6 +374,20 @@ def test_a_map_that_waits_gets_more_calls_than_there_are_cores():
     assert ("map", calls, None, False, "default") in settings(built)
     assert "pool" not in taken_apart(PIPELINES["plain"](), needs=["waiting"])[1]
     assert taken_apart(PIPELINES["plain"](), needs=["waiting"], pool_calls=9)[1]["pool"].calls == 9
+
+
+def test_a_map_that_another_program_stopped_once_does_not_wait():
+    calls = itertools.count()
+
+    def stopped_once(number):
+        time.sleep(0.2 if next(calls) == IMAGES // 2 else 0)
+        return number
+
+    def load(index):
+        return tf.ensure_shape(tf.numpy_function(stopped_once, [tf.cast(index, tf.float32)], tf.float32), ())
+
+    assert "pool" not in taken_apart(source().map(load).batch(8), needs=["waiting"])[1]
+    assert next(calls) > IMAGES // 2  # it was stopped
 
 
 def test_a_remedy_is_found_only_where_it_is_called_for():
