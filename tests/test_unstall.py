@@ -208,6 +208,21 @@ print(profiles.statistics is statistics, importlib.import_module("profiles.stati
     assert answers(tmp_path, code) == ["True", "True"]
 
 
+@pytest.mark.parametrize("ending", ["", "raise ValueError('broken')"])
+def test_modules_are_imported_without_a_search_for_garbage_which_goes_on_afterwards(ending, tmp_path):
+    (tmp_path / "of_mine.py").write_text(f"import gc\nprint(gc.isenabled())\n{ending}\n")
+    code = """
+import gc, sys, unstall
+sys.path.append("")
+try:
+    unstall.of_ours("of_mine:gc")
+except ValueError as error:
+    print(error)
+print(gc.isenabled())
+"""
+    assert answers(tmp_path, code) == ["False", *(["broken"] if ending else []), "True"]
+
+
 def test_a_folder_of_data_is_no_package_of_the_users(tmp_path):
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "best.keras").touch()
