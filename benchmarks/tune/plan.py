@@ -197,7 +197,7 @@ def parser() -> argparse.ArgumentParser:
         "--out",
         type=Path,
         metavar="DIR",
-        help=f"where results.json, report.html, {TOML} and {SCRIPT} go (default: runs/TIME)",
+        help=f"where results.json, report.html, {TOML} and {SCRIPT} go, or {DIFF} with --pipeline (default: runs/TIME)",
     )
     return arguments
 

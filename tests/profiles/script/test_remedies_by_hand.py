@@ -69,13 +69,14 @@ class Case:
     untried: Mapping[str, str] = field(default_factory=dict)
 
 
-# By remedy, the edits that call the map of a script several times at once.
+# By remedy, the edits that call the map of a script several times at once, and read its batches ahead.
 IN_CALLS = {
     "parallel": {".map(load)": ".map(load, num_parallel_calls={calls})"},
     "pool": {
         ".map(load)": ".map(load, num_parallel_calls={calls})",
         ".batch(8)": ".batch(8).with_options(threads({calls}))",
     },
+    "prefetch": {".batch(8)": ".batch(8).prefetch(2)"},
 }
 # A sample, after so many seconds of sleep.
 PAUSE = """
@@ -148,13 +149,11 @@ def batches():
         time.sleep(0.02)
         yield random.random((64, 256), np.float32), np.zeros((64, 1), np.float32)
 specs = tf.TensorSpec((64, 256), tf.float32), tf.TensorSpec((64, 1), tf.float32)
-options = tf.data.Options()
-options.experimental_optimization.inject_prefetch = False
-data = tf.data.Dataset.from_generator(batches, output_signature=specs).with_options(options)
+data = tf.data.Dataset.from_generator(batches, output_signature=specs).with_options(untuned())
 model = network(768, 4, 256)
 """
         + TRAINS.replace("EPOCHS", "3"),
-        {"prefetch": {".with_options(options)": ".with_options(options).prefetch(2)"}},
+        {"prefetch": {".with_options(untuned())": ".with_options(untuned()).prefetch(2)"}},
         frozenset({"prefetch"}),
     ),
     "decoding that a cache saves": Case(
@@ -301,7 +300,7 @@ def test_the_best_is_chosen_and_gains_what_it_gains_by_hand(
     case = CASES[name]
     script = case.script.replace("FILES", repr(str(real_photos / "train" / "cats")))
     (tmp_path / "train.py").write_text(script)
-    shown = run_python(tmp_path, "-m", "profiles", "--budget", 40, "--out", "out", "train.py")
+    shown = run_python(tmp_path, "-m", "profiles", "--budget", 80, "--out", "out", "train.py")
     assert shown.returncode == 0, shown.stderr[-3000:]
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     [copies] = document["trials"].values()
