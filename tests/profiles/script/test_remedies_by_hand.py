@@ -177,6 +177,7 @@ def draw(image, label):
 def weigh(images, labels):
     return pause(images, 0.06), labels
 data = tf.data.Dataset.from_tensor_slices(files).map(load).map(draw).cache().batch(16).map(weigh)
+data = data.with_options(untuned())
 """
         + TRAINS.replace("EPOCHS", "4"),
         {"cache-before-drawing": {".map(draw).cache()": ".cache().map(draw)"}},
