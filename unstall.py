@@ -74,7 +74,7 @@ def of_ours(text: str) -> Any:
     """
     module, _, name = text.partition(":")
     collects = gc.isenabled()
-    gc.disable()  # an import makes no garbage: looking for some takes a quarter of the time of importing TensorFlow
+    gc.disable()  # an import makes little garbage: looking for it takes a quarter of the time of importing TensorFlow
     try:
         imported = importlib.import_module(_full_name(module))
     finally:

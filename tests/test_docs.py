@@ -221,6 +221,8 @@ def test_commands_of_documents_run(name: str, tmp_path: Path, real_photos: Path)
         (tmp_path / "photos" / "train" / "cats" / "cut.jpg").write_bytes(b"\xff\xd8\xff\xe0")
     shutil.copytree(PROJECT_ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
     (tmp_path / "train.py").write_text(_SCRIPT)
+    if name == "migrate.md":
+        shutil.copy(tmp_path / "docs" / "examples" / "tutorial_generator.py", tmp_path / "train.py")
     (tmp_path / "DIR" / "directory").mkdir(parents=True)
     (tmp_path / "DIR" / "directory" / "train.py").write_text("print('EPOCH_S 1.0')")
     (tmp_path / "mymodule.py").write_text(_MODULE)
