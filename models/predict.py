@@ -32,7 +32,6 @@ from models.saved import Finished, check_file, open_finished
 MAX_PIXELS = 50_000_000
 # Pillow runs Ghostscript for these formats: too risky for pictures from anywhere.
 _FORMATS_OF_OTHER_PROGRAMS = {"EPS"}
-_PICTURE = f"that Pillow reads, but no EPS, of {MAX_PIXELS // 10**6} megapixels at most"
 
 
 class PictureError(ValueError):
@@ -186,7 +185,8 @@ def _parser() -> argparse.ArgumentParser:
         "used.",
     )
     parser.add_argument("model", metavar="FILE.keras", help="what `python -m benchmarks.train` wrote")
-    parser.add_argument("pictures", nargs="+", metavar="PICTURE", help=_PICTURE)
+    readable = f"that Pillow reads, but no EPS, of {MAX_PIXELS // 10**6} megapixels at most"
+    parser.add_argument("pictures", nargs="+", metavar="PICTURE", help=readable)
     parser.add_argument("--json", action="store_true", help="prints a list of objects, with every class's probability")
     return parser
 

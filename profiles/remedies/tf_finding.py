@@ -76,6 +76,10 @@ class _Cost:
         """The part of the time without CPU time."""
         return max(1 - self.cpu_s / self.wall_s, 0.0) if self.wall_s else 0.0
 
+    @property
+    def waits(self) -> bool:
+        return self.wall_s >= _LEAST_WAIT_S and self.waits_ratio >= _WAITS_RATIO
+
 
 @dataclass(slots=True, kw_only=True)
 class Found:
@@ -253,7 +257,9 @@ class Finder:
         def cost_up_to(at: int) -> _Cost:
             if at not in up_to:
                 up_to[at] = _read_for_a_moment(serial[at])
-                if _is_wait(up_to[at]):  # what waits does so again; another program that had the core does not
+                if up_to[
+                    at
+                ].waits:  # a stage that waits does so again; a program that took the core for a moment does not
                     up_to[at] = min(up_to[at], _read_for_a_moment(serial[at]), key=lambda cost: cost.wall_s)
             return up_to[at]
 
@@ -279,7 +285,7 @@ class Finder:
         if self._given_calls is not None:
             return True
         cost = self._costs.get(at, _Cost())
-        return self._matters(at) and _is_wait(cost)
+        return self._matters(at) and cost.waits
 
     def _makes_draws(self, positions: Iterable[int]) -> bool:
         return any(self._draws(at) is not None for at in positions)
@@ -652,10 +658,6 @@ def as_arrays(element: Any) -> Any:
     return tf.nest.map_structure(
         lambda part: part.numpy() if hasattr(part, "numpy") else part, element, expand_composites=True
     )
-
-
-def _is_wait(cost: _Cost) -> bool:
-    return cost.wall_s >= _LEAST_WAIT_S and cost.waits_ratio >= _WAITS_RATIO
 
 
 def _read_for_a_moment(dataset: Any) -> _Cost:
