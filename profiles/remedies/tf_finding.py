@@ -257,9 +257,8 @@ class Finder:
         def cost_up_to(at: int) -> _Cost:
             if at not in up_to:
                 up_to[at] = _read_for_a_moment(serial[at])
-                if up_to[
-                    at
-                ].waits:  # a stage that waits does so again; a program that took the core for a moment does not
+                # Another program may have taken the core for a moment. A stage that waits does so again.
+                if up_to[at].waits:
                     up_to[at] = min(up_to[at], _read_for_a_moment(serial[at]), key=lambda cost: cost.wall_s)
             return up_to[at]
 
