@@ -9,6 +9,9 @@ one module of each name. So the file that imports decides which module a name me
   has none. `from unstall import profiles` always means ours.
 
 So no module of ours stands in `sys.modules` under a name that belongs to a module of the user's.
+
+Also here, because processes are forked by every package of ours and in the scripts that we run: no forked process
+collects the garbage that it inherits.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import importlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import distributions
@@ -109,6 +113,58 @@ def forget() -> None:
     for name in [name for name in sys.modules if _first(name) in OURS]:
         if sys.modules[name] is sys.modules.get(f"unstall.{name}"):
             del sys.modules[name]
+
+
+# What ends the waiting of forked workers in a script without us: their garbage is not collected at all.
+FORKS_LINE = "os.register_at_fork(before=gc.disable, after_in_parent=gc.enable)"
+
+
+class _Fork(threading.local):
+    """Of a thread that forks: whether garbage is collected, and whether its children keep what they inherit."""
+
+    collects, keeps = True, True
+
+
+_fork = _Fork()
+
+
+def _pause_collecting() -> None:
+    _fork.collects = gc.isenabled()
+    gc.disable()
+
+
+def _resume_collecting() -> None:
+    if _fork.collects:
+        gc.enable()
+
+
+def _keep_what_is_inherited() -> None:
+    if _fork.keeps:
+        gc.freeze()
+    _resume_collecting()
+
+
+# The garbage may be an iterator of tf.data. Its end waits for threads of TensorFlow, of which a fork copies none: a
+# forked process that collects it waits for ever. So do the workers of Keras, mostly in the second `fit` of a script.
+os.register_at_fork(
+    before=_pause_collecting, after_in_parent=_resume_collecting, after_in_child=_keep_what_is_inherited
+)
+
+
+def forks_collect() -> bool:
+    """Whether a process that is forked here would collect the garbage that it inherits if we did not keep it from it.
+
+    A process is forked to see that: the script that runs may have `FORKS_LINE`, or one to the same end.
+    """
+    frozen = gc.get_freeze_count()
+    _fork.keeps = False
+    try:
+        child = os.fork()
+        if not child:
+            os._exit(gc.isenabled() and gc.get_freeze_count() <= frozen)
+    finally:
+        _fork.keeps = True
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 def is_users_here(name: str) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
 from tests.checks import OURS, in_forks
+from unstall import FORKS_LINE
 
 # The program `unstall` as pip installs it.
 PROGRAM = "import sys\nfrom unstall import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
@@ -221,6 +222,41 @@ except ValueError as error:
 print(gc.isenabled())
 """
     assert answers(tmp_path, code) == ["False", *(["broken"] if ending else []), "True"]
+
+
+FORKING = """
+import gc, os, time, unstall
+{line}
+class EndsHereOnly:
+    def __init__(self):
+        self.itself, self.owner = self, os.getpid()
+    def __del__(self):
+        while os.getpid() != self.owner:
+            time.sleep(0.1)
+{collects}
+EndsHereOnly()
+asks = unstall.forks_collect()
+child = os.fork()
+if not child:
+    gc.collect()
+    os._exit(7 + gc.isenabled())
+ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(asks, ended - 7, gc.isenabled(), gc.get_freeze_count())
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "collects", "printed"),
+    [
+        ("", "", "True 1 True 0"),
+        ("", "gc.disable()", "False 0 False 0"),
+        (FORKS_LINE, "", "False 0 True 0"),
+        ("os.register_at_fork(after_in_child=gc.freeze)", "", "False 1 True 0"),
+    ],
+)
+def test_a_fork_collects_as_its_parent_does_but_not_what_it_inherits(line, collects, printed, tmp_path):
+    """The garbage of the parent waits for ever where a child collects it, as an iterator of tf.data does."""
+    assert answers(tmp_path, FORKING.format(line=line, collects=collects)) == printed.split()
 
 
 def test_a_folder_of_data_is_no_package_of_the_users(tmp_path):

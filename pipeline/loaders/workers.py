@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import itertools
 import multiprocessing
 import os
@@ -310,18 +309,13 @@ class _Process(_Worker):
             self._socket.settimeout(_LOOK_S)
             workers_end.settimeout(None)
             _OPEN.add(self._socket)
-            collects = gc.isenabled()
-            arguments = (workers_end, self._stacks, make, self._shared, os.getpid(), collects)
+            arguments = (workers_end, self._stacks, make, self._shared, os.getpid())
             context = multiprocessing.get_context("fork")
             self._process = context.Process(target=_serve_process, args=arguments, name=f"unstall {name}", daemon=True)
-            # Garbage here may be an iterator of tf.data, whose end waits for threads that a fork leaves behind.
-            gc.disable()
             try:
                 self._process.start()
             finally:
                 workers_end.close()
-                if collects:
-                    gc.enable()
         self._name = f"{name} (process {self._process.pid})"
 
     def _send(self, index: int) -> None:
@@ -405,12 +399,7 @@ class _Process(_Worker):
 _OPEN: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-def _serve_process(
-    connection: socket.socket, stacks: IO[bytes], make: Make, shared: SharedArrays, parent: int, collects: bool
-) -> None:
-    gc.freeze()  # what was there before the fork is never collected here
-    if collects:
-        gc.enable()
+def _serve_process(connection: socket.socket, stacks: IO[bytes], make: Make, shared: SharedArrays, parent: int) -> None:
     for parents_end in list(_OPEN):
         parents_end.close()
     for number in (signal.SIGINT, signal.SIGHUP):  # the parent gets them, too, and ends this process

@@ -16,6 +16,8 @@ from profiles.stages.places import Place
 
 # Calls that are put behind one call stand in this order.
 _ORDER = (".cache", ".shuffle", ".repeat", ".prefetch", ".with_options")
+# What the text of an edit may name, and the statement that imports it.
+_IMPORTS = {"tf": "import tensorflow as tf", "gc": "import gc", "os": "import os"}
 # Arguments of `fit` that are data, or say how arrays are cut into batches.
 _FED = ("x", "y", "sample_weight", "batch_size", "shuffle")
 
@@ -66,7 +68,7 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
             found = [_find(tree, place) for place in (edit.place, edit.other)]
             _check_adjacent(*found)
             changes = _swapped(text, [call for call, _ in found], changes)
-    changes += _import_of_tf(tree, text, edits)
+    changes += _imports(tree, text, edits)
     new = text.replaced(changes)
     try:
         compile(new, "edited", "exec", dont_inherit=True)
@@ -311,19 +313,33 @@ def _swapped(
     return [*others, *((*span, new) for span, new in zip(spans, reversed(texts), strict=True))]
 
 
-def _import_of_tf(tree: ast.Module, text: _Text, edits: Sequence[Edit]) -> Iterator[tuple[int, int, str]]:
-    """Yields the statement that imports TensorFlow as `tf`, if an edit needs it and the source has none."""
-    needing = [edit for edit in edits if edit.kind == "option" or "tf." in edit.text]
-    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    if not needing or "tf" in {alias.asname or alias.name for node in nodes for alias in node.names}:
-        return
-    first = min(edit.place.line for edit in needing)
-    before = [node for node in imports if node.lineno < first]
-    if not before:
-        raise TooInvolved("tensorflow is not imported as tf")
-    _, end = text.span(before[-1])
-    yield end, end, "\nimport tensorflow as tf"
+def _imports(tree: ast.Module, text: _Text, edits: Sequence[Edit]) -> Iterator[tuple[int, int, str]]:
+    """Yields the statements that import what edits need and the source does not import by that name."""
+    nodes = list(_outside_functions(tree))
+    statements: dict[int, str] = {}
+    there = {alias.asname or alias.name.partition(".")[0] for node in nodes for alias in node.names}
+    for name, statement in _IMPORTS.items():
+        needing = [
+            edit for edit in edits if re.search(rf"\b{name}\.", edit.text) or (name == "tf" and edit.kind == "option")
+        ]
+        if not needing or name in there:
+            continue
+        first = min(edit.place.line for edit in needing)
+        before = [node for node in nodes if node in tree.body and node.lineno < first]
+        if not before:
+            raise TooInvolved(f"no line in front of line {first} imports anything, where `{statement}` could stand")
+        _, end = text.span(before[-1])
+        statements[end] = f"{statements.get(end, '')}\n{statement}"
+    yield from ((end, end, lines) for end, lines in statements.items())
+
+
+def _outside_functions(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yields the imports that a whole module sees."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _outside_functions(node)
 
 
 def _options(tree: ast.Module, text: _Text, edits: Sequence[Edit]) -> Iterator[tuple[int, int, str]]:

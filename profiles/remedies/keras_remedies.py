@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import multiprocessing
 import multiprocessing.dummy
@@ -12,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+import unstall
 from profiles.measure.ahead import ahead_of_workers, has_workers
 from profiles.measure.batches import FitData, batch_images
 from profiles.remedies.edits import reads_as
@@ -128,6 +128,8 @@ class PyDatasetData:
     def _remedy(self, name: str, settings: Mapping[str, Any]) -> Remedy:
         variable = self._name or "data"
         lines = [f"{variable}.{key} = {value}" for key, value in settings.items()]
+        if settings.get("use_multiprocessing") and keras.backend.backend() == "tensorflow":
+            lines.insert(0, unstall.FORKS_LINE)
         ready = settings.get("max_queue_size", self._dataset.max_queue_size)
         kind = "processes" if settings.get("use_multiprocessing") else "threads"
         return Remedy(
@@ -174,11 +176,6 @@ def _shared_batch(index: int) -> Any:
     return _shared[0][index]
 
 
-def _keep_garbage() -> None:
-    gc.freeze()
-    gc.enable()
-
-
 def _made_by_workers(data: Any, workers: int, *, processes: bool) -> list[Any]:
     """Returns the batches of a PyDataset as workers make them side by side.
 
@@ -187,13 +184,7 @@ def _made_by_workers(data: Any, workers: int, *, processes: bool) -> list[Any]:
     """
     _shared[:] = [data]
     pool_class = multiprocessing.get_context("fork").Pool if processes else multiprocessing.dummy.Pool
-    collects = gc.isenabled()
-    gc.disable()  # garbage here may be an iterator of tf.data, whose end waits for ever in a forked worker
-    try:
-        pool = pool_class(workers, initializer=_keep_garbage if processes else None)
-    finally:
-        if collects:
-            gc.enable()
+    pool = pool_class(workers)
     try:
         batches = pool.imap(_shared_batch, range(data.num_batches))
         return [batches.next(timeout=_BATCH_LIMIT_S) for _ in range(data.num_batches)]

@@ -38,6 +38,7 @@ _WARNINGS = (_CHANGED, "disturbed", "drift", "not trustworthy")
 _FAULTS = (
     "frozen augmentation",
     "copied data",
+    "forked workers",
     "retraced steps",
     "waits for each step",
     "growing memory",

@@ -2,13 +2,14 @@
 
 A rule compares the lower end of an interval with its threshold, where there is an interval.
 
-Over 400 lines: the eighteen rules stand together, so that a reader compares their conditions and gains in one place.
+Over 400 lines: the nineteen rules stand together, so that a reader compares their conditions and gains in one place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import unstall
 from profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
 from profiles.results.evidence import Evidence, Finding, Gain
 from profiles.samples import Sample
@@ -169,6 +170,20 @@ def copied_data(evidence: Evidence) -> Finding | None:
     )
 
 
+def forked_workers(evidence: Evidence) -> Finding | None:
+    """Finds that workers are forked from a process in which TensorFlow runs, and collect garbage of TensorFlow."""
+    training = evidence.result.subject.training
+    if not training.get("forks_collect"):
+        return None
+    return Finding(
+        rule="forked workers",
+        text=f"Without unstall training may hang, mostly in the second `fit` of a script: each of its "
+        f"{training['workers_asked']} worker processes is forked while TensorFlow runs, and one that collects an old "
+        f"iterator of TensorFlow waits for ever. {unstall.FORKS_LINE} in front of the first `fit` ends that",
+        cost_ratio=1.0,  # nothing is trained behind it
+    )
+
+
 def retraced_steps(evidence: Evidence) -> Finding | None:
     """Finds that the steps of a loop trace functions of TensorFlow again and again."""
     traced = evidence.result.subject.training.get("retraced")
@@ -211,7 +226,8 @@ def waits_for_each_step(evidence: Evidence) -> Finding | None:
 def interpreter_lock(evidence: Evidence) -> Finding | None:
     """Finds that several threads run Python, and together use the time of one core."""
     workers, seen = evidence.workers_asked, evidence.workers_seen
-    forks = bool(evidence.result.subject.config.get("use_multiprocessing")) or _has_loader_of_pytorch(evidence)
+    config, training = evidence.result.subject.config, evidence.result.subject.training
+    forks = config.get("use_multiprocessing") or training.get("worker_processes") or _has_loader_of_pytorch(evidence)
     single = seen is not None and seen < 2
     if workers is None or workers < 2 or single or forks or (evidence.cores or 2) < 2:
         return None
@@ -501,6 +517,7 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     culprit_stage,
     calls_for_each_element,
     copied_data,
+    forked_workers,
     retraced_steps,
     waits_for_each_step,
     ineffective_workers,

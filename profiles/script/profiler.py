@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import multiprocessing
 import sys
 import threading
 import weakref
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+import unstall
 from profiles import clock
 from profiles.devices import Device
 from profiles.measure import backends
@@ -537,6 +539,10 @@ def _training(model: Any, data: Any) -> dict[str, Any]:
         facts["loss"] = model.loss
     if isinstance(data, keras.utils.PyDataset):
         facts["workers_asked"] = data.workers
+        facts["worker_processes"] = bool(data.use_multiprocessing and data.workers)
+        forks = facts["worker_processes"] and multiprocessing.get_start_method() == "fork"
+        if forks and keras.backend.backend() == "tensorflow" and unstall.forks_collect():
+            facts["forks_collect"] = True
     elif getattr(data, "num_workers", 0) and is_loop_data(data):
         facts["workers_asked"] = data.num_workers
     return facts

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import unstall
 from profiles.remedies.edits import TooInvolved, diff, edited, reads_as, source_of
 from profiles.remedies.remedy import Edit
 from profiles.stages.places import Place
@@ -180,6 +181,19 @@ def test_tensorflow_is_imported_where_an_edit_needs_it():
     assert edited(text, [edit("fit", "before", "a = tf.data.Options()", text)]).count("import tensorflow") == 1
 
 
+def test_what_an_edit_names_is_imported_once_where_a_script_imports():
+    source = "import os.path\nimport keras\n\nmodel.fit(photos)\n"
+    text = edited(source, [edit("fit", "before", unstall.FORKS_LINE, source)])
+    assert text.startswith("import os.path\nimport keras\nimport gc\n\nos.register_at_fork(")
+    assert edited(text, [edit("fit", "before", unstall.FORKS_LINE, text)]).count("import ") == 3
+
+
+def test_what_a_function_imports_is_not_there_for_the_rest_of_the_script():
+    source = "import keras\ndef load():\n    import gc, os\nmodel.fit(photos)\n"
+    text = edited(source, [edit("fit", "before", unstall.FORKS_LINE, source)])
+    assert text.startswith("import keras\nimport gc\nimport os\ndef load")
+
+
 def test_of_two_numbers_for_one_argument_the_larger_counts():
     edits = [edit("map", "argument", f"num_parallel_calls={calls}") for calls in (2, 16, 4)]
     text = edited(SOURCE, [Edit(place=edits[0].place, kind="argument", text=one.text) for one in edits])
@@ -191,7 +205,7 @@ def test_of_two_numbers_for_one_argument_the_larger_counts():
     [
         ("data = make(**given)\n", "make", "argument", "in its arguments"),
         ("data = make(1)\n", "make", "remove", "is no call of a method"),
-        ("data = make(1)\n", "make", "option", "tensorflow is not imported as tf"),
+        ("data = make(1)\n", "make", "option", "no line in front of line 1 imports anything"),
         ("model.fit(x, y, 32)\n", "fit", "feed", "more than its data by position"),
         ("model.fit(*given)\n", "fit", "feed", "more than its data by position"),
         ("model.fit(**given)\n", "fit", "feed", "in its arguments"),

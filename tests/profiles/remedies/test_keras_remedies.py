@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import unstall
 from profiles.measure.batches import FitData
 from profiles.remedies.fit_data import data_of
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
@@ -64,6 +65,14 @@ def test_workers_threads_and_processes_are_offered_and_serve_the_same_batches():
     assert data.whole(("processes",)).use_multiprocessing
     as_written = data.built((), 3)
     assert (as_written.workers, len(as_written)) == (1, 3)
+
+
+def test_processes_come_with_the_line_that_keeps_them_from_garbage_of_tensorflow():
+    place = Place(file="train.py", line=4, end_line=4, end_column=23)
+    data = py_data(Batches(), name="data", place=place)
+    lines = {remedy.name: [edit.text for edit in remedy.edits] for remedy in data.remedies}
+    assert lines["processes"][0] == unstall.FORKS_LINE and "data.use_multiprocessing = True" in lines["processes"]
+    assert unstall.FORKS_LINE not in lines["workers"] + lines["more-workers"]
 
 
 def test_a_dataset_with_workers_already_gets_more_or_processes():

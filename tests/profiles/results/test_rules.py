@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import unstall
 from profiles.machine.mounts import Storage
 from profiles.machine.strain import Strain
 from profiles.results import rules
@@ -441,6 +442,8 @@ def test_workers_that_are_processes_hold_no_lock_and_are_not_set_on_the_data() -
     loader = replace(WAITING, subject=replace(WAITING.subject, training={"data": "a DataLoader (4 workers)"}))
     assert rules.interpreter_lock(of(WAITING, **known)) is not None
     assert rules.interpreter_lock(of(loader, **known)) is None
+    processes = replace(WAITING, subject=replace(WAITING.subject, training={"worker_processes": True}))
+    assert rules.interpreter_lock(of(processes, **known)) is None
     assert rules.ineffective_workers(of(WAITING, **(known | {"workers_seen": 2}))) is not None
     assert rules.ineffective_workers(of(loader, **(known | {"workers_seen": 2}))) is None
 
@@ -451,6 +454,13 @@ def test_workers_that_all_give_the_whole_data_make_an_epoch_as_many_times_as_lon
     assert found is not None and found.gain is not None and found.gain.ratio == 3.0
     assert found.cost_ratio == pytest.approx(2 / 3) and "every image 3 times" in found.text
     assert rules.copied_data(of(WAITING)) is None
+
+
+def test_forked_workers_are_named_with_the_line_that_ends_their_waiting() -> None:
+    forking = replace(WAITING, subject=replace(WAITING.subject, training={"forks_collect": True, "workers_asked": 4}))
+    found = rules.forked_workers(of(forking))
+    assert found is not None and unstall.FORKS_LINE in found.text and "its 4 worker processes" in found.text
+    assert rules.forked_workers(of(WAITING)) is None
 
 
 def with_memory(grows: float, epochs: int = 12, noise: float = 0.0, every: int = 1, **others: float) -> Result:
@@ -773,7 +783,9 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
     fired = False
     known: dict[str, Any] = {"workers_asked": 4, "workers_seen": 2, "stages": python_table(), "cores": 4.0, **BIG}
     parts = {"prep_stall": 0.3, "interference": 0.2, "epoch_overhead": 0.2, "transfer": 0.2}
-    copied = replace(WAITING, subject=replace(WAITING.subject, training={"copies": 3}))
+    copied = replace(
+        WAITING, subject=replace(WAITING.subject, training={"copies": 3, "forks_collect": True, "workers_asked": 4})
+    )
     for result in (with_last_step(510), WAITING, STARVED, losing(**parts), copied, with_memory(5e6)):
         found = rule(of(result, frozen_by_cache=("a",), throttled_ratio=0.5, **known))
         fired = fired or found is not None
