@@ -18,6 +18,8 @@ from pipeline.stages.epochs import maps_of, order_of
 
 # How many numbers of a long epoch's order are computed by a call.
 _ORDERED_AT_ONCE = 1 << 10
+# The draws of how many images are made by a call, at most. The first batch waits for the first call.
+_DRAWN_AT_ONCE = 1 << 13
 
 
 def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
@@ -57,7 +59,7 @@ def _permuted(images: int, config: PipelineConfig) -> tf.data.Dataset:
 def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     """Yields an epoch's order and draws, a batch at a time: indices (batch,) int64, maps (batch, 2, 3) float32.
 
-    Python is called once an epoch for the order, and once for the draws of every `LONG_EPOCH` images; the numbers
+    Python is called once an epoch for the order, and once for the draws of every `_DRAWN_AT_ONCE` images; the numbers
     depend on the seed and the epoch's number alone. Drawing and zipping single elements would cost tf.data some 20 us
     an image, a tenth of the time of decoding it.
     """
@@ -98,7 +100,7 @@ def _drawn(
       dataset_of: takes the number of a part's first image, int64, and the part's maps, (part, 2, 3) float32.
       multiple_of: divides the images of every part but the last.
     """
-    part = max(1, LONG_EPOCH // multiple_of) * multiple_of
+    part = max(1, _DRAWN_AT_ONCE // multiple_of) * multiple_of
 
     def draw(epoch: np.int64, first: np.int64) -> np.ndarray:
         return maps_of(min(part, images - int(first)), config, int(epoch), first=int(first))
@@ -115,7 +117,7 @@ def _drawn(
 def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
     """Yields one (2, 3) float32 affine map an image, drawn anew for each iterator of the dataset.
 
-    Python is called once for every `LONG_EPOCH` images; the numbers depend on the seed and the epoch alone.
+    Python is called once for every `_DRAWN_AT_ONCE` images; the numbers depend on the seed and the epoch alone.
     """
     epochs = itertools.count()
 

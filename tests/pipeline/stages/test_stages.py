@@ -138,7 +138,7 @@ def test_a_long_epoch_has_each_image_once_in_another_order_each_time(images, mon
 
 @pytest.mark.parametrize("at_once", [1, 7, 12, 25, 100])
 def test_draws_that_are_made_in_parts_are_those_of_the_whole_epoch(at_once, monkeypatch):
-    monkeypatch.setattr(order, "LONG_EPOCH", at_once)
+    monkeypatch.setattr(order, "_DRAWN_AT_ONCE", at_once)
     config = PipelineConfig(image_size=(8, 8), batch_size=6, seed=3)
     source = from_arrays(np.zeros((25, 8, 8, 3), np.uint8), np.arange(25) % 2)
     drawn, planned = order.epoch_draws(25, config), order.planned_batches(source, config)
