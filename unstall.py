@@ -155,6 +155,9 @@ def forks_collect() -> bool:
     """Whether a process that is forked here would collect the garbage that it inherits if we did not keep it from it.
 
     A process is forked to see that: the script that runs may have `FORKS_LINE`, or one to the same end.
+
+    Raises:
+      OSError: if no process can be forked.
     """
     frozen = gc.get_freeze_count()
     _fork.keeps = False

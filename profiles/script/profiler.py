@@ -541,8 +541,9 @@ def _training(model: Any, data: Any) -> dict[str, Any]:
         facts["workers_asked"] = data.workers
         facts["worker_processes"] = bool(data.use_multiprocessing and data.workers)
         forks = facts["worker_processes"] and multiprocessing.get_start_method() == "fork"
-        if forks and keras.backend.backend() == "tensorflow" and unstall.forks_collect():
-            facts["forks_collect"] = True
+        if forks and keras.backend.backend() == "tensorflow":
+            with suppress(OSError):  # no memory or process is left: it is not known
+                facts["forks_collect"] = unstall.forks_collect()
     elif getattr(data, "num_workers", 0) and is_loop_data(data):
         facts["workers_asked"] = data.num_workers
     return facts
