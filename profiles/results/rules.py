@@ -331,6 +331,8 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
     training = evidence.result.subject.training
     if _has_loader_of_pytorch(evidence) and evidence.workers_asked:
         longer = "keep its workers from epoch to epoch (`persistent_workers=True`), or start fewer of them"
+    elif training.get("worker_processes"):
+        longer = "start fewer worker processes, which begin anew with each epoch, or threads in their place"
     elif training.get("loop"):
         longer = "make fewer, longer epochs (repeat the data)"
     else:

@@ -427,6 +427,7 @@ def test_where_tf_data_tunes_itself_the_advice_on_edges_is_to_do_without(
     [
         ({"data": "a DataLoader (8 workers)", "loop": True}, 8, "keep its workers from epoch to epoch ("),
         ({"data": "a DataLoader (0 workers)", "loop": True}, None, "make fewer, longer epochs (repeat the data)"),
+        ({"worker_processes": True}, 4, "start fewer worker processes, which begin anew with each epoch, or threads"),
         ({"data": "data of type list", "loop": True}, None, "make fewer, longer epochs (repeat the data)"),
     ],
 )
