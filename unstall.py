@@ -115,7 +115,7 @@ def forget() -> None:
             del sys.modules[name]
 
 
-# What ends the waiting of forked workers in a script without us: their garbage is not collected at all.
+# The line by which a script without us keeps its forked workers from waiting for ever: they collect no garbage at all.
 FORKS_LINE = "os.register_at_fork(before=gc.disable, after_in_parent=gc.enable)"
 
 

@@ -172,13 +172,12 @@ def copied_data(evidence: Evidence) -> Finding | None:
 
 def forked_workers(evidence: Evidence) -> Finding | None:
     """Finds that workers are forked from a process in which TensorFlow runs, and collect garbage of TensorFlow."""
-    training = evidence.result.subject.training
-    if not training.get("forks_collect"):
+    if not evidence.result.subject.training.get("forks_collect"):
         return None
     return Finding(
         rule="forked workers",
-        text=f"Without unstall training may hang, mostly in the second `fit` of a script: each of its "
-        f"{training['workers_asked']} worker processes is forked while TensorFlow runs, and one that collects an old "
+        text="Without unstall training may hang, mostly in the second `fit` of a script: each of its "
+        f"{evidence.workers_asked} worker processes is forked while TensorFlow runs, and one that collects an old "
         f"iterator of TensorFlow waits for ever. {unstall.FORKS_LINE} in front of the first `fit` ends that",
         cost_ratio=1.0,  # nothing is trained behind it
     )

@@ -205,7 +205,12 @@ def test_of_two_numbers_for_one_argument_the_larger_counts():
     [
         ("data = make(**given)\n", "make", "argument", "in its arguments"),
         ("data = make(1)\n", "make", "remove", "is no call of a method"),
-        ("data = make(1)\n", "make", "option", "no line in front of line 1 imports anything"),
+        (
+            "data = make(1)\n",
+            "make",
+            "option",
+            "no line in front of line 1 imports anything, where `import tensorflow as tf` could stand",
+        ),
         ("model.fit(x, y, 32)\n", "fit", "feed", "more than its data by position"),
         ("model.fit(*given)\n", "fit", "feed", "more than its data by position"),
         ("model.fit(**given)\n", "fit", "feed", "in its arguments"),

@@ -458,8 +458,8 @@ def test_workers_that_all_give_the_whole_data_make_an_epoch_as_many_times_as_lon
 
 
 def test_forked_workers_are_named_with_the_line_that_ends_their_waiting() -> None:
-    forking = replace(WAITING, subject=replace(WAITING.subject, training={"forks_collect": True, "workers_asked": 4}))
-    found = rules.forked_workers(of(forking))
+    forking = replace(WAITING, subject=replace(WAITING.subject, training={"forks_collect": True}))
+    found = rules.forked_workers(of(forking, workers_asked=4))
     assert found is not None and unstall.FORKS_LINE in found.text and "its 4 worker processes" in found.text
     assert rules.forked_workers(of(WAITING)) is None
 
@@ -784,9 +784,7 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
     fired = False
     known: dict[str, Any] = {"workers_asked": 4, "workers_seen": 2, "stages": python_table(), "cores": 4.0, **BIG}
     parts = {"prep_stall": 0.3, "interference": 0.2, "epoch_overhead": 0.2, "transfer": 0.2}
-    copied = replace(
-        WAITING, subject=replace(WAITING.subject, training={"copies": 3, "forks_collect": True, "workers_asked": 4})
-    )
+    copied = replace(WAITING, subject=replace(WAITING.subject, training={"copies": 3, "forks_collect": True}))
     for result in (with_last_step(510), WAITING, STARVED, losing(**parts), copied, with_memory(5e6)):
         found = rule(of(result, frozen_by_cache=("a",), throttled_ratio=0.5, **known))
         fired = fired or found is not None
