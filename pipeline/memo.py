@@ -4,6 +4,8 @@ The status is device, inode, size, time of modification and time of change (ctim
 edit in place shows even if size and modification time are put back. An edit within the same tick of the file system's
 clock does not show. Therefore a file that changed just before it was read gets no entry in the memo; git does the same
 with its index. Source: git's Documentation/technical/racy-git.txt.
+
+A memo is a text file. Each line is a JSON object: first one that names the format, then a block of entries by file.
 """
 
 from __future__ import annotations
@@ -14,16 +16,20 @@ import json
 import os
 import re
 import secrets
+import shutil
 import tempfile
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, Any, NoReturn
 
 from pipeline.cache import cache_root
 
-VERSION = 1
+VERSION = 2
 # The coarsest clock of a file system: FAT counts two seconds, ext3 one, today's Linux a few milliseconds.
 MARGIN_NS = 2_000_000_000
 STATUS_BYTES = 8
+# The files of a line of a memo: so many are held in memory at a time.
+_BLOCK_FILES = 1000
 
 
 def status_digest(status: os.stat_result) -> str:
@@ -39,22 +45,37 @@ def memo_path(root: Path, kind: str) -> Path:
 
 
 class Memo:
-    """The memo of a folder's files.
+    """The memo of a folder's files, which is read and written beside a walk over them, a block of files at a time.
 
-    Args:
+    So it takes the same memory whatever the number of files. Ask for files in the order of `walk_order`; one that is
+    asked for later may be read again.
+
+    Use it in a `with` statement. Args:
       root: the folder.
       kind: what is kept, such as "digests": the name of the folder of such memos in the cache.
-      text: what an entry is, as a regular expression. A memo with another entry is not used.
+      text: what an entry is, as a regular expression. A memo is used up to the first entry that is another.
     """
 
     def __init__(self, root: Path, kind: str, text: str) -> None:
         self._root, self._format = root, f"unstall file {kind}"
         self._path = memo_path(root, kind)
-        # The digest of the status, then the text, in one string to keep the memo of a million files small.
+        # The digest of the status, then the text, in one string.
         self._entry = re.compile(f"[0-9a-f]{{{2 * STATUS_BYTES}}}(?:{text})")
-        self._old = self._read()
+        self._open = contextlib.ExitStack()
+        self._blocks = self._open.enter_context(contextlib.closing(self._read()))
+        # The block of the old memo in which the present file stands, without the files that were asked for.
+        self._old: dict[str, str] = {}
+        self._last: list[tuple[int, str]] | None = []
         self._new: dict[str, str] = {}
+        self._written: IO[bytes] | None = None
         self._begin_ns: int | None = None
+        self._begun = self._added = self._failed = False
+
+    def __enter__(self) -> Memo:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
 
     def get(self, file: str, status: os.stat_result) -> str | None:
         """Returns what was kept of a file; None if there is nothing, or the file has changed since.
@@ -62,53 +83,102 @@ class Memo:
         Args:
           file: path below the folder.
         """
-        entry = self._old.get(file)
-        if entry is None or not entry.startswith(status_digest(status)):
-            return None
-        return entry[2 * STATUS_BYTES :]
-
-    def begin(self) -> None:
-        """Notes the present moment: what is added was read after it."""
-        self._begin_ns = _file_time_ns(self._path.parent)
+        entry = self._old.pop(file, None)
+        if entry is None:
+            self._advance(file)
+            entry = self._old.pop(file, None)
+        if entry is not None and entry.startswith(status_digest(status)):
+            self._keep(file, entry)
+            return entry[2 * STATUS_BYTES :]
+        if not self._begun:
+            # What is added is read after this moment.
+            self._begun, self._begin_ns = True, _file_time_ns(self._path.parent)
+        return None
 
     def add(self, file: str, status: os.stat_result, text: str) -> None:
-        """Keeps what was read of a file, unless the file changed just before."""
+        """Keeps what was read of a file that `get` did not have, unless the file changed just before."""
         changed_ns = max(status.st_mtime_ns, status.st_ctime_ns)
         if self._begin_ns is not None and changed_ns < self._begin_ns - MARGIN_NS:
-            self._new[file] = status_digest(status) + text
+            self._added = True
+            self._keep(file, status_digest(status) + text)
 
     def write(self) -> None:
         """Replaces the memo by one rename, if anything was added; a memo that cannot be written does no harm.
 
         Entries of other files are kept, which a source of another part of the folder may use; deleted files are not.
         """
-        if not self._new:
+        if not self._added:
             return
-        others = {file: entry for file, entry in self._old.items() if os.path.lexists(os.path.join(self._root, file))}
-        document = {"format": self._format, "version": VERSION, "files": others | self._new}
+        self._advance(None)
+        self._write_block()
+        if self._failed or self._written is None:
+            return
         with contextlib.suppress(OSError):
             partial = self._path.with_name(f".{self._path.name}-{secrets.token_hex(8)}")
             try:
-                with partial.open("x", encoding="ascii") as file:
-                    file.write(json.dumps(document, allow_nan=False, separators=(",", ":")))
+                with partial.open("xb") as file:
+                    self._written.seek(0)
+                    shutil.copyfileobj(self._written, file)
                 partial.replace(self._path)
             except BaseException:
                 partial.unlink(missing_ok=True)
                 raise
 
-    def _read(self) -> dict[str, str]:
-        """Returns the entries of a memo by file; none if the memo is missing, damaged or of another program."""
+    def _advance(self, file: str | None) -> None:
+        """Goes on to the block in which a file stands, if it stands in one; None: to the end."""
+        place = None if file is None else walk_order(file)
+        while self._last is not None and (place is None or place > self._last):
+            others = {
+                name: entry for name, entry in self._old.items() if os.path.lexists(os.path.join(self._root, name))
+            }
+            if others:
+                self._new = dict(sorted((self._new | others).items(), key=lambda entry: walk_order(entry[0])))
+                self._write_full_block()
+            self._old = next(self._blocks, {})
+            self._last = walk_order(next(reversed(self._old))) if self._old else None
+
+    def _keep(self, file: str, entry: str) -> None:
+        self._new[file] = entry
+        self._write_full_block()
+
+    def _write_full_block(self) -> None:
+        if len(self._new) >= _BLOCK_FILES:
+            self._write_block()
+
+    def _write_block(self) -> None:
+        """Writes a block to a file without a name, which ends with this process."""
+        block, self._new = self._new, {}
         try:
-            document = json.loads(self._path.read_bytes(), parse_constant=_refuse)
-        except (OSError, ValueError, RecursionError):
-            return {}
-        if type(document) is not dict or (document.get("format"), document.get("version")) != (self._format, VERSION):
-            return {}
-        entries = document.get("files")
-        if type(entries) is not dict:
-            return {}
-        valid = all(type(entry) is str and self._entry.fullmatch(entry) for entry in entries.values())
-        return entries if valid else {}
+            if self._written is None:
+                file = tempfile.TemporaryFile(dir=self._path.parent)  # noqa: SIM115 - closed with the memo
+                self._written = self._open.enter_context(file)
+                self._written.write(_line({"format": self._format, "version": VERSION}))
+            self._written.write(_line(block))
+        except OSError:
+            self._failed = True
+
+    def _read(self) -> Generator[dict[str, str]]:
+        """Yields blocks of entries by file; none of a memo that is missing or of another program."""
+        with contextlib.suppress(OSError, ValueError, RecursionError), self._path.open("rb") as file:
+            head = json.loads(file.readline(), parse_constant=_refuse)
+            if type(head) is not dict or (head.get("format"), head.get("version")) != (self._format, VERSION):
+                return
+            for line in file:
+                block = json.loads(line, parse_constant=_refuse)
+                entries = block.values() if type(block) is dict else (None,)
+                if not block or not all(type(entry) is str and self._entry.fullmatch(entry) for entry in entries):
+                    return
+                yield block
+
+
+def walk_order(file: str) -> list[tuple[int, str]]:
+    """Returns a key that sorts paths as a walk over folders lists them: files before the folders beside them."""
+    *folders, name = file.split("/")
+    return [*((1, folder) for folder in folders), (0, name)]
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _file_time_ns(folder: Path) -> int | None:

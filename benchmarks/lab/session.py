@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,7 @@ class _Measured:
     """
 
     def __init__(
-        self, loader: Loader, feed: Any, paths: list[str], windows: Windows, ceiling: _Ceiling, epochs: int
+        self, loader: Loader, feed: Any, paths: Sequence[str], windows: Windows, ceiling: _Ceiling, epochs: int
     ) -> None:
         self.loader = loader
         self.feed = feed
@@ -268,7 +268,7 @@ class Session:
             frozen_by_cache=frozen,
         )
 
-    def _storage_of(self, paths: list[str]) -> StorageRates | str:
+    def _storage_of(self, paths: Sequence[str]) -> StorageRates | str:
         """Returns how fast the files are read, or why they cannot be cold; tries once, because it reads megabytes."""
         if self._storage is None:
             try:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import SourceError
-from pipeline.memo import Memo, status_digest
+from pipeline.memo import Memo, status_digest, walk_order
 from pipeline.text import printable
 
 # The memo of these digests in the user's cache.
@@ -25,18 +25,13 @@ def file_digests(root: Path, files: Sequence[str]) -> list[bytes]:
     Raises:
       SourceError: if a file cannot be read.
     """
-    memo = Memo(root, KIND, f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
     digests: dict[str, bytes] = {}
-    unread = []
-    for file in files:
-        kept = memo.get(file, _status(root, file))
-        if kept is not None:
-            digests[file] = bytes.fromhex(kept)
-        else:
-            unread.append(file)
-    if unread:
-        memo.begin()
-        for file in unread:
+    with Memo(root, KIND, f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}") as memo:
+        for file in sorted(set(files), key=walk_order):
+            kept = memo.get(file, _status(root, file))
+            if kept is not None:
+                digests[file] = bytes.fromhex(kept)
+                continue
             digests[file], status = _read(root, file)
             if status is not None:
                 memo.add(file, status, digests[file].hex())

@@ -22,6 +22,7 @@ import numpy as np
 
 from pipeline.errors import PreparedError, SourceError
 from pipeline.prepared.digests import file_digests
+from pipeline.sources.names import FileNames
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages, Records
 from pipeline.text import printable
@@ -116,7 +117,7 @@ def open_prepared(folder: Path) -> ImageSource:
         class_names=index.class_names,
         labels=labels,
         root=folder.resolve() if index.form == "resized" else None,
-        files=index.names,
+        files=FileNames.of(index.names),
         formats=index.formats,
         fingerprint=digest,
         arrays=arrays,

@@ -186,7 +186,7 @@ def _described(source: ImageSource, form: str) -> Index:
         class_names=source.class_names,
         bytes_of={},
         labels=tuple(source.labels.tolist()),
-        names=source.files,
+        names=tuple(source.files),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -48,7 +49,7 @@ class BatchMaker:
         self._ledger = ledger or Ledger()
         self._composed = _composed(source, config)
         self._labels = source.labels.astype(np.int32)
-        self._paths = [path.encode("utf-8", "surrogateescape") for path in source.paths]
+        self._paths = source.paths
         self._lock = threading.Lock()
         self._orders: dict[int, NDArray[np.int64]] = {}
         self.formats = source.formats
@@ -79,7 +80,7 @@ class BatchMaker:
         chosen, matrices = self._plan(int(number))
         fill = np.resize(np.arange(len(chosen)), self.config.batch_size)
         fill[len(chosen) :] = 0
-        paths = np.array([self._paths[index] for index in chosen[fill]], object)
+        paths = np.array([os.fsencode(self._paths[index]) for index in chosen[fill]], object)
         return paths, self._labels[chosen[fill]], matrices[fill]
 
     def maps(self, number: np.int64) -> NDArray[np.float32]:

@@ -27,6 +27,7 @@ from pipeline.service.handshake import answering
 from pipeline.service.numbered import BatchMaker, chunks, numbered_batches
 from pipeline.service.server import start_worker
 from pipeline.service.tf_private import named_functions
+from pipeline.sources.names import FileNames
 from pipeline.sources.source import ImageSource
 
 READY = "ready"
@@ -95,7 +96,7 @@ def order_for(source: ImageSource, config: PipelineConfig, place: Place) -> str:
                 "name": source.name,
                 "class_names": source.class_names,
                 "root": os.path.abspath(source.root),
-                "files": source.files,
+                "files": list(source.files),
                 "labels": source.labels.tolist(),
                 "formats": source.formats,
                 "jpeg_sizes": source.jpeg_sizes.tolist(),
@@ -113,7 +114,7 @@ def _read_order(line: str) -> tuple[ImageSource, PipelineConfig, Place]:
         name=values["name"],
         class_names=tuple(values["class_names"]),
         root=Path(values["root"]),
-        files=tuple(values["files"]),
+        files=FileNames.of(values["files"]),
         labels=np.array(values["labels"], np.int64),
         formats=tuple(values["formats"]),
         jpeg_sizes=np.array(values["jpeg_sizes"], np.int64).reshape(-1, 2),

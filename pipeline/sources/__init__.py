@@ -4,6 +4,7 @@ from pipeline.sources.changes import Changes, FolderWatch, content_fingerprint
 from pipeline.sources.datasets import Dataset, open_dataset
 from pipeline.sources.folder import class_folders, files_below, split_folders, subfolders
 from pipeline.sources.headers import FORMATS, MAX_BYTES, Unusable, inspect
+from pipeline.sources.names import FileNames
 from pipeline.sources.published import FORMS, DatasetError
 from pipeline.sources.skip_list import Entry, add_skip_list_option, skip_list_text
 
@@ -15,6 +16,7 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "Entry",
+    "FileNames",
     "FolderWatch",
     "Unusable",
     "add_skip_list_option",

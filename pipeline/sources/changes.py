@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.sources.folder import files_below, fingerprint_of
+from pipeline.sources.folder import Fingerprint, files_below
 from pipeline.sources.source import ImageSource
 from pipeline.text import printable
 
@@ -117,7 +117,11 @@ class FolderWatch:
         return Changes(files=tuple(files), fingerprint=fingerprint, differs=fingerprint != self._fingerprint)
 
     def _fingerprint_of(self, statuses: Statuses) -> str:
-        return fingerprint_of({file: statuses[file] for file in self._source.files if file in statuses})
+        fingerprint = Fingerprint()
+        for file in self._source.files:
+            if file in statuses:
+                fingerprint.add(file, *statuses[file])
+        return str(fingerprint)
 
 
 def _statuses(source: ImageSource) -> dict[str, tuple[int, int]]:

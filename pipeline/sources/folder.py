@@ -6,7 +6,8 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 from pipeline.cache import built_aside, cache_root, held
 from pipeline.errors import SourceError
 from pipeline.sources.headers import FORMATS, Unusable, headers_of, image_format
+from pipeline.sources.names import FileNames
 from pipeline.sources.skip_list import SkipList
 from pipeline.sources.source import ImageSource, Progress, Skipped
 from pipeline.text import printable
@@ -101,19 +103,24 @@ def files_below(folder: Path, *, failed: Callable[[OSError], None] | None = None
     for parent, folders, files in os.walk(folder, onerror=failed or _raise):
         folders.sort()
         for file in sorted(files):
-            yield os.path.join(parent, file)
+            yield f"{parent}{os.sep}{file}"
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def fingerprint_of(statuses: Mapping[str, tuple[int, int]]) -> str:
-    """Returns a digest of files' names, sizes in bytes and modification times in nanoseconds, in their order."""
-    digest = hashlib.sha256()
-    for file, (size_bytes, modified_ns) in statuses.items():
-        digest.update(os.fsencode(file) + f"\0{size_bytes}\0{modified_ns}\n".encode())
-    return digest.hexdigest()[:16]
+class Fingerprint:
+    """A digest of files' names, sizes in bytes and modification times in nanoseconds, in the order of the calls."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, file: str, size_bytes: int, modified_ns: int) -> None:
+        self._digest.update(os.fsencode(file) + b"\0%d\0%d\n" % (size_bytes, modified_ns))
+
+    def __str__(self) -> str:
+        return self._digest.hexdigest()[:16]
 
 
 def from_folder(
@@ -144,19 +151,16 @@ def from_folder(
         raise SourceError(f"{printable(root)} {problem}. Give a folder that holds one folder of images per class.")
     try:
         classes = class_folders(root)
-        listed = [
-            (label, f"{class_name}{path[length:]}")
-            for label, class_name in enumerate(classes)
-            for length in (len(str(root / class_name)),)
-            for path in files_below(root / class_name)
-        ]
+        listed = FileNames.of(file for class_name in classes for file in _files_of(root, class_name))
     except OSError as error:
         raise SourceError(f"{printable(root)} cannot be read: {error.strerror}.") from error
-    statuses, labels, jpeg_sizes, skipped, formats = {}, [], [], [], set()
+    label_of = {class_name: label for label, class_name in enumerate(classes)}
+    # Arrays of numbers, so that a list of a million files takes little memory.
+    kept, labels, jpeg_sizes = (array("q") for _ in range(3))
+    skipped, formats, fingerprint = [], set(), Fingerprint()
     entries = skip_list.below(root) if skip_list else {}
     stale = []
-    headers = headers_of(root, [file for _, file in listed])
-    for done, ((label, file), header) in enumerate(zip(listed, headers, strict=True), start=1):
+    for index, (file, header) in enumerate(headers_of(root, listed)):
         entry = entries.pop(file, None)
         if entry is not None and not isinstance(header, Unusable):
             stale_reason = entry.stale(root / file)
@@ -167,12 +171,13 @@ def from_folder(
         if isinstance(header, Unusable):
             skipped.append(Skipped(file=file, reason=header.reason))
         else:
-            statuses[file] = header.status.st_size, header.status.st_mtime_ns
-            labels.append(label)
-            jpeg_sizes.append((header.height, header.width) if header.format == "JPEG" else (0, 0))
+            kept.append(index)
+            labels.append(label_of[file[: file.index("/")]])
+            fingerprint.add(file, header.status.st_size, header.status.st_mtime_ns)
+            jpeg_sizes.extend((header.height, header.width) if header.format == "JPEG" else (0, 0))
             formats.add(header.format)
         if progress:
-            progress(done, len(listed))
+            progress(index + 1, len(listed))
     stale += [Skipped(file=file, reason="is not there") for file in entries]
     labels_with_images = set(labels)
     empty = [printable(class_name) for label, class_name in enumerate(classes) if label not in labels_with_images]
@@ -188,13 +193,20 @@ def from_folder(
         class_names=tuple(classes),
         labels=np.array(labels, np.int64),
         root=root.resolve(),
-        files=tuple(statuses),
+        files=listed.part(kept) if skipped else listed,
         formats=tuple(sorted(formats)),
         skipped=tuple(skipped),
         stale_skips=tuple(stale),
-        jpeg_sizes=np.array(jpeg_sizes, np.int64),
-        fingerprint=fingerprint_of(statuses),
+        jpeg_sizes=np.array(jpeg_sizes, np.int64).reshape(-1, 2),
+        fingerprint=str(fingerprint),
     )
+
+
+def _files_of(root: Path, class_name: str) -> Iterator[str]:
+    """Yields the paths of a class's files below the root, in the order of `files_below`."""
+    folder = root / class_name
+    for path in files_below(folder):
+        yield class_name + path[len(str(folder)) :]
 
 
 def folder_of_links(source: ImageSource, folder: Path | None = None) -> Path:

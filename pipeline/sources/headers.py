@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,35 +73,35 @@ class Unusable:
     reason: str
 
 
-def headers_of(root: Path, files: Sequence[str]) -> Iterator[Header | Unusable]:
-    """Yields the header of each file, in their order, or why it is unusable.
+def headers_of(root: Path, files: Iterable[str]) -> Iterator[tuple[str, Header | Unusable]]:
+    """Yields each file, in their order, with its header or why it is unusable.
 
     Args:
       root: the folder that `files` are relative to.
+      files: in the order of a walk over the folder; see `Memo`.
     Raises:
       SourceError: if this process can open no more files.
     """
     formats = "|".join(FORMATS)
-    memo = Memo(root, KIND, rf"(?:{formats}) \d+ \d+")
-    memo.begin()
-    folder = f"{root}{os.sep}"
-    for file in files:
-        path = folder + file
-        try:
-            status = os.stat(path)
-        except OSError:
-            yield inspect(Path(path))
-            continue
-        kept = memo.get(file, status)
-        if kept is not None:
-            format_, height, width = kept.split(" ")
-            yield Header(format=format_, height=int(height), width=int(width), status=status)
-            continue
-        header = _of_ordinary_jpeg(path, status) or inspect(Path(path))
-        if isinstance(header, Header):
-            memo.add(file, header.status, f"{header.format} {header.height} {header.width}")
-        yield header
-    memo.write()
+    folder = os.path.join(root, "")
+    with Memo(root, KIND, rf"(?:{formats}) \d+ \d+") as memo:
+        for file in files:
+            path = folder + file
+            try:
+                status = os.stat(path)
+            except OSError:
+                yield file, inspect(Path(path))
+                continue
+            kept = memo.get(file, status)
+            if kept is not None:
+                format_, height, width = kept.split(" ")
+                yield file, Header(format=format_, height=int(height), width=int(width), status=status)
+                continue
+            header = _of_ordinary_jpeg(path, status) or inspect(Path(path))
+            if isinstance(header, Header):
+                memo.add(file, header.status, f"{header.format} {header.height} {header.width}")
+            yield file, header
+        memo.write()
 
 
 def _of_ordinary_jpeg(path: str, status: os.stat_result) -> Header | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.sources.names import FileNames
 from pipeline.sources.stored import MappedImages, Records
 from pipeline.text import printable
 
@@ -61,7 +61,7 @@ class ImageSource:
     class_names: tuple[str, ...]
     labels: np.ndarray = field(repr=False)
     root: Path | None = None
-    files: tuple[str, ...] = field(default=(), repr=False)
+    files: FileNames = field(default_factory=FileNames, repr=False)
     formats: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = field(default=(), repr=False)
     stale_skips: tuple[Skipped, ...] = field(default=(), repr=False)
@@ -75,9 +75,9 @@ class ImageSource:
         return len(self.labels)
 
     @property
-    def paths(self) -> list[str]:
+    def paths(self) -> FileNames:
         """Absolute paths, in the order of `labels`."""
-        return [os.path.join(self.root, file) for file in self.files] if self.root else []
+        return self.files.below(self.root) if self.root else FileNames()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what a results file says of the source, with the paths of skipped files only."""
@@ -152,7 +152,7 @@ class ImageSource:
         return replace(
             self,
             labels=self.labels[chosen],
-            files=tuple(self.files[index] for index in chosen) if self.files else (),
+            files=self.files.part(chosen) if self.files else self.files,
             arrays=arrays[chosen] if isinstance(arrays, np.ndarray) else arrays,
             records=self.records.part(chosen) if self.records is not None else None,
             jpeg_sizes=self.jpeg_sizes[chosen] if len(self.jpeg_sizes) else self.jpeg_sizes,

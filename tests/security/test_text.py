@@ -42,6 +42,7 @@ from pipeline import PipelineConfig
 from pipeline.commands.materialize import Rates, describe
 from pipeline.export import export
 from pipeline.prepared.write import Prepared
+from pipeline.sources.names import FileNames
 from pipeline.sources.source import Skipped
 from profiles.devices import Device
 from profiles.report import LeftOut, write
@@ -388,7 +389,7 @@ def test_a_written_script_holds_a_name_as_a_text_and_nothing_of_it_as_code(paylo
     source = dataclasses.replace(
         hostile_source(text),
         root=tmp_path / text,
-        files=tuple(f"{text}/{index}.jpg" for index in range(4)),
+        files=FileNames.of(f"{text}/{index}.jpg" for index in range(4)),
         formats=("JPEG",),
         arrays=None,
         skipped=(Skipped(file=text, reason=text),),

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.peers.loaders.work import Job
 from pipeline import ImageSource
+from pipeline.sources import FileNames
 
 
 def source_of(job: Job) -> ImageSource:
@@ -27,7 +28,7 @@ def source_of(job: Job) -> ImageSource:
         class_names=classes,
         labels=labels,
         root=root,
-        files=tuple(os.path.relpath(path, root) for path in job.paths),
+        files=FileNames.of(os.path.relpath(path, root) for path in job.paths),
         formats=job.formats,
         jpeg_sizes=np.array(job.jpeg_sizes, np.int64).reshape(-1, 2),
         fingerprint=name,

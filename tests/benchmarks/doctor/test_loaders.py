@@ -82,7 +82,7 @@ def part(source: ImageSource, formats: set[str]) -> ImageSource:
     return dataclasses.replace(
         source,
         labels=source.labels[chosen],
-        files=tuple(source.files[index] for index in chosen),
+        files=source.files.part(chosen),
         formats=tuple(sorted(set(found) & formats)),
         jpeg_sizes=source.jpeg_sizes[chosen],
         fingerprint=f"{source.fingerprint}-{'-'.join(sorted(formats))}",

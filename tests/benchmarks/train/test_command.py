@@ -62,7 +62,7 @@ def test_a_fifth_of_each_class_is_held_out_and_trained_on_never(source):
     splits = held_out(source, seed=3)
     assert (splits.train.images, splits.test.images) == (32, 8)
     assert np.bincount(splits.test.labels).tolist() == [4, 4]
-    assert sorted(splits.train.files + splits.test.files) == sorted(source.files)
+    assert sorted([*splits.train.files, *splits.test.files]) == sorted(source.files)
     assert splits.how == "held out: 20% of each class, drawn with seed 3"
 
 

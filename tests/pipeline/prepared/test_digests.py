@@ -15,6 +15,7 @@ from pipeline.errors import PreparedError
 from pipeline.memo import MARGIN_NS
 from pipeline.prepared import digests as file_digests
 from pipeline.prepared.index import content_digest
+from pipeline.sources import files_below
 
 FILES = 6
 
@@ -66,7 +67,9 @@ def digest(folder):
 
 
 def memo(folder):
-    return json.loads(memos.memo_path(folder, "digests").read_text())
+    """The entries by file."""
+    _, *blocks = memos.memo_path(folder, "digests").read_text().splitlines()
+    return {file: entry for block in blocks for file, entry in json.loads(block).items()}
 
 
 def inverted(path):
@@ -132,7 +135,7 @@ def test_files_that_are_gone_leave_the_memo_when_it_is_written(folder, later):
     digest(folder)
     (folder / "a/0é.bmp").rename(folder / "a/renamed.bmp")
     digest(folder)
-    assert "a/renamed.bmp" in memo(folder)["files"] and "a/0é.bmp" not in memo(folder)["files"]
+    assert "a/renamed.bmp" in memo(folder) and "a/0é.bmp" not in memo(folder)
 
 
 def test_a_memo_names_no_folder_above_the_files_and_is_one_file(folder, later):
@@ -140,7 +143,7 @@ def test_a_memo_names_no_folder_above_the_files_and_is_one_file(folder, later):
     [path] = (cache_root() / "digests").iterdir()
     assert path == memos.memo_path(folder, "digests")
     assert str(folder) not in path.read_text() and folder.name not in path.name
-    assert sorted(memo(folder)["files"]) == sorted(from_folder(folder).files)
+    assert sorted(memo(folder)) == sorted(from_folder(folder).files)
 
 
 def test_a_name_that_is_no_text_has_an_entry(folder, later, reads):
@@ -149,7 +152,42 @@ def test_a_name_that_is_no_text_has_an_entry(folder, later, reads):
     first = digest(folder)
     reads.clear()
     assert (digest(folder), reads) == (first, [])
-    assert name in memo(folder)["files"]
+    assert name in memo(folder)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1000])
+def test_a_memo_of_several_blocks_has_one_entry_a_file_in_the_order_of_a_walk(block, folder, later, reads, monkeypatch):
+    """Files are put in, taken away, and asked for in parts: what is not new is not read again."""
+    monkeypatch.setattr(memos, "_BLOCK_FILES", block)
+    picture = (folder / "a/0é.bmp").read_bytes()
+    digest(folder)
+    for name in ("a/0a.bmp", "a/z.bmp", "a/deep/0.bmp", "a-b/0.bmp", "b/9.bmp"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(picture)
+        reads.clear()
+        digest(folder)
+        assert reads == [name]
+    (folder / "a/2é.bmp").unlink()
+    (folder / "b/7.bmp").write_bytes(picture)
+    reads.clear()
+    digest(folder)
+    files = list(from_folder(folder).files)
+    assert reads == ["b/7.bmp"]
+    assert list(memo(folder)) == sorted(files, key=memos.walk_order)
+    lines = memos.memo_path(folder, "digests").read_text().splitlines()
+    assert max(len(json.loads(line)) for line in lines[1:]) == min(block, len(files))
+    reads.clear()
+    content_digest(from_folder(folder).part(np.array([7, 0, 3, 3, 9]), "some"))
+    assert reads == []
+    assert digest(folder) and reads == []
+
+
+def test_files_are_walked_in_the_order_that_the_memo_expects(tmp_path):
+    for name in ("b.jpg", "a/2.jpg", "a/10.jpg", "a/1/x.jpg", "a/1/0/y.jpg", "a-b/1.jpg", "A/z.jpg", "a/é.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    files = [os.path.relpath(path, tmp_path) for path in files_below(tmp_path)]
+    assert len(files) == 8 and files == sorted(sorted(files), key=memos.walk_order)
 
 
 # Every change is seen
@@ -227,7 +265,7 @@ def test_a_file_that_changed_just_now_is_read_again(folder, reads):
     source = from_folder(folder)
     for _ in range(2):
         content_digest(source)
-    assert sorted(reads) == sorted(2 * source.files)
+    assert sorted(reads) == sorted(2 * list(source.files))
     assert not memos.memo_path(folder, "digests").exists()
 
 
@@ -266,7 +304,7 @@ def test_a_file_that_changes_while_it_is_read_gets_no_entry(folder, later, monke
     with monkeypatch.context() as patch:
         patch.setattr(file_digests.hashlib, "file_digest", slow)
         during = digest(folder)
-    assert len(memo(folder)["files"]) == FILES - 1 and "a/2é.bmp" not in memo(folder)["files"]
+    assert len(memo(folder)) == FILES - 1 and "a/2é.bmp" not in memo(folder)
     assert digest(folder) != during
 
 
@@ -278,13 +316,14 @@ BROKEN = {
     "another document": lambda text: "[1]",
     "too deep": lambda text: "[" * 100_000,
     "not text": lambda text: "\udcff\udcfe",
-    "not a number": lambda text: text.replace('"version":1', '"version":NaN'),
+    "not a number": lambda text: text.replace('"version":2', '"version":NaN'),
     "another format": lambda text: text.replace("unstall file digests", "other"),
-    "another version": lambda text: text.replace('"version":1', '"version":2'),
-    "no files": lambda text: text.replace('"files"', '"names"'),
-    "files that are no entries": lambda text: text[: text.index('"files":')] + '"files":[1]}',
+    "another version": lambda text: text.replace('"version":2', '"version":1'),
+    "no files": lambda text: text[: text.index("\n") + 1],
+    "files that are no entries": lambda text: text[: text.index("\n") + 1] + "[1]\n",
+    "an empty block": lambda text: text.replace("\n", "\n{}\n", 1),
     "an entry that is none": lambda text: text.replace('.bmp":"', '.bmp":"x', 1),
-    "an entry of another type": lambda text: text.replace("}}", ',"x":1}}'),
+    "an entry of another type": lambda text: text.removesuffix("}\n") + ',"x":1}\n',
 }
 
 
@@ -300,6 +339,19 @@ def test_a_broken_memo_is_ignored_and_written_anew(problem, folder, later, reads
     assert digest(folder) == first
     assert len(reads) == FILES
     assert path.read_text() == text
+
+
+def test_of_a_memo_with_a_broken_block_the_blocks_before_it_are_used(folder, later, reads, monkeypatch):
+    monkeypatch.setattr(memos, "_BLOCK_FILES", 2)
+    first = digest(folder)
+    path = memos.memo_path(folder, "digests")
+    whole = path.read_text()
+    lines = whole.splitlines(keepends=True)
+    path.write_text("".join([*lines[:2], "{\n", *lines[3:]]))
+    reads.clear()
+    assert digest(folder) == first
+    assert reads == sorted(from_folder(folder).files)[2:]
+    assert path.read_text() == whole
 
 
 def test_a_cache_that_cannot_be_written_stops_nothing(folder, later, reads):

@@ -12,6 +12,7 @@ import tensorflow as tf
 from pipeline import VARIANTS, from_folder
 from pipeline.loaders.python_batches import PythonBatches
 from pipeline.service.numbered import BatchMaker, chunks, numbered_batches, rest_of
+from pipeline.sources.names import FileNames
 from pipeline.sources.source import ImageSource
 
 COMPOSED = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=16, output_dtype="uint8")
@@ -148,7 +149,7 @@ def test_paths_are_not_in_the_graph(photos):
     long = dataclasses.replace(
         source,
         labels=np.tile(source.labels, 100),
-        files=source.files * 100,
+        files=FileNames.of(list(source.files) * 100),
         jpeg_sizes=np.tile(source.jpeg_sizes, (100, 1)),
     )
     assert graph_bytes(long) < graph_bytes(source) + 1000

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import pathlib
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from pipeline.building import build
 from pipeline.config import CHOICES, PipelineConfig
 from pipeline.errors import ConfigError
 from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
-from pipeline.stages import order, order_of, warp
+from pipeline.sources.names import FileNames
+from pipeline.sources.source import ImageSource
+from pipeline.stages import order, order_of, read, warp
 from pipeline.variants import TF_DATA, VARIANTS
 from profiles.stages.tf_graph import python_in, random_in, upstream
 from tests.builders import WITHOUT_SERVICE
@@ -67,6 +72,17 @@ def test_rewrites_turn_a_sequential_map_into_one_that_reads_ahead(warped, source
     config = replace(VARIANTS["tf-data"], augment_with="opencv", batch_size=4, image_size=(8, 8), rewrites=True)
     with build(config, source) as loader:
         assert after_one_batch(loader, warped, wanted=5) > 4
+
+
+def test_tensorflow_cuts_the_path_of_each_file_out_of_their_names(tmp_path):
+    names = ("a/1.jpg", "a/é.jpg", os.fsdecode(b"b/\xff.jpg"), "b/日本.jpg")
+    files = {"files": FileNames.of(names), "labels": np.zeros(4, np.int64), "class_names": ("a", "b")}
+    for root in (tmp_path, pathlib.Path("/")):
+        source = ImageSource(kind="folder", name="names", root=root, **files)
+        path_of = read.paths_of(source)
+        paths = tf.data.Dataset.range(4).map(path_of)
+        assert list(paths.as_numpy_iterator()) == [os.fsencode(path) for path in source.paths]
+        assert source.paths == [str(root / name) for name in names]
 
 
 def caches(dataset):
