@@ -110,7 +110,8 @@ class Memo:
         if not self._added:
             return
         self._advance(None)
-        self._write_block()
+        if self._new:
+            self._write_block()
         if self._failed or self._written is None:
             return
         with contextlib.suppress(OSError):
