@@ -100,7 +100,7 @@ def open_prepared(folder: Path) -> ImageSource:
     index, digest = read_index(folder)
     labels = np.array(index.labels, np.int64)
     arrays, records = None, None
-    jpeg_sizes = np.array([index.heights, index.widths], np.int64).T
+    jpeg_sizes = np.array([index.heights, index.widths], np.int32).T
     if index.form == "raw":
         assert index.image_size is not None
         [name] = index.bytes_of
@@ -110,7 +110,7 @@ def open_prepared(folder: Path) -> ImageSource:
         columns = (np.array(column, np.int64) for column in (index.shard, index.offset, index.length))
         records = Records(tuple(folder.resolve() / name for name in index.bytes_of), *columns)
     if index.form == "resized":
-        jpeg_sizes = np.tile(np.array(index.image_size, np.int64), (len(labels), 1))
+        jpeg_sizes = np.tile(np.array(index.image_size, np.int32), (len(labels), 1))
     return ImageSource(
         kind=index.form,
         name=printable(folder.resolve().name),

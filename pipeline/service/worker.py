@@ -117,7 +117,7 @@ def _read_order(line: str) -> tuple[ImageSource, PipelineConfig, Place]:
         files=FileNames.of(values["files"]),
         labels=np.array(values["labels"], np.int64),
         formats=tuple(values["formats"]),
-        jpeg_sizes=np.array(values["jpeg_sizes"], np.int64).reshape(-1, 2),
+        jpeg_sizes=np.array(values["jpeg_sizes"], np.int32).reshape(-1, 2),
         fingerprint=values["fingerprint"],
     )
     return source, config_from_dict(order["config"]), Place(**order["place"])

@@ -156,7 +156,7 @@ def from_folder(
         raise SourceError(f"{printable(root)} cannot be read: {error.strerror}.") from error
     label_of = {class_name: label for label, class_name in enumerate(classes)}
     # Arrays of numbers, so that a list of a million files takes little memory.
-    kept, labels, jpeg_sizes = (array("q") for _ in range(3))
+    kept, labels, jpeg_sizes = array("q"), array("q"), array("i")
     skipped, formats, fingerprint = [], set(), Fingerprint()
     entries = skip_list.below(root) if skip_list else {}
     stale = []
@@ -197,7 +197,7 @@ def from_folder(
         formats=tuple(sorted(formats)),
         skipped=tuple(skipped),
         stale_skips=tuple(stale),
-        jpeg_sizes=np.array(jpeg_sizes, np.int64).reshape(-1, 2),
+        jpeg_sizes=np.array(jpeg_sizes, np.int32).reshape(-1, 2),
         fingerprint=str(fingerprint),
     )
 

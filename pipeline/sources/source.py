@@ -50,7 +50,7 @@ class ImageSource:
       formats: Pillow's names of the files' formats, sorted.
       skipped: files that are left out.
       stale_skips: entries of the skip list that no longer apply, and why.
-      jpeg_sizes: (images, 2) int64, height and width in the header of each JPEG file; 0 for anything else.
+      jpeg_sizes: (images, 2) int32, height and width in the header of each JPEG file; 0 for anything else.
       fingerprint: digest of names, sizes and modification times, or of the arrays' bytes.
       arrays: (images, height, width, 3) uint8 in memory, or mapped into it (float32 in a loader's own cache); or None.
       records: encoded images in TFRecord shards, or None.
@@ -68,7 +68,7 @@ class ImageSource:
     fingerprint: str = ""
     arrays: np.ndarray | MappedImages | None = field(default=None, repr=False)
     records: Records | None = field(default=None, repr=False)
-    jpeg_sizes: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64), repr=False)
+    jpeg_sizes: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32), repr=False)
 
     @property
     def images(self) -> int:

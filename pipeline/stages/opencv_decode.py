@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +36,7 @@ class OpenCVDecoder:
     """Returns any image of a source by its index. Safe in threads: each reads into a buffer of its own.
 
     Attributes:
-      sizes: (images, 2) int64, the height and width that each image is expected to have; 0 where unknown. A file
+      sizes: (images, 2) int32, the height and width that each image is expected to have; 0 where unknown. A file
         that was changed since the scan has another size.
       sizes_hold: whether every image is certain to have its expected size, because the source has no files to change.
     """
@@ -47,16 +48,17 @@ class OpenCVDecoder:
         self._arrays = source.arrays
         self._thread = threading.local()
         self._mapped = source.arrays if isinstance(source.arrays, MappedImages) else None
-        self._flags: list[int] = []
+        self._flags = array("h")
         self.sizes_hold = source.arrays is not None
+        self.sizes = source.jpeg_sizes
         if source.arrays is not None:
-            self.sizes = np.tile(source.arrays.shape[1:3], (source.images, 1)).astype(np.int64)
-            return
-        ratios = np.ones(source.images, np.int64)
-        if config.decode == "scaled":
+            self.sizes = np.broadcast_to(np.array(source.arrays.shape[1:3], np.int32), (source.images, 2))
+        elif config.decode == "scaled":
             ratios = decode_ratios(source.jpeg_sizes, config.image_size)
-        self._flags = [_COLOUR | _REDUCED[ratio] for ratio in ratios.tolist()]
-        self.sizes = -(-source.jpeg_sizes // ratios[:, np.newaxis])
+            self._flags = array("h", (_COLOUR | _REDUCED[ratio] for ratio in ratios.tolist()))
+            self.sizes = (-(-source.jpeg_sizes // ratios[:, np.newaxis])).astype(np.int32)
+        else:
+            self._flags = array("h", [_COLOUR]) * source.images
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenCVDecoder, (self._source, self._config)  # thread-local buffers cannot be pickled

@@ -30,6 +30,6 @@ def source_of(job: Job) -> ImageSource:
         root=root,
         files=FileNames.of(os.path.relpath(path, root) for path in job.paths),
         formats=job.formats,
-        jpeg_sizes=np.array(job.jpeg_sizes, np.int64).reshape(-1, 2),
+        jpeg_sizes=np.array(job.jpeg_sizes, np.int32).reshape(-1, 2),
         fingerprint=name,
     )
