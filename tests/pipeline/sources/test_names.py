@@ -88,7 +88,7 @@ def peak_bytes(folder: Path) -> int:
 @pytest.mark.parametrize("scans", [1, 2])
 def test_a_scan_takes_the_memory_of_the_names_and_a_few_numbers(scans: int, folder_of: Callable[[int], Path]) -> None:
     """Of 27 bytes a name: they stand in memory twice for a moment; ten numbers of 8 bytes; and a folder's list."""
-    few, many = 3000, 9000
+    few, many = 1000, 3000
     peaks = {}
     for files in (few, many):
         folder = folder_of(files)
