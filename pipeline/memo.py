@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -133,26 +134,29 @@ class Memo:
                 name: entry for name, entry in self._old.items() if os.path.lexists(os.path.join(self._root, name))
             }
             if others:
-                self._new = dict(sorted((self._new | others).items(), key=lambda entry: walk_order(entry[0])))
-                self._write_full_block()
+                self._new = dict(sorted((others | self._new).items(), key=lambda entry: walk_order(entry[0])))
+            self._write_full_blocks()
             self._old = next(self._blocks, {})
             self._last = walk_order(next(reversed(self._old))) if self._old else None
 
     def _keep(self, file: str, entry: str) -> None:
         self._new[file] = entry
-        self._write_full_block()
+        if self._last is None:  # else others of the old block may come before it
+            self._write_full_blocks()
 
-    def _write_full_block(self) -> None:
-        if len(self._new) >= _BLOCK_FILES:
+    def _write_full_blocks(self) -> None:
+        while len(self._new) >= _BLOCK_FILES:
             self._write_block()
 
     def _write_block(self) -> None:
         """Writes a block to a file without a name, which ends with this process."""
-        block, self._new = self._new, {}
+        block = dict(itertools.islice(self._new.items(), _BLOCK_FILES))
+        for file in block:
+            del self._new[file]
         try:
             if self._written is None:
-                file = tempfile.TemporaryFile(dir=self._path.parent)  # noqa: SIM115 - closed with the memo
-                self._written = self._open.enter_context(file)
+                written = tempfile.TemporaryFile(dir=self._path.parent)  # noqa: SIM115 - closed with the memo
+                self._written = self._open.enter_context(written)
                 self._written.write(_line({"format": self._format, "version": VERSION}))
             self._written.write(_line(block))
         except OSError:

@@ -1,8 +1,10 @@
 """Digests of files: unchanged files are not read again, and no change goes unseen, whatever its size and times say."""
 
+import hashlib
 import json
 import os
 import pathlib
+import random
 
 import numpy as np
 import pytest
@@ -66,10 +68,14 @@ def digest(folder):
     return content_digest(from_folder(folder))
 
 
+def blocks(folder):
+    """The entries by file, in blocks."""
+    _, *lines = memos.memo_path(folder, "digests").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def memo(folder):
-    """The entries by file."""
-    _, *blocks = memos.memo_path(folder, "digests").read_text().splitlines()
-    return {file: entry for block in blocks for file, entry in json.loads(block).items()}
+    return {file: entry for block in blocks(folder) for file, entry in block.items()}
 
 
 def inverted(path):
@@ -174,12 +180,39 @@ def test_a_memo_of_several_blocks_has_one_entry_a_file_in_the_order_of_a_walk(bl
     files = list(from_folder(folder).files)
     assert reads == ["b/7.bmp"]
     assert list(memo(folder)) == sorted(files, key=memos.walk_order)
-    lines = memos.memo_path(folder, "digests").read_text().splitlines()
-    assert max(len(json.loads(line)) for line in lines[1:]) == min(block, len(files))
+    assert max(map(len, blocks(folder))) == min(block, len(files))
     reads.clear()
     content_digest(from_folder(folder).part(np.array([7, 0, 3, 3, 9]), "some"))
     assert reads == []
     assert digest(folder) and reads == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_put_in_taken_away_and_asked_for_no_digest_is_wrong_and_no_entry_comes_twice(
+    seed, tmp_path, later, reads, monkeypatch
+):
+    dice = random.Random(seed)
+    monkeypatch.setattr(memos, "_BLOCK_FILES", dice.choice([1, 2, 3, 5, 50]))
+    for _ in range(10):
+        for _ in range(dice.randrange(1, 12)):
+            folder = tmp_path / "files" / dice.choice(["a", "b", "a/x", "a/x/y", "a-b", "B"])
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{dice.choice('éz01')}{dice.randrange(20)}").write_bytes(dice.randbytes(5))
+        paths = [path for path in (tmp_path / "files").rglob("*") if path.is_file()]
+        for path in dice.sample(paths, len(paths) // 4):
+            path.unlink()
+        files = [str(path.relative_to(tmp_path / "files")) for path in paths if path.exists()]
+        asked = dice.sample(files, dice.randrange(len(files) + 1))
+        for _ in range(2):
+            digests = file_digests.file_digests(tmp_path / "files", asked)
+            contents = [(tmp_path / "files" / file).read_bytes() for file in asked]
+            assert digests == [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
+            reads.clear()  # of the first time
+        file_digests.file_digests(tmp_path / "files", asked)
+        assert reads == []
+        if asked:
+            entries = [file for block in blocks(tmp_path / "files") for file in block]
+            assert entries == sorted(set(entries), key=memos.walk_order)
 
 
 def test_files_are_walked_in_the_order_that_the_memo_expects(tmp_path):
