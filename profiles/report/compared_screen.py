@@ -83,13 +83,7 @@ def _compared_screen(group: Sequence[Verdict], baseline: str, dataset: Mapping[s
     if judged.rivals:
         lines.append(_fastest_line(judged, group))
     if result.model_images_per_sec is not None and not is_short(result):
-        lines.append(
-            Line(
-                label="LIMIT",
-                text=f"the model alone does {result.model_images_per_sec:,.0f} {subject.unit.rate}: no loader can "
-                "give more.",
-            )
-        )
+        lines.append(_limit_line(judged, group, result.model_images_per_sec))
     why = stages_line(result) or _first_fault(judged)
     cold = cold_sentences([verdict.result for verdict in group], described)
     return Screen(
@@ -129,6 +123,21 @@ def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
     if fastest.again and ratio > fastest.measured_ratio and name != fastest.change:
         text += f" {name} may be as fast: {ratio:.2f}x in the rounds before."
     return Line(label="FASTEST", text=text)
+
+
+def _limit_line(judged: Verdict, group: Sequence[Verdict], model_rate: float) -> Line:
+    """Returns the rate of the model alone, and in which rounds that was where a rate of the picture lies above it.
+
+    The fastest is measured again, after the model alone: by a machine that became faster meanwhile, its ratio to the
+    judged one makes more of the judged one's rate than the model had.
+    """
+    unit = judged.result.subject.unit.rate
+    ratio, fastest = max(((_ratio(other.result, judged), other.result) for other in group), key=lambda pair: pair[0])
+    rate, text = fastest.epoch_images_per_sec, f"the model alone does {model_rate:,.0f} {unit}"
+    if rate <= model_rate < ratio * judged.result.epoch_images_per_sec:
+        rounds = f"the rounds in which {fastest.subject.label} had {rate:,.0f}"
+        text = f"the model alone did {model_rate:,.0f} {unit} in {rounds}"
+    return Line(label="LIMIT", text=f"{text}: no loader can give more.")
 
 
 def _ratio(result: Result, judged: Verdict) -> float:
