@@ -17,7 +17,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import tempfile
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -70,7 +69,7 @@ class Memo:
         self._new: dict[str, str] = {}
         self._written: IO[bytes] | None = None
         self._begin_ns: int | None = None
-        self._begun = self._added = self._failed = False
+        self._begun = self._added = self._unasked = self._failed = False
 
     def __enter__(self) -> Memo:
         return self
@@ -118,9 +117,10 @@ class Memo:
         with contextlib.suppress(OSError):
             partial = self._path.with_name(f".{self._path.name}-{secrets.token_hex(8)}")
             try:
+                self._written.seek(0)
                 with partial.open("xb") as file:
-                    self._written.seek(0)
-                    shutil.copyfileobj(self._written, file)
+                    file.write(self._written.readline())
+                    file.writelines(self._present(line) for line in self._written)
                 partial.replace(self._path)
             except BaseException:
                 partial.unlink(missing_ok=True)
@@ -130,11 +130,9 @@ class Memo:
         """Goes on to the block in which a file stands, if it stands in one; None: to the end."""
         place = None if file is None else walk_order(file)
         while self._last is not None and (place is None or place > self._last):
-            others = {
-                name: entry for name, entry in self._old.items() if os.path.lexists(os.path.join(self._root, name))
-            }
-            if others:
-                self._new = dict(sorted((others | self._new).items(), key=lambda entry: walk_order(entry[0])))
+            if self._old:
+                self._unasked = True
+                self._new = dict(sorted((self._old | self._new).items(), key=lambda entry: walk_order(entry[0])))
             self._write_full_blocks()
             self._old = next(self._blocks, {})
             self._last = walk_order(next(reversed(self._old))) if self._old else None
@@ -161,6 +159,14 @@ class Memo:
             self._written.write(_line(block))
         except OSError:
             self._failed = True
+
+    def _present(self, line: bytes) -> bytes:
+        """Returns a block without the files that are gone; looks for them only if some were not asked for."""
+        if not self._unasked:
+            return line
+        entries = json.loads(line).items()
+        present = {file: entry for file, entry in entries if os.path.lexists(os.path.join(self._root, file))}
+        return _line(present) if present else b""
 
     def _read(self) -> Generator[dict[str, str]]:
         """Yields blocks of entries by file; none of a memo that is missing or of another program."""
