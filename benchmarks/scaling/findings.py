@@ -48,8 +48,8 @@ EXPECTATIONS: tuple[Expectation, ...] = (
     Expectation(axis="files", figure="images_per_sec", should="should not fall"),
     # Nothing of a first batch needs the rest of the list; a loader that shuffles or draws all of it first pays here.
     Expectation(axis="files", figure="first_batch_s", should="should be flat"),
-    # A file takes its name as bytes, twice with TensorFlow's, and a dozen numbers: 16 MB for 100,000 files. As strings
-    # of Python its path alone would take 150 bytes, and TensorFlow's copy of it 130.
+    # A file takes its name as bytes, twice with TensorFlow's, and a dozen numbers: little beside the batches, up to
+    # 100,000 files. As a string of Python its path alone would take 150 bytes, and TensorFlow's copy of it 130.
     Expectation(axis="files", figure="memory_bytes", should="should be flat"),
     # The scan opens each file once.
     Expectation(axis="files", figure="listing_s", should="should be in proportion", power=1),

@@ -49,7 +49,7 @@ class FileNames(Sequence[str]):
 
     def part(self, chosen: Iterable[int]) -> FileNames:
         """Returns some of the names, in the order of `chosen`."""
-        part = FileNames.of(self._name(operator.index(index)) for index in chosen)
+        part = FileNames.of(map(self._name, chosen))
         return FileNames(part._encoded, part._ends, self._folder)
 
     def to_bytes(self) -> tuple[bytes, NDArray[np.int64]]:
@@ -57,10 +57,9 @@ class FileNames(Sequence[str]):
         return self._encoded, np.frombuffer(self._ends, np.int64)
 
     def _name(self, index: int) -> str:
-        ends = self._ends
-        end = ends[index]
-        first = index if index >= 0 else len(ends) + index
-        return self._encoded[ends[first - 1] if first else 0 : end].decode(*_ENCODING)
+        index = range(len(self))[index]  # counts from the end where it is below 0
+        begin = self._ends[index - 1] if index else 0
+        return self._encoded[begin : self._ends[index]].decode(*_ENCODING)
 
     @overload
     def __getitem__(self, index: int) -> str: ...

@@ -57,7 +57,7 @@ def paths_of(source: ImageSource) -> Callable[[Any], Any]:
     # The names of each string, and where it begins. One string of all would be copied into the graph.
     firsts = begins[::_NAMES_OF_A_STRING]
     strings = tf.constant([encoded[i:j] for i, j in itertools.pairwise([*firsts.tolist(), len(encoded)])])
-    at = tf.constant(begins - np.repeat(firsts, _NAMES_OF_A_STRING)[: len(begins)], tf.int32)
+    at = tf.constant(begins - firsts[np.arange(source.images) // _NAMES_OF_A_STRING], tf.int32)
     lengths = tf.constant(ends - begins, tf.int32)
     folder = os.fsencode(os.path.join(source.root, ""))
 

@@ -119,7 +119,8 @@ def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
         )
     if same:
         text += f" With the same images: {_times(same[0])}."
-    ratio, name = max((_ratio(other.result, verdict), other.result.subject.variant) for other in group)
+    ratio, first = _first_of(group, verdict)
+    name = first.subject.variant
     if fastest.again and ratio > fastest.measured_ratio and name != fastest.change:
         text += f" {name} may be as fast: {ratio:.2f}x in the rounds before."
     return Line(label="FASTEST", text=text)
@@ -132,12 +133,17 @@ def _limit_line(judged: Verdict, group: Sequence[Verdict], model_rate: float) ->
     judged one makes more of the judged one's rate than the model had.
     """
     unit = judged.result.subject.unit.rate
-    ratio, fastest = max(((_ratio(other.result, judged), other.result) for other in group), key=lambda pair: pair[0])
+    ratio, fastest = _first_of(group, judged)
     rate, text = fastest.epoch_images_per_sec, f"the model alone does {model_rate:,.0f} {unit}"
     if rate <= model_rate < ratio * judged.result.epoch_images_per_sec:
         rounds = f"the rounds in which {fastest.subject.label} had {rate:,.0f}"
         text = f"the model alone did {model_rate:,.0f} {unit} in {rounds}"
     return Line(label="LIMIT", text=f"{text}: no loader can give more.")
+
+
+def _first_of(group: Sequence[Verdict], judged: Verdict) -> tuple[float, Result]:
+    """Returns the result that stands first in the picture, and how many times as fast as the judged one it is."""
+    return max(((_ratio(other.result, judged), other.result) for other in group), key=lambda pair: pair[0])
 
 
 def _ratio(result: Result, judged: Verdict) -> float:

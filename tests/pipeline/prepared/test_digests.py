@@ -1,4 +1,7 @@
-"""Digests of files: unchanged files are not read again, and no change goes unseen, whatever its size and times say."""
+"""Digests of files: unchanged files are not read again, and no change goes unseen, whatever its size and times say.
+
+Over 400 lines: the memo's own cases count the reads of the same pictures, through the fixtures made here.
+"""
 
 import hashlib
 import json
@@ -203,12 +206,11 @@ def test_whatever_is_put_in_taken_away_and_asked_for_no_digest_is_wrong_and_no_e
             path.unlink()
         files = [str(path.relative_to(tmp_path / "files")) for path in paths if path.exists()]
         asked = dice.sample(files, dice.randrange(len(files) + 1))
-        for _ in range(2):
-            digests = file_digests.file_digests(tmp_path / "files", asked)
-            contents = [(tmp_path / "files" / file).read_bytes() for file in asked]
-            assert digests == [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
-            reads.clear()  # of the first time
-        file_digests.file_digests(tmp_path / "files", asked)
+        contents = [(tmp_path / "files" / file).read_bytes() for file in asked]
+        right = [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
+        assert file_digests.file_digests(tmp_path / "files", asked) == right
+        reads.clear()
+        assert file_digests.file_digests(tmp_path / "files", asked) == right
         assert reads == []
         if asked:
             entries = [file for block in blocks(tmp_path / "files") for file in block]
