@@ -474,7 +474,8 @@ class Browsed:
 def browsed(page: str, folder: pathlib.Path) -> Browsed:
     write_atomically(folder / "page.html", page)
     words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
-    words += ["--enable-logging=stderr", f"--log-net-log={folder}/net.json", "--dump-dom", f"file://{folder}/page.html"]
+    words += ["--enable-logging=stderr", f"--log-net-log={folder}/net.json", "--virtual-time-budget=5000"]
+    words += ["--dump-dom", f"file://{folder}/page.html"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     return Browsed(done.stdout, console, (folder / "net.json").read_text())
@@ -486,29 +487,71 @@ needs_browser = pytest.mark.skipif(
 )
 
 
+def with_script(page: str, script: str) -> str:
+    """A page that may run one more script than its own, behind its own."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = page.replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
+    return allowed.replace("</body>", f"<script>{script}</script></body>")
+
+
+# A page that shows others in frames, and whose title is what these send. No window of the browser is narrower than
+# 500 px; a frame is. What a frame that was given a script runs, its title or its sizes would show.
+FRAMES = """<!doctype html><title>{}</title><script>
+const seen = {};
+onmessage = (event) => { seen[event.data[0]] = event.data[1]; document.title = JSON.stringify(seen); };
+</script>"""
+FRAME = '<iframe src="{file}" style="width: {width}px; height: 900px; border: 0"></iframe>'
+SEND = """
+for (const part of document.querySelectorAll("details")) part.open = true;
+const sizes = [document.documentElement.scrollWidth, window.innerWidth];
+parent.postMessage([location.pathname.split("/").pop(), [document.querySelector("title").textContent, ...sizes]], "*");
+"""
+
+
+def browsed_together(pages: dict[str, tuple[str, int]], folder: pathlib.Path) -> tuple[dict[str, Any], Browsed]:
+    """Opens pages in frames of one window, each by name with its text and the width of its frame in pixels.
+
+    Returns:
+      Of each page its title, how wide it is, and how wide its frame; and the window as the browser had it.
+    """
+    files = {name: f"{number}.html" for number, name in enumerate(pages)}
+    for name, (page, _) in pages.items():
+        write_atomically(folder / files[name], with_script(page, SEND))
+    frames = (FRAME.format(file=files[name], width=width) for name, (_, width) in pages.items())
+    window = browsed(FRAMES + "".join(frames), folder)
+    sent = json.loads(window.title)
+    return {name: sent[file] for name, file in files.items()}, window
+
+
+@pytest.fixture(scope="module")
+def given_payloads(tmp_path_factory):
+    """All pages as a browser had them, with texts that try to run and to fetch; their texts, and the window."""
+    pages = {name: page("".join(PAYLOADS.values())) for name, page in PAGES.items()}
+    seen, window = browsed_together({name: (text, 900) for name, text in pages.items()}, tmp_path_factory.mktemp("all"))
+    return pages, seen, window
+
+
 @needs_browser
 @pytest.mark.parametrize("name", PAGES)
-def test_a_browser_runs_nothing_of_what_a_page_was_given(name, tmp_path):
-    page = PAGES[name]("".join(PAYLOADS.values()))
-    seen = browsed(page, tmp_path)
-    assert seen.title == html.unescape(re.findall(r"<title>(.*?)</title>", page, re.DOTALL)[0])
-    assert seen.title.startswith("unstall: ")
-    assert seen.console == [] and "evil.example" not in seen.asked
+def test_a_browser_shows_the_title_of_a_page_whatever_it_was_given(name, given_payloads):
+    pages, seen, _ = given_payloads
+    title, _, _ = seen[name]
+    assert title == html.unescape(re.findall(r"<title>(.*?)</title>", pages[name], re.DOTALL)[0])
+    assert title.startswith("unstall: ")
+
+
+@needs_browser
+def test_a_browser_runs_nothing_of_what_pages_were_given(given_payloads):
+    _, _, window = given_payloads
+    assert window.console == [] and "evil.example" not in window.asked
 
 
 @needs_browser
 def test_the_browser_would_run_and_fetch_what_is_not_escaped(tmp_path):
     given = f"{PAYLOADS['script']}<img src='https://evil.example/x.png'><script>throw 1</script>"
     page = f"<!doctype html><html><head><title>safe</title></head><body>{given}</body></html>"
-    seen = browsed(page, tmp_path)
-    assert seen.title == "pwned" and "evil.example" in seen.asked and len(seen.console) >= 1
-
-
-def with_script(page: str, script: str) -> str:
-    """A page that may run one more script than its own, behind its own."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    allowed = page.replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
-    return allowed.replace("</body>", f"<script>{script}</script></body>")
+    seen, window = browsed_together({"bad": (page, 900)}, tmp_path)
+    assert seen["bad"][0] == "pwned" and "evil.example" in window.asked and len(window.console) >= 1
 
 
 CLICK = """
@@ -543,24 +586,20 @@ def test_a_click_on_a_heading_sorts_the_table_and_commands_have_a_button(tmp_pat
     assert buttons == 1
 
 
-# No window of the browser is narrower than 500 px: the page lies in a frame.
-FRAME = """<!doctype html><title>none</title><script>onmessage = (event) => (document.title = event.data);</script>
-<iframe src="page.html" style="width: {width}px; height: 900px; border: 0"></iframe>"""
-MEASURE = """
-for (const part of document.querySelectorAll("details")) part.open = true;
-parent.postMessage(`${document.documentElement.scrollWidth} ${window.innerWidth}`, "*");
-"""
+WIDTHS = [*((name, 400) for name in PAGES), ("main", 900), ("main", 1600)]
+
+
+@pytest.fixture(scope="module")
+def in_windows(tmp_path_factory):
+    """Pages in frames of several widths: how wide each is, and how wide its frame."""
+    pages = {f"{name} {width}": (PAGES[name]("train"), width) for name, width in WIDTHS}
+    return browsed_together(pages, tmp_path_factory.mktemp("wide"))[0]
 
 
 @needs_browser
-@pytest.mark.parametrize(("name", "width"), [*((name, 400) for name in PAGES), ("main", 900), ("main", 1600)])
-def test_a_page_is_as_wide_as_the_window(name, width, tmp_path):
-    write_atomically(tmp_path / "page.html", with_script(PAGES[name]("train"), MEASURE))
-    write_atomically(tmp_path / "frame.html", FRAME.format(width=width))
-    words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
-    words += ["--window-size=1700,1000", "--virtual-time-budget=5000", "--dump-dom", f"file://{tmp_path}/frame.html"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    wide, window = map(int, re.findall(r"<title>(\d+) (\d+)</title>", done.stdout)[0])
+@pytest.mark.parametrize(("name", "width"), WIDTHS)
+def test_a_page_is_as_wide_as_the_window(name, width, in_windows):
+    _, wide, window = in_windows[f"{name} {width}"]
     assert window == width and wide <= window
 
 
