@@ -27,7 +27,7 @@ import unstall
 from models.opening import ModelError
 from models.saved import Finished, check_file, open_finished
 
-# Larger pictures are refused before decoding: 50 megapixels are 600 MB as float32. `pipeline.sources.folder` has the
+# Larger pictures are refused before decoding: 50 megapixels are 600 MB as float32. `pipeline.sources.headers` has the
 # same limit; a test compares the two.
 MAX_PIXELS = 50_000_000
 # Pillow runs Ghostscript for these formats: too risky for pictures from anywhere.

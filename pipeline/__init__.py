@@ -11,7 +11,7 @@ from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
 from pipeline.sources.skip_list import read_skip_list
 from pipeline.sources.source import ImageSource
-from pipeline.sources.tfds import from_tfds
+from pipeline.sources.tfds import NoSplit, from_tfds
 from pipeline.variants import BASELINE, VARIANTS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "Augmentation",
     "ConfigError",
     "ImageSource",
+    "NoSplit",
     "PipelineConfig",
     "PythonBatches",
     "SourceError",

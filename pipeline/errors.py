@@ -28,5 +28,5 @@ class UnavailableError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message, or its type where it has none."""
-    return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__
+    """Returns the first line of an error's message, without a full stop; its type where it has none."""
+    return (str(error).strip().splitlines() or [""])[0].rstrip(".")[:200] or type(error).__name__

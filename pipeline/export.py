@@ -69,7 +69,7 @@ def _copied(config: PipelineConfig, source: ImageSource, copy: ImageSource, give
     # A comment ends with its line: no name of a folder can become code.
     of, data = printable(given or "these images"), printable(shlex.quote(given or "DIR"))
     if config.cache == "disk":
-        return (f"a cache of {of}, decoded and resized, which `unstall tune` has filled",)
+        return (f"a cache of {of}, decoded and resized",)
     made = f"unstall materialize --data {data} --out COPY {_copy_options(config, copy)}"
     return f"a prepared copy of {of}, which this command makes too:", made
 

@@ -75,7 +75,8 @@ class Memo:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        with contextlib.suppress(OSError):  # what a full disk did not take is written again when its file is closed
+            self._open.close()
 
     def get(self, file: str, status: os.stat_result) -> str | None:
         """Returns what was kept of a file; None if there is nothing, or the file has changed since.

@@ -516,7 +516,7 @@ REFUSED = {
 HELPS_AND_REFUSES = """
 import importlib
 main = getattr(importlib.import_module({module!r}), {name!r})
-for words, expected in ((["--help"], 0), ({refused!r}, 2)):
+for words, expected in ((["--help"], 0), ({refused!r}, 2), ({refused!r} + ["--json"], 2)):
     try:
         code = main(words)
     except SystemExit as left:
@@ -542,6 +542,16 @@ def test_no_command_imports_a_framework_to_help_or_to_refuse(verb, expected, ans
     code, output, errors = answered[verb]
     assert code == 0, errors
     assert ast.literal_eval(output.splitlines()[-1]) == expected
+
+
+# What measures answers as JSON, but for what trains, what examines a folder, and what writes a file of its own.
+NO_JSON = {"materialize", "migrate", "cache", "train", "doctor", "compare"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_command_that_measures_has_the_option_json(verb, answered):
+    _, _, errors = answered[verb]
+    assert ("unrecognized arguments: --json" in errors) is (verb in NO_JSON)
 
 
 # The rest

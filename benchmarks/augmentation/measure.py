@@ -141,8 +141,10 @@ def squares_of(source: ImageSource, side: int) -> np.ndarray:
     """Returns the middle square of each photo, (images, side, side, 3) uint8.
 
     Raises:
-      SourceError: if a photo cannot be decoded.
+      SourceError: if the photos are not files, or one cannot be decoded.
     """
+    if source.root is None:
+        raise SourceError(f"--data must be a folder of files, or generated:N. Received: {source.name}.")
     squares = []
     for path in source.paths:
         try:

@@ -48,10 +48,6 @@ class SubjectFailed(Exception):
     """A subject could not be measured; the message says why, in one line."""
 
 
-class WorkerLost(SubjectFailed):
-    """The measuring process has ended, or hung and was killed."""
-
-
 @dataclass(slots=True, kw_only=True)
 class _Bench:
     """What a measuring process holds: the photos, and for each subject an open feed and its batches per window."""
@@ -81,8 +77,8 @@ class Worker:
         """Calls one of this module's functions in the process.
 
         Raises:
-          SubjectFailed: if the function raised.
-          WorkerLost: if the process ended or did not answer; the next call starts a new process.
+          SubjectFailed: if the function raised, or the process ended or did not answer; then the next call starts a
+            new process.
         """
         try:
             if self._pool is None:
@@ -91,10 +87,10 @@ class Worker:
             failed, value = self._pool.submit(_answer, function, arguments).result(_HANG_S)
         except TimeoutError:
             self.close()
-            raise WorkerLost(f"no answer within {_HANG_S:.0f} s: it hung and was ended") from None
+            raise SubjectFailed(f"no answer within {_HANG_S:.0f} s: it hung and was ended") from None
         except BrokenProcessPool:
             self.close()
-            raise WorkerLost("its process ended; most likely the machine ran out of memory") from None
+            raise SubjectFailed("its process ended; most likely the machine ran out of memory") from None
         if failed:
             raise SubjectFailed(value)
         return value

@@ -27,7 +27,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
       UserError: if the photos are not files.
     """
     source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
-    if not source.files:
+    if source.root is None:
         raise UserError(f"--data must be a folder of files, or generated:N. Received: {plan.data}.")
     return Run(plan, source, progress)
 

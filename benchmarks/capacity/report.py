@@ -125,14 +125,14 @@ _LEGEND = (
 
 def _runs(results: Results) -> Table:
     rows = [run_cells(run) for run in results.runs]
-    return Table(title="Small runs, simulated and measured", columns=RUN_COLUMNS, rows=rows, words=("limit",))
+    return Table(title="Small runs, simulated and measured", columns=RUN_COLUMNS, rows=rows)
 
 
 def _fleets(document: CapacityDocument, results: Results) -> Table:
     if results.alone is None:
         raise ValueError("no costs were measured")
     rows = [fleet_cells(fleet, document, results) for fleet in (results.alone, *results.fleets)]
-    return Table(columns=FLEET_COLUMNS, rows=rows, words=("limit",))
+    return Table(columns=FLEET_COLUMNS, rows=rows)
 
 
 def _print(console: Console, document: CapacityDocument, results: Results) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 from benchmarks.devices.experiments import EXPERIMENTS
 from benchmarks.devices.fewer_bits import plan as fewer_bits
 from benchmarks.devices.plan import parser, read_plan
-from benchmarks.lab.command import Command, exit_code_of, run
+from benchmarks.lab.command import Command, add_json_option, exit_code_of, run
 from profiles.text import Terminal
 
 COMMAND = Command(
@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Its own parser knows the options that go with it.
     if any(word.partition("=")[0] == "--inference" for word in words):
         return run(INFERENCE, argv)
-    if parser().parse_args(argv).check:
+    options = parser()
+    add_json_option(options)
+    if options.parse_args(argv).check:
         from benchmarks.devices.check import check
 
         return exit_code_of(lambda: check(Terminal()), Terminal(stderr=True), Path(tempfile.gettempdir()))

@@ -187,15 +187,15 @@ def _compare(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
     _check_ratio("--threshold", arguments.threshold, below=1.0)
     if arguments.at_least is not None:
         _check_ratio("--at-least", arguments.at_least, below=1e6)
-    setting = _setting(arguments)
-    commits = _commits(arguments) if arguments.rev else None
+    setting, commits = _setting(arguments), None
     if arguments.python is not None:
         a, b = _environments(arguments)
     elif arguments.b is None:
         raise UserError("compare needs B as well. With --python PYTHON_A PYTHON_B one module:function is compared.")
-    elif commits is None:
+    elif not arguments.rev:
         a, b = _subject(arguments.a, "A"), _subject(arguments.b, "B")
     else:
+        commits = _commits(arguments)
         subject = _subject(arguments.subject or SUBJECT, "--subject", of_revision=True)
         a, b = (
             replace(subject, label=f"{subject.label} at {revision}", revision=True)

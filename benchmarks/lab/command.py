@@ -88,8 +88,17 @@ class Command:
     continues: bool = False
 
 
-def run(command: Command, argv: Sequence[str] | None = None) -> int:
-    """Runs a command. Returns its exit code; 2 for bad input, 3 if nothing was measured, 128 + signal if stopped."""
+def run(
+    command: Command,
+    argv: Sequence[str] | None = None,
+    *,
+    choose: Callable[[argparse.Namespace], Command] | None = None,
+) -> int:
+    """Runs a command. Returns its exit code; 2 for bad input, 3 if nothing was measured, 128 + signal if stopped.
+
+    Args:
+      choose: returns what runs in the place of `command`, with the same parser, by the options that were given.
+    """
     parser = command.parser()
     add_json_option(parser)
     arguments = parser.parse_args(argv)
@@ -98,8 +107,9 @@ def run(command: Command, argv: Sequence[str] | None = None) -> int:
         command.listing(console)
         return 0
     out = arguments.out or new_folder()
+    chosen = command if choose is None else choose(arguments)
     return exit_code_of(
-        lambda: run_plan(command, command.plan(arguments, out), console, errors, as_json=arguments.json), errors, out
+        lambda: run_plan(chosen, chosen.plan(arguments, out), console, errors, as_json=arguments.json), errors, out
     )
 
 
@@ -202,8 +212,8 @@ def say_noise(errors: Console, noise: Noise) -> None:
 
 
 def say_unwritable(errors: Console, out: Path, error: OSError) -> int:
-    """Prints why writing to a folder failed. Returns the exit code."""
-    message = printable(f"{out}: {error.strerror or error}.")
+    """Prints why writing to a folder, or to the file that the error names, failed. Returns the exit code."""
+    message = printable(f"{error.filename or out}: {error.strerror or error}.")
     errors.print(message, style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
     return 3
 

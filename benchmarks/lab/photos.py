@@ -9,8 +9,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.command import read_source
-from pipeline import ImageSource, SourceError, from_tfds
+from benchmarks.lab.command import read_source, say_left_out
+from pipeline import ImageSource, NoSplit, SourceError, from_tfds, read_skip_list
 from pipeline.text import printable
 
 # The share of test photos in the published tutorial: 2,000 of 10,000.
@@ -63,10 +63,11 @@ def open_splits(
     whole = read_source(data, progress, errors, results, skip_list)
     if whole.kind == "tfds":
         try:
-            test = from_tfds(data.removeprefix("tfds:"), split="test")
-        except SourceError:
+            test = from_tfds(data.removeprefix("tfds:"), split="test", skip_list=read_skip_list(skip_list))
+        except NoSplit:
             pass  # many data sets have a single split
         else:
+            say_left_out(errors, test, *([f"all named in {results}"] if results else []))
             return _given(whole, test, "its split test")
     return held_out(whole, seed=seed)
 

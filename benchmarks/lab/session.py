@@ -201,7 +201,8 @@ class Session:
                 # Read from another loader, without a cache: `loader` would fill its cache before the first epoch. Nor
                 # from a service, whose workers would stay.
                 alike = replace(config, cache="none", service=NO_SERVICE)
-                batches = first_batches(build(alike, source).data)
+                with build(alike, source) as other:
+                    batches = first_batches(other.data)
                 bare = None
                 if loader.device_layers and self._device.kind != "emulated":
                     bare = Windows(model, self._device)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.lab.command import Command, add_json_option, exit_code_of, new_folder, run_plan
+from benchmarks.lab.command import Command, run
 from benchmarks.scaleout.parser import parser
 from benchmarks.scaleout.plan import read_plan
-from profiles.text import Terminal
 
 COMMAND = Command(
     parser=parser,
@@ -34,15 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns 0; 1 if a prediction misses; 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped.
     """
-    options = parser()
-    add_json_option(options)
-    arguments = options.parse_args(argv)
-    console, errors = Terminal(), Terminal(stderr=True)
-    out = arguments.out or new_folder()
-    command = CHECK if arguments.check else COMMAND
-    return exit_code_of(
-        lambda: run_plan(command, read_plan(arguments, out), console, errors, as_json=arguments.json), errors, out
-    )
+    return run(COMMAND, argv, choose=lambda arguments: CHECK if arguments.check else COMMAND)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Results:
       alone: the training without workers.
       chosen: the pool to take: the smallest that reaches the goal; else the fastest. None where none raises the rate.
       cheapest: the pool, or the trainer alone, whose images cost the least; None without prices.
-      verdict: "pays", "does not pay", or "faster, but dearer".
+      verdict: "pays", "does not pay", "faster, but dearer"; "faster" without prices.
     """
 
     alone: Pool | None = None

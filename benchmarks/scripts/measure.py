@@ -58,7 +58,10 @@ class Lab(LabRun[Asked, Samples]):
                     self._read_advice(script)
                 self._progress.advance(task)
                 if script_run.exit_code:
-                    reason = f"{how}, it ended with exit code {script_run.exit_code}; see {_log(script, how)}"
+                    why = f"it ended with exit code {script_run.exit_code}"
+                    if script_run.wall_s >= asked.limit_s:
+                        why = f"it was ended after {asked.limit_s:g} s (--limit)"
+                    reason = f"{how}, {why}; see {_log(script, how)}"
                     self._left_out.append(LeftOut(who=script.name, reason=reason))
                     break
             after_round()

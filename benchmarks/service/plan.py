@@ -15,7 +15,6 @@ from profiles import Device
 from profiles.devices import parse_device
 from profiles.provenance import without_folder
 
-THREADS = "threads"
 _MOST_WORKERS = 64
 _HERE = ("localhost", "127.0.0.1", "::1")
 

@@ -50,7 +50,7 @@ class TrainerSession:
             tf.config.set_logical_device_configuration(cpu, devices)
 
     def start(self) -> AutoShard | None:
-        """Opens the model and the loader, and trains for an epoch. Returns what TensorFlow says of the dataset.
+        """Opens the model and the loader, and trains for two epochs. Returns what TensorFlow says of the dataset.
 
         Raises:
           Refused: if the model or the loader cannot be used here.

@@ -98,7 +98,7 @@ def faults() -> tuple[Fault, ...]:
 
 
 def _run(folder: Path, *words: str, interrupt_after_s: float | None = None) -> int:
-    """Runs the command in a folder. Returns its exit code."""
+    """Runs the command in a folder. Returns its exit code; that of a killed process if it does not end in time."""
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.gate", *words, "--out", str(folder / "out")],
         cwd=folder,
@@ -110,7 +110,11 @@ def _run(folder: Path, *words: str, interrupt_after_s: float | None = None) -> i
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(interrupt_after_s)
             process.send_signal(signal.SIGINT)
-        return process.wait(_TIMEOUT_S)
+        try:
+            return process.wait(_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
 
 
 def _no_data() -> int:

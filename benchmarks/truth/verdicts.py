@@ -111,7 +111,7 @@ def plain(folder: Path) -> Attempt:
 def profiled(folder: Path) -> Attempt:
     """Runs the script under `profiles`, and reads its verdict."""
     out = Path(tempfile.mkdtemp(dir=folder))
-    _python(folder, "-m", "profiles", "--out", str(out), "train.py")
+    _python(folder, "-m", "profiles", "--no-trial", "--out", str(out), "train.py")
     document = json.loads((out / "results.json").read_text())
     (verdict,) = document["verdicts"]
     return Attempt(answer=verdict["bound"], figures={"loading_ratio": (verdict["loading_ratio"],)})

@@ -41,9 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
       0; 2 for bad input; 3 if nothing could be measured; 128 + signal if stopped. With --check also 1 where a choice
       of the tuner misses its goal, and 4 where it is not shown whether a choice does.
     """
-    arguments = parser().parse_args(argv)
-    command = CHECK if arguments.check else SEARCH if arguments.pipeline is None else ADVICE
-    return run(command, argv)
+    return run(
+        SEARCH,
+        argv,
+        choose=lambda arguments: CHECK if arguments.check else SEARCH if arguments.pipeline is None else ADVICE,
+    )
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ class Tuner:
         self._measured_before_order: tuple[MeasuredPipeline, ...] | None = None
         self._any_and_in_order: tuple[Job, Job] | None = None
         self._prepare_s_per_image = 0.0
+        self._unprepared: tuple[LeftOut, ...] = ()
         self._began_ns = clock.now_ns()
         self._seconds: float | None = None
 
@@ -136,8 +137,8 @@ class Tuner:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """Subjects that could not be measured, and why."""
-        return tuple(
+        """Subjects that could not be measured, and why; also the copy of the chosen one."""
+        return self._unprepared + tuple(
             LeftOut(who=left_out.label, reason=left_out.reason)
             for left_out in self._group.left_out
             if left_out.job in self._subjects | self._by_algorithm | self._on_copy
@@ -338,7 +339,10 @@ class Tuner:
         if self._thorough:
             self._measure_order(chosen.subject)
         if chosen.config.storage != "files" or chosen.config.cache == "disk":
-            self._prepare_s_per_image = self._group.ask("seconds_to_prepare", chosen.config)
+            try:
+                self._prepare_s_per_image = self._group.ask("seconds_to_prepare", chosen.config)
+            except JobRefused as error:
+                self._unprepared = (LeftOut(who="its copy", reason=f"how long it takes is not known: {error}"),)
 
     def _measure_again(self, name: str) -> None:
         """Measures the chosen subject and AUTOTUNE in new rounds, which did not influence the choice.

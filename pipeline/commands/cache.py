@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,18 @@ _KINDS = {
     "cached": "decoded photos that pipelines, and scripts of tune, read",
     "scratch": "what a process has left behind",
 }
+# The names of what unstall writes, by kind; all but "generated" lie in the folder of their kind. The folder that
+# `$UNSTALL_CACHE` names may hold files of the user: what has another name is neither shown nor removed.
+_NAMES = {
+    "generated": r"generated-v\d+-\d+-s\d+",
+    "links": r"[0-9a-f]{16}.*-[0-9a-f]{8}",
+    "tfds": r".+-\d+\.\d+\.\d+-.+",
+    "headers": r"[0-9a-f]{24}\.json",
+    "digests": r"[0-9a-f]{24}\.json",
+    "prepared": r"[0-9a-f]{24}",
+    "cached": r"[0-9a-f]{24}",
+}
+_SCRATCH = r".+\.(building-\d+|new)-[0-9a-f]{8}|\.[0-9a-f]{24}\.json-[0-9a-f]{16}"
 # Scripts that tune has written may read these, and no process says so.
 _OF_SCRIPTS = ("prepared", "cached")
 
@@ -95,22 +108,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def _entries(root: Path) -> Iterator[Entry]:
     """Yields what the cache holds; nothing where there is no cache."""
-    if not root.is_dir():
-        return
-    for path in sorted(root.iterdir()):
-        if path.name in _KINDS and path.is_dir():
-            for inner in sorted(path.iterdir()):
-                yield _entry(path.name, inner)
-        else:
-            yield _entry("generated" if path.name.startswith("generated-") else "scratch", path)
+    for kind, names in _NAMES.items():
+        folder = root if kind == "generated" else root / kind
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if re.fullmatch(_SCRATCH, path.name):
+                yield _entry("scratch", path)
+            elif re.fullmatch(names, path.name):
+                yield _entry(kind, path)
 
 
 def _entry(kind: str, path: Path) -> Entry:
     files = [path]
     if path.is_dir():
         files = [Path(parent, name) for parent, _, names in os.walk(path) for name in names]
-    if ".building-" in path.name or ".new-" in path.name:
-        kind = "scratch"
     return Entry(
         kind=kind,
         path=path,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pipeline import clock
 from pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals
 from pipeline.config import AUTO, CHOICES, PipelineConfig
-from pipeline.errors import SourceError, WriteError
+from pipeline.errors import SourceError, UnavailableError, WriteError, first_line
 from pipeline.opening import open_source
 from pipeline.prepared.index import FORMS
 from pipeline.sources.skip_list import add_skip_list_option, read_skip_list
@@ -60,7 +60,10 @@ class Rates:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 0; 2 for bad input, 3 if the copy cannot be written, 128 + signal if stopped."""
+    """Runs the command.
+
+    Returns 0; 2 for bad input, 3 if the copy cannot be written, or its rate not be measured, 128 + signal if stopped.
+    """
     arguments = _parser().parse_args(argv)
     # Hide GPUs: TensorFlow would take their memory, and nothing here needs them.
     os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", CUDA_VISIBLE_DEVICES="-1")
@@ -71,17 +74,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         with signals(), decoders_unheard() as noise:
             prepared, rates = _run(arguments, errors)
     except SourceError as error:
-        errors.print(
-            printable(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True
-        )
+        _say(errors, str(error))
         return 3 if isinstance(error, WriteError) else 2
+    except _Unmeasured as unmeasured:
+        _say(errors, f"{unmeasured.prepared.form} copy: {unmeasured.prepared.folder}. {unmeasured}")
+        return unmeasured.exit_code
     except Stopped as stopped:
         errors.print("stopped: nothing was left behind", highlight=False)
         return stopped.exit_code
     if warning := noise.sentence():
         errors.print(warning, style="yellow", markup=False, emoji=False, highlight=False)
-    Console().print(describe(prepared, rates), highlight=False, markup=False, soft_wrap=True)
+    Console().print(describe(prepared, rates), highlight=False, markup=False, emoji=False, soft_wrap=True)
     return 0
+
+
+class _Unmeasured(Exception):
+    """The copy is complete, and how fast it is read is not known."""
+
+    def __init__(self, prepared: Prepared, why: str, *, exit_code: int) -> None:
+        super().__init__(f"It is complete. How fast it is read was not measured: {why}.")
+        self.prepared, self.exit_code = prepared, exit_code
+
+
+def _say(errors: Console, text: str) -> None:
+    errors.print(printable(text), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -135,7 +151,18 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
         )
         prepared = materialize(source, arguments.out, arguments.form, config, progress=report)
         progress.reset(task, description="measuring")
-        return prepared, measure(source, open_source(arguments.out), config, report)
+        import tensorflow as tf
+
+        try:
+            return prepared, measure(source, open_source(arguments.out), config, report)
+        except (
+            tf.errors.OpError,
+            SourceError,
+            UnavailableError,
+        ) as error:  # a damaged file, which records keep as it is
+            raise _Unmeasured(prepared, first_line(error), exit_code=3) from error
+        except Stopped as stopped:
+            raise _Unmeasured(prepared, "stopped", exit_code=stopped.exit_code) from stopped
 
 
 def _materialize() -> Callable[..., Prepared]:

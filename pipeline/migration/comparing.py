@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline import clock
+from pipeline.errors import first_line
 from pipeline.migration.loaders import Draws, Loader
 from pipeline.migration.writing import module_text
 
@@ -48,7 +49,7 @@ def _failures() -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, tf.errors.OpError) as error:
-        raise Failed((str(error) or type(error).__name__).splitlines()[0]) from error
+        raise Failed(first_line(error)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ def _compared(loader: Loader, tools: _Module, directory: str, part: Path) -> Com
     off = np.abs(before[0][:images] - after[0][:images]).mean(axis=(1, 2, 3)) * scale
     unlike = int(np.sum((off > _LIKE_LEVELS) | _differ(before[1], after[1], images)))
     moved = _moved(loader, tools, str(part), before[0], scale) if loader.draws.any else None
-    rates_before, rates_after, first_ratio = _rates(loader, tools, str(part), len(before[0]))
+    rates_before, rates_after, first_ratio = _rates(loader, tools, str(part), (len(before[0]), len(after[0])))
     return Compared(
         images=listed,
         compared=len(before[0]),
@@ -213,6 +214,8 @@ def _some_files(plain: Loader, directory: str) -> list[str]:
 def _arrays(batches: Iterator[Any]) -> tuple[NDArray[np.float32], NDArray[Any] | None]:
     """Returns all images and all labels of some batches, or None for labels if there are none."""
     parts = [batch if isinstance(batch, tuple) else (batch, None) for batch in batches]
+    if not parts:
+        raise Failed("no image is served")
     images = np.concatenate([np.asarray(images, np.float32) for images, _ in parts])
     return images, None if parts[0][1] is None else np.concatenate([np.asarray(labels) for _, labels in parts])
 
@@ -244,13 +247,17 @@ def _moved(
 
 
 def _rates(
-    loader: Loader, tools: _Module, directory: str, images: int
+    loader: Loader, tools: _Module, directory: str, images: tuple[int, int]
 ) -> tuple[tuple[float, ...], tuple[float, ...], float]:
-    """Returns images/sec of each round, of (Keras, tf.data), and how many times as fast tf.data's first epoch is."""
+    """Returns images/sec of each round, of (Keras, tf.data), and how many times as fast tf.data's first epoch is.
+
+    Args:
+      images: how many images of the folder Keras serves, and how many tf.data.
+    """
     theirs, ours = _as_written(loader, directory), tools.made(loader, directory)
     first_s = _seconds(ours)
     seconds = [(_seconds(theirs), _seconds(ours)) for _ in range(_ROUNDS)]
-    before, after = (tuple(images / times[side] for times in seconds) for side in (0, 1))
+    before, after = (tuple(images[side] / times[side] for times in seconds) for side in (0, 1))
     return before, after, statistics.median(times[0] for times in seconds) / first_s
 
 

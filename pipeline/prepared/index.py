@@ -146,7 +146,7 @@ def read_index(folder: Path) -> tuple[Index, str]:
         refuse(f"{INDEX} cannot be read: {error.strerror}")
     except PreparedError:
         raise
-    except ValueError:
+    except (ValueError, RecursionError):
         refuse(f"{INDEX} is not JSON, or only a part of it")
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
         refuse(f"{INDEX} is not of this program")
@@ -203,6 +203,8 @@ def _inconsistent(index: Index) -> str | None:
         return "labels are not those of its classes"
     if len(index.names) not in (0, images):
         return "there are not as many names as images"
+    if len(index.heights) != len(index.widths):
+        return "there are not as many heights as widths"
     if index.form == "raw":
         if index.image_size is None or index.dtype not in ("uint8", "float32") or len(index.bytes_of) != 1:
             return "the pixels have no size or type"
@@ -221,6 +223,8 @@ def _inconsistent(index: Index) -> str | None:
     elif index.form == "resized":
         if tuple(index.bytes_of) != index.names:
             return "files and names differ"
+        if index.image_size is None:
+            return "the images have no size"
     else:
         return f"no form {printable(index.form)} is known"
     return None

@@ -18,11 +18,11 @@ from pipeline import clock
 from pipeline.augmentation import epoch_order
 from pipeline.cache import built_aside
 from pipeline.config import AUTO, PipelineConfig
-from pipeline.errors import PreparedError, WriteError
+from pipeline.errors import PreparedError, WriteError, first_line
 from pipeline.prepared.index import FORMS, Index, bytes_of, content_digest, estimated_bytes, read_index, write_index
 from pipeline.sources.folder import check_folder_name
 from pipeline.sources.source import ImageSource, Progress
-from pipeline.stages import read
+from pipeline.stages import output, read
 from pipeline.stages.batching import yields_batches
 from pipeline.text import did_you_mean, printable
 
@@ -62,16 +62,12 @@ def _undecodable(source: ImageSource, config: PipelineConfig, indices: np.ndarra
             next(iter(read.load(tf.data.Dataset.from_tensors(np.int64(index)), source, config)))
         except tf.errors.InvalidArgumentError as error:
             name = printable(source.files[index]) if source.files else f"image {index}"
-            return f"{name} cannot be decoded: {error.message.splitlines()[0]}"
+            return f"{name} cannot be decoded: {first_line(error)}"
     return _changed(source)  # the image that could not be decoded can be by now
 
 
 def _changed(source: ImageSource) -> str:
     return f"{source.name} changed while it was prepared."
-
-
-def _whole_levels(images: Any) -> Any:
-    return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8)
 
 
 def write_raw(source: ImageSource, config: PipelineConfig, folder: Path, dtype: str, progress: Progress) -> Index:
@@ -80,7 +76,7 @@ def write_raw(source: ImageSource, config: PipelineConfig, folder: Path, dtype: 
     path = folder / f"images.{dtype}"
     done = 0
     with path.open("wb") as file:
-        for indices, batch in _images(source, config, _whole_levels if dtype == "uint8" else tf.identity, stored):
+        for indices, batch in _images(source, config, output.whole_levels if dtype == "uint8" else tf.identity, stored):
             file.write(np.ascontiguousarray(batch).data)
             done += len(indices)
             progress(done, source.images)
@@ -104,7 +100,7 @@ def write_resized(source: ImageSource, config: PipelineConfig, folder: Path, dty
         # Without chroma downsampling: at 64 px, 4:2:0 would keep colours at 32 px.
         return tf.map_fn(
             lambda image: tf.io.encode_jpeg(image, quality=_QUALITY, chroma_downsampling=False, optimize_size=True),
-            _whole_levels(images),
+            output.whole_levels(images),
             fn_output_signature=tf.string,
         )
 
@@ -315,5 +311,4 @@ def _tensorflow_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        message = printable((error.message.splitlines() or [type(error).__name__])[0])
-        raise WriteError(f"{printable(out)}: {message}; nothing was left behind.") from error
+        raise WriteError(f"{printable(out)}: {printable(first_line(error))}; nothing was left behind.") from error

@@ -112,7 +112,7 @@ class ServiceClient:
         self._in_order = config.deterministic or not config.shuffle_buffer
         self._epoch = -1
         self._job: _Job | None = None
-        self._end_job: Callable[[], object] = int
+        self._end_job: Callable[[], object] = lambda: None
         self.counts: list[Counts] = []
         self.accounts: deque[tuple[int, Account]] = deque(maxlen=100_000)
         self.workers = ask_workers(address.target)

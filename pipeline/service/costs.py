@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from pipeline.clock import process_cpu_ns
 from pipeline.config import PipelineConfig
+from pipeline.errors import SourceError, first_line
 from pipeline.service.numbered import BatchMaker, numbered_batches
 from pipeline.sources.source import ImageSource
 from pipeline.stages import read
@@ -19,7 +20,18 @@ _IMAGES = 128
 
 
 def stage_costs(source: ImageSource, config: PipelineConfig) -> dict[str, float]:
-    """Returns the CPU time of an image in microseconds: reading, decoding, the rest, and all of it."""
+    """Returns the CPU time of an image in microseconds: reading, decoding, the rest, and all of it.
+
+    Raises:
+      SourceError: if an image cannot be read or decoded.
+    """
+    try:
+        return _measured(source, config)
+    except tf.errors.OpError as error:
+        raise SourceError(f"{source.name} cannot be served: {first_line(error)}") from error
+
+
+def _measured(source: ImageSource, config: PipelineConfig) -> dict[str, float]:
     paths = source.paths[:: max(1, source.images // _IMAGES)][:_IMAGES]
     reading = _us_per_call(_read_bytes, paths)
     decoding = _us_per_call(_decoder(source, config), range(0, source.images, max(1, source.images // len(paths))))

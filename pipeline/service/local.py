@@ -75,7 +75,7 @@ class WorkerProcess:
     """
 
     def __init__(self, order: str, *, prefix: Sequence[str] = ()) -> None:
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `close`
+        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed by `close`
         self._process = subprocess.Popen(
             [*prefix, sys.executable, "-c", _PROGRAM.format(folder=str(Path(unstall.__file__).resolve().parent))],
             stdin=subprocess.PIPE,

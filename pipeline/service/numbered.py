@@ -77,7 +77,11 @@ class BatchMaker:
     def plan(self, number: np.int64) -> tuple[NDArray[np.object_], NDArray[np.int32], NDArray[np.float32]]:
         """Returns a batch's paths, labels and maps; a short batch is filled up with its first image."""
         self._ledger.planned(int(number))
-        chosen, matrices = self._plan(int(number))
+        try:
+            chosen, matrices = self._plan(int(number))
+        except BaseException:
+            self._ledger.failed()
+            raise
         fill = np.resize(np.arange(len(chosen)), self.config.batch_size)
         fill[len(chosen) :] = 0
         paths = np.array([os.fsencode(self._paths[index]) for index in chosen[fill]], object)
@@ -210,7 +214,7 @@ def _batches(numbers: tf.data.Dataset, maker: BatchMaker, config: PipelineConfig
         account = tf.ensure_shape(tf.numpy_function(maker.account, [number], tf.string, stateful=False), ())
         if config.served == "files":
             return number, images[:left], labels[:left], account
-        images = tf.cast(tf.round(tf.clip_by_value(images[:left], 0.0, 255.0)), tf.uint8)
+        images = output.whole_levels(images[:left])
         return (number, *_shaped(images, labels[:left], config), account)
 
     augments = config.augmentation is not None and config.served == "batches"

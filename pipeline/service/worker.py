@@ -128,8 +128,8 @@ def main(orders: TextIO, answers: TextIO) -> int:
     line = orders.readline()
     if not line.strip():
         return 0
-    source, config, place = _read_order(line)
     try:
+        source, config, place = _read_order(line)
         serving = serve(source, config, place)
     except Exception as error:
         answers.write(f"{type(error).__name__}: {first_line(error)}\n")

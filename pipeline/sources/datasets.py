@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.errors import first_line
 from pipeline.sources.generated_arrays import generate
 from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
 from pipeline.sources.published_files import KERAS_FILES, kept_by_keras, read_by_keras, read_npz, readable_forms
@@ -165,8 +166,7 @@ def _prepared_by_tfds(name: str) -> Splits | None:
         builder = tfds.builder_from_directory(newest)
         read = {split: tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1)) for split in ("train", "test")}
     except Exception as error:  # TFDS raises its own many kinds; all mean the same to the user
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise DatasetError(f"{printable(newest)} cannot be read as TFDS prepared it: {reason}.") from error
+        raise DatasetError(f"{printable(newest)} cannot be read as TFDS prepared it: {first_line(error)}.") from error
     examples = {split: part["image"] if name != "text" else part["text"] for split, part in read.items()}
     if name == "text":
         examples = _tokenised(examples)

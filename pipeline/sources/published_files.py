@@ -14,6 +14,7 @@ from typing import Any
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from pipeline.errors import first_line
 from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
 from pipeline.text import printable
 
@@ -94,11 +95,7 @@ def _array(content: bytes, where: str, name: str) -> NDArray[Any]:
     try:
         return npy.read_array(io.BytesIO(content), allow_pickle=False)
     except (ValueError, EOFError, MemoryError) as error:
-        raise DatasetError(f"{where} cannot be read: {_first_line(error)}. {readable_forms(name)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DatasetError(f"{where} cannot be read: {first_line(error)}. {readable_forms(name)}") from error
 
 
 def readable_forms(name: str) -> str:
@@ -185,5 +182,5 @@ def read_by_keras(name: str) -> Splits:
         else:
             train, test = getattr(keras.datasets, name).load_data()
     except Exception as error:  # Keras raises bare ones
-        raise DatasetError(f"keras.datasets cannot load {FORMS[name].title}: {_first_line(error)}.") from error
+        raise DatasetError(f"keras.datasets cannot load {FORMS[name].title}: {first_line(error)}.") from error
     return checked(name, "keras.datasets", train, test)

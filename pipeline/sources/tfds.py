@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cache import built_aside, cache_root, held
-from pipeline.errors import SourceError
+from pipeline.errors import SourceError, first_line
 from pipeline.sources.folder import check_folder_name, from_folder
 from pipeline.sources.skip_list import SkipList
 from pipeline.sources.source import ImageSource, Progress
 from pipeline.text import printable
+
+
+class NoSplit(SourceError):
+    """The data set has no such split on this machine."""
 
 
 def from_tfds(
@@ -28,7 +32,8 @@ def from_tfds(
       skip_list: files to leave out.
       progress: called with (images exported, images in all).
     Raises:
-      SourceError: if the data set is not prepared, has no `image` and `label`, or cannot be exported.
+      NoSplit: if the data set has no such split, or none that is prepared.
+      SourceError: if it is none that TFDS can find, has no `image` and `label`, or cannot be exported.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow_datasets as tfds  # takes 3 s: only if it is needed
@@ -38,10 +43,9 @@ def from_tfds(
         info = builder.info
         prepared = split in info.splits
     except Exception as error:  # TFDS raises many types; all mean the same to the user
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise SourceError(f"tfds:{name} is not a data set that TFDS can find here: {reason.rstrip('.')}.") from error
+        raise SourceError(f"tfds:{name} is not a data set that TFDS can find here: {first_line(error)}.") from error
     if not prepared:
-        raise SourceError(
+        raise NoSplit(
             f"tfds:{name} has no split {split!r} on this machine, and nothing is downloaded unasked. "
             f"Prepare it with `tfds build {name}`, or set TFDS_DATA_DIR to where it lies."
         )

@@ -32,10 +32,15 @@ def cache(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
     """Caches the images in memory where the config says so. (A cache on disk is a source: `copies.cached_copy`.)
 
     Stages with random draws must follow the cache, or each epoch would repeat the draws of the first. These stages are
-    `augment`, which `building.build` calls after this function, and `load_composed`, with which the config refuses a
+    `augment`, which `building.build` puts behind this cache, and `load_composed`, with which the config refuses a
     cache.
     """
     return dataset.cache() if config.cache == "memory" else dataset
+
+
+def whole_levels(images: Any) -> Any:
+    """Rounds images to uint8."""
+    return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8)
 
 
 def batch(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
@@ -85,7 +90,7 @@ def rescale(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset
 
     def to_output(images: Any, labels: Any) -> tuple[Any, Any]:
         if config.output_dtype == "uint8":
-            return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8), labels
+            return whole_levels(images), labels
         return tf.cast(images, tf.float32) / 255.0, labels
 
     # Not in parallel: a parallel map would prepare batches ahead, which only `prefetch` may do.

@@ -27,7 +27,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "cache"
     monkeypatch.setenv("UNSTALL_CACHE", str(root))
     generated_folder(4, root)
-    for path in (root / "digests" / "a.json", root / "prepared" / "b" / "images.raw"):
+    for path in (root / "digests" / f"{'a' * 24}.json", root / "prepared" / ("b" * 24) / "images.raw"):
         path.parent.mkdir(parents=True)
         path.write_bytes(b"x" * 1_000_000)
     return root
@@ -46,6 +46,25 @@ def test_what_scripts_may_read_stays_unless_it_is_named(root: Path, capsys: pyte
     assert [path.name for path in root.rglob("*") if path.is_file()] == ["images.raw"]
     assert main(["cache", "--clear", "prepared"]) == 0
     assert not [path for path in root.rglob("*") if path.is_file()]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_is_not_ours_stays(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = [
+        root / "unstall-scratch.building-1234567-0a1b2c3d",
+        root / "prepared" / f"{'b' * 24}.new-0a1b2c3d",
+        root / "headers" / f".{'c' * 24}.json-0123456789abcdef",
+    ]
+    of_the_user = [root / "photos", root / "scratch" / "thesis", root / "prepared" / "train", root / "tfds" / "mnist"]
+    for folder in (*left, *of_the_user):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("")
+    (root / "notes.txt").write_text("")
+    assert main(["cache", "--clear", "scratch,generated,links,tfds,headers,digests,prepared,cached"]) == 0
+    assert capsys.readouterr().out.startswith("removed: 6, ")
+    assert {path.name for path in root.rglob("*") if path.is_file()} == {"file", "notes.txt"}
+    assert all(folder.is_dir() for folder in of_the_user) and not any(folder.exists() for folder in left)
 
 
 def test_what_a_process_uses_is_left_alone_until_the_process_has_ended(

@@ -5,7 +5,6 @@ Runs in a measuring child: see `benchmarks.tune.child`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,19 @@ import tensorflow as tf
 
 import unstall
 from profiles.measure.windows import Windows
-from profiles.remedies import NEEDS, Failed, Room, TooInvolved, Trial, Turns, diff, edited, gains_of, source_of
+from profiles.remedies import (
+    NEEDS,
+    Failed,
+    Room,
+    TooInvolved,
+    Trial,
+    Turns,
+    diff,
+    edited,
+    gains_of,
+    name_from_here,
+    source_of,
+)
 from profiles.remedies.fit_data import measure_with
 from profiles.remedies.tf_remedies import TfData
 from profiles.stages import note_places
@@ -70,12 +81,9 @@ class UserPipeline:
         if chosen is None or not all(remedy.edits for remedy in remedies) or len(files) != 1:
             raise PipelineError("the code is too involved for an edit by machine" if chosen else "nothing is faster")
         [file] = files
-        name = os.path.relpath(file)
-        if name.startswith(".."):
-            raise PipelineError(f"{Path(file).name} lies outside of this folder, where no diff reaches")
         try:
             source = source_of(Path(file))
-            return diff(source, edited(source, edits), Path(name).as_posix())
+            return diff(source, edited(source, edits), name_from_here(Path(file)))
         except (OSError, UnicodeDecodeError, TooInvolved) as error:
             raise PipelineError(str(error)) from error
 

@@ -15,7 +15,7 @@ from benchmarks.augmentation.libraries import LIBRARIES, REFERENCE_LIBRARY, Subj
 from benchmarks.augmentation.measure import interior_difference
 from benchmarks.augmentation.operations import GEOMETRIC, OPERATIONS, crop_box
 from benchmarks.augmentation.results import DIFFERENCE_BOUND
-from benchmarks.augmentation.workers import SubjectFailed, Worker, WorkerLost, measure, peak_memory_bytes
+from benchmarks.augmentation.workers import SubjectFailed, Worker, measure, peak_memory_bytes
 from pipeline.sources import photographs
 from tests.builders import an_augmentation_subject as a_subject
 
@@ -153,7 +153,7 @@ def test_a_worker_that_fails_or_dies_says_why_and_is_replaced(pair):
     try:
         with pytest.raises(SubjectFailed, match="KeyError: 'crop'"):
             worker.ask(measure, a_subject("crop", "keras_generator", "element"), 0)
-        with pytest.raises(WorkerLost, match="its process ended"):
+        with pytest.raises(SubjectFailed, match="its process ended"):
             worker.ask(die)
         assert worker.ask(measure, a_subject("flip"), 0).cores == 1
     finally:

@@ -113,6 +113,7 @@ def test_the_slower_environment_is_found(
     ("words", "message"),
     [
         (["mine:epoch"], "compare needs B as well."),
+        (["main", "--rev"], "compare needs B as well."),
         (["--python", "nowhere", "nowhere", "mine:epoch"], "--python nowhere is no interpreter."),
         (["--python", sys.executable, sys.executable, "tf-data"], "compares one module:function in two environments"),
         (["mine:epoch", "mine:epoch", "--python", sys.executable, sys.executable], "Received: mine:epoch mine:epoch."),

@@ -131,12 +131,15 @@ def test_scripts_run_in_turns_and_what_fails_is_named(tmp_path: Path, capsys: py
     assert "bad: as written" in capsys.readouterr().out
 
 
-def test_a_script_that_does_not_end_is_ended_with_its_processes(tmp_path: Path) -> None:
+def test_a_script_that_does_not_end_is_ended_with_its_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "hangs").mkdir()
     text = "import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '1000'])\n"
     text += "pathlib.Path('pid').write_text(str(child.pid))\nchild.wait()"
     (tmp_path / "hangs" / "train.py").write_text(text)
     assert main([str(tmp_path), "--limit", "1", "--out", str(tmp_path / "out")]) == 3
+    assert "as written, it was ended after 1 s (--limit)" in capsys.readouterr().err
     child = int((tmp_path / "hangs" / "pid").read_text())
     assert have_ended(child)
 

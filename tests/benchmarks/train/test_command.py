@@ -20,7 +20,7 @@ from benchmarks.train import session
 from benchmarks.train.plan import parser, read_plan
 from models import __main__ as models_command
 from models.saved import open_finished
-from pipeline import SourceError, from_arrays, from_folder
+from pipeline import NoSplit, SourceError, from_arrays, from_folder
 from pipeline.config import config_to_toml
 from pipeline.variants import BASELINE, VARIANTS
 from tests.bad_files import CONTENTS
@@ -101,17 +101,23 @@ def test_the_folder_test_beside_train_is_tested_with(photos, tmp_path):
 
 
 def test_a_tfds_data_set_is_tested_with_its_own_split_where_it_has_one(source, monkeypatch):
-    def no_split(name, split):
-        raise SourceError(f"{name} has no {split}")
+    def no_split(name, split, skip_list):
+        raise NoSplit(f"{name} has no {split}")
+
+    def no_room(name, split, skip_list):
+        raise SourceError(f"{name} cannot be exported")
 
     whole = dataclasses.replace(source, kind="tfds")
     monkeypatch.setattr("benchmarks.lab.photos.read_source", lambda *_: whole)
     monkeypatch.setattr(
-        "benchmarks.lab.photos.from_tfds", lambda name, split: {"mnist/test": source}[f"{name}/{split}"]
+        "benchmarks.lab.photos.from_tfds", lambda name, split, skip_list: {"mnist/test": source}[f"{name}/{split}"]
     )
     assert (opened("tfds:mnist").test, opened("tfds:mnist").how) == (source, "its split test")
     monkeypatch.setattr("benchmarks.lab.photos.from_tfds", no_split)
     assert opened("tfds:cats_vs_dogs").how.startswith("held out: 20%")
+    monkeypatch.setattr("benchmarks.lab.photos.from_tfds", no_room)
+    with pytest.raises(SourceError, match="mnist cannot be exported"):
+        opened("tfds:mnist")
 
 
 @pytest.mark.parametrize("name", ["generator", "py-dataset", "directory", "tf-data-composed", "tf-data-uint8"])

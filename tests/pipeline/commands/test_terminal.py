@@ -7,7 +7,9 @@ import sys
 import time
 
 import pytest
+from PIL import Image
 
+from pipeline import open_source
 from pipeline.commands import materialize
 from pipeline.commands.terminal import Noise, Stopped, decoders_unheard, signals
 from tests import bad_files
@@ -50,6 +52,20 @@ def test_materialize_says_once_that_files_are_damaged(form, tmp_path, capfd):
     printed = " ".join(capfd.readouterr().err.split())
     assert printed.count("Corrupt JPEG data") == 1
     assert "of damaged files, first: Corrupt JPEG data: 221 extraneous bytes before marker 0xd9." in printed
+
+
+def test_a_copy_that_is_complete_and_cannot_be_read_is_told_so(tmp_path, capfd):
+    """Records keep the bytes of files as they are, also of one that nobody can decode."""
+    for name in ("cats", "dogs"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for index in range(3):
+            Image.new("RGB", (30, 20)).save(tmp_path / "pets" / name / f"{index}.jpg")
+    (tmp_path / "pets" / "cats" / "0.jpg").write_bytes(bad_files.CONTENTS["bad Huffman table"][1]())
+    code = materialize.main(["--data", str(tmp_path / "pets"), "--out", str(tmp_path / "copy"), "--as", "records"])
+    printed = " ".join(capfd.readouterr().err.split())
+    assert code == 3 and "Traceback" not in printed
+    assert f"records copy: {tmp_path}/copy. It is complete. How fast it is read was not measured: " in printed
+    assert open_source(str(tmp_path / "copy")).images == 6
 
 
 class Frees:

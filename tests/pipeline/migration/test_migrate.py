@@ -137,6 +137,8 @@ def test_keras_own_dataset_keeps_its_reader_and_gets_a_cache(photos: Path, tmp_p
     first, second = (np.concatenate([labels for _, labels in data]).tolist() for _ in range(2))
     assert data.class_names == ["discs", "stripes"] and len(data) == 3
     assert sorted(first) == sorted(second) and first != second  # shuffled behind the cache
+    [again] = [module_of(text, tmp_path, a=1000).a(str(photos))]
+    assert np.concatenate([labels for _, labels in again]).tolist() == first  # by the script's seed
 
 
 def test_arrays_are_augmented_anew_in_each_epoch_and_never_end_where_steps_are_counted(tmp_path: Path) -> None:

@@ -437,3 +437,8 @@ def test_arrays_have_no_memo(tmp_path):
     source = from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1]))
     assert content_digest(source) == content_digest(source)
     assert not cache_root().exists()
+
+
+def test_a_disk_that_is_full_costs_the_memo_and_nothing_else(folder, later, monkeypatch):
+    monkeypatch.setattr(memos.tempfile, "TemporaryFile", lambda dir: open("/dev/full", "wb+"))  # noqa: SIM115
+    assert content_digest(from_folder(folder)) and not memos.memo_path(folder, "digests").exists()

@@ -293,6 +293,7 @@ BROKEN = {
     "there are not as many names as images": lambda text: text.replace('"cats/00 \\u00e9.jpg", ', ""),
     "the file of pixels is not as large as its images": lambda text: text.replace("[16, 16]", "[16, 17]"),
     "the rows are not those of its images": lambda text: text.replace('"rows": [', '"rows": [64, '),
+    "is not JSON, or only a part of it": lambda text: "[" * 100_000,
     "the pixels have no size or type": lambda text: text.replace('"uint8"', '"float64"'),
 }
 
@@ -327,6 +328,21 @@ def test_a_wrong_index_of_records_is_refused(problem, copies, tmp_path):
     values = json.loads((folder / INDEX).read_text())
     (folder / INDEX).write_text(json.dumps(RECORDS_BROKEN[problem](values)))
     with pytest.raises(PreparedError, match=problem):
+        open_prepared(folder)
+
+
+RESIZED_BROKEN = {
+    "the images have no size": {"image_size": None},
+    "there are not as many heights as widths": {"heights": [1]},
+}
+
+
+@pytest.mark.parametrize("problem", RESIZED_BROKEN)
+def test_a_wrong_index_of_resized_images_is_refused(problem, copies, tmp_path):
+    folder = shutil.copytree(copies("resized").root, tmp_path / "resized")
+    values = json.loads((folder / INDEX).read_text())
+    (folder / INDEX).write_text(json.dumps(changed(values, **RESIZED_BROKEN[problem])))
+    with pytest.raises(PreparedError, match=f"damaged: {problem}"):
         open_prepared(folder)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.prepared import copies, write
-from pipeline.stages import read
+from pipeline.prepared import copies
+from pipeline.stages import output, read
 from tests import golden_pixels
 from tests.bad_files import READS_WEBP
 from tests.golden_pixels import CASES, GOLDEN, Case, problem_with, record
@@ -75,12 +75,12 @@ def without_half_pixel_centres(patch):
 
 
 def levels_cut_off(patch):
-    patch.setattr(write, "_whole_levels", lambda images: tf.cast(tf.clip_by_value(images, 0.0, 255.0), tf.uint8))
+    patch.setattr(output, "whole_levels", lambda images: tf.cast(tf.clip_by_value(images, 0.0, 255.0), tf.uint8))
 
 
 def halves_rounded_up(patch):
     patch.setattr(
-        write, "_whole_levels", lambda images: tf.cast(tf.floor(tf.clip_by_value(images, 0.0, 255.0) + 0.5), tf.uint8)
+        output, "whole_levels", lambda images: tf.cast(tf.floor(tf.clip_by_value(images, 0.0, 255.0) + 0.5), tf.uint8)
     )
 
 

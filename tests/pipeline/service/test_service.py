@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -18,10 +19,11 @@ import tensorflow as tf
 
 from pipeline import VARIANTS, ConfigError, from_folder, from_service
 from pipeline.building import build
-from pipeline.errors import UnavailableError
+from pipeline.errors import SourceError, UnavailableError
 from pipeline.loaders.python_batches import PythonBatches
 from pipeline.service import server
 from pipeline.service.client import ServiceClient
+from pipeline.service.costs import stage_costs
 from pipeline.service.handshake import check_same
 from pipeline.service.local import LocalService, WorkerProcess
 from pipeline.service.numbered import BatchMaker, numbered_batches
@@ -197,6 +199,15 @@ def test_images_that_are_not_files_are_refused():
     arrays = from_arrays(np.zeros((8, 8, 8, 3), np.uint8), np.arange(8) % 2)
     with pytest.raises(UnavailableError, match="a service reads folders of files only"):
         build(dataclasses.replace(CONFIG, service="local:1"), arrays)
+
+
+def test_an_image_that_cannot_be_decoded_is_said_when_a_worker_measures_what_it_costs(source, tmp_path):
+    for path, file in zip(source.paths, source.files, strict=True):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        content = pathlib.Path(path).read_bytes()
+        (tmp_path / file).write_bytes(content[: len(content) // 3])
+    with pytest.raises(SourceError, match="cannot be served: "):
+        stage_costs(dataclasses.replace(source, root=tmp_path), dataclasses.replace(CONFIG, resample="separate"))
 
 
 def test_a_worker_that_cannot_start_says_why(source):
